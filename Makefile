@@ -1,0 +1,50 @@
+# Every target with a `##` comment is listed by `make help`.
+#
+# PYTHON  the interpreter that makes .venv; by default the newest of python3.13, python3.12,
+#         python3.11 and python3 that is 3.11 or later
+# ARGS    arguments for the program that a target runs: make test ARGS='-k causal'
+
+PYTHON ?=
+ARGS   ?=
+
+BIN     := .venv/bin
+STAMP   := .venv/.complete
+SOURCES  = $(wildcard src tests bench examples tools)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint soak bench clean distclean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(STAMP) ## make .venv and install cubecast with its development tools in it
+	@echo 'setup: .venv is ready'
+
+# The script writes the stamp last, so an interrupted set-up starts again.
+$(STAMP): pyproject.toml tools/setup.sh
+	@PYTHON='$(PYTHON)' sh tools/setup.sh
+
+demo: $(STAMP) ## see cubecast work, in one process and a few seconds
+	@$(BIN)/cubecast demo $(ARGS)
+
+test: lint ## lint, check types and run the tests (ARGS goes to pytest)
+	$(BIN)/python -m pytest -n 2 -m 'not soak' $(ARGS)
+
+lint: $(STAMP) ## ruff on all Python files, mypy --strict on src
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+
+soak: $(STAMP) ## seeded fault runs for as long as you like (ARGS goes to tools/soak.py)
+	$(BIN)/python tools/soak.py $(ARGS)
+
+bench: $(STAMP) ## run every benchmark, one after the other (ARGS goes to each)
+	@set -e; for file in $(sort $(wildcard bench/bench_*.py)); do \
+		echo "== $$file"; $(BIN)/python $$file $(ARGS); \
+	done
+
+clean: ## remove caches and build output
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -path ./.venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+distclean: clean ## clean, and remove .venv too
+	rm -rf .venv

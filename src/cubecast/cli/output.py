@@ -1,0 +1,45 @@
+"""What all commands share: one-line refusals, one JSON shape, one way to summarise runs."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from typing import Any, NoReturn
+
+import typer
+from rich.console import Console
+
+console = Console()
+progress_console = Console(stderr=True)
+
+
+def refuse(command: str, reason: object) -> NoReturn:
+    """Say in one line what is wrong with what the user asked for, and exit with 2."""
+    line = " ".join(str(reason).split())
+    typer.echo(f"cubecast {command}: {line}", err=True)
+    raise typer.Exit(2)
+
+
+def summarise(runs: list[dict[str, float]]) -> dict[str, dict[str, float]]:
+    """{metric: {mean, sd, n}} over runs; a metric counts the runs that have it."""
+    names = dict.fromkeys(name for metrics in runs for name in metrics)
+    summary: dict[str, dict[str, float]] = {}
+    for name in names:
+        values = [metrics[name] for metrics in runs if name in metrics]
+        spread = statistics.stdev(values) if len(values) > 1 else 0.0
+        summary[name] = {"mean": statistics.fmean(values), "sd": spread, "n": len(values)}
+    return summary
+
+
+def print_json(
+    scenario: str,
+    protocol: str,
+    params: dict[str, Any],
+    metrics: dict[str, dict[str, float]],
+) -> None:
+    """The one object that every command with ``--json`` prints."""
+    typer.echo(
+        json.dumps(
+            {"scenario": scenario, "protocol": protocol, "params": params, "metrics": metrics}
+        )
+    )

@@ -1,0 +1,304 @@
+"""``cubecast sim``: run a scenario in the simulator and judge what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from cubecast.cli.output import console, print_json, progress_console, refuse, summarise
+from cubecast.sim.params import NETWORKS, ParamError, Params
+from cubecast.sim.protocols import PROTOCOLS, ProtocolError
+from cubecast.sim.replay import ReplayError, read_conversations
+from cubecast.sim.run import Outcome, run
+from cubecast.sim.scenarios import SCENARIOS, Scenario
+from cubecast.sim.script import ScriptError, read_script
+from cubecast.trace import TraceError, write
+
+DEFAULT_SEEDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run to do."""
+
+    scenario: Scenario
+    params: Params
+    seed: int
+
+
+def sim(
+    scenario: Annotated[
+        str | None,
+        typer.Argument(
+            help="A built-in scenario, a scenario file (.toml), or replay. "
+            "Leave it out to list what there is.",
+        ),
+    ] = None,
+    protocol: Annotated[str, typer.Option(help="What to run; see the list.")] = "cubecast",
+    nodes: Annotated[int | None, typer.Option(help="How many nodes there are.")] = None,
+    subscribers: Annotated[
+        float | None, typer.Option(help="Share of the nodes that subscribe, above 0 up to 1.")
+    ] = None,
+    publishers: Annotated[
+        float | None, typer.Option(help="Share of the subscribers that publish.")
+    ] = None,
+    messages: Annotated[
+        int | None, typer.Option(help="Messages per publisher (storm, churn, questions: in all).")
+    ] = None,
+    span: Annotated[
+        int | None, typer.Option(help="Units of time over which publications are spread.")
+    ] = None,
+    wait: Annotated[
+        int | None, typer.Option(help="discussion: messages to see before answering.")
+    ] = None,
+    changes: Annotated[int | None, typer.Option(help="churn: members replaced.")] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(help=f"How messages travel: {', '.join(NETWORKS)} (see docs/simulator.md)."),
+    ] = None,
+    hop: Annotated[int | None, typer.Option(help="Propagation time in the queue network.")] = None,
+    low: Annotated[
+        int | None, typer.Option(help="Shortest hop in the service and uniform networks.")
+    ] = None,
+    high: Annotated[
+        int | None, typer.Option(help="Longest hop in the service and uniform networks.")
+    ] = None,
+    queue_acks: Annotated[
+        bool, typer.Option("--queue-acks", help="ACKs wait in the sending queue too.")
+    ] = False,
+    loss: Annotated[float | None, typer.Option(help="Probability that a message is lost.")] = None,
+    duplicate: Annotated[
+        float | None, typer.Option(help="Probability that a message arrives twice.")
+    ] = None,
+    reorder: Annotated[
+        float | None, typer.Option(help="Probability that a message is overtaken by later ones.")
+    ] = None,
+    spike: Annotated[
+        float | None, typer.Option(help="Probability of a delay of many round trips.")
+    ] = None,
+    window: Annotated[
+        int | None, typer.Option(help="cubecast: messages a publisher may have on their way.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="replay: the conversations (CSV, may be gzipped).")
+    ] = None,
+    scale: Annotated[
+        int | None, typer.Option(help="replay: units of time per second of the trace.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="How many runs.", min=1)] = DEFAULT_SEEDS,
+    first_seed: Annotated[
+        int, typer.Option(help="Seed of the first run; with --seeds 1 it replays one run.")
+    ] = 0,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Judge each run by the trace checkers.")
+    ] = True,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 if a checker found a violation.")
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Write the trace here: .jsonl, .jsonl.gz or .parquet. One run only."),
+    ] = None,
+    trace_messages: Annotated[
+        bool, typer.Option("--trace-messages", help="Record every send and receive as well.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
+    ] = False,
+) -> None:
+    """Run a scenario in the simulator and judge what came of it.
+
+    The same seed gives the same run, whatever the protocol, so protocols can
+    be compared on equal terms. Time is in units (u.t.); a hop of the papers'
+    network takes 100.
+
+    Examples:
+
+    \b
+      cubecast sim
+          lists scenarios and protocols
+      cubecast sim question-answer --protocol best-effort
+          how often answers are seen before their question
+      cubecast sim single-publisher --nodes 4096 --subscribers 0.25 --protocol srpt --json
+          a point of Figure 4 of the VCube-PS paper
+      cubecast sim storm --seeds 100 --strict
+          a hundred random runs with faults, joins and leaves
+      cubecast sim discussion --seeds 1 --trace talk.jsonl
+          one run, its trace for your own tools
+    """
+    if scenario is None:
+        _list()
+        return
+    given: dict[str, Any] = {
+        "nodes": nodes, "subscribers": subscribers, "publishers": publishers,
+        "messages": messages, "span": span, "wait": wait, "changes": changes,
+        "network": network, "hop": hop, "low": low, "high": high,
+        "queue_acks": queue_acks or None, "loss": loss, "duplicate": duplicate,
+        "reorder": reorder, "spike": spike, "window": window, "scale": scale,
+    }  # fmt: skip
+    changes_made = {name: value for name, value in given.items() if value is not None}
+    try:
+        expect, jobs = _jobs(scenario, protocol, changes_made, file, seeds, first_seed)
+        if trace is not None and len(jobs) != 1:
+            refuse("sim", f"--trace holds one run, not {len(jobs)}: add --seeds 1")
+        outcomes = list(
+            _run_all(jobs, protocol, check, trace is not None, trace_messages, quiet=as_json)
+        )
+        if trace is not None:
+            assert outcomes[0].trace is not None
+            write(trace, outcomes[0].header, outcomes[0].trace)
+    except (ParamError, ProtocolError, ScriptError, ReplayError, TraceError) as error:
+        refuse("sim", error)
+    except OSError as error:
+        refuse("sim", f"cannot write {trace}: {error.strerror or error}")
+    metrics = summarise([outcome.metrics for outcome in outcomes])
+    if as_json:
+        print_json(scenario, protocol, _shown_params(jobs, outcomes), metrics)
+    else:
+        _show(scenario, protocol, jobs, outcomes, metrics)
+        _show_expectation(expect, outcomes)
+    if strict and any(not outcome.ok for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def _jobs(
+    name: str,
+    protocol: str,
+    changes: dict[str, Any],
+    file: Path | None,
+    seeds: int,
+    first_seed: int,
+) -> tuple[list[str] | None, list[Job]]:
+    """The runs asked for, and what a scenario file expects of the protocol."""
+    if protocol not in PROTOCOLS:
+        raise ProtocolError(f"unknown protocol {protocol!r}; there are: {', '.join(PROTOCOLS)}")
+    expect = None
+    if name == "replay":
+        if file is None:
+            raise ReplayError("replay needs --file, a CSV of conversations")
+        scenarios = [conversation.scenario() for conversation in read_conversations(file)]
+    elif name in SCENARIOS:
+        scenarios = [SCENARIOS[name]]
+    elif name.endswith(".toml"):
+        script = read_script(Path(name))
+        scenarios = [script.scenario]
+        expect = script.expect.get(protocol)
+        seeds = 1
+    else:
+        raise ScriptError(
+            f"unknown scenario {name!r}; there are: {', '.join([*SCENARIOS, 'replay'])}, "
+            "or name a .toml file"
+        )
+    if file is not None and name != "replay":
+        raise ReplayError("--file goes with replay")
+    jobs = [
+        Job(scenario, Params().with_(scenario.defaults).with_(changes), seed)
+        for scenario in scenarios
+        for seed in range(first_seed, first_seed + seeds)
+    ]
+    return expect, jobs
+
+
+def _run_all(
+    jobs: list[Job],
+    protocol: str,
+    check: bool,
+    keep_trace: bool,
+    trace_messages: bool,
+    quiet: bool,
+) -> Iterator[Outcome]:
+    """Run every job, with a progress bar where a person is watching."""
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    hidden = quiet or len(jobs) == 1 or not progress_console.is_terminal
+    with Progress(*columns, console=progress_console, transient=True, disable=hidden) as progress:
+        task = progress.add_task(protocol, total=len(jobs))
+        for job in jobs:
+            yield run(
+                job.scenario,
+                protocol,
+                job.params,
+                job.seed,
+                checked=check,
+                keep_trace=keep_trace,
+                trace_messages=trace_messages,
+            )
+            progress.advance(task)
+
+
+def _shown_params(jobs: list[Job], outcomes: list[Outcome]) -> dict[str, Any]:
+    """The parameters all runs share, and the seeds."""
+    first = outcomes[0].params.as_json()
+    shared = {
+        name: value
+        for name, value in first.items()
+        if all(outcome.params.as_json().get(name) == value for outcome in outcomes)
+    }
+    seeds = [job.seed for job in jobs]
+    return {**shared, "first_seed": min(seeds), "seeds": len(set(seeds)), "runs": len(jobs)}
+
+
+def _show(
+    name: str,
+    protocol: str,
+    jobs: list[Job],
+    outcomes: list[Outcome],
+    metrics: dict[str, dict[str, float]],
+) -> None:
+    about = jobs[0].scenario.about
+    console.print(f"[bold]{name}[/bold] with [bold]{protocol}[/bold]: {about}")
+    table = Table("metric", show_edge=False)
+    for heading in ("mean", "sd", "runs"):
+        table.add_column(heading, justify="right")
+    for metric, value in metrics.items():
+        table.add_row(metric, f"{value['mean']:,.2f}", f"{value['sd']:,.2f}", f"{value['n']:.0f}")
+    console.print(table)
+    broken = [outcome for outcome in outcomes if not outcome.ok]
+    for outcome in broken[:3]:
+        report = outcome.report
+        found = [str(violation) for violation in report.violations[:2]] if report else []
+        console.print(f"seed {outcome.seed}: {'; '.join(found) or 'did not come to rest'}")
+        if name in SCENARIOS:
+            console.print(
+                f"  replay: cubecast sim {name} --protocol {protocol} --seeds 1 "
+                f"--first-seed {outcome.seed}"
+            )
+    if broken:
+        console.print(f"[red]{len(broken)} of {len(outcomes)} runs broke a property[/red]")
+    elif "violations" in metrics:
+        console.print("[green]every run passed every checker[/green]")
+
+
+def _show_expectation(expect: list[str] | None, outcomes: list[Outcome]) -> None:
+    if expect is None or outcomes[0].report is None:
+        return
+    found = sorted(name for name, count in outcomes[0].report.counts.items() if count)
+    if found == sorted(expect):
+        console.print(f"as the file expects: {', '.join(found) or 'nothing'} broken")
+    else:
+        console.print(
+            f"[red]the file expects {', '.join(expect) or 'nothing'} to be broken, "
+            f"but it was {', '.join(found) or 'nothing'}[/red]"
+        )
+
+
+def _list() -> None:
+    table = Table("scenario", "what happens", show_edge=False)
+    for scenario in SCENARIOS.values():
+        table.add_row(scenario.name, scenario.about)
+    table.add_row("replay", "recorded conversations with reply links (--file)")
+    table.add_row("FILE.toml", "a run told step by step (see docs/simulator.md)")
+    console.print(table)
+    console.print()
+    protocols = Table("protocol", "what it is", show_edge=False)
+    for name, about in PROTOCOLS.items():
+        protocols.add_row(name, about)
+    console.print(protocols)

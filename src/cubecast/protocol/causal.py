@@ -1,0 +1,98 @@
+"""Causal order at one node for one topic: barriers in, barriers out.
+
+[J] section 3.2 orders messages by *causal barriers*: a message names its direct predecessors and
+is delivered after them (Algorithm 2, lines 83-94).  Sequence numbers without holes make two
+things simpler than in the paper: "delivered" is one number per stream, and a barrier needs at
+most one entry per stream.
+
+Invariants:
+
+1. `delivered` is causally closed: whatever precedes a delivered message is delivered, or lies at
+   or below the cut the node started from.
+2. `frontier` are the direct predecessors of the next own message: delivered since the last own
+   message and not implied by another of them ([J] lines 21-22 and 89).
+3. An inbox is in `_waiting` once, under one stream its head frame waits for.
+"""
+
+from __future__ import annotations
+
+from cubecast.protocol.messages import Barrier, Frame
+from cubecast.protocol.port import Seq, Stream
+from cubecast.protocol.streams import Inbox
+
+
+class CausalFront:
+    """What was delivered here, and what the next publication depends on."""
+
+    __slots__ = ("_waiting", "delivered", "frontier")
+
+    def __init__(self) -> None:
+        self.delivered: dict[Stream, Seq] = {}
+        self.frontier: dict[Stream, Seq] = {}
+        self._waiting: dict[Stream, list[Inbox]] = {}
+
+    def ready(self, inbox: Inbox, barrier: Barrier) -> bool:
+        """Whether `inbox` may deliver a frame with `barrier` ([J] lines 90-94).
+
+        If not, the inbox is filed under a stream that must advance first.  What was found
+        delivered stays so, hence the next look begins where this one stopped.
+        """
+        delivered = self.delivered
+        for index in range(inbox.checked, len(barrier)):
+            stream, seq = barrier[index]
+            if delivered.get(stream, -1) < seq:
+                inbox.checked = index
+                if not inbox.waiting:
+                    inbox.waiting = True
+                    self._waiting.setdefault(stream, []).append(inbox)
+                return False
+        inbox.checked = 0
+        return True
+
+    def deliver(self, frame: Frame) -> None:
+        """Account for a delivery ([J] lines 88-89)."""
+        self.delivered[frame.stream] = frame.last
+        frontier = self.frontier
+        for stream, seq in frame.barrier:
+            if frontier.get(stream, seq + 1) <= seq:
+                del frontier[stream]
+        frontier[frame.stream] = frame.last
+
+    def publish(self, own: Stream, last: Seq) -> None:
+        """Account for an own message: the next one depends on it alone ([J] line 22)."""
+        self.delivered[own] = last
+        self.frontier.clear()
+
+    def barrier(self) -> Barrier:
+        """The barrier of the next own frame ([J] line 21)."""
+        return tuple(self.frontier.items())
+
+    def raise_to(self, cut: dict[Stream, Seq]) -> None:
+        """Begin at `cut`, or further where this node has been further before."""
+        delivered = self.delivered
+        for stream, seq in cut.items():
+            if delivered.get(stream, -1) < seq:
+                delivered[stream] = seq
+
+    def woken_by(self, stream: Stream) -> list[Inbox]:
+        """The inboxes that waited for `stream`."""
+        woken = self._waiting.pop(stream, None)
+        if woken is None:
+            return []
+        for inbox in woken:
+            inbox.waiting = False
+        return woken
+
+    def waits(self) -> dict[Stream, list[Stream]]:
+        """Who waits for whom: {stream that must advance: streams held up by it}."""
+        return {
+            stream: [inbox.stream for inbox in inboxes] for stream, inboxes in self._waiting.items()
+        }
+
+    def stop_waiting(self) -> None:
+        """Forget who waits: nothing is delivered here any more."""
+        for inboxes in self._waiting.values():
+            for inbox in inboxes:
+                inbox.waiting = False
+                inbox.checked = 0
+        self._waiting.clear()

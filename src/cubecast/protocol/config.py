@@ -1,0 +1,50 @@
+"""Every bound and delay of the production protocol, in one frozen place.
+
+Times are in the world's units (u.t. in the simulator, microseconds in a live node); sizes are in
+whatever unit publishers state for their bodies (bytes in a live node).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cubecast.protocol.port import Time
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Bounds and delays; the relations between them are checked when one is made."""
+
+    window: int = 64
+    """Credit per (publisher, topic): the sizes of frames sent but not yet consumed by every
+    subscriber never add up to more (a single larger frame travels alone).  Each node therefore
+    keeps at most `window` per stream, held and retained together."""
+
+    ack_delay: Time = 10
+    """Acknowledgements of one node gather this long; 0 sends them at once."""
+
+    stable_delay: Time = 400
+    """A publisher with nothing to send tells its receivers what is stable after this long."""
+
+    resend_after: Time = 1_000
+    """First repair of a silent child; more than a subtree's round trip, 2·log2(N)·hop, avoids
+    needless copies but is not needed for correctness."""
+
+    resend_max: Time = 8_000
+    """Repairs back off by doubling up to this."""
+
+    resend_burst: int = 32
+    """Frames sent again to one child at a time."""
+
+    def __post_init__(self) -> None:
+        for name in ("window", "resend_after", "resend_burst"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("ack_delay", "stable_delay"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
+        if self.resend_max < self.resend_after:
+            raise ValueError(
+                f"resend_max ({self.resend_max}) must not be below "
+                f"resend_after ({self.resend_after})"
+            )

@@ -1,0 +1,127 @@
+"""Reliable links for control messages: exactly once, in order, per pair of nodes.
+
+Membership waves are simple because of this layer: a message is never lost, repeated or overtaken
+by a later one on the same link, whatever the network does.  Frames and ACKs do not pass here;
+they carry their own sequence numbers.
+
+Invariants, per ordered pair of nodes:
+
+1. `message` number n is handed up after n-1 and once.
+2. A parcel is kept until acknowledged; it is sent again after `resend_after`, backing off.
+   Acknowledgements gather for a quarter of that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TypeAlias
+
+from cubecast.protocol.config import Config
+from cubecast.protocol.messages import Answer, Parcel, ParcelAck, Release, Stable, Wave
+from cubecast.protocol.port import NodeId, Port, Time
+
+Carried: TypeAlias = Stable | Release | Wave | Answer
+
+
+class Link:
+    """Both directions of the control traffic with one peer."""
+
+    __slots__ = ("ack_at", "early", "expected", "next_number", "pause", "resend_at", "unacked")
+
+    def __init__(self, pause: Time) -> None:
+        self.next_number = 0
+        self.unacked: deque[Parcel] = deque()
+        self.expected = 0
+        self.early: dict[int, Carried] = {}
+        self.resend_at: Time | None = None
+        self.pause = pause
+        self.ack_at: Time | None = None
+
+
+class Links:
+    """The links of one node."""
+
+    def __init__(self, port: Port, config: Config) -> None:
+        self._port = port
+        self._config = config
+        self._links: dict[NodeId, Link] = {}
+        self._due: Time | None = None  # no later than any link's deadline
+
+    def send(self, peer: NodeId, message: Carried, now: Time) -> None:
+        """Send `message` to `peer`, behind everything sent to it before."""
+        link = self._link(peer)
+        parcel = Parcel(link.next_number, message)
+        link.next_number += 1
+        link.unacked.append(parcel)
+        if link.resend_at is None:
+            link.pause = self._config.resend_after
+            link.resend_at = now + link.pause
+            self._arm(link.resend_at)
+        self._port.control(peer, parcel)
+
+    def on_parcel(self, parcel: Parcel, sender: NodeId, now: Time) -> list[Carried]:
+        """Take in a parcel; return the messages whose turn has come."""
+        link = self._link(sender)
+        if link.ack_at is None:
+            link.ack_at = now + self._config.resend_after // 4
+            self._arm(link.ack_at)
+        if parcel.number < link.expected:
+            return []
+        link.early[parcel.number] = parcel.message
+        ready: list[Carried] = []
+        while link.expected in link.early:
+            ready.append(link.early.pop(link.expected))
+            link.expected += 1
+        return ready
+
+    def on_parcel_ack(self, ack: ParcelAck, sender: NodeId, now: Time) -> None:
+        """Forget what arrived; what is left gets a fresh time-out."""
+        link = self._link(sender)
+        progress = False
+        while link.unacked and link.unacked[0].number < ack.expected:
+            link.unacked.popleft()
+            progress = True
+        if not link.unacked:
+            link.resend_at = None
+        elif progress:
+            link.pause = self._config.resend_after
+            link.resend_at = now + link.pause
+
+    def on_wake(self, now: Time) -> None:
+        """Acknowledge what is due, repeat what is overdue, ask for the next wake."""
+        if self._due is None:
+            return
+        if self._due > now:
+            self._port.wake(self._due)
+            return
+        self._due = None
+        for peer, link in self._links.items():
+            if link.ack_at is not None and link.ack_at <= now:
+                link.ack_at = None
+                self._port.control(peer, ParcelAck(link.expected))
+            if link.resend_at is not None and link.resend_at <= now:
+                self._resend(peer, link, now)
+            for at in (link.ack_at, link.resend_at):
+                if at is not None:
+                    self._arm(at)
+
+    def _arm(self, at: Time) -> None:
+        if self._due is None or at < self._due:
+            self._due = at
+            self._port.wake(at)
+
+    def _resend(self, peer: NodeId, link: Link, now: Time) -> None:
+        for parcel in list(link.unacked)[: self._config.resend_burst]:
+            self._port.control(peer, parcel)
+        link.pause = min(2 * link.pause, self._config.resend_max)
+        link.resend_at = now + link.pause
+
+    def unacked(self) -> int:
+        """Parcels on their way, to everyone."""
+        return sum(len(link.unacked) for link in self._links.values())
+
+    def _link(self, peer: NodeId) -> Link:
+        link = self._links.get(peer)
+        if link is None:
+            link = self._links[peer] = Link(self._config.resend_after)
+        return link

@@ -1,0 +1,180 @@
+"""Who is subscribed to a topic: our own standing, and what we know of the others.
+
+Theory of operation.  Joining, leaving and registering as a publisher are *waves* through all
+nodes (`cubecast.protocol.waves`).  A node that applies a JOIN addresses the newcomer from then on
+and answers with everything it has delivered; the maximum of all answers is the newcomer's *cut*.
+The cut is causally closed, everything above it is addressed to the newcomer, and everything at or
+below it the newcomer discards (hole 8 and its cure, docs/deviations.md).
+
+Invariants:
+
+1. One operation of this node runs at a time, so each node sees our operations in order.
+2. A node that never joined nor registered publishes nothing before its first wave is complete.
+   From then on it sees every operation and so stays `informed`, subscribed or not.
+3. An operation of a peer that arrives while our first wave runs overrides the membership that
+   the wave gathers: the answers may be older than it.
+4. A leaver passes frames on until every publisher that addressed it says `Release`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from cubecast.protocol.messages import Op
+from cubecast.protocol.port import NodeId, Port, Stream, Time
+from cubecast.protocol.topic import TopicCore
+from cubecast.protocol.waves import Contribution, Gathering, Waves
+
+
+class Standing(Enum):
+    """Where this node stands with a topic."""
+
+    OUT = "out"
+    JOINING = "joining"
+    IN = "in"
+    LEAVING = "leaving"
+
+
+class Membership:
+    """Our standing in one topic and the members we address."""
+
+    def __init__(self, core: TopicCore, waves: Waves, port: Port) -> None:
+        self.core = core
+        self._waves = waves
+        self._port = port
+        self.standing = Standing.OUT
+        self.informed = False
+        self.members = 0
+        self._want_in = False
+        self._want_informed = False
+        self._running: Op | None = None
+        self._meanwhile: dict[NodeId, bool] = {}
+        self._unreleased: set[Stream] | None = None
+        self._released: set[Stream] = set()
+
+    # -- commands --------------------------------------------------------------------------------
+
+    def establish(self, members: int) -> None:
+        """Begin as agreed beforehand."""
+        node = self.core.node
+        if members >> node & 1:
+            self.standing = Standing.IN
+            self._want_in = True
+            self.core.begin({}, 0)
+        self.members = members & ~(1 << node)
+        self.informed = True
+
+    def subscribe(self, now: Time) -> None:
+        self._want_in = True
+        self._next_operation(now)
+
+    def unsubscribe(self, now: Time) -> None:
+        self._want_in = False
+        if self.standing is Standing.IN:
+            self.core.stop(now)
+        self._next_operation(now)
+
+    def register(self, now: Time) -> None:
+        """Learn whom to address without subscribing; joining teaches it too."""
+        self._want_informed = True
+        self._next_operation(now)
+
+    def _next_operation(self, now: Time) -> None:
+        """Start what is wanted and not yet so, one operation at a time."""
+        if self._running is not None:
+            return
+        if self._want_in and self.standing is Standing.OUT:
+            self.standing = Standing.JOINING
+            self.core.expecting = True
+            self._start(Op.JOIN, now)
+        elif not self._want_in and self.standing is Standing.IN:
+            self.standing = Standing.LEAVING
+            self._start(Op.LEAVE, now)
+        elif self._want_informed and not self.informed:
+            self._start(Op.REGISTER, now)
+
+    def _start(self, op: Op, now: Time) -> None:
+        self._running = op
+        self._meanwhile.clear()
+        vector = self.core.vector() if op is Op.JOIN else {}
+        done = self._waves.start(self.core.topic, op, Contribution(vector, False), now)
+        if done is not None:
+            self.complete(done, now)
+
+    # -- others' operations ----------------------------------------------------------------------
+
+    def apply(self, op: Op, origin: NodeId) -> Contribution:
+        """Apply a peer's operation and answer it, in one step (hole 8's cure)."""
+        member = self.standing in (Standing.JOINING, Standing.IN)
+        if op is Op.REGISTER:
+            return Contribution({}, member)
+        self._note(origin, op is Op.JOIN)
+        if op is Op.JOIN:
+            return Contribution(self.core.vector(), member)
+        return Contribution(self.core.bid_farewell(origin), member)
+
+    def _note(self, peer: NodeId, joined: bool) -> None:
+        self._meanwhile[peer] = joined
+        if joined:
+            self.members |= 1 << peer
+        else:
+            self.members &= ~(1 << peer)
+
+    # -- our own operations complete -------------------------------------------------------------
+
+    def complete(self, result: Gathering, now: Time) -> None:
+        """Every node has applied our operation."""
+        op = result.wave.op
+        assert op is self._running
+        if op is Op.LEAVE:
+            self._unreleased = set(result.vector) - self._released
+            self._finish_leaving(now)
+            return
+        self._running = None
+        if not self.informed:
+            self._learn_members(result.members)
+        if op is Op.JOIN:
+            self._finish_joining(result, now)
+        self._next_operation(now)
+
+    def _learn_members(self, members: int) -> None:
+        """The members the wave found, corrected by what arrived while it ran.
+
+        From here on every operation is seen as it happens, so this is needed once.
+        """
+        for peer, joined in self._meanwhile.items():
+            if joined:
+                members |= 1 << peer
+            else:
+                members &= ~(1 << peer)
+        self.members = members & ~(1 << self.core.node)
+        self.informed = True
+        self._port.writable(self.core.topic)
+
+    def _finish_joining(self, result: Gathering, now: Time) -> None:
+        self.standing = Standing.IN
+        if not self._want_in:  # unsubscribed meanwhile: nothing was or will be delivered
+            self.core.front.raise_to(result.vector)
+            self.core.expecting = False
+            self.core.stop(now)
+            return
+        self._port.joined(self.core.topic)
+        self.core.begin(result.vector, now)
+
+    def on_release(self, stream: Stream, now: Time) -> None:
+        """A publisher needs us no more; it may say so before our wave is complete."""
+        self._released.add(stream)
+        if self._unreleased is not None:
+            self._unreleased.discard(stream)
+            self._finish_leaving(now)
+
+    def _finish_leaving(self, now: Time) -> None:
+        if self._unreleased:
+            return
+        self._unreleased = None
+        self._released.clear()
+        self._running = None
+        self.standing = Standing.OUT
+        self.core.forget_others()
+        self._port.left(self.core.topic)
+        self._next_operation(now)

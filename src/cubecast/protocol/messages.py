@@ -1,0 +1,204 @@
+"""What nodes of the production protocol say to each other.
+
+`Frame` and `Ack` are the traffic of every publication: plain slotted objects, cheap to make and
+never changed after they are sent.  Everything else is rare: frozen, tagged structures that travel
+over the reliable links of `cubecast.protocol.links`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import ClassVar, TypeAlias
+
+import msgspec
+
+from cubecast.protocol.port import NodeId, Seq, Stream, Topic
+
+Barrier: TypeAlias = tuple[tuple[Stream, Seq], ...]
+"""Direct dependencies: the last message of each stream that must be delivered before."""
+
+
+class Route:
+    """The members a publisher addressed from sequence number `start` on.
+
+    A stream's routes are numbered from 0; one ends where the next starts.  Every node that
+    relays a frame computes its children from `members`, so the tree is the publisher's and
+    nobody is skipped (the cure of hole 2, docs/deviations.md).
+    """
+
+    __slots__ = ("members", "number", "start")
+
+    def __init__(self, number: int, start: Seq, members: int) -> None:
+        self.number = number
+        self.start = start
+        self.members = members
+
+    def __repr__(self) -> str:
+        return f"Route({self.number}, start={self.start}, members={self.members:#b})"
+
+
+class Frame:
+    """Consecutive messages of one stream under one barrier; never split, never changed.
+
+    `stable` is what the publisher knew when it sent the frame: every message up to and including
+    that one has been consumed by everyone it was addressed to.
+    """
+
+    __slots__ = (
+        "barrier",
+        "body",
+        "first",
+        "last",
+        "route",
+        "size",
+        "stable",
+        "stream",
+        "topic",
+    )
+    kind: ClassVar[str] = "pub"
+
+    def __init__(
+        self,
+        topic: Topic,
+        stream: Stream,
+        first: Seq,
+        barrier: Barrier,
+        route: Route,
+        stable: Seq,
+        body: tuple[object, ...],
+        size: int,
+    ) -> None:
+        self.topic = topic
+        self.stream = stream
+        self.first = first
+        self.last = first + len(body) - 1
+        self.barrier = barrier
+        self.route = route
+        self.stable = stable
+        self.body = body
+        self.size = size
+
+    def __repr__(self) -> str:
+        return f"Frame({self.topic!r}, {self.stream}, {self.first}..{self.last}, {self.barrier})"
+
+
+class Ack:
+    """A child tells its parent in a route's tree how far it and its subtree have come.
+
+    `have`: the child holds every frame of the route up to here.  `covered`: every member of its
+    subtree, itself included, has consumed every message of the route up to here.  `absent`: the
+    members of the subtree that had unsubscribed and only passed frames on.  `asked`: this answers
+    a `Probe`, so what lies above `have` was lost.
+    """
+
+    __slots__ = ("absent", "asked", "covered", "have", "route", "stream", "topic")
+    kind: ClassVar[str] = "ack"
+
+    def __init__(
+        self,
+        topic: Topic,
+        stream: Stream,
+        route: int,
+        have: Seq,
+        covered: Seq,
+        absent: int,
+        asked: bool,
+    ) -> None:
+        self.topic = topic
+        self.stream = stream
+        self.route = route
+        self.have = have
+        self.covered = covered
+        self.absent = absent
+        self.asked = asked
+
+    def __repr__(self) -> str:
+        return (
+            f"Ack({self.topic!r}, {self.stream}, route={self.route}, "
+            f"have={self.have}, covered={self.covered})"
+        )
+
+
+class Probe(msgspec.Struct, frozen=True, tag=True):
+    """A parent that has not heard from a child in time asks how far it is."""
+
+    kind: ClassVar[str] = "probe"
+    topic: Topic
+    stream: Stream
+    route: int
+
+
+class Stable(msgspec.Struct, frozen=True, tag=True):
+    """An idle publisher tells receivers what they may forget.
+
+    It goes down a tree of `members`, those of `route` who have not left since: a leaver that was
+    released passes nothing on.
+    """
+
+    kind: ClassVar[str] = "stable"
+    topic: Topic
+    stream: Stream
+    route: int
+    start: Seq
+    seq: Seq
+    members: int
+
+
+class Release(msgspec.Struct, frozen=True, tag=True):
+    """A publisher tells a leaver that everything addressed to it is stable."""
+
+    kind: ClassVar[str] = "release"
+    topic: Topic
+    stream: Stream
+
+
+class Op(Enum):
+    """Why a wave runs through the cluster."""
+
+    JOIN = "join"
+    LEAVE = "leave"
+    REGISTER = "register"
+
+
+class Wave(msgspec.Struct, frozen=True, tag=True):
+    """An operation on a topic, on its way down the tree of all nodes from its origin."""
+
+    kind: ClassVar[str] = "wave"
+    topic: Topic
+    origin: NodeId
+    number: int
+    op: Op
+    cluster: int
+
+
+class Answer(msgspec.Struct, frozen=True, tag=True):
+    """What a subtree answers to a wave.
+
+    `vector` is the elementwise maximum of the answers' vectors, `members` the set of those who
+    are subscribed or about to be.
+    """
+
+    kind: ClassVar[str] = "answer"
+    topic: Topic
+    origin: NodeId
+    number: int
+    vector: Barrier
+    members: int
+
+
+Control: TypeAlias = Probe | Stable | Release | Wave | Answer
+
+
+class Parcel(msgspec.Struct, frozen=True, tag=True):
+    """A control message with its place in the sequence of one link."""
+
+    kind: ClassVar[str] = "parcel"
+    number: int
+    message: Stable | Release | Wave | Answer
+
+
+class ParcelAck(msgspec.Struct, frozen=True, tag=True):
+    """Every parcel of this link before `expected` has arrived."""
+
+    kind: ClassVar[str] = "parcel-ack"
+    expected: int

@@ -1,0 +1,164 @@
+"""The production protocol of one node: topics, membership waves and reliable links together.
+
+The bound on state (docs/guarantees.md, "Bounds"): per topic and stream at most `Config.window` of
+frames and as many routes; per topic besides that two numbers and one frontier entry per stream
+ever seen; per peer the control messages it has not acknowledged.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from cubecast.protocol.config import Config
+from cubecast.protocol.links import Links
+from cubecast.protocol.membership import Membership
+from cubecast.protocol.messages import (
+    Ack,
+    Answer,
+    Frame,
+    Parcel,
+    ParcelAck,
+    Probe,
+    Release,
+    Stable,
+    Wave,
+)
+from cubecast.protocol.port import Load, Message, NodeId, Port, Time, Topic
+from cubecast.protocol.topic import TopicCore
+from cubecast.protocol.waves import NOTHING, Contribution, Waves
+
+
+class CubecastNode:
+    """A `Process`: causal publish/subscribe over lossy, reordering links."""
+
+    label: ClassVar[str] = "cubecast"
+    core_class: ClassVar[type[TopicCore]] = TopicCore
+    membership_class: ClassVar[type[Membership]] = Membership
+
+    def __init__(
+        self,
+        node: NodeId,
+        port: Port,
+        *,
+        cluster: int,
+        config: Config | None = None,
+        incarnation: int = 0,
+    ) -> None:
+        if not cluster >> node & 1:
+            raise ValueError(f"node {node} is not in its own cluster")
+        self.node = node
+        self.config = config if config is not None else Config()
+        self._port = port
+        self._cluster = cluster
+        self._incarnation = incarnation
+        self._links = Links(port, self.config)
+        self._waves = Waves(node, self._links, cluster)
+        self._cores: dict[Topic, TopicCore] = {}
+        self._memberships: dict[Topic, Membership] = {}
+
+    # -- commands --------------------------------------------------------------------------------
+
+    def establish(self, topic: Topic, members: int) -> None:
+        self._membership(topic).establish(members)
+
+    def subscribe(self, topic: Topic, now: Time) -> None:
+        self._membership(topic).subscribe(now)
+
+    def unsubscribe(self, topic: Topic, now: Time) -> None:
+        self._membership(topic).unsubscribe(now)
+
+    def register(self, topic: Topic, now: Time) -> None:
+        self._membership(topic).register(now)
+
+    def publish(self, topic: Topic, body: tuple[object, ...], size: int, now: Time) -> bool:
+        """Publish; a node that does not subscribe is registered as a publisher first."""
+        membership = self._memberships.get(topic)
+        if membership is None or not membership.informed:
+            membership = self._membership(topic)
+            membership.register(now)
+            if not membership.informed:
+                return False
+        return self._cores[topic].publish(membership.members, body, size, now)
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def on_message(self, message: Message, sender: NodeId, now: Time) -> None:
+        kind = type(message)
+        if kind is Frame:
+            core = self._cores.get(message.topic)  # type: ignore[attr-defined]
+            if core is not None:
+                core.on_frame(message, sender, now)  # type: ignore[arg-type]
+        elif kind is Ack:
+            core = self._cores.get(message.topic)  # type: ignore[attr-defined]
+            if core is not None:
+                core.on_ack(message, sender, now)  # type: ignore[arg-type]
+        else:
+            self._on_control(message, sender, now)
+
+    def _on_control(self, message: Message, sender: NodeId, now: Time) -> None:
+        match message:
+            case Parcel():
+                for carried in self._links.on_parcel(message, sender, now):
+                    self._on_carried(carried, sender, now)
+            case ParcelAck():
+                self._links.on_parcel_ack(message, sender, now)
+            case Probe():
+                core = self._cores.get(message.topic)
+                if core is not None:
+                    core.on_probe(message, sender, now)
+            case _:
+                raise TypeError(f"node {self.node} cannot handle {message!r} from {sender}")
+
+    def _on_carried(
+        self, message: Stable | Release | Wave | Answer, sender: NodeId, now: Time
+    ) -> None:
+        match message:
+            case Wave():
+                self._waves.on_wave(message, sender, self._contribution(message), now)
+            case Answer():
+                result = self._waves.on_answer(message, sender, now)
+                if result is not None:
+                    self._membership(message.topic).complete(result, now)
+            case Stable():
+                self._membership(message.topic).core.on_stable(message, sender, now)
+            case Release():
+                self._membership(message.topic).on_release(message.stream, now)
+
+    def _contribution(self, wave: Wave) -> Contribution:
+        membership = self._memberships.get(wave.topic)
+        return NOTHING if membership is None else membership.apply(wave.op, wave.origin)
+
+    def on_wake(self, now: Time) -> None:
+        self._links.on_wake(now)
+        for core in self._cores.values():
+            due = core.on_wake(now)
+            if due is not None:
+                self._port.wake(due)
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def load(self) -> Load:
+        """The sum over topics of what is held, retained, and their bounds."""
+        loads = [core.load() for core in self._cores.values()]
+        return Load(
+            sum(load.held for load in loads),
+            sum(load.retained for load in loads),
+            sum(load.limit for load in loads),
+        )
+
+    def _membership(self, topic: Topic) -> Membership:
+        membership = self._memberships.get(topic)
+        if membership is None:
+            core = self.core_class(
+                topic,
+                self.node,
+                self._incarnation,
+                self._port,
+                self._links,
+                self.config,
+                (self._cluster.bit_length() - 1).bit_length(),
+            )
+            self._cores[topic] = core
+            membership = self.membership_class(core, self._waves, self._port)
+            self._memberships[topic] = membership
+        return membership

@@ -1,0 +1,116 @@
+"""The contract between a protocol and the world that runs it.
+
+A protocol is a `Process`: it is handed commands, messages and the time, and it acts only through
+the `Port` it was given.  A simulator, a live node, an in-process cluster and a model checker all
+implement `Port`, so the same object runs in each.
+
+Duties of a world:
+
+1. Calls into one process never overlap, and `now` never decreases.
+2. A port call may be answered later, never from inside the call: `Port` methods do not re-enter
+   the process.
+3. `on_wake` is called at or after the earliest time asked for with `Port.wake`; calling it early
+   or twice is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
+
+NodeId: TypeAlias = int
+"""A slot of the cube: 0 … 2^d - 1."""
+Topic: TypeAlias = str
+Seq: TypeAlias = int
+"""Position of a message in its stream, from 0, without holes."""
+Time: TypeAlias = int
+"""Whole units of the world's clock: u.t. in the simulator, microseconds in a live node."""
+
+
+class Stream(NamedTuple):
+    """What one node, in one life, publishes to one topic."""
+
+    source: NodeId
+    incarnation: int
+
+
+class Load(NamedTuple):
+    """How much a process keeps, in the sizes its publishers stated.
+
+    `held` waits for delivery, `retained` is kept for repair only, and `limit` is the bound the
+    protocol states for their sum (0: it states none).
+    """
+
+    held: int
+    retained: int
+    limit: int = 0
+
+
+class Message(Protocol):
+    """Anything that travels between two processes."""
+
+    @property
+    def kind(self) -> str:
+        """A short name for traces and counters: ``pub``, ``ack``, …"""
+
+
+class Publication(Message, Protocol):
+    """What a port delivers: one or more consecutive messages of one stream."""
+
+    @property
+    def topic(self) -> Topic: ...
+    @property
+    def stream(self) -> Stream: ...
+    @property
+    def first(self) -> Seq: ...
+    @property
+    def body(self) -> tuple[object, ...]: ...
+
+
+class Port(Protocol):
+    """Everything a process can do to the world."""
+
+    def relay(self, peers: Sequence[NodeId], message: Message) -> None:
+        """Send bulk traffic: one copy per peer, in this order, through the sending queue."""
+
+    def control(self, peer: NodeId, message: Message) -> None:
+        """Send an acknowledgement or other control message, ahead of bulk traffic."""
+
+    def deliver(self, publication: Publication) -> bool:
+        """Hand messages to the application; True if it has consumed them already."""
+
+    def joined(self, topic: Topic) -> None:
+        """`subscribe` is complete: whatever is published from now on will be delivered."""
+
+    def left(self, topic: Topic) -> None:
+        """`unsubscribe` is complete: nobody relies on this node for the topic any more."""
+
+    def writable(self, topic: Topic) -> None:
+        """A `publish` that was refused may be tried again."""
+
+    def wake(self, at: Time) -> None:
+        """Ask for `Process.on_wake` at time `at`."""
+
+
+class Process(Protocol):
+    """Everything a world can do to a protocol."""
+
+    label: ClassVar[str]
+
+    def establish(self, topic: Topic, members: int) -> None:
+        """Begin with `members` (a bit mask) subscribed to `topic`, agreed by all beforehand.
+
+        Called on every process before anything else happens to the topic.
+        """
+
+    def subscribe(self, topic: Topic, now: Time) -> None: ...
+    def unsubscribe(self, topic: Topic, now: Time) -> None: ...
+    def register(self, topic: Topic, now: Time) -> None:
+        """Become a publisher of `topic` without subscribing to it (an open group, [B] 5.3)."""
+
+    def publish(self, topic: Topic, body: tuple[object, ...], size: int, now: Time) -> bool:
+        """Publish `body`; False if it was refused and `Port.writable` will say when to retry."""
+
+    def on_message(self, message: Message, sender: NodeId, now: Time) -> None: ...
+    def on_wake(self, now: Time) -> None: ...
+    def load(self) -> Load: ...

@@ -1,0 +1,511 @@
+"""One topic at one node: frames in, frames on, frames out.  The production protocol's hot path.
+
+Theory of operation.  A publisher numbers its frames without holes and sends each down the tree of
+its current *route* (the members it knows).  Every receiver passes a frame on when it first sees
+it, holds it until its turn and its barrier allow delivery, and keeps it until it is *stable*:
+consumed by everyone it was addressed to.  Acknowledgements climb the same tree, cumulative and
+gathered for a moment; a silent child is sent what it lacks.  What is stable is told with the next
+frame, or by itself when the publisher falls idle, and forgotten.
+
+Invariants:
+
+1. Delivery is in sequence per stream and after the barrier, from the cut on (`CausalFront`).
+2. A frame is relayed once per node, to children computed from its own route, never from the
+   relay's opinion; so a tree reaches exactly the members the publisher addressed.
+3. `Ack.covered` never exceeds what the node and all below it have consumed, so what a publisher
+   calls stable nobody can need again.
+4. Sent and not stable is at most `Config.window` per stream, at the publisher by its credit and
+   at each receiver because a frame's number and its `stable` are at most a window apart.
+5. The state of an idle stream is two numbers: delivered, and stable.
+"""
+
+from __future__ import annotations
+
+from cubecast.protocol.causal import CausalFront
+from cubecast.protocol.config import Config
+from cubecast.protocol.links import Links
+from cubecast.protocol.messages import Ack, Frame, Probe, Release, Route, Stable
+from cubecast.protocol.port import Load, NodeId, Port, Seq, Stream, Time, Topic
+from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
+from cubecast.topology import children, cluster
+
+REMEMBERED_TREES = 256
+"""How many (members, height) a node remembers its children for."""
+
+
+class TopicCore:
+    """The data path of one topic; `Membership` says when it takes messages and from where."""
+
+    def __init__(
+        self,
+        topic: Topic,
+        node: NodeId,
+        incarnation: int,
+        port: Port,
+        links: Links,
+        config: Config,
+        dimension: int,
+    ) -> None:
+        self.topic = topic
+        self.node = node
+        self.own = Stream(node, incarnation)
+        self.port = port
+        self.links = links
+        self.config = config
+        self.dimension = dimension
+        self.front = CausalFront()
+        self._trees: dict[tuple[int, int], tuple[NodeId, ...]] = {}
+        self.taking = False
+        self.expecting = False  # waits for its cut: it will consume, but not yet from where
+        self.inboxes: dict[Stream, Inbox] = {}
+        self.floor: dict[Stream, Seq] = {}
+        self.dirty: dict[Stream, Inbox] = {}
+        self.unacked: dict[tuple[Stream, int], Branch] = {}
+        self.flush_at: Time | None = None
+        self.repair_at: Time | None = None  # no later than any `Branch.resend_at`
+        # The publisher's side.
+        self.next_seq: Seq = 0
+        self.route_members = 0
+        self.routes = 0
+        self.in_flight = 0
+        self.refused = False
+        self.told: Seq = -1
+        self.tell_at: Time | None = None
+        self.leavers: dict[NodeId, Seq] = {}
+        self.gone = 0  # those who left since the current route began
+
+    # -- publishing ------------------------------------------------------------------------------
+
+    def publish(self, members: int, body: tuple[object, ...], size: int, now: Time) -> bool:
+        """Number `body` as one frame and send it to `members`; False if there is no credit.
+
+        [J] Algorithm 2, lines 16-28, without the stop-and-wait of line 31: up to `window` may be
+        on its way.  The barrier is taken now, so it names everything delivered here so far.
+        """
+        if self.in_flight and self.in_flight + size > self.config.window:
+            self.refused = True
+            return False
+        inbox = self.inboxes.get(self.own)
+        if inbox is None:
+            inbox = self._open(self.own)
+        branch = inbox.branch
+        if branch is None or self.route_members != members:
+            branch = self._new_route(inbox, members)
+        front = self.front
+        frame = Frame(
+            self.topic,
+            self.own,
+            self.next_seq,
+            front.barrier(),
+            branch.route,
+            inbox.stable,
+            body,
+            size,
+        )
+        self.next_seq = frame.last + 1
+        self.told = inbox.stable
+        self.in_flight += size
+        inbox.frames[frame.first] = frame
+        branch.have = frame.last
+        front.publish(self.own, frame.last)
+        if branch.children:
+            self.port.relay(branch.children, frame)
+            if branch.resend_at is None:
+                self._expect_acks(inbox.stream, branch, now)
+        if self.taking:
+            inbox.next = frame.last + 1
+            if self.port.deliver(frame):
+                inbox.consumed = frame.last
+            self._wake_waiters(self.own, now)
+        if not branch.children:
+            self._touch(inbox, now)
+        return True
+
+    def _new_route(self, inbox: Inbox, members: int) -> Branch:
+        """Address `members` from the next frame on; the route before ends here."""
+        if inbox.branch is not None:
+            inbox.branch.end = self.next_seq - 1
+        self.route_members = members
+        self.gone = 0
+        route = Route(self.routes, self.next_seq, members)
+        self.routes += 1
+        below = self._children(members, self.dimension)
+        branch = Branch(route, None, below, self.next_seq - 1)
+        inbox.add_branch(branch)
+        return branch
+
+    def _children(self, members: int, height: int) -> tuple[NodeId, ...]:
+        """CHILDREN(i, t, h) of [J] 3.3 for a set of members, remembered."""
+        found = self._trees.get((members, height))
+        if found is None:
+            if len(self._trees) >= REMEMBERED_TREES:
+                self._trees.clear()
+            found = self._trees[members, height] = children(self.node, members, height)
+        return found
+
+    # -- frames ----------------------------------------------------------------------------------
+
+    def on_frame(self, frame: Frame, sender: NodeId, now: Time) -> None:
+        """Pass on a new frame, deliver what can be delivered, note what to acknowledge."""
+        stream = frame.stream
+        inbox = self.inboxes.get(stream)
+        if inbox is None:
+            if frame.last <= self.floor.get(stream, -1):
+                return  # a late copy: everyone has consumed it
+            inbox = self._open(stream)
+        branch = inbox.branch
+        if branch is None or branch.route.number != frame.route.number:
+            branch = self._branch_for(inbox, frame, sender)
+            if branch is None:
+                return
+        first = frame.first
+        if not branch.receive(first, frame.last):
+            return  # a copy
+        inbox.frames[first] = frame
+        if branch.children:
+            self.port.relay(branch.children, frame)
+            if branch.resend_at is None:
+                self._expect_acks(stream, branch, now)
+        if first == inbox.next:
+            self._drain(inbox, now)
+        if frame.stable > inbox.stable:
+            inbox.forget(frame.stable)
+            if len(inbox.branches) > 1:
+                self._close_branches(inbox, frame.route.number, frame.route.start)
+        if stream not in self.dirty:
+            self._touch(inbox, now)
+
+    def _branch_for(self, inbox: Inbox, frame: Frame, sender: NodeId) -> Branch | None:
+        """Our place in the tree of the frame's route; None if the frame is a late copy."""
+        if frame.last <= inbox.stable:
+            return None
+        route = frame.route
+        branch = inbox.branches.get(route.number)
+        if branch is None:
+            below = self._children(route.members, cluster(self.node, sender) - 1)
+            if inbox.stable < frame.stable and not inbox.branches:
+                inbox.stable = frame.stable
+            branch = Branch(route, sender, below, max(route.start - 1, inbox.stable))
+            inbox.add_branch(branch)
+        return branch
+
+    def _open(self, stream: Stream) -> Inbox:
+        """Begin, or resume, to keep state for a stream."""
+        done = self.front.delivered.get(stream, -1)
+        inbox = Inbox(stream, done + 1 if self.taking else NOT_TAKING, done)
+        inbox.stable = self.floor.pop(stream, -1)
+        inbox.oldest = inbox.stable + 1
+        self.inboxes[stream] = inbox
+        return inbox
+
+    # -- delivery --------------------------------------------------------------------------------
+
+    def _drain(self, inbox: Inbox, now: Time) -> None:
+        """Deliver whatever `inbox` and those that wait for it allow ([J] lines 83-89)."""
+        front = self.front
+        work = [inbox]
+        while work:
+            inbox = work.pop()
+            frames = inbox.frames
+            progress = False
+            while (frame := frames.get(inbox.next)) is not None:
+                if frame.barrier and not front.ready(inbox, frame.barrier):
+                    break
+                inbox.next = frame.last + 1
+                front.deliver(frame)
+                if self.port.deliver(frame):
+                    inbox.consumed = frame.last
+                progress = True
+            if progress:
+                self._touch(inbox, now)
+                work.extend(front.woken_by(inbox.stream))
+
+    def _wake_waiters(self, stream: Stream, now: Time) -> None:
+        for inbox in self.front.woken_by(stream):
+            self._drain(inbox, now)
+
+    def consumed(self, stream: Stream, seq: Seq, now: Time) -> None:
+        """The application has taken in what `Port.deliver` left open, up to `seq`."""
+        inbox = self.inboxes.get(stream)
+        if inbox is not None and seq > inbox.consumed:
+            inbox.consumed = seq
+            self._touch(inbox, now)
+
+    # -- acknowledgements and stability ----------------------------------------------------------
+
+    def _touch(self, inbox: Inbox, now: Time) -> None:
+        """Something about `inbox` may have to be acknowledged; gather for `ack_delay`."""
+        self.dirty[inbox.stream] = inbox
+        if self.flush_at is None:
+            self.flush_at = now + self.config.ack_delay
+            self.port.wake(self.flush_at)
+
+    def flush(self, now: Time) -> None:
+        """Acknowledge every stream with news; advance our own stability."""
+        self.flush_at = None
+        dirty, self.dirty = self.dirty, {}
+        for stream, inbox in dirty.items():
+            if stream == self.own:
+                self._advance(inbox, now)
+                continue
+            for branch in inbox.branches.values():
+                covered = branch.cover(inbox.consumed if self.taking else self._passed(branch))
+                if covered > branch.acked or branch.asked:
+                    self._acknowledge(inbox, branch, covered)
+
+    def _passed(self, branch: Branch) -> Seq:
+        """How far a node that consumes nothing is: all it has, unless it is about to join."""
+        return branch.have if self.absent else -1
+
+    @property
+    def absent(self) -> bool:
+        """Whether this node only passes frames on: it has unsubscribed."""
+        return not self.taking and not self.expecting
+
+    def _acknowledge(self, inbox: Inbox, branch: Branch, covered: Seq) -> None:
+        assert branch.parent is not None
+        absent = branch.absent | (1 << self.node if self.absent else 0)
+        self.port.control(
+            branch.parent,
+            Ack(
+                self.topic,
+                inbox.stream,
+                branch.route.number,
+                branch.have,
+                covered,
+                absent,
+                branch.asked,
+            ),
+        )
+        branch.asked = False
+        branch.acked = covered
+
+    def on_ack(self, ack: Ack, sender: NodeId, now: Time) -> None:
+        """A child reports; what its subtree has consumed may let us report, or be stable."""
+        inbox = self.inboxes.get(ack.stream)
+        branch = inbox.branches.get(ack.route) if inbox is not None else None
+        if inbox is None or branch is None or sender not in branch.children:
+            return  # a late copy about a route that is complete
+        branch.absent |= ack.absent
+        if branch.heard(sender, ack.have, ack.covered):
+            if branch.low_covered >= branch.have:
+                branch.resend_at = None
+                self.unacked.pop((ack.stream, ack.route), None)
+            else:
+                branch.pause = self.config.resend_after
+                branch.resend_at = now + branch.pause
+            if branch.low_covered > branch.covered and ack.stream not in self.dirty:
+                self._touch(inbox, now)
+        if ack.asked and ack.have < branch.have:
+            self._resend(inbox, branch, sender)
+
+    def on_probe(self, probe: Probe, sender: NodeId, now: Time) -> None:
+        """The parent has not heard of us in time: say how far we are, even if nowhere."""
+        inbox = self.inboxes.get(probe.stream)
+        branch = inbox.branches.get(probe.route) if inbox is not None else None
+        if inbox is not None and branch is not None:
+            branch.asked = True
+            self._touch(inbox, now)
+        else:
+            nothing = Ack(self.topic, probe.stream, probe.route, -1, -1, 0, True)
+            self.port.control(sender, nothing)
+
+    def _advance(self, inbox: Inbox, now: Time) -> None:
+        """Compute how far our own stream is stable, route by route, and forget that."""
+        stable = inbox.stable
+        for number, branch in list(inbox.branches.items()):
+            covered = branch.cover(inbox.consumed if self.taking else branch.have)
+            if branch.end is None:
+                stable = max(stable, covered)
+            elif covered < branch.end:
+                stable = max(stable, covered)
+                break
+            else:
+                stable = max(stable, branch.end)
+                del inbox.branches[number]
+                self.unacked.pop((inbox.stream, number), None)
+        if stable == inbox.stable:
+            return
+        self.in_flight -= inbox.forget(stable)
+        self._release_leavers(stable, now)
+        if self.refused:
+            self.refused = False
+            self.port.writable(self.topic)
+        if self.tell_at is None:
+            self.tell_at = now + self.config.stable_delay
+            self.port.wake(self.tell_at)
+
+    def _release_leavers(self, stable: Seq, now: Time) -> None:
+        for leaver, last in list(self.leavers.items()):
+            if last <= stable:
+                del self.leavers[leaver]
+                self.links.send(leaver, Release(self.topic, self.own), now)
+
+    def tell_stable(self, now: Time) -> None:
+        """Tell receivers what they may forget, if no frame has told them meanwhile."""
+        self.tell_at = None
+        inbox = self.inboxes.get(self.own)
+        if inbox is None or inbox.branch is None:
+            return
+        if inbox.stable > self.told:
+            self.told = inbox.stable
+            route = inbox.branch.route
+            members = route.members & ~self.gone
+            self._pass_on(
+                Stable(self.topic, self.own, route.number, route.start, inbox.stable, members),
+                self.dimension,
+                now,
+            )
+        self._close_if_idle(inbox)
+
+    def on_stable(self, news: Stable, sender: NodeId, now: Time) -> None:
+        """Pass the news on, whatever we keep of the stream ourselves, and forget."""
+        self._pass_on(news, cluster(self.node, sender) - 1, now)
+        inbox = self.inboxes.get(news.stream)
+        if inbox is None:
+            return
+        if inbox.stable < news.seq:
+            inbox.forget(news.seq)
+        self._close_branches(inbox, news.route, news.start)
+        self._close_if_idle(inbox)
+
+    def _pass_on(self, news: Stable, height: int, now: Time) -> None:
+        for child in self._children(news.members, height):
+            self.links.send(child, news, now)
+
+    def _close_branches(self, inbox: Inbox, route: int, start: Seq) -> None:
+        """Leave the trees of routes before `route` if all they carried is stable."""
+        if inbox.stable >= start - 1:
+            for number in [number for number in inbox.branches if number < route]:
+                del inbox.branches[number]
+                self.unacked.pop((inbox.stream, number), None)
+
+    def _close_if_idle(self, inbox: Inbox) -> None:
+        """Keep two numbers of a stream of which everything is stable and known to be."""
+        if inbox.frames or len(inbox.branches) > 1:
+            return
+        branch = inbox.branch
+        if inbox.stream == self.own and (self.told < inbox.stable or self.leavers):
+            return
+        if branch is not None:
+            self.unacked.pop((inbox.stream, branch.route.number), None)
+        del self.inboxes[inbox.stream]
+        self.dirty.pop(inbox.stream, None)
+        self.floor[inbox.stream] = inbox.stable
+
+    # -- repair ----------------------------------------------------------------------------------
+
+    def _expect_acks(self, stream: Stream, branch: Branch, now: Time) -> None:
+        branch.pause = self.config.resend_after
+        branch.resend_at = now + branch.pause
+        self.unacked[stream, branch.route.number] = branch
+        if self.repair_at is None or branch.resend_at < self.repair_at:
+            self.repair_at = branch.resend_at
+            self.port.wake(branch.resend_at)
+
+    def _probe(self, stream: Stream, branch: Branch, now: Time) -> None:
+        """Ask each silent child how far it is; its answer tells what to send again."""
+        probe = Probe(self.topic, stream, branch.route.number)
+        for index, child in enumerate(branch.children):
+            if branch.their_covered[index] < branch.have:
+                self.port.control(child, probe)
+        branch.pause = min(2 * branch.pause, self.config.resend_max)
+        branch.resend_at = now + branch.pause
+
+    def _resend(self, inbox: Inbox, branch: Branch, child: NodeId) -> None:
+        """Send a child the frames of this route that it lacks, a burst at a time."""
+        seq = max(branch.their_have[branch.children.index(child)], inbox.stable) + 1
+        for _ in range(self.config.resend_burst):
+            if seq > branch.have:
+                break
+            frame = inbox.frames[seq]
+            self.port.relay((child,), frame)
+            seq = frame.last + 1
+
+    def _repair_due(self, now: Time) -> None:
+        """Probe for every branch whose time has come; remember the next one's."""
+        self.repair_at = None
+        for (stream, number), branch in list(self.unacked.items()):
+            assert branch.resend_at is not None
+            if branch.have <= self.inboxes[stream].stable:
+                branch.resend_at = None  # the publisher knows more than our children told us
+                del self.unacked[stream, number]
+                continue
+            if branch.resend_at <= now:
+                self._probe(stream, branch, now)
+            if self.repair_at is None or branch.resend_at < self.repair_at:
+                self.repair_at = branch.resend_at
+
+    def on_wake(self, now: Time) -> Time | None:
+        """Do what is due; return the next time something will be."""
+        if self.flush_at is not None and self.flush_at <= now:
+            self.flush(now)
+        if self.tell_at is not None and self.tell_at <= now:
+            self.tell_stable(now)
+        if self.repair_at is not None and self.repair_at <= now:
+            self._repair_due(now)
+        deadlines = [at for at in (self.flush_at, self.tell_at, self.repair_at) if at is not None]
+        return min(deadlines, default=None)
+
+    # -- what Membership calls -------------------------------------------------------------------
+
+    def vector(self) -> dict[Stream, Seq]:
+        """All that is delivered here, own publications included; causally closed."""
+        vector = dict(self.front.delivered)
+        if self.next_seq:
+            vector[self.own] = self.next_seq - 1
+        return vector
+
+    def begin(self, cut: dict[Stream, Seq], now: Time) -> None:
+        """Take messages from `cut` on: nothing at or below it, everything above it."""
+        self.front.raise_to(cut)
+        self.taking = True
+        self.expecting = False
+        for inbox in list(self.inboxes.values()):
+            done = self.front.delivered.get(inbox.stream, -1)
+            inbox.next = done + 1
+            inbox.consumed = done
+            self._drain(inbox, now)
+            self._touch(inbox, now)
+
+    def stop(self, now: Time) -> None:
+        """Take nothing more; go on passing frames to others."""
+        self.taking = False
+        self.front.stop_waiting()
+        for inbox in self.inboxes.values():
+            inbox.next = NOT_TAKING
+            self._touch(inbox, now)
+
+    def bid_farewell(self, leaver: NodeId) -> dict[Stream, Seq]:
+        """`leaver` is no longer addressed: what it must still help to bring about.
+
+        The next frame begins a new route even if the leaver is back by then, so that no route
+        spans a departure.
+        """
+        self.gone |= 1 << leaver
+        self.route_members = -1
+        inbox = self.inboxes.get(self.own)
+        if inbox is None or inbox.stable >= self.next_seq - 1:
+            return {}
+        self.leavers[leaver] = self.next_seq - 1
+        return {self.own: self.next_seq - 1}
+
+    def forget_others(self) -> None:
+        """Nobody relies on this node any more: drop what it kept of others' streams.
+
+        Whatever was addressed to it is here and stable, so the floor is the last it has.
+        """
+        for stream in [stream for stream in self.inboxes if stream != self.own]:
+            inbox = self.inboxes.pop(stream)
+            self.floor[stream] = max(
+                (branch.have for branch in inbox.branches.values()), default=inbox.stable
+            )
+            self.dirty.pop(stream, None)
+            for number in inbox.branches:
+                self.unacked.pop((stream, number), None)
+
+    def load(self) -> Load:
+        """Held and retained, and the bound of invariant 4."""
+        held = sum(inbox.held() for inbox in self.inboxes.values())
+        size = sum(inbox.size() for inbox in self.inboxes.values())
+        return Load(held, size - held, self.config.window * len(self.inboxes))

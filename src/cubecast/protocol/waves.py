@@ -1,0 +1,117 @@
+"""Waves: an operation goes down a tree of all nodes and the answers come up, merged.
+
+[J] sends SUB over all nodes and gathers the membership with its ACKs (Algorithm 2, lines 24, 42
+and 95-98).  A wave does the same for joins, leaves and registrations, and gathers besides the
+membership a vector of sequence numbers: the elementwise maximum of what the nodes answered.
+
+Invariants:
+
+1. A node applies an operation and takes its own answer in one step (`Contribution`).
+2. An answer goes to the parent only when every child has answered, so when the origin is
+   answered, every node has applied the operation.
+3. Links deliver exactly once and in order, so a wave is seen once by each node and no answer is
+   counted twice.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cubecast.protocol.links import Links
+from cubecast.protocol.messages import Answer, Op, Wave
+from cubecast.protocol.port import NodeId, Seq, Stream, Time, Topic
+from cubecast.topology import children, cluster
+
+WaveId = tuple[NodeId, Topic, int]
+
+
+class Contribution(NamedTuple):
+    """What one node adds to the answer of a wave."""
+
+    vector: dict[Stream, Seq]
+    member: bool
+
+
+NOTHING = Contribution({}, False)
+
+
+class Gathering:
+    """A wave that passed here and whose answer is not complete."""
+
+    __slots__ = ("awaited", "members", "parent", "vector", "wave")
+
+    def __init__(self, wave: Wave, parent: NodeId | None, awaited: int) -> None:
+        self.wave = wave
+        self.parent = parent
+        self.awaited = awaited
+        self.vector: dict[Stream, Seq] = {}
+        self.members = 0
+
+    def merge(self, vector: dict[Stream, Seq], members: int) -> None:
+        """Add one node's or one subtree's answer."""
+        self.members |= members
+        mine = self.vector
+        for stream, seq in vector.items():
+            if mine.get(stream, -1) < seq:
+                mine[stream] = seq
+
+
+class Waves:
+    """The waves that pass through, or start at, one node."""
+
+    def __init__(self, node: NodeId, links: Links, cluster_mask: int) -> None:
+        self._node = node
+        self._links = links
+        self._cluster = cluster_mask
+        self._dimension = (cluster_mask.bit_length() - 1).bit_length()
+        self._number = 0
+        self._gatherings: dict[WaveId, Gathering] = {}
+
+    def start(self, topic: Topic, op: Op, own: Contribution, now: Time) -> Gathering | None:
+        """Send a wave to everyone; return its result at once if there is nobody else."""
+        wave = Wave(topic, self._node, self._number, op, self._cluster)
+        self._number += 1
+        return self._pass_on(wave, None, self._dimension, own, now)
+
+    def on_wave(self, wave: Wave, sender: NodeId, own: Contribution, now: Time) -> Gathering | None:
+        """Pass on a wave and answer it; `own` is what this node contributes."""
+        return self._pass_on(wave, sender, cluster(self._node, sender) - 1, own, now)
+
+    def _pass_on(
+        self, wave: Wave, parent: NodeId | None, height: int, own: Contribution, now: Time
+    ) -> Gathering | None:
+        below = children(self._node, wave.cluster, height)
+        gathering = Gathering(wave, parent, sum(1 << child for child in below))
+        gathering.merge(own.vector, 1 << self._node if own.member else 0)
+        self._gatherings[wave.origin, wave.topic, wave.number] = gathering
+        for child in below:
+            self._links.send(child, wave, now)
+        return self._finish(gathering, now)
+
+    def on_answer(self, answer: Answer, sender: NodeId, now: Time) -> Gathering | None:
+        """Merge a child's answer; return the result of an own wave that is now complete."""
+        gathering = self._gatherings[answer.origin, answer.topic, answer.number]
+        gathering.awaited &= ~(1 << sender)
+        gathering.merge(dict(answer.vector), answer.members)
+        return self._finish(gathering, now)
+
+    def _finish(self, gathering: Gathering, now: Time) -> Gathering | None:
+        if gathering.awaited:
+            return None
+        wave = gathering.wave
+        del self._gatherings[wave.origin, wave.topic, wave.number]
+        if gathering.parent is None:
+            return gathering
+        answer = Answer(
+            wave.topic,
+            wave.origin,
+            wave.number,
+            tuple(gathering.vector.items()),
+            gathering.members,
+        )
+        self._links.send(gathering.parent, answer, now)
+        return None
+
+    def pending(self) -> int:
+        """Waves whose answer this node still waits for."""
+        return len(self._gatherings)

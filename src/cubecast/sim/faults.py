@@ -1,0 +1,109 @@
+"""What links do to messages, as named options.
+
+Every option is a probability or a span of time; all chance comes from one generator, so a seed
+replays a run.  The default does nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+from cubecast.protocol.port import Message, NodeId, Time
+
+if TYPE_CHECKING:
+    from cubecast.sim.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """From `start` to `end` nothing passes between `side` (a bit mask) and the others."""
+
+    start: Time
+    end: Time
+    side: int
+
+    def cuts(self, source: NodeId, peer: NodeId, now: Time) -> bool:
+        if not self.start <= now < self.end:
+            return False
+        return (self.side >> source ^ self.side >> peer) & 1 == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Messages of one `kind` from `source` to `peer` take `delay` u.t. more (scenario files).
+
+    `publisher` and `nth` narrow it to publications of one node, and to the n-th match, from 0.
+    """
+
+    source: NodeId
+    peer: NodeId
+    delay: Time
+    kind: str = "pub"
+    publisher: NodeId | None = None
+    nth: int | None = None
+
+    def matches(self, source: NodeId, peer: NodeId, message: Message) -> bool:
+        return (
+            source == self.source
+            and peer == self.peer
+            and message.kind == self.kind
+            and (self.publisher is None or getattr(message, "stream", (None,))[0] == self.publisher)
+        )
+
+
+@dataclass(slots=True)
+class Faults:
+    """Named link faults; probabilities are per message."""
+
+    rng: Random
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    reorder_by: Time = 200
+    spike: float = 0.0
+    spike_by: Time = 2000
+    partitions: tuple[Partition, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    lost: int = 0
+    duplicated: int = 0
+    _world: World | None = None
+    _held: dict[int, int] = field(default_factory=dict)
+
+    def attach(self, world: World) -> None:
+        self._world = world
+
+    def post(self, at: Time, source: NodeId, peer: NodeId, message: Message) -> None:
+        """Plan the arrival of a message, or its loss, or more than one arrival."""
+        world = self._world
+        assert world is not None
+        if any(cut.cuts(source, peer, world.now) for cut in self.partitions):
+            self.lost += 1
+            return
+        chance = self.rng.random
+        if self.loss and chance() < self.loss:
+            self.lost += 1
+            return
+        copies = 1
+        if self.duplicate and chance() < self.duplicate:
+            self.duplicated += 1
+            copies = 2
+        at += self._held_by(source, peer, message)
+        for _ in range(copies):
+            late = 0
+            if self.reorder and chance() < self.reorder:
+                late += 1 + int(chance() * self.reorder_by)
+            if self.spike and chance() < self.spike:
+                late += self.spike_by
+            world.post(at + late, world.receivers[peer], message, source)
+
+    def _held_by(self, source: NodeId, peer: NodeId, message: Message) -> Time:
+        delay = 0
+        for index, hold in enumerate(self.holds):
+            if hold.matches(source, peer, message):
+                seen = self._held.get(index, 0)
+                self._held[index] = seen + 1
+                if hold.nth is None or hold.nth == seen:
+                    delay += hold.delay
+        return delay

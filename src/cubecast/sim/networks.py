@@ -1,0 +1,163 @@
+"""Network models: when does what a node sends arrive?
+
+`SendingQueue` is the model of [J] section 4 and `ServiceRate` that of [B] section 6; `Uniform`
+draws a delay per message and so reorders freely.  Each passes what it sends through `Faults`
+where there are any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappush
+from random import Random
+from typing import Any
+
+from cubecast.protocol.port import Message, NodeId, Time
+from cubecast.sim.faults import Faults
+from cubecast.sim.world import World
+
+
+class SendingQueue:
+    """[J] 4: one FIFO sending queue per node, one message per u.t., `hop` u.t. of propagation.
+
+    The k-th queued copy leaves k-1 u.t. after the first.  With `queue_acks` false (what the
+    paper's figures need, see docs/deviations.md) control messages bypass the queue.
+    """
+
+    def __init__(
+        self, hop: Time = 100, *, queue_acks: bool = False, faults: Faults | None = None
+    ) -> None:
+        self.hop = hop
+        self.queue_acks = queue_acks
+        self.faults = faults
+        self._world: World
+        self._free: list[Time] = []
+        self._queued_sum: list[int] = []
+        self._queued: list[int] = []
+        self.longest_queue = 0
+
+    def attach(self, world: World) -> None:
+        self._world = world
+        self._free = [0] * len(world.processes)
+        self._queued = [0] * len(world.processes)
+        self._queued_sum = [0] * len(world.processes)
+        if self.faults is not None:
+            self.faults.attach(world)
+
+    def relay(self, source: NodeId, peers: Sequence[NodeId], message: Message) -> None:
+        world = self._world
+        now = world.now
+        leaves = self._free[source]
+        if leaves < now:
+            leaves = now
+        self._sample_queue(source, leaves - now, len(peers))
+        at = leaves + self.hop
+        self._free[source] = leaves + len(peers)
+        if self.faults is not None:
+            for peer in peers:
+                self.faults.post(at, source, peer, message)
+                at += 1
+            return
+        buckets = world.buckets
+        receivers = world.receivers
+        for peer in peers:
+            bucket = buckets.get(at)
+            if bucket is None:
+                bucket = buckets[at] = []
+                heappush(world.instants, at)
+            bucket.append((receivers[peer], message, source))
+            at += 1
+
+    def control(self, source: NodeId, peer: NodeId, message: Message) -> None:
+        if self.queue_acks:
+            self.relay(source, (peer,), message)
+            return
+        world = self._world
+        at = world.now + self.hop
+        if self.faults is not None:
+            self.faults.post(at, source, peer, message)
+            return
+        bucket = world.buckets.get(at)
+        if bucket is None:
+            bucket = world.buckets[at] = []
+            heappush(world.instants, at)
+        bucket.append((world.receivers[peer], message, source))
+
+    def _sample_queue(self, source: NodeId, ahead: int, copies: int) -> None:
+        """Queue size is sampled at each enqueue, after insertion (PAPERS: the time model)."""
+        self._queued[source] += copies
+        self._queued_sum[source] += copies * ahead + copies * (copies + 1) // 2
+        if ahead + copies > self.longest_queue:
+            self.longest_queue = ahead + copies
+
+    def mean_queues(self) -> list[float]:
+        """Mean size of each node's sending queue ([J] Table 1); 0 for a node that sent nothing."""
+        return [
+            total / count if count else 0.0
+            for total, count in zip(self._queued_sum, self._queued, strict=True)
+        ]
+
+
+class Uniform:
+    """A delay drawn anew for each message, low … high inclusive; nothing is ever queued."""
+
+    def __init__(
+        self, rng: Random, low: Time = 10, high: Time = 20, *, faults: Faults | None = None
+    ) -> None:
+        self._rng = rng
+        self._low = low
+        self._spread = high - low + 1
+        self.faults = faults
+        self._world: World
+
+    def attach(self, world: World) -> None:
+        self._world = world
+        if self.faults is not None:
+            self.faults.attach(world)
+
+    def relay(self, source: NodeId, peers: Sequence[NodeId], message: Message) -> None:
+        for peer in peers:
+            self.control(source, peer, message)
+
+    def control(self, source: NodeId, peer: NodeId, message: Message) -> None:
+        at = self._world.now + self._low + int(self._rng.random() * self._spread)
+        if self.faults is not None:
+            self.faults.post(at, source, peer, message)
+        else:
+            self._arrive(at, source, peer, message)
+
+    def _arrive(self, at: Time, source: NodeId, peer: NodeId, message: Message) -> None:
+        self._world.post(at, self._world.receivers[peer], message, source)
+
+
+class ServiceRate(Uniform):
+    """[B] 6: hops take U[10, 20] u.t., and a node handles one message per u.t., in order."""
+
+    def __init__(
+        self, rng: Random, low: Time = 10, high: Time = 20, *, faults: Faults | None = None
+    ) -> None:
+        super().__init__(rng, low, high, faults=faults)
+        self._free: list[Time] = []
+
+    def attach(self, world: World) -> None:
+        super().attach(world)
+        self._free = [0] * len(world.processes)
+        world.receivers = [
+            self._service(node, receive) for node, receive in enumerate(world.receivers)
+        ]
+
+    def _service(self, node: NodeId, receive: Any) -> Any:
+        """Let one message per u.t. through; the rest wait in order of arrival."""
+        free = self._free
+        world = self._world
+
+        def arrive(message: Message, sender: NodeId, now: Time) -> None:
+            turn = free[node]
+            if turn <= now:
+                free[node] = now + 1
+                receive(message, sender, now)
+            else:
+                free[node] = turn + 1
+                world.post(turn, receive, message, sender)
+
+        return arrive

@@ -1,0 +1,153 @@
+"""The parameters of a simulated run, and how a network is made from them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from random import Random
+from typing import Any
+
+from cubecast.protocol.config import Config
+from cubecast.protocol.port import NodeId, Time
+from cubecast.sim.faults import Faults, Hold, Partition
+from cubecast.sim.networks import SendingQueue, ServiceRate, Uniform
+from cubecast.sim.world import Network
+
+MAX_NODES = 1 << 16
+NETWORKS = ("queue", "service", "uniform")
+
+
+class ParamError(ValueError):
+    """A parameter has a value that cannot be simulated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Params:
+    """What can be set about a run; scenarios choose their own defaults."""
+
+    nodes: int = 8
+    subscribers: float = 1.0
+    """Share of the nodes that subscribe (at least one)."""
+    publishers: float = 1.0
+    """Share of the subscribers that publish (at least one)."""
+    messages: int = 1
+    """Messages per publisher, or questions, or publications in all: the scenario says which."""
+    span: Time = 1000
+    """Publications are spread over this long."""
+    wait: int = 1
+    """discussion: how many messages a node wants to see before it answers ([J] 4.3)."""
+    changes: int = 0
+    """Joins and leaves in all."""
+    network: str = "queue"
+    hop: Time = 100
+    """Propagation in the `queue` network ([J] 4: t_pp)."""
+    low: Time = 10
+    high: Time = 20
+    """Bounds of a hop in the `service` ([B] 6) and `uniform` networks."""
+    queue_acks: bool = False
+    """Whether ACKs and control messages wait in the sending queue too."""
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    spike: float = 0.0
+    partitions: tuple[Partition, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    window: int = 64
+    """Production protocol: credit per publisher and topic, in messages."""
+    ack_delay: Time = 10
+    stable_delay: Time = 400
+    resend_after: Time = 0
+    """0: chosen from the network (four times the longest round trip to be expected)."""
+    scale: Time = 10
+    """replay: u.t. per second of the trace."""
+    horizon: Time = 100_000_000
+    """A run that is not at rest by then has failed."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.nodes <= MAX_NODES:
+            raise ParamError(f"nodes must be 1 to {MAX_NODES}, not {self.nodes}")
+        for name in ("subscribers", "publishers"):
+            if not 0.0 < getattr(self, name) <= 1.0:
+                raise ParamError(
+                    f"{name} is a share above 0 and at most 1, not {getattr(self, name)}"
+                )
+        for name in ("loss", "duplicate", "reorder", "spike"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ParamError(f"{name} is a probability below 1, not {getattr(self, name)}")
+        for name in ("messages", "wait", "hop", "scale", "window", "horizon"):
+            if getattr(self, name) < 1:
+                raise ParamError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("span", "changes", "ack_delay", "stable_delay", "resend_after", "low"):
+            if getattr(self, name) < 0:
+                raise ParamError(f"{name} must not be negative, not {getattr(self, name)}")
+        if self.high < self.low:
+            raise ParamError(f"high ({self.high}) must not be below low ({self.low})")
+        if self.network not in NETWORKS:
+            raise ParamError(f"unknown network {self.network!r}; there are: {', '.join(NETWORKS)}")
+
+    def with_(self, changes: dict[str, Any]) -> Params:
+        """These parameters with some replaced; unknown names are refused."""
+        known = {field.name for field in fields(self)}
+        for name in changes:
+            if name not in known:
+                raise ParamError(f"unknown parameter {name!r}")
+        return replace(self, **changes)
+
+    def as_json(self) -> dict[str, Any]:
+        """What differs from a quiet network is shown; the rest is the defaults."""
+        shown = asdict(self)
+        return {name: value for name, value in shown.items() if value not in ((), 0.0)}
+
+    def round_trip(self) -> Time:
+        """The longest round trip of one hop that the network alone can cause."""
+        one_way = self.hop if self.network == "queue" else self.high
+        return 2 * max(one_way, 1)
+
+    def config(self) -> Config:
+        """The production protocol's bounds for this network."""
+        depth = max(1, (self.nodes - 1).bit_length())
+        resend = self.resend_after or 4 * depth * self.round_trip() + 2 * self.ack_delay
+        return Config(
+            window=self.window,
+            ack_delay=self.ack_delay,
+            stable_delay=self.stable_delay,
+            resend_after=resend,
+            resend_max=8 * resend,
+        )
+
+    def network_for(self, seed: str) -> Network:
+        """A fresh network; all its chance comes from `seed`."""
+        faults = None
+        if self.faulty:
+            faults = Faults(
+                Random(f"{seed}/faults"),
+                loss=self.loss,
+                duplicate=self.duplicate,
+                reorder=self.reorder,
+                reorder_by=2 * self.round_trip(),
+                spike=self.spike,
+                spike_by=20 * self.round_trip(),
+                partitions=self.partitions,
+                holds=self.holds,
+            )
+        if self.network == "queue":
+            return SendingQueue(self.hop, queue_acks=self.queue_acks, faults=faults)
+        kind = ServiceRate if self.network == "service" else Uniform
+        return kind(Random(f"{seed}/delays"), self.low, self.high, faults=faults)
+
+    @property
+    def faulty(self) -> bool:
+        """Whether links do anything but carry messages."""
+        return bool(
+            self.loss or self.duplicate or self.reorder or self.spike
+            or self.partitions or self.holds
+        )  # fmt: skip
+
+    def draw_members(self, rng: Random) -> list[NodeId]:
+        """The subscribers: a uniform choice of the stated share, in order."""
+        count = max(1, round(self.subscribers * self.nodes))
+        return sorted(rng.sample(range(self.nodes), count))
+
+    def draw_publishers(self, rng: Random, members: list[NodeId]) -> list[NodeId]:
+        """The publishers among the subscribers, in order."""
+        count = max(1, round(self.publishers * len(members)))
+        return sorted(rng.sample(members, count))

@@ -1,0 +1,222 @@
+"""The built-in scenarios: who subscribes, who publishes what and when.
+
+A scenario plans events in a fresh `World`; everything random in it comes from the generator it is
+handed, which depends on the seed alone, so that protocols are compared on the same run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from cubecast.protocol.port import NodeId, Time, Topic
+from cubecast.sim.params import Params
+from cubecast.sim.storm import draw_storm, plan_storm
+from cubecast.sim.world import World
+
+TOPIC: Topic = "t"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A name, a sentence, defaults, and how to plan a run."""
+
+    name: str
+    about: str
+    plan: Callable[[World, Params, Random], None]
+    defaults: dict[str, Any] = field(default_factory=dict)
+    draw: Callable[[Params, Random], Params] | None = None
+    """Chooses parameters by the seed, where the scenario varies them from run to run."""
+
+
+def publish_at(world: World, at: Time, node: NodeId, topic: Topic = TOPIC) -> None:
+    """Plan one publication."""
+    world.post(at, _publish_event(world), node, topic)
+
+
+def _publish_event(world: World) -> Callable[[NodeId, Topic, Time], None]:
+    def publish(node: NodeId, topic: Topic, now: Time) -> None:
+        world.publish(node, topic)
+
+    return publish
+
+
+def single_publisher(world: World, params: Params, rng: Random) -> None:
+    """[J] 4.1: one subscriber publishes; its messages are `span` apart."""
+    members = params.draw_members(rng)
+    world.establish(TOPIC, members)
+    publisher = rng.choice(members)
+    for index in range(params.messages):
+        publish_at(world, index * params.span, publisher)
+
+
+def multi_publisher(world: World, params: Params, rng: Random) -> None:
+    """[J] 4.2: each publisher sends at a time drawn from U[0, span]."""
+    members = params.draw_members(rng)
+    world.establish(TOPIC, members)
+    for publisher in params.draw_publishers(rng, members):
+        for _ in range(params.messages):
+            publish_at(world, rng.randint(0, params.span), publisher)
+
+
+class Discussion:
+    """[J] 4.3: everyone answers once, some time after seeing `wait` messages."""
+
+    def __init__(self, params: Params, rng: Random, answered: list[bool]) -> None:
+        self._params = params
+        self._rng = rng
+        self._answered = answered
+        self._seen: list[list[int]] = [[] for _ in answered]
+
+    def on_deliver(self, world: World, node: NodeId, topic: Topic, ident: int) -> None:
+        seen = self._seen[node]
+        seen.append(ident)
+        if self._answered[node] or len(seen) < self._params.wait:
+            return
+        self._answered[node] = True
+        think = self._rng.randint(0, self._params.span)
+        world.post(world.now + think, self._answer(world, tuple(seen)), node, topic)
+
+    def _answer(self, world: World, seen: tuple[int, ...]) -> Callable[[Any, Any, Time], None]:
+        def answer(node: NodeId, topic: Topic, now: Time) -> None:
+            world.publish(node, topic, reply_to=seen)
+
+        return answer
+
+    def on_joined(self, world: World, node: NodeId, topic: Topic) -> None:
+        """Membership is static here."""
+
+
+def discussion(world: World, params: Params, rng: Random) -> None:
+    """`wait` members open with one message each; everyone else answers what it has seen."""
+    members = params.draw_members(rng)
+    world.establish(TOPIC, members)
+    openers = rng.sample(members, min(params.wait, len(members)))
+    answered = [node in openers for node in range(params.nodes)]
+    world.application = Discussion(params, rng, answered)
+    for opener in openers:
+        publish_at(world, 0, opener)
+
+
+class QuestionAnswer:
+    """Whoever is asked answers as soon as it sees the question."""
+
+    def __init__(self, answerer: dict[int, NodeId]) -> None:
+        self.answerer = answerer
+
+    def on_deliver(self, world: World, node: NodeId, topic: Topic, ident: int) -> None:
+        if self.answerer.get(ident) == node:
+            world.publish(node, topic, reply_to=(ident,))
+
+    def on_joined(self, world: World, node: NodeId, topic: Topic) -> None:
+        """Membership is static here."""
+
+
+def question_answer(world: World, params: Params, rng: Random) -> None:
+    """`messages` questions over `span`; another member answers each at once."""
+    members = params.draw_members(rng)
+    world.establish(TOPIC, members)
+    answerer: dict[int, NodeId] = {}
+    world.application = QuestionAnswer(answerer)
+
+    def ask(node: NodeId, other: NodeId, now: Time) -> None:
+        answerer[world.publish(node, TOPIC)] = other
+
+    for _ in range(params.messages):
+        asker = rng.choice(members)
+        other = rng.choice([node for node in members if node != asker] or members)
+        world.post(rng.randint(0, params.span), ask, asker, other)
+
+
+class Churn:
+    """Members come and go; a node joins again only when its last operation is through."""
+
+    def __init__(self, world: World, members: list[NodeId]) -> None:
+        self._inside = [node in members for node in range(len(world.processes))]
+
+    def on_deliver(self, world: World, node: NodeId, topic: Topic, ident: int) -> None:
+        """Nobody answers."""
+
+    def on_joined(self, world: World, node: NodeId, topic: Topic) -> None:
+        self._inside[node] = True
+
+    def swap(self, world: World, rng: Random) -> None:
+        """One member leaves and one outsider joins ([J] 4.5 keeps the number constant)."""
+        inside = [node for node, is_in in enumerate(self._inside) if is_in]
+        outside = [node for node, is_in in enumerate(self._inside) if not is_in]
+        if len(inside) > 1:
+            leaver = rng.choice(inside)
+            self._inside[leaver] = False
+            world.unsubscribe(leaver, TOPIC)
+        if outside:
+            world.subscribe(rng.choice(outside), TOPIC)
+
+    def publish(self, world: World, rng: Random) -> None:
+        """A random member publishes."""
+        inside = [node for node, is_in in enumerate(self._inside) if is_in]
+        if inside:
+            world.publish(rng.choice(inside), TOPIC)
+
+
+def churn(world: World, params: Params, rng: Random) -> None:
+    """`messages` publications by random members while `changes` members are replaced."""
+    members = params.draw_members(rng)
+    world.establish(TOPIC, members)
+    crowd = Churn(world, members)
+    world.application = crowd
+    for _ in range(params.messages):
+        world.post(rng.randint(0, params.span), lambda a, b, now: crowd.publish(world, rng))
+    for _ in range(params.changes):
+        world.post(rng.randint(0, params.span), lambda a, b, now: crowd.swap(world, rng))
+
+
+SCENARIOS: dict[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(
+            "single-publisher",
+            "one subscriber publishes to the others ([J] 4.1)",
+            single_publisher,
+            {"nodes": 64},
+        ),
+        Scenario(
+            "multi-publisher",
+            "many publish at random moments ([J] 4.2)",
+            multi_publisher,
+            {"nodes": 64},
+        ),
+        Scenario(
+            "discussion",
+            "a first message, and everyone answers after reading it ([J] 4.3)",
+            discussion,
+            {"nodes": 64},
+        ),
+        Scenario(
+            "question-answer",
+            "questions, each answered at once by another member",
+            question_answer,
+            {"nodes": 8, "messages": 100, "span": 10_000},
+        ),
+        Scenario(
+            "churn",
+            "publications while members leave and others join ([J] 4.5)",
+            churn,
+            {
+                "nodes": 64,
+                "subscribers": 0.5,
+                "messages": 200,
+                "changes": 20,
+                "span": 20_000,
+            },
+        ),
+        Scenario(
+            "storm",
+            "joins, leaves, loss, duplication, reordering, partitions: all drawn from the seed",
+            plan_storm,
+            {"nodes": 8, "network": "uniform", "low": 1, "high": 30},
+            draw=draw_storm,
+        ),
+    )
+}

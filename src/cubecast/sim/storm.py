@@ -1,0 +1,91 @@
+"""Storms: random runs in which everything that links and members may do happens at once.
+
+The seed draws the number of nodes, the faults, the protocol's own delays and the script; replaying
+a seed replays the run.  A storm ends well if every checker is content and every process is at
+rest with nothing kept.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from cubecast.protocol.port import NodeId, Time, Topic
+from cubecast.sim.faults import Partition
+from cubecast.sim.params import Params
+from cubecast.sim.world import World
+
+ACTIVE: Time = 4000
+"""Commands are given during this long; after it links only lose what chance takes."""
+
+
+def draw_storm(params: Params, rng: Random) -> Params:
+    """Choose faults and delays; the number of nodes is given, or below it where it is small."""
+    nodes = params.nodes
+    if nodes <= 8:
+        nodes = rng.choice([size for size in (2, 3, 3, 4, 4, 5, 6, 7, 8, 8) if size <= nodes])
+    return params.with_(
+        {
+            "nodes": nodes,
+            "loss": rng.choice([0.0, 0.05, 0.2]),
+            "duplicate": rng.choice([0.0, 0.1]),
+            "reorder": rng.choice([0.0, 0.3]),
+            "spike": rng.choice([0.0, 0.02]),
+            "partitions": tuple(
+                _draw_partition(nodes, rng) for _ in range(rng.choice([0, 0, 1, 2]))
+            ),
+            "window": rng.choice([1, 2, 4, 64]),
+            "ack_delay": rng.choice([0, 5, 20]),
+            "stable_delay": rng.choice([0, 50, 300]),
+            "resend_after": rng.choice([100, 300]),
+            "messages": rng.randint(5, 60),
+            "changes": rng.randint(0, 12),
+        }
+    )
+
+
+def _draw_partition(nodes: int, rng: Random) -> Partition:
+    start = rng.randrange(ACTIVE)
+    return Partition(start, start + rng.randint(100, 6000), rng.randrange(1, 1 << nodes))
+
+
+class Chatter:
+    """Some of what is delivered is answered at once, which makes causal chains."""
+
+    def __init__(self, rng: Random, answers: int) -> None:
+        self._rng = rng
+        self._answers = answers
+
+    def on_deliver(self, world: World, node: NodeId, topic: Topic, ident: int) -> None:
+        if self._answers and self._rng.random() < 0.1:
+            self._answers -= 1
+            world.publish(node, topic, reply_to=(ident,))
+
+    def on_joined(self, world: World, node: NodeId, topic: Topic) -> None:
+        """A completed subscription changes nothing."""
+
+
+def plan_storm(world: World, params: Params, rng: Random) -> None:
+    """Plan `messages` publications by anyone and `changes` joins and leaves, over two topics."""
+    topics: list[Topic] = ["t"] if rng.random() < 0.8 else ["t", "u"]
+    nodes = range(params.nodes)
+    wanted: dict[tuple[NodeId, Topic], bool] = {}
+    for topic in topics:
+        members = [node for node in nodes if rng.random() < 0.6]
+        world.establish(topic, members)
+        wanted.update({(node, topic): node in members for node in nodes})
+
+    def publish(node: NodeId, topic: Topic, now: Time) -> None:
+        world.publish(node, topic)
+
+    def change(node: NodeId, topic: Topic, now: Time) -> None:
+        if wanted[node, topic]:
+            world.unsubscribe(node, topic)
+        else:
+            world.subscribe(node, topic)
+        wanted[node, topic] = not wanted[node, topic]
+
+    world.application = Chatter(rng, answers=params.messages // 2)
+    for _ in range(params.messages):
+        world.post(rng.randrange(ACTIVE), publish, rng.randrange(params.nodes), rng.choice(topics))
+    for _ in range(params.changes):
+        world.post(rng.randrange(ACTIVE), change, rng.randrange(params.nodes), rng.choice(topics))

@@ -1,0 +1,352 @@
+"""Virtual time: processes, the ports they act through, and the events between them.
+
+Theory of operation.  Time is a whole number.  Events of one instant share a *bucket*, a list that
+is worked off in the order it was filled (also by events the instant itself adds); a heap orders
+the few distinct instants, not the many events.  An event is ``(handler, a, b)`` and is run as
+``handler(a, b, now)``, so that a message costs one append and one call.
+
+Invariants:
+
+1. A run is a function of its inputs: buckets keep insertion order, nothing iterates over a set,
+   and all chance comes from the generators the caller seeds.
+2. Records are appended in the order things happen, so a trace is a total order in which every
+   node's own records stand in its order.
+3. Ports never re-enter a process: what a process asks for becomes an event.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from typing import Any, Protocol
+
+from cubecast.protocol.port import Message, NodeId, Port, Process, Publication, Time, Topic
+from cubecast.sim.metrics import Meter
+from cubecast.trace import Kind, Record
+
+Handler = Callable[[Any, Any, Time], None]
+Event = tuple[Handler, Any, Any]
+MakeProcess = Callable[[NodeId, Port], Process]
+
+
+class Network(Protocol):
+    """Decides when what a node sends arrives (see `cubecast.sim.networks`)."""
+
+    def attach(self, world: World) -> None: ...
+    def relay(self, source: NodeId, peers: Sequence[NodeId], message: Message) -> None: ...
+    def control(self, source: NodeId, peer: NodeId, message: Message) -> None: ...
+
+
+class Application(Protocol):
+    """What runs on top: it is told what happens and drives the world in return."""
+
+    def on_deliver(self, world: World, node: NodeId, topic: Topic, ident: int) -> None: ...
+    def on_joined(self, world: World, node: NodeId, topic: Topic) -> None: ...
+
+
+class Silent:
+    """An application that only listens."""
+
+    def on_deliver(self, world: World, node: NodeId, topic: Topic, ident: int) -> None:
+        """Nothing follows from a delivery."""
+
+    def on_joined(self, world: World, node: NodeId, topic: Topic) -> None:
+        """Nothing follows from a completed subscription."""
+
+
+class Horizon(Exception):
+    """A run had not come to rest at the time it was given."""
+
+    def __init__(self, at: Time, pending: int) -> None:
+        super().__init__(f"not at rest at time {at}: {pending} events pending")
+        self.at = at
+        self.pending = pending
+
+
+class World:
+    """`nodes` processes, one network, one application, one trace.
+
+    `root_of` names the node where a topic's trees start if that is not the publisher: its own
+    delivery costs no hop and is left out of the latency.
+    """
+
+    def __init__(
+        self,
+        nodes: int,
+        make: MakeProcess,
+        network: Network,
+        *,
+        application: Application | None = None,
+        trace: list[Record] | None = None,
+        trace_messages: bool = False,
+        state_every: Time = 0,
+        meter: Meter | None = None,
+        root_of: Callable[[Topic], NodeId] | None = None,
+    ) -> None:
+        self.now: Time = 0
+        self.events = 0
+        self.trace = trace
+        self.meter = meter if meter is not None else Meter()
+        self.application: Application = application if application is not None else Silent()
+        self._root_of = root_of
+        self._trace_messages = trace is not None and trace_messages
+        self._state_every = state_every
+        self._next_state = state_every
+        self.buckets: dict[Time, list[Event]] = {}
+        self.instants: list[Time] = []
+        self._published = 0
+        self._subscribed: dict[Topic, bytearray] = {}
+        self._backlog: dict[tuple[NodeId, Topic], deque[tuple[int, int]]] = {}
+        self.ports = [SimPort(self, node, network) for node in range(nodes)]
+        self.processes: list[Process] = [make(node, self.ports[node]) for node in range(nodes)]
+        self.receivers: list[Handler] = [self._receiver(node) for node in range(nodes)]
+        network.attach(self)
+
+    # -- events ---------------------------------------------------------------------------------
+
+    def post(self, at: Time, handler: Handler, a: Any = None, b: Any = None) -> None:
+        """Run ``handler(a, b, at)`` at time `at`, after what is already planned for then."""
+        bucket = self.buckets.get(at)
+        if bucket is None:
+            if at < self.now:
+                raise ValueError(f"cannot plan for {at}: it is {self.now} already")
+            bucket = self.buckets[at] = []
+            heappush(self.instants, at)
+        bucket.append((handler, a, b))
+
+    def run(self, until: Time | None = None) -> None:
+        """Work off every event; raise `Horizon` if some are left after `until`."""
+        instants = self.instants
+        buckets = self.buckets
+        while instants:
+            now = instants[0]
+            if until is not None and now > until:
+                raise Horizon(until, sum(map(len, buckets.values())))
+            bucket = buckets[now]
+            self.now = now
+            for handler, a, b in bucket:
+                handler(a, b, now)
+            self.events += len(bucket)
+            heappop(instants)
+            del buckets[now]
+            if self._state_every and now >= self._next_state:
+                self.record_state()
+                self._next_state = now + self._state_every
+
+    def _receiver(self, node: NodeId) -> Handler:
+        """The handler of messages that arrive at `node`: count, record, hand over."""
+        on_message = self.processes[node].on_message
+        received = self.meter.received
+        subscribed = self._subscribed
+        trace = self.trace if self._trace_messages else None
+
+        def receive(message: Any, sender: NodeId, now: Time) -> None:
+            if message.kind == "pub":
+                flags = subscribed.get(message.topic)
+                received(message.body, bool(flags and flags[node]), now)
+            if trace is not None:
+                trace.append(message_record("receive", now, node, sender, message))
+            on_message(message, sender, now)
+
+        return receive
+
+    # -- what the application does ---------------------------------------------------------------
+
+    def establish(self, topic: Topic, members: Sequence[NodeId]) -> None:
+        """Begin with `members` subscribed, agreed by all beforehand."""
+        mask = 0
+        flags = self._flags(topic)
+        for node in members:
+            mask |= 1 << node
+            flags[node] = 1
+            self._record("subscribe", node, topic)
+            self._record("join", node, topic)
+        for process in self.processes:
+            process.establish(topic, mask)
+
+    def subscribe(self, node: NodeId, topic: Topic) -> None:
+        """The application at `node` calls ``subscribe(topic)``."""
+        self._record("subscribe", node, topic)
+        self.processes[node].subscribe(topic, self.now)
+
+    def unsubscribe(self, node: NodeId, topic: Topic) -> None:
+        """The application at `node` calls ``unsubscribe(topic)``: it wants no more messages."""
+        self._record("leave", node, topic)
+        self._flags(topic)[node] = 0
+        self.processes[node].unsubscribe(topic, self.now)
+
+    def register(self, node: NodeId, topic: Topic) -> None:
+        """The application at `node` announces that it will publish without subscribing."""
+        self.processes[node].register(topic, self.now)
+
+    def publish(
+        self, node: NodeId, topic: Topic, reply_to: tuple[int, ...] = (), size: int = 1
+    ) -> int:
+        """The application at `node` publishes a new message; its id is returned.
+
+        What the protocol refuses for now waits here, in order, until the port says `writable`.
+        """
+        ident = self._published
+        self._published += 1
+        self.meter.published(ident, self.now)
+        if self.trace is not None:
+            self.trace.append(
+                Record("publish", self.now, node, topic, ident, source=node, reply_to=reply_to)
+            )
+        waiting = self._backlog.get((node, topic))
+        if waiting or not self.processes[node].publish(topic, (ident,), size, self.now):
+            if waiting is None:
+                waiting = self._backlog[node, topic] = deque()
+            waiting.append((ident, size))
+        return ident
+
+    def retry(self, node: NodeId, topic: Topic, now: Time) -> None:
+        """Offer the backlog of `node` again, as far as the protocol takes it."""
+        waiting = self._backlog.get((node, topic))
+        process = self.processes[node]
+        while waiting and process.publish(topic, (waiting[0][0],), waiting[0][1], now):
+            waiting.popleft()
+
+    def is_subscribed(self, node: NodeId, topic: Topic) -> bool:
+        """Whether ``subscribe()`` has returned at `node` and ``unsubscribe()`` was not called."""
+        flags = self._subscribed.get(topic)
+        return bool(flags and flags[node])
+
+    # -- what the ports tell ---------------------------------------------------------------------
+
+    def delivered(self, node: NodeId, publication: Publication) -> None:
+        """Record a delivery and tell the application once the current event is over."""
+        topic, stream, seq = publication.topic, publication.stream, publication.first
+        now = self.now
+        start = stream.source if self._root_of is None else self._root_of(topic)
+        for payload in publication.body:
+            ident: int = payload  # type: ignore[assignment]  # the simulator's own payloads
+            self.meter.delivered(ident, node == start, now)
+            if self.trace is not None:
+                self.trace.append(
+                    Record("deliver", now, node, topic, ident, source=stream.source, seq=seq)
+                )
+            seq += 1
+            if type(self.application) is not Silent:
+                self.post(now, self._tell_delivery, node, (topic, ident))
+
+    def _tell_delivery(self, node: NodeId, what: tuple[Topic, int], now: Time) -> None:
+        self.application.on_deliver(self, node, what[0], what[1])
+
+    def joined(self, node: NodeId, topic: Topic) -> None:
+        """`subscribe` returned at `node`."""
+        self._flags(topic)[node] = 1
+        self._record("join", node, topic)
+        self.post(self.now, self._tell_joined, node, topic)
+
+    def _tell_joined(self, node: NodeId, topic: Topic, now: Time) -> None:
+        self.application.on_joined(self, node, topic)
+
+    # -- records ---------------------------------------------------------------------------------
+
+    def record_state(self) -> None:
+        """Write what each process keeps."""
+        if self.trace is None:
+            return
+        for node, process in enumerate(self.processes):
+            load = process.load()
+            self.trace.append(
+                Record(
+                    "state",
+                    self.now,
+                    node,
+                    held=load.held,
+                    retained=load.retained,
+                    limit=load.limit,
+                )
+            )
+
+    def unsent(self) -> int:
+        """Publications that still wait for the protocol to take them."""
+        return sum(len(waiting) for waiting in self._backlog.values())
+
+    def _record(self, kind: Kind, node: NodeId, topic: Topic) -> None:
+        if self.trace is not None:
+            self.trace.append(Record(kind, self.now, node, topic))
+
+    def _flags(self, topic: Topic) -> bytearray:
+        flags = self._subscribed.get(topic)
+        if flags is None:
+            flags = self._subscribed[topic] = bytearray(len(self.processes))
+        return flags
+
+
+class SimPort:
+    """The port of one simulated node."""
+
+    __slots__ = ("_asleep_until", "_network", "_node", "_world")
+
+    def __init__(self, world: World, node: NodeId, network: Network) -> None:
+        self._world = world
+        self._node = node
+        self._network = network
+        self._asleep_until: Time | None = None
+
+    def relay(self, peers: Sequence[NodeId], message: Message) -> None:
+        world = self._world
+        world.meter.sent(message.kind, len(peers))
+        if world._trace_messages:
+            self._trace_send(peers, message)
+        self._network.relay(self._node, peers, message)
+
+    def control(self, peer: NodeId, message: Message) -> None:
+        world = self._world
+        world.meter.sent(message.kind, 1)
+        if world._trace_messages:
+            self._trace_send((peer,), message)
+        self._network.control(self._node, peer, message)
+
+    def deliver(self, publication: Publication) -> bool:
+        self._world.delivered(self._node, publication)
+        return True
+
+    def joined(self, topic: Topic) -> None:
+        self._world.joined(self._node, topic)
+
+    def left(self, topic: Topic) -> None:
+        """Nobody waits for the end of a leave in a simulation."""
+
+    def writable(self, topic: Topic) -> None:
+        world = self._world
+        if world._backlog.get((self._node, topic)):
+            world.post(world.now, world.retry, self._node, topic)
+
+    def wake(self, at: Time) -> None:
+        """Plan `on_wake`, unless an earlier one is planned that will ask again."""
+        if self._asleep_until is None or at < self._asleep_until:
+            self._asleep_until = at
+            self._world.post(max(at, self._world.now), self._wake, at)
+
+    def _wake(self, planned: Time, _: None, now: Time) -> None:
+        if planned == self._asleep_until:
+            self._asleep_until = None
+            self._world.processes[self._node].on_wake(now)
+
+    def _trace_send(self, peers: Sequence[NodeId], message: Message) -> None:
+        trace = self._world.trace
+        assert trace is not None
+        for peer in peers:
+            trace.append(message_record("send", self._world.now, self._node, peer, message))
+
+
+def message_record(kind: Kind, now: Time, node: NodeId, peer: NodeId, message: Any) -> Record:
+    """A `send` or `receive` record, with the message's identity where it has one."""
+    if message.kind == "pub":
+        return Record(
+            kind,
+            now,
+            node,
+            message.topic,
+            message.body[0],
+            source=message.stream.source,
+            seq=message.first,
+            peer=peer,
+            message="pub",
+        )
+    return Record(kind, now, node, getattr(message, "topic", ""), peer=peer, message=message.kind)

@@ -1,0 +1,214 @@
+"""Read a trace once, in order, and tell checkers what each record means.
+
+The replay knows the ground truth of the topics (who published what, who has delivered it, who is
+subscribed) and holds no opinion. A checker overrides the hooks it needs, and is only called there;
+records of the network (``send``, ``receive``) concern no checker and cost next to nothing.
+
+A delivery reaches one of three hooks. ``deliver``: the node's first delivery of a message that was
+published on that topic earlier in the trace. ``redeliver``: a later delivery of the same.
+``deliver_unknown``: the message was not published on that topic, or not yet. Only first deliveries
+count for the order of messages; hooks see the topic as it was before the record, except that in
+``publish`` and ``deliver`` the message is already in the topic's table and in the node's shadow.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from cubecast.trace.checkers.causal import Causality
+from cubecast.trace.records import MessageId, Record
+
+__all__ = ["Checker", "Seat", "Topic", "replay"]
+
+
+class Seat:
+    """One node in one topic."""
+
+    __slots__ = ("delivered", "joined", "node", "since", "subscribing")
+
+    def __init__(self, node: int) -> None:
+        self.node = node
+        self.delivered = bytearray()
+        """Per message number: 1 if it was delivered here, ever. May be shorter than the table."""
+        self.joined = False
+        """Inside a subscription: after its ``join``, before its ``leave``."""
+        self.since = 0
+        """The number of the first message published after the latest ``join``."""
+        self.subscribing = False
+        """After a ``subscribe`` without its ``join``."""
+
+    def has(self, index: int) -> bool:
+        return index < len(self.delivered) and self.delivered[index] == 1
+
+
+class Topic:
+    """One topic: its messages, numbered in the order of publication, and the nodes seen in it."""
+
+    __slots__ = ("causality", "ids", "index", "name", "seats")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.index: dict[MessageId, int] = {}
+        """Message id -> message number."""
+        self.ids: list[MessageId] = []
+        self.seats: dict[int, Seat] = {}
+        self.causality = Causality()
+
+    def seat(self, node: int) -> Seat:
+        seat = self.seats.get(node)
+        if seat is None:
+            seat = self.seats[node] = Seat(node)
+        return seat
+
+
+class Checker:
+    """The hooks of a replay; none does anything here."""
+
+    def publish(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+        """Message ``index`` was published."""
+
+    def republish(self, record: Record, topic: Topic, seat: Seat) -> None:
+        """A publication without an id, or with one that the topic has already; it is left out."""
+
+    def deliver(self, record: Record, topic: Topic, seat: Seat, index: int, late: bool) -> None:
+        """First delivery of message ``index`` here; late: after one that it happens before."""
+
+    def redeliver(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+        """Message ``index`` was delivered again."""
+
+    def deliver_unknown(self, record: Record, topic: Topic, seat: Seat) -> None:
+        """Something was delivered that was not published on this topic."""
+
+    def leave(self, record: Record, topic: Topic, seat: Seat) -> None:
+        """The seat's subscription, if there is one (``seat.joined``), ends after this."""
+
+    def gap(self, record: Record, topic: Topic, seat: Seat) -> None:
+        """The node reports that it skipped messages."""
+
+    def discard(self, record: Record, topic: Topic, seat: Seat) -> None:
+        """The node reports that it dropped messages by agreement."""
+
+    def state(self, record: Record) -> None:
+        """The node says what it holds."""
+
+    def finish(self, time: int, topics: Iterable[Topic]) -> None:
+        """The trace is over; ``time`` is that of its last record."""
+
+
+Hook: TypeAlias = Callable[..., None]
+
+
+def replay(records: Iterable[Record], checkers: Sequence[Checker]) -> None:
+    """Drive the checkers through a trace, in one pass, keeping no record."""
+    replayed = _Replay(checkers)
+    handlers = replayed.handlers
+    record = None
+    for record in records:
+        handler = handlers.get(record.kind)
+        if handler is not None:
+            handler(record)
+    time = 0 if record is None else record.time
+    for checker in checkers:
+        checker.finish(time, replayed.topics.values())
+
+
+class _Replay:
+    """The state of one replay and a handler per kind of record."""
+
+    def __init__(self, checkers: Sequence[Checker]) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.handlers: dict[str, Callable[[Record], None]] = {
+            "publish": self._publish,
+            "deliver": self._deliver,
+            "subscribe": self._subscribe,
+            "join": self._join,
+            "leave": self._leave,
+            "gap": self._gap,
+            "discard": self._discard,
+            "state": self._state,
+        }
+        self._on_publish = _overridden(checkers, "publish")
+        self._on_republish = _overridden(checkers, "republish")
+        self._on_deliver = _overridden(checkers, "deliver")
+        self._on_redeliver = _overridden(checkers, "redeliver")
+        self._on_unknown = _overridden(checkers, "deliver_unknown")
+        self._on_leave = _overridden(checkers, "leave")
+        self._on_gap = _overridden(checkers, "gap")
+        self._on_discard = _overridden(checkers, "discard")
+        self._on_state = _overridden(checkers, "state")
+
+    def _topic(self, name: str) -> Topic:
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = self.topics[name] = Topic(name)
+        return topic
+
+    def _publish(self, record: Record) -> None:
+        topic = self._topic(record.topic)
+        seat = topic.seat(record.node)
+        if record.id is None or record.id in topic.index:
+            for republish in self._on_republish:
+                republish(record, topic, seat)
+            return
+        index = topic.index[record.id] = len(topic.ids)
+        topic.ids.append(record.id)
+        topic.causality.publish(record.node)
+        for publish in self._on_publish:
+            publish(record, topic, seat, index)
+
+    def _deliver(self, record: Record) -> None:
+        topic = self._topic(record.topic)
+        seat = topic.seat(record.node)
+        index = None if record.id is None else topic.index.get(record.id)
+        if index is None:
+            for unknown in self._on_unknown:
+                unknown(record, topic, seat)
+            return
+        delivered = seat.delivered
+        if index >= len(delivered):
+            delivered.extend(bytes(len(topic.ids) - len(delivered)))
+        if delivered[index]:
+            for redeliver in self._on_redeliver:
+                redeliver(record, topic, seat, index)
+            return
+        late = topic.causality.deliver(record.node, index)
+        for deliver in self._on_deliver:
+            deliver(record, topic, seat, index, late)
+        delivered[index] = 1
+
+    def _subscribe(self, record: Record) -> None:
+        self._topic(record.topic).seat(record.node).subscribing = True
+
+    def _join(self, record: Record) -> None:
+        topic = self._topic(record.topic)
+        seat = topic.seat(record.node)
+        seat.subscribing = False
+        if not seat.joined:
+            seat.joined = True
+            seat.since = len(topic.ids)
+
+    def _leave(self, record: Record) -> None:
+        topic = self._topic(record.topic)
+        seat = topic.seat(record.node)
+        for leave in self._on_leave:
+            leave(record, topic, seat)
+        seat.joined = seat.subscribing = False
+
+    def _gap(self, record: Record) -> None:
+        topic = self._topic(record.topic)
+        for gap in self._on_gap:
+            gap(record, topic, topic.seat(record.node))
+
+    def _discard(self, record: Record) -> None:
+        topic = self._topic(record.topic)
+        for discard in self._on_discard:
+            discard(record, topic, topic.seat(record.node))
+
+    def _state(self, record: Record) -> None:
+        for state in self._on_state:
+            state(record)
+
+
+def _overridden(checkers: Sequence[Checker], name: str) -> list[Hook]:
+    """The checkers' own versions of a hook; calling the empty one a million times is not free."""
+    empty = getattr(Checker, name)
+    return [getattr(c, name) for c in checkers if getattr(type(c), name) is not empty]

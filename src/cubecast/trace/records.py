@@ -1,0 +1,88 @@
+"""What a run leaves behind: one header, then records in the order in which things happened.
+
+The simulator, a live node and the Spark tables read and write this one schema, so that the same
+checkers judge all of them (``docs/trace.md`` explains it to users). What a reader may rely on:
+
+1. The order of the records is a total order in which every node's own records are in its own
+   order, and no ``deliver`` or ``receive`` precedes the ``publish`` or ``send`` that caused it.
+2. ``id`` names a publication: opaque, and unique within its topic. ``source`` and ``seq`` are what
+   the protocol *says* about it.
+3. New fields come last and have defaults; a field that equals its default is not written.
+"""
+
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import msgspec
+
+__all__ = ["KINDS", "SCHEMA", "Header", "Kind", "MessageId", "Record"]
+
+SCHEMA: Final = "cubecast-trace/1"
+"""The schema's name and version, in every header."""
+
+Kind: TypeAlias = Literal[
+    "publish",
+    "send",
+    "receive",
+    "deliver",
+    "subscribe",
+    "join",
+    "leave",
+    "gap",
+    "discard",
+    "state",
+]
+"""What happened.
+
+``publish``: the application published; ``send`` and ``receive``: a message left for, or came from,
+a peer; ``deliver``: a message was handed to the application; ``subscribe``: the application called
+``subscribe()``; ``join``: that call returned; ``leave``: the application called ``unsubscribe()``
+(or the node stopped for good); ``gap``: the node jumped over messages, ``seq`` of them;
+``discard``: it dropped messages by agreement; ``state``: what it holds at this moment.
+"""
+
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+MessageId: TypeAlias = int | str
+"""Names a publication. The simulator counts, live nodes write text; only equality matters."""
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One thing that happened at one node.
+
+    Without the cyclic collector (``gc=False``): the fields hold numbers, text and a tuple of these,
+    which can form no cycle, and a run makes millions of records.
+    """
+
+    kind: Kind
+    time: int
+    node: int
+    topic: str = ""
+    id: MessageId | None = None
+    source: int = -1
+    """Who published, as the protocol claims it; -1: not stated."""
+    seq: int = -1
+    """The protocol's number of the message; in a ``gap``, how many messages were skipped."""
+    peer: int = -1
+    """Where a ``send`` goes, where a ``receive`` comes from."""
+    message: str = ""
+    """The kind of protocol message sent or received: "pub", "ack", ..."""
+    reply_to: tuple[MessageId, ...] = ()
+    """The publications that this one answers."""
+    held: int = 0
+    """Messages received and not delivered yet."""
+    retained: int = 0
+    """Messages kept for repair."""
+    limit: int = 0
+    """The stated bound on held + retained; 0: none stated."""
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """What was run: enough to run it again."""
+
+    schema: str = SCHEMA
+    scenario: str = ""
+    protocol: str = ""
+    seed: int = 0
+    params: dict[str, Any] = msgspec.field(default_factory=dict)
+    time_unit: str = "ut"
+    """Unit of ``Record.time``: "ut" is the papers' unit of time; a live node writes "us"."""

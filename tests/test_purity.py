@@ -1,0 +1,60 @@
+"""The core owns no clock, socket, thread, file or random source ([STYLE] "one pure core")."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parent.parent / "src" / "cubecast"
+CORE = [*sorted((SRC / "protocol").glob("*.py")), SRC / "topology.py"]
+PURE = {
+    "__future__", "collections", "collections.abc", "dataclasses", "enum", "functools",
+    "heapq", "typing", "msgspec",
+    "cubecast.topology",
+}  # fmt: skip
+BUILTINS_OF_THE_WORLD = {"open", "print", "input", "exec", "eval", "__import__", "hash", "id"}
+
+
+def imported_modules(tree: ast.Module) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide where a name comes from"
+            names.add(node.module or "")
+    return names
+
+
+def called_builtins(tree: ast.Module) -> set[str]:
+    return {
+        node.func.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    } & BUILTINS_OF_THE_WORLD
+
+
+@pytest.mark.parametrize("path", CORE, ids=lambda path: path.stem)
+def test_core_imports_nothing_of_the_world(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    foreign = {
+        name
+        for name in imported_modules(tree)
+        if name not in PURE and not name.startswith("cubecast.protocol")
+    }
+    assert not foreign
+    assert not called_builtins(tree)
+
+
+def test_the_rule_would_notice_a_clock() -> None:
+    tree = ast.parse("import time\nfrom random import random\nopen('x')")
+    assert imported_modules(tree) - PURE == {"time", "random"}
+    assert called_builtins(tree) == {"open"}
+
+
+def test_the_whole_core_is_looked_at() -> None:
+    assert {"topic", "node", "causal", "vcube_ps", "topology"} <= {path.stem for path in CORE}
+    assert sys.version_info >= (3, 11)
