@@ -1,0 +1,70 @@
+"""What the README prints runs, and the examples run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def python(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def fenced(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def test_the_fifteen_lines_print_what_the_readme_says(tmp_path: Path) -> None:
+    (snippet,) = fenced("python")
+    (expected,) = fenced("text")
+    script = tmp_path / "snippet.py"
+    script.write_text(snippet, encoding="utf-8")
+    assert python(str(script)) == expected
+
+
+def readme_commands() -> list[str]:
+    lines = "".join(fenced("console")).splitlines()
+    commands = [line[2:].split("#")[0].strip() for line in lines if line.startswith("$ ")]
+    return [command for command in commands if command.startswith("cubecast")]
+
+
+@pytest.mark.parametrize("command", readme_commands())
+def test_a_command_of_the_readme_runs(command: str) -> None:
+    _, *arguments = shlex.split(command)
+    assert python("-m", "cubecast.cli.main", *arguments)
+
+
+def test_the_tree_of_the_readme_is_the_tree_drawn() -> None:
+    drawn = python("-m", "cubecast.cli.main", *shlex.split("tree --root 2 --members 0,2,3,5,7"))
+    ascii_guides = {"├── ": "+-- ", "└── ": "`-- ", "│   ": "|   "}
+    shown = README
+    if "+-- " in drawn:
+        for line, plain in ascii_guides.items():
+            shown = shown.replace(line, plain)
+    assert drawn in shown
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs(path: Path) -> None:
+    assert python(str(path))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
