@@ -14,6 +14,7 @@ Invariants, per ordered pair of nodes:
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from cubecast.protocol.config import Config
@@ -59,14 +60,17 @@ class Links:
             self._arm(link.resend_at)
         self._port.control(peer, parcel)
 
-    def on_parcel(self, parcel: Parcel, sender: NodeId, now: Time) -> list[Carried]:
+    def on_parcel(self, parcel: Parcel, sender: NodeId, now: Time) -> Sequence[Carried]:
         """Take in a parcel; return the messages whose turn has come."""
         link = self._link(sender)
         if link.ack_at is None:
             link.ack_at = now + self._config.resend_after // 4
             self._arm(link.ack_at)
+        if parcel.number == link.expected and not link.early:
+            link.expected += 1
+            return (parcel.message,)
         if parcel.number < link.expected:
-            return []
+            return ()
         link.early[parcel.number] = parcel.message
         ready: list[Carried] = []
         while link.expected in link.early:

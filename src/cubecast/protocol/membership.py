@@ -55,14 +55,12 @@ class Membership:
     # -- commands --------------------------------------------------------------------------------
 
     def establish(self, members: int) -> None:
-        """Begin as agreed beforehand."""
-        node = self.core.node
-        if members >> node & 1:
-            self.standing = Standing.IN
-            self._want_in = True
-            self.core.begin({}, 0)
-        self.members = members & ~(1 << node)
+        """Begin as one of `members`, agreed beforehand."""
+        self.standing = Standing.IN
+        self._want_in = True
+        self.members = members & ~(1 << self.core.node)
         self.informed = True
+        self.core.begin({}, 0)
 
     def subscribe(self, now: Time) -> None:
         self._want_in = True

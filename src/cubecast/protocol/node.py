@@ -59,7 +59,8 @@ class CubecastNode:
     # -- commands --------------------------------------------------------------------------------
 
     def establish(self, topic: Topic, members: int) -> None:
-        self._membership(topic).establish(members)
+        if members >> self.node & 1:
+            self._membership(topic).establish(members)
 
     def subscribe(self, topic: Topic, now: Time) -> None:
         self._membership(topic).subscribe(now)
@@ -113,14 +114,14 @@ class CubecastNode:
         self, message: Stable | Release | Wave | Answer, sender: NodeId, now: Time
     ) -> None:
         match message:
-            case Wave():
-                self._waves.on_wave(message, sender, self._contribution(message), now)
+            case Stable():
+                self._membership(message.topic).core.on_stable(message, sender, now)
             case Answer():
                 result = self._waves.on_answer(message, sender, now)
                 if result is not None:
                     self._membership(message.topic).complete(result, now)
-            case Stable():
-                self._membership(message.topic).core.on_stable(message, sender, now)
+            case Wave():
+                self._waves.on_wave(message, sender, self._contribution(message), now)
             case Release():
                 self._membership(message.topic).on_release(message.stream, now)
 

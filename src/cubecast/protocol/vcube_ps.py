@@ -41,7 +41,7 @@ from collections import deque
 from collections.abc import Iterable
 from functools import lru_cache
 from heapq import heappop, heappush
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -52,6 +52,8 @@ Ident: TypeAlias = tuple[NodeId, Seq]
 """⟨s, c⟩: one counter for all topics of a node, so this names a message."""
 Entry: TypeAlias = tuple[NodeId, str, Seq]
 """⟨n, o, rc⟩: the latest operation of node n on a topic that somebody knows of."""
+View: TypeAlias = dict[NodeId, tuple[str, Seq]]
+"""view[t]: {n: (o, rc)}."""
 
 SUB = "sub"
 UNS = "uns"
@@ -164,14 +166,15 @@ class Pending(msgspec.Struct, gc=False):
 class TopicState:
     """What a node keeps for one topic ([J] 3.3, "local variables").
 
-    `first_rec` and `last_delvs` are lists with a place for every node: a node that hears of all
-    publishers of a large system reads and writes little memory that way, and speed follows.
+    `first_rec` and `last_delvs` are lists with a place for every node, made when the node
+    subscribes: in a large system that is much less memory to walk through than a mapping is, and
+    the speed of a simulation follows from that.
     """
 
     __slots__ = (
         "_members",
         "_node",
-        "_view_is_shared",
+        "_shared",
         "barrier",
         "br_queue",
         "first_rec",
@@ -185,46 +188,59 @@ class TopicState:
         "view",
     )
 
-    def __init__(self, name: Topic, node: NodeId, nodes: int, dimension: int) -> None:
+    def __init__(self, name: Topic, node: NodeId, dimension: int) -> None:
         self.name = name
-        self.view: dict[NodeId, tuple[str, Seq]] = {}
+        self.view: View = {}
         self.own: tuple[Entry, ...] = ()
         """⟨i, SUB, c⟩ while it is in the view, that is, while this node is subscribed."""
         self.br_queue: deque[Pub | Sub | Uns] = deque()
         self.sending: Pub | Sub | Uns | None = None
         """The message whose wave of ACKs is awaited at line 31."""
         self.barrier = Idents()
-        self.first_rec: list[Seq] = [NEVER] * nodes
-        self.last_delvs: list[Seq] = [NEVER] * nodes
+        self.first_rec: list[Seq] = []
+        self.last_delvs: list[Seq] = []
         self.latest = Idents()
-        """`last_delvs` as a set: most barriers are found met by comparing it with them."""
-        self.held = Held()
+        """`last_delvs` as a set: most barriers are found met by comparing them with it."""
+        self.held: Held[Pub] = Held()
         self.tree: list[tuple[NodeId, ...] | None] = [None] * (dimension + 1)
         """CHILDREN(i, t, h) for h = 0 … d, each computed once per view."""
         self._node = node
         self._members = 0
-        self._view_is_shared = False
+        self._shared = False
+        """The view belongs to all members of an established topic, until it changes here."""
 
-    def reset_view(
-        self, view: dict[NodeId, tuple[str, Seq]], members: int, *, shared: bool = False
-    ) -> None:
-        """Replace the whole view; `members` is the set of its subscribers."""
+    def enter(self, rc: Seq, nodes: int) -> None:
+        """Algorithm 1, line 6: the view is ⟨i, SUB, rc⟩ alone."""
+        self._subscribe(rc, nodes, {self._node: (SUB, rc)}, 1 << self._node)
+
+    def establish(self, rc: Seq, nodes: int, members: int) -> None:
+        """The view is ⟨n, SUB, rc⟩ for every member n."""
+        self._subscribe(rc, nodes, _established(members, rc), members)
+        self._shared = True
+
+    def _subscribe(self, rc: Seq, nodes: int, view: View, members: int) -> None:
+        self.own = ((self._node, SUB, rc),)
         self.view = view
-        self._view_is_shared = shared
+        self._shared = False
         self._members = members
         self.tree = [None] * len(self.tree)
+        if not self.first_rec:
+            self.first_rec = [NEVER] * nodes
+            self.last_delvs = [NEVER] * nodes
+
+    def leave(self) -> None:
+        """Algorithm 1, line 12: the view loses ⟨i, SUB, _⟩."""
+        self.own = ()
+        self._unshare()
+        del self.view[self._node]
 
     def record(self, node: NodeId, op: str, rc: Seq) -> None:
         """Put ⟨node, op, rc⟩ in the place of what the view said about the node."""
-        self._own_view()[node] = (op, rc)
+        self._unshare()
+        self.view[node] = (op, rc)
         bit = 1 << node
         self._members = self._members | bit if op == SUB else self._members & ~bit
         self.tree = [None] * len(self.tree)
-
-    def remove(self, node: NodeId) -> None:
-        """Take what the view said about the node out of it."""
-        del self._own_view()[node]
-        self._members &= ~(1 << node)
 
     def children(self, h: int) -> tuple[NodeId, ...]:
         """CHILDREN(i, t, h) by this node's own view."""
@@ -250,14 +266,23 @@ class TopicState:
         self.last_delvs = [NEVER] * len(self.last_delvs)
         self.latest = Idents()
 
-    def _own_view(self) -> dict[NodeId, tuple[str, Seq]]:
-        if self._view_is_shared:
+    def _unshare(self) -> None:
+        if self._shared:
             self.view = dict(self.view)
-            self._view_is_shared = False
-        return self.view
+            self._shared = False
 
 
-class Held:
+class Numbered(Protocol):
+    """A message with a name."""
+
+    @property
+    def ident(self) -> Ident: ...
+
+
+M = TypeVar("M", bound=Numbered)
+
+
+class Held(Generic[M]):
     """*not_delvs* and *msgs*: what was received and waits for a predecessor.
 
     A message is filed under the source of *one* dependency it lacks, and is not looked at before
@@ -268,19 +293,19 @@ class Held:
     __slots__ = ("_arrivals", "filed", "messages", "ready")
 
     def __init__(self) -> None:
-        self.messages: dict[Ident, Pub] = {}
-        self.ready: list[tuple[int, Pub]] = []
+        self.messages: dict[Ident, M] = {}
+        self.ready: list[tuple[int, M]] = []
         """A heap, by arrival, of what has to be looked at."""
-        self.filed: dict[NodeId, list[tuple[int, Pub]]] = {}
+        self.filed: dict[NodeId, list[tuple[int, M]]] = {}
         self._arrivals = 0
 
-    def arrive(self, message: Pub) -> tuple[int, Pub]:
+    def arrive(self, message: M) -> tuple[int, M]:
         """Keep a message: it comes after those that are here already."""
         self.messages[message.ident] = message
         self._arrivals += 1
         return self._arrivals, message
 
-    def file(self, item: tuple[int, Pub], source: NodeId) -> None:
+    def file(self, item: tuple[int, M], source: NodeId) -> None:
         """The message lacks a predecessor by `source`."""
         self.filed.setdefault(source, []).append(item)
 
@@ -288,6 +313,10 @@ class Held:
         """Something of `source` was delivered, or will never come: look at who waited for it."""
         for item in self.filed.pop(source, ()):
             heappush(self.ready, item)
+
+    def pop(self) -> tuple[int, M]:
+        """The earliest arrival of what has to be looked at."""
+        return heappop(self.ready)
 
     def clear(self) -> None:
         """Drop everything (line 33)."""
@@ -332,26 +361,21 @@ class VCubePS:
         does next is later.  Others know nothing of the topic (line 62).
         """
         if members >> self._node & 1:
-            state = self._state(topic)
-            state.reset_view(_established(members), members, shared=True)
-            state.own = ((self._node, SUB, 0),)
+            self._state(topic).establish(0, self._nodes, members)
             self._counter += 1
 
     def subscribe(self, topic: Topic, now: Time) -> None:
         """Algorithm 1, lines 4-9."""
         state = self._state(topic)
         if not state.own:
-            message = Sub(topic, (self._node, self._counter))
-            state.own = (message.entry(),)
-            state.reset_view({self._node: (SUB, self._counter)}, 1 << self._node)
-            self.co_broadcast(state, message)
+            state.enter(self._counter, self._nodes)
+            self.co_broadcast(state, Sub(topic, (self._node, self._counter)))
 
     def unsubscribe(self, topic: Topic, now: Time) -> None:
         """Algorithm 1, lines 10-15."""
         state = self._state(topic)
         if state.own:
-            state.own = ()
-            state.remove(self._node)
+            state.leave()
             self.co_broadcast(state, Uns(topic, (self._node, self._counter)))
 
     def register(self, topic: Topic, now: Time) -> None:
@@ -380,7 +404,7 @@ class VCubePS:
             held += sum(message.size for message in state.br_queue if type(message) is Pub)
         return Load(held, 0)
 
-    def view(self, topic: Topic) -> dict[NodeId, tuple[str, Seq]]:
+    def view(self, topic: Topic) -> View:
         """view[t]: the latest operation of each node this one has heard of."""
         return dict(self._state(topic).view)
 
@@ -506,9 +530,8 @@ class VCubePS:
 
     def update(self, state: TopicState, entries: Iterable[Entry]) -> None:
         """UPDATE, lines 75-82: of two entries for one node the one with the higher rc stays."""
-        view = state.view
         for node, op, rc in entries:
-            known = view.get(node)
+            known = state.view.get(node)
             if known is None or rc > known[1]:
                 state.record(node, op, rc)
 
@@ -516,7 +539,7 @@ class VCubePS:
         """Lines 83-89: deliver what can be, in order of arrival."""
         held = state.held
         while held.ready:
-            item = heappop(held.ready)
+            item = held.pop()
             message = item[1]
             lacking = self.check_cb(state, message.barrier)
             if lacking == NOBODY:
@@ -540,11 +563,12 @@ class VCubePS:
         """CHECKCB, lines 90-94: `NOBODY` if the barrier is met, else whose message is missing."""
         latest = state.latest
         for counter, sources in barrier.items():
-            met = sources & latest.get(counter, 0)
-            if met != sources:
-                for source in members_of(sources ^ met):
-                    if state.last_delvs[source] < counter and state.first_rec[source] <= counter:
-                        return source
+            rest = sources ^ (sources & latest.get(counter, 0))
+            while rest:
+                source = rest.bit_length() - 1
+                if state.last_delvs[source] < counter and state.first_rec[source] <= counter:
+                    return source
+                rest ^= 1 << source
         return NOBODY
 
     def send_acks(
@@ -558,12 +582,11 @@ class VCubePS:
     def _state(self, topic: Topic) -> TopicState:
         state = self._topics.get(topic)
         if state is None:
-            state = TopicState(topic, self._node, self._nodes, self._dimension)
-            self._topics[topic] = state
+            state = self._topics[topic] = TopicState(topic, self._node, self._dimension)
         return state
 
 
 @lru_cache(maxsize=64)
-def _established(members: int) -> dict[NodeId, tuple[str, Seq]]:
-    """The view of an established topic, to be copied by each of its members."""
-    return dict.fromkeys(members_of(members), (SUB, 0))
+def _established(members: int, rc: Seq) -> View:
+    """The view of an established topic, which its members share until it changes."""
+    return dict.fromkeys(members_of(members), (SUB, rc))

@@ -7,6 +7,8 @@ positive is a publication received by a node that is not subscribed ([J] 4, metr
 
 from __future__ import annotations
 
+from collections import Counter
+
 from cubecast.protocol.port import Time
 
 
@@ -15,7 +17,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.published_at: list[Time] = []
-        self.messages: dict[str, int] = {}
+        self.messages: Counter[str] = Counter()
         self.receptions = 0
         self.reception_sum = 0
         self.false_positives = 0
@@ -28,11 +30,6 @@ class Meter:
         """Message `ident` was handed to the protocol."""
         assert ident == len(self.published_at)
         self.published_at.append(now)
-
-    def sent(self, kind: str, copies: int) -> None:
-        """`copies` messages of `kind` were sent."""
-        messages = self.messages
-        messages[kind] = messages.get(kind, 0) + copies
 
     def received(self, body: tuple[int, ...], subscribed: bool, now: Time) -> None:
         """A publication arrived, at a subscriber or elsewhere."""
@@ -64,7 +61,7 @@ class Meter:
             "latency_max": float(self.delivery_max),
             "reception_mean": self.reception_sum / received,
             "delay_mean": self.delivery_sum / delivered - self.reception_sum / received,
-            "pub_messages": float(self.messages.get("pub", 0)),
+            "pub_messages": float(self.messages["pub"]),
             "control_messages": float(sum(n for kind, n in self.messages.items() if kind != "pub")),
             "false_positives": float(self.false_positives),
             "publications": float(len(self.published_at)),

@@ -280,24 +280,25 @@ class World:
 class SimPort:
     """The port of one simulated node."""
 
-    __slots__ = ("_asleep_until", "_network", "_node", "_world")
+    __slots__ = ("_asleep_until", "_counts", "_network", "_node", "_world")
 
     def __init__(self, world: World, node: NodeId, network: Network) -> None:
         self._world = world
         self._node = node
         self._network = network
         self._asleep_until: Time | None = None
+        self._counts = world.meter.messages
 
     def relay(self, peers: Sequence[NodeId], message: Message) -> None:
         world = self._world
-        world.meter.sent(message.kind, len(peers))
+        self._counts[message.kind] += len(peers)
         if world._trace_messages:
             self._trace_send(peers, message)
         self._network.relay(self._node, peers, message)
 
     def control(self, peer: NodeId, message: Message) -> None:
         world = self._world
-        world.meter.sent(message.kind, 1)
+        self._counts[message.kind] += 1
         if world._trace_messages:
             self._trace_send((peer,), message)
         self._network.control(self._node, peer, message)
