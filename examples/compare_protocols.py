@@ -1,6 +1,6 @@
 """Compare protocols on the same questions and answers, and draw the result in the terminal.
 
-    python examples/compare_protocols.py
+python examples/compare_protocols.py
 """
 
 from cubecast.sim.params import Params

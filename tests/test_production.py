@@ -31,9 +31,7 @@ class Stage:
         config = Config(window=window, ack_delay=5, stable_delay=100, resend_after=1000)
         self.world = World(
             nodes,
-            lambda node, port: CubecastNode(
-                node, port, cluster=(1 << nodes) - 1, config=config
-            ),
+            lambda node, port: CubecastNode(node, port, cluster=(1 << nodes) - 1, config=config),
             SendingQueue(10, faults=Faults(Random(0), **faults) if faults else None),  # type: ignore[arg-type]
             trace=self.records,
         )
@@ -211,9 +209,7 @@ def test_a_barrier_names_direct_causes_only() -> None:
                 barriers[message.stream.source, message.first] = dict(message.barrier)
             super().on_message(message, sender, now)
 
-    world = World(
-        3, lambda node, port: Spy(node, port, cluster=0b111), SendingQueue(10), trace=[]
-    )
+    world = World(3, lambda node, port: Spy(node, port, cluster=0b111), SendingQueue(10), trace=[])
     world.establish(TOPIC, [0, 1, 2])
     world.publish(0, TOPIC)
     world.post(50, lambda a, b, now: world.publish(1, TOPIC))
@@ -244,9 +240,7 @@ def test_a_node_outside_its_cluster_is_refused() -> None:
         CubecastNode(3, port=None, cluster=0b111)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("window", 0), ("ack_delay", -1), ("resend_max", 10)]
-)
+@pytest.mark.parametrize(("field", "value"), [("window", 0), ("ack_delay", -1), ("resend_max", 10)])
 def test_bounds_that_make_no_sense_are_refused(field: str, value: int) -> None:
     with pytest.raises(ValueError, match=field):
         Config(**{field: value})

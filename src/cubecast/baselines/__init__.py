@@ -1,4 +1,8 @@
-"""What cubecast is compared with: single-root trees, and trees without order."""
+"""What the papers compare VCube-PS with, and what it costs to order nothing.
+
+Each is a `Process` of `cubecast.protocol.port`, so the simulator, its networks, faults and
+checkers apply to all of them alike.
+"""
 
 from cubecast.baselines.best_effort import BestEffort
 from cubecast.baselines.single_root import FixedTree, SingleRoot

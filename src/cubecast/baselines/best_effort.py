@@ -1,111 +1,210 @@
-"""Best effort: the same trees, and nothing else.
+"""Trees without order: the dissemination of VCube-PS and nothing on top of it.
 
-A publication travels down the tree that VCube-PS would build, and is delivered where and when it
-arrives: no barriers, no ACKs, no repair.  Every node follows every SUB and UNS, so anyone may
-publish.  What this shows is what a brokerless system shows that does not order by cause.
+A publication goes down the tree of the subscribers its publisher knows, and is delivered where and
+when it arrives.  There are no barriers, no ACKs of publications, and no waiting for earlier ones:
+an answer may come before its question, and a message may miss a subscriber that its publisher has
+not heard of.  What is left of latency is the network's.
+
+Joining: SUB goes to all nodes as in VCube-PS ([J] Algorithm 2, lines 23-28), and each answers the
+newcomer directly whether it subscribes; ``subscribe`` is complete when all have.  Leaving: UNS goes
+to the subscribers, and nobody waits for anything.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from cubecast.protocol.port import Load, Message, NodeId, Port, Seq, Stream, Time, Topic
-from cubecast.topology import children, cluster, dimension_for
+from cubecast.baselines.single_root import Branches
+from cubecast.protocol.port import Load, NodeId, Port, Seq, Stream, Time, Topic
+from cubecast.topology import children, dimension_for
 
 
 class Pub:
-    """A publication on its way down its publisher's tree."""
+    """A publication, for those that its publisher takes for `members`."""
 
-    __slots__ = ("body", "first", "stream", "topic")
+    __slots__ = ("body", "first", "members", "stream", "topic")
     kind: ClassVar[str] = "pub"
 
-    def __init__(self, topic: Topic, stream: Stream, first: Seq, body: tuple[object, ...]) -> None:
+    def __init__(
+        self, topic: Topic, stream: Stream, first: Seq, members: int, body: tuple[object, ...]
+    ) -> None:
         self.topic = topic
         self.stream = stream
         self.first = first
+        self.members = members
         self.body = body
 
 
 class Change:
-    """A node subscribes (`kind` is "sub") or unsubscribes ("uns"); told to all nodes."""
+    """`source` joins or leaves: its operation `number`.  It travels down the tree of `members`."""
 
-    __slots__ = ("joins", "origin", "topic")
+    __slots__ = ("members", "number", "source", "topic")
+    kind: ClassVar[str]
 
-    def __init__(self, topic: Topic, origin: NodeId, joins: bool) -> None:
+    def __init__(self, topic: Topic, source: NodeId, number: int, members: int) -> None:
         self.topic = topic
-        self.origin = origin
-        self.joins = joins
+        self.source = source
+        self.number = number
+        self.members = members
 
-    @property
-    def kind(self) -> str:
-        return "sub" if self.joins else "uns"
+
+class Sub(Change):
+    """A node subscribes."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "sub"
+
+
+class Uns(Change):
+    """A node unsubscribes."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "uns"
+
+
+class Answer:
+    """The sender has heard of the newcomer's operation `number`.
+
+    `own` is the number of the sender's own latest operation, and `subscribed` what that was.
+    """
+
+    __slots__ = ("number", "own", "subscribed", "topic")
+    kind: ClassVar[str] = "ack"
+
+    def __init__(self, topic: Topic, number: int, own: int, subscribed: bool) -> None:
+        self.topic = topic
+        self.number = number
+        self.own = own
+        self.subscribed = subscribed
+
+
+class Seat:
+    """What a node keeps of a topic."""
+
+    __slots__ = ("branches", "members", "missing", "number", "numbers", "published", "subscribed")
+
+    def __init__(self, node: NodeId) -> None:
+        self.branches = Branches(node, children)
+        self.subscribed = False
+        self.members = 0
+        self.numbers: dict[NodeId, int] = {}
+        """The latest operation of each node that was heard of."""
+        self.number = 0
+        """The latest operation of this node."""
+        self.missing = 0
+        """How many have not answered its SUB yet."""
+        self.published: Seq = 0
+
+    def learn(self, node: NodeId, number: int, subscribed: bool) -> None:
+        """Believe the later of two operations of a node."""
+        if number > self.numbers.get(node, -1):
+            self.numbers[node] = number
+            self.members = self.members & ~(1 << node) | subscribed << node
 
 
 class BestEffort:
-    """A `Process` without any order."""
+    """VCube trees rooted at the publisher; whatever arrives is delivered."""
 
+    __slots__ = ("_dimension", "_everyone", "_node", "_nodes", "_port", "_seats", "_stream")
     label: ClassVar[str] = "best-effort"
 
     def __init__(self, node: NodeId, port: Port, *, nodes: int) -> None:
         self._node = node
         self._port = port
+        self._nodes = nodes
         self._dimension = dimension_for(nodes)
         self._everyone = (1 << nodes) - 1
         self._stream = Stream(node, 0)
-        self._members: dict[Topic, int] = {}
-        self._next: dict[Topic, Seq] = {}
+        self._seats: dict[Topic, Seat] = {}
+
+    # -- what the application calls --------------------------------------------------------------
 
     def establish(self, topic: Topic, members: int) -> None:
-        self._members[topic] = members
+        if members >> self._node & 1:
+            seat = self._seat(topic)
+            seat.subscribed = True
+            seat.members = members
 
     def subscribe(self, topic: Topic, now: Time) -> None:
-        """Tell everyone; nobody is waited for."""
-        self._change(topic, True)
-        self._port.joined(topic)
+        seat = self._seat(topic)
+        if seat.subscribed:
+            return
+        seat.subscribed = True
+        seat.members |= 1 << self._node
+        seat.number += 1
+        seat.missing = self._nodes - 1
+        if seat.missing:
+            self._pass_on(
+                seat, Sub(topic, self._node, seat.number, self._everyone), self._dimension
+            )
+        else:
+            self._port.joined(topic)
 
     def unsubscribe(self, topic: Topic, now: Time) -> None:
-        self._change(topic, False)
-        self._port.left(topic)
+        seat = self._seat(topic)
+        if seat.subscribed:
+            seat.subscribed = False
+            seat.members &= ~(1 << self._node)
+            seat.number += 1
+            self._pass_on(seat, Uns(topic, self._node, seat.number, seat.members), self._dimension)
+            self._port.left(topic)
 
     def register(self, topic: Topic, now: Time) -> None:
-        """Every node follows the membership: nothing to do."""
-
-    def _change(self, topic: Topic, joins: bool) -> None:
-        change = Change(topic, self._node, joins)
-        self._apply(change)
-        self._port.relay(children(self._node, self._everyone, self._dimension), change)
-
-    def _apply(self, change: Change) -> None:
-        members = self._members.get(change.topic, 0)
-        bit = 1 << change.origin
-        self._members[change.topic] = members | bit if change.joins else members & ~bit
+        """Only a subscriber knows the subscribers, as in VCube-PS."""
+        raise ValueError(
+            f"node {self._node} cannot register for {topic!r}: there are no open groups here, "
+            "only subscribers publish"
+        )
 
     def publish(self, topic: Topic, body: tuple[object, ...], size: int, now: Time) -> bool:
-        first = self._next.get(topic, 0)
-        self._next[topic] = first + len(body)
-        pub = Pub(topic, self._stream, first, body)
-        members = self._members.get(topic, 0)
-        self._port.relay(children(self._node, members, self._dimension), pub)
-        if members >> self._node & 1:
-            self._port.deliver(pub)
+        """Deliver here and send at once."""
+        seat = self._seat(topic)
+        if not seat.subscribed:
+            raise ValueError(f"node {self._node} cannot publish on {topic!r}: it is not subscribed")
+        message = Pub(topic, self._stream, seat.published, seat.members, body)
+        seat.published += 1
+        self._port.deliver(message)
+        self._pass_on(seat, message, self._dimension)
         return True
 
-    def on_message(self, message: Message, sender: NodeId, now: Time) -> None:
-        height = cluster(self._node, sender) - 1
-        match message:
-            case Pub():
-                members = self._members.get(message.topic, 0)
-                self._port.relay(children(self._node, members, height), message)
-                if members >> self._node & 1:
-                    self._port.deliver(message)
-            case Change():
-                self._apply(message)
-                self._port.relay(children(self._node, self._everyone, height), message)
-            case _:
-                raise TypeError(f"best effort cannot handle {message!r}")
-
     def on_wake(self, now: Time) -> None:
-        """Nothing is ever repeated."""
+        """There are no timers."""
 
     def load(self) -> Load:
+        """Nothing is ever kept."""
         return Load(0, 0)
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def on_message(self, message: Any, sender: NodeId, now: Time) -> None:
+        seat = self._seat(message.topic)
+        if type(message) is Answer:
+            self._on_answer(seat, message, sender)
+            return
+        self._pass_on(seat, message, (self._node ^ sender).bit_length() - 1)
+        if type(message) is Pub:
+            if seat.subscribed:
+                self._port.deliver(message)
+            return
+        seat.learn(message.source, message.number, type(message) is Sub)
+        if type(message) is Sub:
+            answer = Answer(message.topic, message.number, seat.number, seat.subscribed)
+            self._port.control(message.source, answer)
+
+    def _on_answer(self, seat: Seat, answer: Answer, sender: NodeId) -> None:
+        seat.learn(sender, answer.own, answer.subscribed)
+        if answer.number == seat.number and seat.missing:
+            seat.missing -= 1
+            if not seat.missing:
+                self._port.joined(answer.topic)
+
+    def _pass_on(self, seat: Seat, message: Pub | Change, h: int) -> None:
+        peers = seat.branches.children(message.members, h)
+        if peers:
+            self._port.relay(peers, message)
+
+    def _seat(self, topic: Topic) -> Seat:
+        seat = self._seats.get(topic)
+        if seat is None:
+            seat = self._seats[topic] = Seat(self._node)
+        return seat

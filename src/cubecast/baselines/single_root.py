@@ -1,85 +1,192 @@
-"""Single root per topic: a publisher hands its message to the root, the root sends it down.
+"""One root per topic: SRPT-S of [J] section 4 and the fixed tree of [B] section 6.
 
-`SingleRoot` is SRPT-S of [J] section 4, the Scribe-like system VCube-PS is compared with: the
-tree is a VCube tree over *all* nodes, cut back to the branches that hold subscribers, so nodes
-that do not subscribe forward.  `FixedTree` is the comparison of [B] section 6: the same root for
-every publisher, a tree of the subscribers alone, and causal barriers at the receivers.
+Theory of operation.  A publisher delegates its message to the topic's root, which stamps it with
+the set of subscribers and sends it down one tree, the same for every publisher.  Each node on the
+way computes its own children from that set.  The publisher, if it subscribes, receives its message
+as the others do.  The root alone keeps the membership: a node tells it that it joins or leaves, and
+the root answers.  The root need not subscribe.
 
-The root keeps the membership and writes it into every message (one shared number), so a relay
-needs no view of its own.  Handing a message to the root bypasses the sending queue and is no
-publication message; the publisher receives its own message as everyone else does
-(docs/deviations.md, "The time model").
+`SingleRoot` is SRPT-S: the tree is the VCube tree over *all* nodes without the branches that hold
+no subscriber, so that forwarders take part, and nothing is ordered.  `FixedTree` has a tree of
+subscribers alone, and receivers deliver in causal order.  The papers describe both in a sentence
+or two; what follows from them:
+
+1. Delegations, joins, leaves and answers are control messages: they are no PUB messages, and they
+   bypass a sending queue that lets control messages pass.
+2. Operations of a node are numbered, so that a join and a leave that overtake each other on the
+   way leave the root with the later one.
+3. What arrives between the call of ``subscribe`` and the root's answer waits for the answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar, TypeAlias
 
-from cubecast.protocol.port import Load, Message, NodeId, Port, Seq, Stream, Time, Topic
-from cubecast.topology import children, cluster, dimension_for, forwarding_children
+from cubecast.protocol.port import Load, NodeId, Port, Seq, Stream, Time, Topic
+from cubecast.protocol.vcube_ps import NOBODY, Held, Ident, Idents
+from cubecast.topology import children, dimension_for, forwarding_children
 
-Barrier = tuple[tuple[NodeId, Seq], ...]
+Step: TypeAlias = Callable[[NodeId, int, int], tuple[NodeId, ...]]
+"""(node, members, h) -> the children of the node in its clusters 1 … h."""
+
+
+class Branches:
+    """The children of one node in trees of one topic, computed once per set of members."""
+
+    __slots__ = ("_found", "_members", "_node", "_step")
+
+    def __init__(self, node: NodeId, step: Step) -> None:
+        self._node = node
+        self._step = step
+        self._members = 0
+        self._found: dict[int, tuple[NodeId, ...]] = {}
+
+    def children(self, members: int, h: int) -> tuple[NodeId, ...]:
+        if members != self._members:
+            self._members = members
+            self._found = {}
+        found = self._found.get(h)
+        if found is None:
+            found = self._found[h] = self._step(self._node, members, h)
+        return found
 
 
 class Delegate:
-    """A publication on its way from its publisher to the root."""
+    """A publisher asks the root to publish for it."""
 
-    __slots__ = ("barrier", "body", "first", "stream", "topic")
+    __slots__ = ("barrier", "body", "first", "size", "stream", "topic")
     kind: ClassVar[str] = "delegate"
 
     def __init__(
-        self, topic: Topic, stream: Stream, first: Seq, barrier: Barrier, body: tuple[object, ...]
+        self,
+        topic: Topic,
+        stream: Stream,
+        first: Seq,
+        barrier: Idents,
+        body: tuple[object, ...],
+        size: int,
     ) -> None:
         self.topic = topic
         self.stream = stream
         self.first = first
         self.barrier = barrier
         self.body = body
+        self.size = size
 
 
-class Pub(Delegate):
-    """The same publication on its way down the tree of `members`."""
+class Pub:
+    """A publication on its way down the tree of those who were `members` at the root."""
 
-    __slots__ = ("members",)
+    __slots__ = (
+        "barrier",
+        "body",
+        "first",
+        "ident",
+        "members",
+        "size",
+        "stream",
+        "topic",
+    )
     kind: ClassVar[str] = "pub"
 
     def __init__(self, delegate: Delegate, members: int) -> None:
-        super().__init__(
-            delegate.topic, delegate.stream, delegate.first, delegate.barrier, delegate.body
-        )
+        self.topic = delegate.topic
+        self.stream = delegate.stream
+        self.first = delegate.first
+        self.barrier = delegate.barrier
+        self.body = delegate.body
+        self.size = delegate.size
+        self.ident: Ident = (delegate.stream.source, delegate.first)
         self.members = members
 
 
-class Change:
-    """A node tells the root that it subscribes or unsubscribes."""
+class Join:
+    """The sender subscribes: its operation `number`."""
 
-    __slots__ = ("joins", "topic")
+    __slots__ = ("number", "topic")
+    kind: ClassVar[str] = "sub"
 
-    def __init__(self, topic: Topic, joins: bool) -> None:
+    def __init__(self, topic: Topic, number: int) -> None:
         self.topic = topic
-        self.joins = joins
+        self.number = number
 
-    @property
-    def kind(self) -> str:
-        return "sub" if self.joins else "uns"
+
+class Leave(Join):
+    """The sender unsubscribes."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "uns"
 
 
 class Done:
-    """The root has made the change."""
+    """The root has heard of operation `number`.
 
-    __slots__ = ("joins", "topic")
+    `cut` names, for each publisher, the last message that was sent before: whatever is later is
+    addressed to the new subscriber.
+    """
+
+    __slots__ = ("cut", "number", "topic")
     kind: ClassVar[str] = "ack"
 
-    def __init__(self, topic: Topic, joins: bool) -> None:
+    def __init__(self, topic: Topic, number: int, cut: dict[NodeId, Seq]) -> None:
         self.topic = topic
-        self.joins = joins
+        self.number = number
+        self.cut = cut
+
+
+class Root:
+    """What the root of a topic keeps."""
+
+    __slots__ = ("early", "members", "numbers", "sent")
+
+    def __init__(self) -> None:
+        self.members = 0
+        self.numbers: dict[NodeId, int] = {}
+        """The latest operation of each node."""
+        self.sent: dict[NodeId, Seq] = {}
+        """The last message sent of each publisher."""
+        self.early: dict[Ident, Delegate] = {}
+        """What overtook an earlier message of its publisher (`FixedTree` only)."""
+
+
+class Seat:
+    """What any node keeps of a topic.  `delivered`, `barrier` and `held` serve `FixedTree` only."""
+
+    __slots__ = (
+        "barrier",
+        "branches",
+        "delivered",
+        "early",
+        "held",
+        "joined",
+        "number",
+        "published",
+        "subscribed",
+    )
+
+    def __init__(self, branches: Branches) -> None:
+        self.branches = branches
+        self.number = 0
+        self.subscribed = False
+        """From the call of ``subscribe`` to the call of ``unsubscribe``."""
+        self.joined = False
+        """Subscribed, and the root has said so."""
+        self.early: list[Pub] = []
+        """What came before the root's answer did."""
+        self.published: Seq = 0
+        self.delivered: dict[NodeId, Seq] = {}
+        self.barrier = Idents()
+        self.held: Held[Pub] = Held()
 
 
 class SingleRoot:
-    """SRPT-S: forwarders included, no order."""
+    """SRPT-S: one static tree per topic, forwarders included, without order or ACKs."""
 
-    label: ClassVar[str] = "srpt"
+    __slots__ = ("_dimension", "_node", "_port", "_root_of", "_roots", "_seats", "_stream")
+    label: ClassVar[str] = "srpt-s"
+    forwarders: ClassVar[bool] = True
+    """Whether nodes that do not subscribe take part in the tree."""
 
     def __init__(
         self, node: NodeId, port: Port, *, nodes: int, root_of: Callable[[Topic], NodeId]
@@ -89,159 +196,234 @@ class SingleRoot:
         self._dimension = dimension_for(nodes)
         self._root_of = root_of
         self._stream = Stream(node, 0)
-        self._subscribed: set[Topic] = set()
-        self._members: dict[Topic, int] = {}
-        self._next: dict[Topic, Seq] = {}
+        self._seats: dict[Topic, Seat] = {}
+        self._roots: dict[Topic, Root] = {}
 
-    # -- commands --------------------------------------------------------------------------------
+    # -- what the application calls --------------------------------------------------------------
 
     def establish(self, topic: Topic, members: int) -> None:
+        """Members are subscribed and the root knows it."""
         if members >> self._node & 1:
-            self._subscribed.add(topic)
+            seat = self._seat(topic)
+            seat.subscribed = seat.joined = True
         if self._root_of(topic) == self._node:
-            self._members[topic] = members
+            self._root(topic).members = members
 
     def subscribe(self, topic: Topic, now: Time) -> None:
-        self._to_root(topic, Change(topic, True), now)
+        seat = self._seat(topic)
+        if not seat.subscribed:
+            seat.subscribed = True
+            seat.number += 1
+            self._tell_root(Join(topic, seat.number))
 
     def unsubscribe(self, topic: Topic, now: Time) -> None:
-        self._subscribed.discard(topic)
-        self._to_root(topic, Change(topic, False), now)
+        seat = self._seat(topic)
+        if seat.subscribed:
+            seat.subscribed = seat.joined = False
+            seat.early.clear()
+            seat.held.clear()
+            seat.number += 1
+            self._tell_root(Leave(topic, seat.number))
 
     def register(self, topic: Topic, now: Time) -> None:
-        """Anyone may hand a message to the root."""
+        """Nothing to do: the root takes messages from anybody."""
 
     def publish(self, topic: Topic, body: tuple[object, ...], size: int, now: Time) -> bool:
-        first = self._next.get(topic, 0)
-        self._next[topic] = first + len(body)
-        barrier = self.take_barrier(topic, first)
-        self._to_root(topic, Delegate(topic, self._stream, first, barrier, body), now)
+        """Delegate to the root; whether the publisher subscribes makes no difference."""
+        seat = self._seat(topic)
+        barrier = self._next_barrier(seat)
+        self._tell_root(Delegate(topic, self._stream, seat.published, barrier, body, size))
+        seat.published += 1
         return True
 
-    def _to_root(self, topic: Topic, message: Message, now: Time) -> None:
-        root = self._root_of(topic)
-        if root == self._node:
-            self.on_message(message, self._node, now)
-        else:
-            self._port.control(root, message)
+    def on_wake(self, now: Time) -> None:
+        """There are no timers."""
+
+    def load(self) -> Load:
+        """Messages that wait: for the root's answer, for predecessors, or at the root."""
+        held = 0
+        for seat in self._seats.values():
+            held += sum(message.size for message in seat.early)
+            held += sum(message.size for message in seat.held.messages.values())
+        for root in self._roots.values():
+            held += sum(message.size for message in root.early.values())
+        return Load(held, 0)
 
     # -- messages --------------------------------------------------------------------------------
 
-    def on_message(self, message: Message, sender: NodeId, now: Time) -> None:
-        match message:
-            case Pub():
-                below = self.tree(message.members, cluster(self._node, sender) - 1)
-                self._pass_on(message, below)
-            case Delegate():
-                members = self._members.get(message.topic, 0)
-                self._pass_on(Pub(message, members), self.tree(members, self._dimension))
-            case Change():
-                self._change(message, sender, now)
-            case Done():
-                self._done(message)
-            case _:
-                raise TypeError(f"a single-root node cannot handle {message!r}")
+    def on_message(self, message: Any, sender: NodeId, now: Time) -> None:
+        kind = type(message)
+        if kind is Pub:
+            h = (self._node ^ sender).bit_length() - 1
+            seat = self._seat(message.topic)
+            self._pass_on(seat, message, h)
+        elif kind is Done:
+            self._on_done(message)
+        else:
+            self._at_root(message, sender)
 
-    def tree(self, members: int, height: int) -> tuple[NodeId, ...]:
-        """The children of this node: forwarders are used where they are on the way."""
-        return forwarding_children(self._node, members, height)
+    def _tell_root(self, message: Delegate | Join) -> None:
+        root = self._root_of(message.topic)
+        if root == self._node:
+            self._at_root(message, root)
+        else:
+            self._port.control(root, message)
 
-    def _pass_on(self, pub: Pub, below: tuple[NodeId, ...]) -> None:
-        if below:
-            self._port.relay(below, pub)
-        if pub.topic in self._subscribed:
-            self.receive(pub)
-
-    def _change(self, change: Change, sender: NodeId, now: Time) -> None:
-        members = self._members.get(change.topic, 0)
-        bit = 1 << sender
-        self._members[change.topic] = members | bit if change.joins else members & ~bit
-        done = Done(change.topic, change.joins)
+    def _at_root(self, message: Delegate | Join, sender: NodeId) -> None:
+        """The root is asked to publish, or told of a join or leave."""
+        if type(message) is Delegate:
+            self._disseminate(message)
+            return
+        assert isinstance(message, Join)
+        root = self._root(message.topic)
+        if message.number <= root.numbers.get(sender, 0):
+            return
+        root.numbers[sender] = message.number
+        if type(message) is Leave:
+            root.members &= ~(1 << sender)
+        else:
+            root.members |= 1 << sender
+        done = Done(message.topic, message.number, dict(root.sent))
         if sender == self._node:
-            self._done(done)
+            self._on_done(done)
         else:
             self._port.control(sender, done)
 
-    def _done(self, done: Done) -> None:
-        if done.joins:
-            self._subscribed.add(done.topic)
-            self._port.joined(done.topic)
-        else:
+    def _disseminate(self, delegate: Delegate) -> None:
+        """Send a message down the tree of those who are subscribed now."""
+        root = self._root(delegate.topic)
+        root.sent[delegate.stream.source] = delegate.first
+        message = Pub(delegate, root.members)
+        self._pass_on(self._seat(delegate.topic), message, self._dimension)
+
+    def _pass_on(self, seat: Seat, message: Pub, h: int) -> None:
+        """Relay to the subtrees of clusters 1 … h, and take the message if it is wanted."""
+        peers = seat.branches.children(message.members, h)
+        if peers:
+            self._port.relay(peers, message)
+        if seat.joined:
+            self._accept(seat, message)
+        elif seat.subscribed:
+            seat.early.append(message)
+
+    def _on_done(self, done: Done) -> None:
+        """The root has heard: ``subscribe`` or ``unsubscribe`` is complete."""
+        seat = self._seat(done.topic)
+        if done.number != seat.number:
+            return
+        if not seat.subscribed:
             self._port.left(done.topic)
+            return
+        seat.joined = True
+        self._begin(seat, done.cut)
+        self._port.joined(done.topic)
+        early, seat.early = seat.early, []
+        for message in early:
+            self._accept(seat, message)
 
-    # -- order: none -----------------------------------------------------------------------------
+    # -- order: none here --------------------------------------------------------------------------
 
-    def take_barrier(self, topic: Topic, first: Seq) -> Barrier:
-        """SRPT-S orders nothing."""
-        return ()
+    def _next_barrier(self, seat: Seat) -> Idents:
+        """What the next message comes after."""
+        return seat.barrier
 
-    def receive(self, pub: Pub) -> None:
-        """Deliver at once."""
-        self._port.deliver(pub)
+    def _begin(self, seat: Seat, cut: dict[NodeId, Seq]) -> None:
+        """A subscription begins after `cut`."""
 
-    def on_wake(self, now: Time) -> None:
-        """Nothing is ever repeated."""
+    def _accept(self, seat: Seat, message: Pub) -> None:
+        """A subscriber has a message: it is delivered as it comes."""
+        self._port.deliver(message)
 
-    def load(self) -> Load:
-        return Load(0, 0)
+    def _seat(self, topic: Topic) -> Seat:
+        seat = self._seats.get(topic)
+        if seat is None:
+            step = forwarding_children if self.forwarders else children
+            seat = self._seats[topic] = Seat(Branches(self._node, step))
+        return seat
+
+    def _root(self, topic: Topic) -> Root:
+        root = self._roots.get(topic)
+        if root is None:
+            root = self._roots[topic] = Root()
+        return root
 
 
 class FixedTree(SingleRoot):
-    """[B] 6: subscribers only, and delivery after the causal barrier ([B] Algorithm 5.3)."""
+    """The fixed tree of [B] 6: one tree of subscribers per topic, delivery in causal order.
 
+    Barriers are those of VCube-PS ([J] Algorithm 2, lines 21-22 and 83-94).  The root sends the
+    messages of each publisher in their order, so what it has sent when a newcomer joins is
+    causally closed: the newcomer needs nothing of it, and receives whatever comes after it.
+    """
+
+    __slots__ = ()
     label: ClassVar[str] = "fixed-tree"
+    forwarders: ClassVar[bool] = False
 
-    def __init__(
-        self, node: NodeId, port: Port, *, nodes: int, root_of: Callable[[Topic], NodeId]
-    ) -> None:
-        super().__init__(node, port, nodes=nodes, root_of=root_of)
-        self._delivered: dict[Topic, dict[NodeId, Seq]] = {}
-        self._first_received: dict[Topic, dict[NodeId, Seq]] = {}
-        self._frontier: dict[Topic, dict[NodeId, Seq]] = {}
-        self._held: dict[Topic, list[Pub]] = {}
+    def _disseminate(self, delegate: Delegate) -> None:
+        """Send the messages of a publisher in the order in which it published them."""
+        root = self._root(delegate.topic)
+        source = delegate.stream.source
+        if delegate.first <= root.sent.get(source, -1):
+            return
+        root.early[source, delegate.first] = delegate
+        while (following := (source, root.sent.get(source, -1) + 1)) in root.early:
+            super()._disseminate(root.early.pop(following))
 
-    def tree(self, members: int, height: int) -> tuple[NodeId, ...]:
-        return children(self._node, members, height)
-
-    def take_barrier(self, topic: Topic, first: Seq) -> Barrier:
-        """The frontier goes into the message; the next one depends on this one alone."""
-        barrier = tuple(self._frontier.get(topic, {}).items())
-        self._frontier[topic] = {self._node: first}
+    def _next_barrier(self, seat: Seat) -> Idents:
+        barrier = seat.barrier
+        seat.barrier = Idents({seat.published: 1 << self._node})
         return barrier
 
-    def receive(self, pub: Pub) -> None:
-        """CHECKRECS: deliver whatever the barriers allow, in order of arrival."""
-        self._first_received.setdefault(pub.topic, {}).setdefault(pub.stream.source, pub.first)
-        held = self._held.setdefault(pub.topic, [])
-        held.append(pub)
-        progress = True
-        while progress:
-            progress = False
-            for waiting in list(held):
-                if self._satisfied(waiting):
-                    held.remove(waiting)
-                    self._deliver(waiting)
-                    progress = True
+    def _begin(self, seat: Seat, cut: dict[NodeId, Seq]) -> None:
+        for source, seq in cut.items():
+            if seat.delivered.get(source, -1) < seq:
+                seat.delivered[source] = seq
 
-    def _satisfied(self, pub: Pub) -> bool:
-        """CHECKCB: delivered, or before the first message this node got of that source."""
-        delivered = self._delivered.get(pub.topic, {})
-        first_received = self._first_received[pub.topic]
-        return all(
-            delivered.get(source, -1) >= seq or first_received.get(source, -1) > seq
-            for source, seq in pub.barrier
-        )
+    def _accept(self, seat: Seat, message: Pub) -> None:
+        """Deliver what has all its predecessors, in order of arrival."""
+        held = seat.held
+        source, seq = message.ident
+        if seq <= seat.delivered.get(source, -1) or message.ident in held.messages:
+            return
+        lacking = self._lacking(seat, message.barrier)
+        if lacking == NOBODY:
+            self._deliver(seat, message)
+        else:
+            held.file(held.arrive(message), lacking)
+        while held.ready:
+            self._reconsider(seat)
 
-    def _deliver(self, pub: Pub) -> None:
-        source = pub.stream.source
-        delivered = self._delivered.setdefault(pub.topic, {})
-        delivered[source] = max(delivered.get(source, -1), pub.first)
-        frontier = self._frontier.setdefault(pub.topic, {})
-        for dependency, seq in pub.barrier:
-            if frontier.get(dependency, seq + 1) <= seq:
-                del frontier[dependency]
-        frontier[source] = max(frontier.get(source, -1), pub.first)
-        self._port.deliver(pub)
+    def _reconsider(self, seat: Seat) -> None:
+        """Something that the earliest ready message waited for was delivered."""
+        item = seat.held.pop()
+        lacking = self._lacking(seat, item[1].barrier)
+        if lacking == NOBODY:
+            del seat.held.messages[item[1].ident]
+            self._deliver(seat, item[1])
+        else:
+            seat.held.file(item, lacking)
 
-    def load(self) -> Load:
-        return Load(sum(map(len, self._held.values())), 0)
+    def _lacking(self, seat: Seat, barrier: Idents) -> NodeId:
+        """A source of which something in `barrier` is not delivered yet, or `NOBODY`."""
+        delivered = seat.delivered
+        for seq, sources in barrier.items():
+            while sources:
+                source = sources.bit_length() - 1
+                if delivered.get(source, -1) < seq:
+                    return source
+                sources ^= 1 << source
+        return NOBODY
+
+    def _deliver(self, seat: Seat, message: Pub) -> None:
+        """[J] lines 85-89; the own message of a publisher is in its barrier since it was sent."""
+        self._port.deliver(message)
+        source, seq = message.ident
+        seat.delivered[source] = seq
+        seat.held.touch(source)
+        if source != self._node:
+            for number, sources in message.barrier.items():
+                implied = sources & seat.barrier.get(number, 0)
+                if implied:
+                    seat.barrier.remove(implied, number)
+            seat.barrier[seq] = seat.barrier.get(seq, 0) | 1 << source

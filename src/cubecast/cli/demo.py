@@ -19,28 +19,37 @@ from cubecast.topology import everyone, tree
 from cubecast.trace import Record
 
 SCREEN_LINES = 12
+SETTING = {"network": "uniform", "low": 20, "high": 180, "span": 300}
+"""A hop takes U[low, high], so messages overtake each other; readers think U[0, span]."""
 
 
 def demo(
     nodes: Annotated[int, typer.Option(help="Members of the group.", min=3, max=256)] = 16,
-    seeds: Annotated[int, typer.Option(help="How many discussions to simulate.", min=1)] = 20,
+    seeds: Annotated[
+        int, typer.Option(help="How many discussions to simulate.", min=1, max=1000)
+    ] = 20,
 ) -> None:
-    """Simulate a discussion group with and without causal order.
+    """See answers arrive before their question, and see it prevented.
 
-    One member asks, everyone answers after reading. The same discussions run
-    over best-effort trees and over cubecast. The demo counts how often a
-    member saw an answer before what it answers, shows one member's screen
-    both ways, and draws the tree a publication takes.
+    A discussion group is simulated: one member asks, everyone else answers
+    after reading. Messages take from 20 to 180 units of time per hop, so they
+    overtake each other. The same discussions run over best-effort trees and
+    over cubecast. The demo counts how often a member saw an answer before
+    what it answers, shows one member's screen both ways, and draws the tree a
+    publication takes.
     """
-    params = Params().with_({**SCENARIOS["discussion"].defaults, "nodes": nodes})
+    discussion = SCENARIOS["discussion"]
+    params = Params().with_({**discussion.defaults, **SETTING, "nodes": nodes})
     console.print(
-        f"[bold]A discussion group of {nodes}:[/bold] one member asks, everyone answers "
-        f"after reading; {seeds} discussions.\n"
+        f"[bold]A discussion group of {nodes}:[/bold] one member asks, everyone else answers up "
+        f"to {params.span} units of time after reading. A hop takes {params.low} to "
+        f"{params.high} units, so messages overtake each other. "
+        f"{seeds} discussion{'' if seeds == 1 else 's'}, the same for both protocols.\n",
+        highlight=False,
     )
     outcomes = {
         protocol: [
-            run(SCENARIOS["discussion"], protocol, params, seed, keep_trace=True)
-            for seed in range(seeds)
+            run(discussion, protocol, params, seed, keep_trace=True) for seed in range(seeds)
         ]
         for protocol in ("best-effort", "cubecast")
     }
@@ -48,7 +57,11 @@ def demo(
     console.print()
     _show_screens(outcomes)
     console.print()
-    console.print(f"[bold]The tree of a publication by member 0 of {nodes}:[/bold]")
+    console.print(
+        f"[bold]The tree of a publication by member 0 of {nodes}:[/bold] each line is a member, "
+        "the cluster in which its parent found it, and its distance from the publisher.",
+        highlight=False,
+    )
     dimension = (nodes - 1).bit_length()
     members = everyone(dimension) & ((1 << nodes) - 1)
     draw_tree(tree(0, members, dimension))
@@ -57,7 +70,7 @@ def demo(
 def _counts(outcomes: dict[str, list[Outcome]]) -> Table:
     table = Table(show_edge=False)
     table.add_column("protocol")
-    for heading in ("deliveries", "answers seen", "before their question", "violations"):
+    for heading in ("deliveries", "answers seen", "before question", "violations"):
         table.add_column(heading, justify="right")
     for protocol, runs in outcomes.items():
         inverted = _total(runs, "answers_before_questions")
@@ -77,19 +90,27 @@ def _total(runs: list[Outcome], metric: str) -> float:
 
 def _show_screens(outcomes: dict[str, list[Outcome]]) -> None:
     """The screen of one member who saw an answer first, under both protocols."""
-    for index, outcome in enumerate(outcomes["best-effort"]):
+    for seed, outcome in enumerate(outcomes["best-effort"]):
         assert outcome.trace is not None
         unlucky = _first_inversion(outcome.trace)
         if unlucky is not None:
-            break
-    else:
-        console.print("no discussion went wrong; try more with --seeds")
-        return
+            _show_screen_of(unlucky, {name: runs[seed] for name, runs in outcomes.items()})
+            return
+    console.print("No discussion went wrong; try more with --seeds.")
+
+
+def _show_screen_of(member: int, outcomes: dict[str, Outcome]) -> None:
+    seed = next(iter(outcomes.values())).seed
+    console.print(
+        f"[bold]What member {member} saw in discussion {seed}:[/bold] an answer that came "
+        "before its question is marked.",
+        highlight=False,
+    )
     panels = []
-    for protocol, runs in outcomes.items():
-        trace = runs[index].trace
-        assert trace is not None
-        panels.append(Panel(_screen(trace, unlucky), title=f"{protocol}, member {unlucky}"))
+    for protocol, outcome in outcomes.items():
+        assert outcome.trace is not None
+        screen = _screen(outcome.trace, member)
+        panels.append(Panel(screen, title=protocol, expand=False))
     console.print(Columns(panels))
 
 
@@ -115,19 +136,21 @@ def _screen(trace: list[Record], member: int) -> Text:
     parents = _parents(trace)
     author = {r.id: r.node for r in trace if r.kind == "publish"}
     seen: set[int | str] = set()
-    text = Text()
-    lines = [r for r in trace if r.kind == "deliver" and r.node == member]
-    for record in lines[:SCREEN_LINES]:
+    shown = [r for r in trace if r.kind == "deliver" and r.node == member]
+    lines = []
+    for record in shown[:SCREEN_LINES]:
         assert record.id is not None
         asked = parents[record.id]
         early = any(parent not in seen for parent in asked)
         seen.add(record.id)
-        said = f"re: #{asked[0]}" if asked else "a question"
-        text.append(
-            f"#{record.id:<3} member {author[record.id]:<3} {said:<12}"
-            f"{'  <- before its question' if early else ''}\n",
-            style="red" if early else "",
+        said = f"answers #{asked[0]}" if asked else "asks"
+        mark = "  < early" if early else ""
+        lines.append(
+            Text(
+                f"#{record.id:<3} member {author[record.id]:<3} {said}{mark}",
+                style="red" if early else "",
+            )
         )
-    if len(lines) > SCREEN_LINES:
-        text.append(f"... {len(lines) - SCREEN_LINES} more")
-    return text
+    if len(shown) > SCREEN_LINES:
+        lines.append(Text(f"and {len(shown) - SCREEN_LINES} more", style="dim"))
+    return Text("\n").join(lines)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -21,6 +23,8 @@ from cubecast.sim.script import ScriptError, read_script
 from cubecast.trace import TraceError, write
 
 DEFAULT_SEEDS = 5
+MAX_SEEDS = 10**6
+TRACE_SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +44,19 @@ def sim(
             "Leave it out to list what there is.",
         ),
     ] = None,
-    protocol: Annotated[str, typer.Option(help="What to run; see the list.")] = "cubecast",
+    protocol: Annotated[
+        str, typer.Option(help=f"What to run: {', '.join(PROTOCOLS)}.")
+    ] = "cubecast",
     nodes: Annotated[int | None, typer.Option(help="How many nodes there are.")] = None,
     subscribers: Annotated[
         float | None, typer.Option(help="Share of the nodes that subscribe, above 0 up to 1.")
     ] = None,
     publishers: Annotated[
-        float | None, typer.Option(help="Share of the subscribers that publish.")
+        float | None, typer.Option(help="multi-publisher: share of the subscribers that publish.")
     ] = None,
     messages: Annotated[
-        int | None, typer.Option(help="Messages per publisher (storm, churn, questions: in all).")
+        int | None,
+        typer.Option(help="Messages per publisher; question-answer, churn: in all."),
     ] = None,
     span: Annotated[
         int | None, typer.Option(help="Units of time over which publications are spread.")
@@ -91,9 +98,19 @@ def sim(
     scale: Annotated[
         int | None, typer.Option(help="replay: units of time per second of the trace.")
     ] = None,
-    seeds: Annotated[int, typer.Option(help="How many runs.", min=1)] = DEFAULT_SEEDS,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            help=f"How many runs: {DEFAULT_SEEDS} if not said, 1 of a scenario file.",
+            min=1,
+            max=MAX_SEEDS,
+        ),
+    ] = None,
     first_seed: Annotated[
-        int, typer.Option(help="Seed of the first run; with --seeds 1 it replays one run.")
+        int,
+        typer.Option(
+            help="Seed of the first run; with --seeds 1 it replays one run.", min=0, max=2**53
+        ),
     ] = 0,
     check: Annotated[
         bool, typer.Option("--check/--no-check", help="Judge each run by the trace checkers.")
@@ -116,7 +133,7 @@ def sim(
 
     The same seed gives the same run, whatever the protocol, so protocols can
     be compared on equal terms. Time is in units (u.t.); a hop of the papers'
-    network takes 100.
+    network takes 100. What is not said, the scenario chooses.
 
     Examples:
 
@@ -131,6 +148,8 @@ def sim(
           a hundred random runs with faults, joins and leaves
       cubecast sim discussion --seeds 1 --trace talk.jsonl
           one run, its trace for your own tools
+      cubecast sim replay --file talk.csv --network uniform
+          a recorded conversation with its reply links
     """
     if scenario is None:
         _list()
@@ -143,10 +162,14 @@ def sim(
         "reorder": reorder, "spike": spike, "window": window, "scale": scale,
     }  # fmt: skip
     changes_made = {name: value for name, value in given.items() if value is not None}
+    if strict and not check:
+        refuse("sim", "--strict goes by what the checkers find: leave out --no-check")
+    if trace_messages and trace is None:
+        refuse("sim", "--trace-messages goes with --trace")
     try:
         expect, jobs = _jobs(scenario, protocol, changes_made, file, seeds, first_seed)
-        if trace is not None and len(jobs) != 1:
-            refuse("sim", f"--trace holds one run, not {len(jobs)}: add --seeds 1")
+        if trace is not None:
+            _check_trace(trace, jobs)
         outcomes = list(
             _run_all(jobs, protocol, check, trace is not None, trace_messages, quiet=as_json)
         )
@@ -157,11 +180,14 @@ def sim(
         refuse("sim", error)
     except OSError as error:
         refuse("sim", f"cannot write {trace}: {error.strerror or error}")
+    except MemoryError:
+        refuse("sim", "not enough memory for a run of this size")
     metrics = summarise([outcome.metrics for outcome in outcomes])
     if as_json:
         print_json(scenario, protocol, _shown_params(jobs, outcomes), metrics)
     else:
-        _show(scenario, protocol, jobs, outcomes, metrics)
+        again = _command(scenario, protocol, changes_made, file)
+        _show(scenario, protocol, again, jobs, outcomes, metrics)
         _show_expectation(expect, outcomes)
     if strict and any(not outcome.ok for outcome in outcomes):
         raise typer.Exit(1)
@@ -172,7 +198,7 @@ def _jobs(
     protocol: str,
     changes: dict[str, Any],
     file: Path | None,
-    seeds: int,
+    seeds: int | None,
     first_seed: int,
 ) -> tuple[list[str] | None, list[Job]]:
     """The runs asked for, and what a scenario file expects of the protocol."""
@@ -189,7 +215,7 @@ def _jobs(
         script = read_script(Path(name))
         scenarios = [script.scenario]
         expect = script.expect.get(protocol)
-        seeds = 1
+        seeds = seeds or 1
     else:
         raise ScriptError(
             f"unknown scenario {name!r}; there are: {', '.join([*SCENARIOS, 'replay'])}, "
@@ -197,12 +223,50 @@ def _jobs(
         )
     if file is not None and name != "replay":
         raise ReplayError("--file goes with replay")
+    _refuse_ignored(name, scenarios[0], changes)
     jobs = [
         Job(scenario, Params().with_(scenario.defaults).with_(changes), seed)
         for scenario in scenarios
-        for seed in range(first_seed, first_seed + seeds)
+        for seed in range(first_seed, first_seed + (seeds or DEFAULT_SEEDS))
     ]
     return expect, jobs
+
+
+def _refuse_ignored(name: str, scenario: Scenario, changes: dict[str, Any]) -> None:
+    """An option that would change nothing is a mistake."""
+    ignored = scenario.ignores()
+    for option in changes:
+        if option in ignored:
+            takes = ", ".join(_option(other) for other in scenario.takes) or "none of its kind"
+            raise ParamError(f"{_option(option)} means nothing to {name}, which takes {takes}")
+
+
+def _option(param: str) -> str:
+    return "--" + param.replace("_", "-")
+
+
+def _command(name: str, protocol: str, changes: dict[str, Any], file: Path | None) -> str:
+    """What to type for the same runs, but for the seeds."""
+    words = ["cubecast sim", name, "--protocol", protocol]
+    for param, value in changes.items():
+        words += [_option(param)] if value is True else [_option(param), str(value)]
+    return " ".join(words if file is None else [*words, "--file", str(file)])
+
+
+def _check_trace(path: Path, jobs: list[Job]) -> None:
+    """Find out before a long run whether its trace can be kept."""
+    if len({job.scenario.name for job in jobs}) > 1:
+        raise ReplayError(f"--trace holds one run, but the file has {len(jobs)} to replay")
+    if len(jobs) > 1:
+        raise ParamError(f"--trace holds one run, not {len(jobs)}: add --seeds 1")
+    if not path.name.endswith(TRACE_SUFFIXES):
+        raise TraceError(path, None, f"the name of a trace ends in {', '.join(TRACE_SUFFIXES)}")
+    if path.is_dir():
+        raise TraceError(path, None, "Is a directory")
+    if not path.parent.is_dir():
+        raise TraceError(path, None, f"there is no directory {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise TraceError(path, None, "Permission denied")
 
 
 def _run_all(
@@ -236,12 +300,10 @@ def _run_all(
 
 def _shown_params(jobs: list[Job], outcomes: list[Outcome]) -> dict[str, Any]:
     """The parameters all runs share, and the seeds."""
-    first = outcomes[0].params.as_json()
-    shared = {
-        name: value
-        for name, value in first.items()
-        if all(outcome.params.as_json().get(name) == value for outcome in outcomes)
-    }
+    shared = outcomes[0].params.as_json()
+    for outcome in outcomes[1:]:
+        params = outcome.params.as_json()
+        shared = {name: value for name, value in shared.items() if params.get(name) == value}
     seeds = [job.seed for job in jobs]
     return {**shared, "first_seed": min(seeds), "seeds": len(set(seeds)), "runs": len(jobs)}
 
@@ -249,15 +311,20 @@ def _shown_params(jobs: list[Job], outcomes: list[Outcome]) -> dict[str, Any]:
 def _show(
     name: str,
     protocol: str,
+    again: str,
     jobs: list[Job],
     outcomes: list[Outcome],
     metrics: dict[str, dict[str, float]],
 ) -> None:
     about = jobs[0].scenario.about
-    console.print(f"[bold]{name}[/bold] with [bold]{protocol}[/bold]: {about}")
-    table = Table("metric", show_edge=False)
+    console.print(
+        f"[bold]{escape(name)}[/bold] with [bold]{protocol}[/bold]: {escape(about)}",
+        highlight=False,
+    )
+    table = Table(show_edge=False)
+    table.add_column("metric", overflow="fold")
     for heading in ("mean", "sd", "runs"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for metric, value in metrics.items():
         table.add_row(metric, f"{value['mean']:,.2f}", f"{value['sd']:,.2f}", f"{value['n']:.0f}")
     console.print(table)
@@ -265,12 +332,15 @@ def _show(
     for outcome in broken[:3]:
         report = outcome.report
         found = [str(violation) for violation in report.violations[:2]] if report else []
-        console.print(f"seed {outcome.seed}: {'; '.join(found) or 'did not come to rest'}")
-        if name in SCENARIOS:
-            console.print(
-                f"  replay: cubecast sim {name} --protocol {protocol} --seeds 1 "
-                f"--first-seed {outcome.seed}"
-            )
+        run_name = f"{outcome.header.scenario}, seed {outcome.seed}"
+        what = "; ".join(found) or "it did not come to rest or did not take every publication"
+        console.print(f"{run_name}: {what}", markup=False, highlight=False)
+        console.print(
+            f"  again: {again} --seeds 1 --first-seed {outcome.seed}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
     if broken:
         console.print(f"[red]{len(broken)} of {len(outcomes)} runs broke a property[/red]")
     elif "violations" in metrics:

@@ -120,6 +120,10 @@ class Links:
         link.pause = min(2 * link.pause, self._config.resend_max)
         link.resend_at = now + link.pause
 
+    def forget(self, peer: NodeId) -> None:
+        """The peer is gone for good; whoever gets its slot next begins anew."""
+        self._links.pop(peer, None)
+
     def unacked(self) -> int:
         """Parcels on their way, to everyone."""
         return sum(len(link.unacked) for link in self._links.values())

@@ -7,6 +7,7 @@ over the reliable links of `cubecast.protocol.links`.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import Enum
 from typing import ClassVar, TypeAlias
 
@@ -65,7 +66,7 @@ class Frame:
         barrier: Barrier,
         route: Route,
         stable: Seq,
-        body: tuple[object, ...],
+        body: Collection[object],
         size: int,
     ) -> None:
         self.topic = topic

@@ -7,6 +7,7 @@ ever seen; per peer the control messages it has not acknowledged.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import ClassVar
 
 from cubecast.protocol.config import Config
@@ -23,9 +24,10 @@ from cubecast.protocol.messages import (
     Stable,
     Wave,
 )
-from cubecast.protocol.port import Load, Message, NodeId, Port, Time, Topic
+from cubecast.protocol.port import Load, Message, NodeId, Port, Seq, Stream, Time, Topic
 from cubecast.protocol.topic import TopicCore
 from cubecast.protocol.waves import NOTHING, Contribution, Waves
+from cubecast.topology import members_of
 
 
 class CubecastNode:
@@ -49,7 +51,6 @@ class CubecastNode:
         self.node = node
         self.config = config if config is not None else Config()
         self._port = port
-        self._cluster = cluster
         self._incarnation = incarnation
         self._links = Links(port, self.config)
         self._waves = Waves(node, self._links, cluster)
@@ -71,7 +72,7 @@ class CubecastNode:
     def register(self, topic: Topic, now: Time) -> None:
         self._membership(topic).register(now)
 
-    def publish(self, topic: Topic, body: tuple[object, ...], size: int, now: Time) -> bool:
+    def publish(self, topic: Topic, body: Collection[object], size: int, now: Time) -> bool:
         """Publish; a node that does not subscribe is registered as a publisher first."""
         membership = self._memberships.get(topic)
         if membership is None or not membership.informed:
@@ -80,6 +81,33 @@ class CubecastNode:
             if not membership.informed:
                 return False
         return self._cores[topic].publish(membership.members, body, size, now)
+
+    def set_cluster(self, cluster: int) -> None:
+        """Nodes came or went; new waves visit those of `cluster`.
+
+        A node that comes must be known to all before it starts anything; a node that goes must
+        stay until no wave that began before visits it (`own_waves`).
+        """
+        gone = self._waves.cluster & ~cluster
+        for peer in members_of(gone):
+            self._links.forget(peer)
+        self._waves.cluster = cluster
+
+    def own_waves(self) -> int:
+        """Operations of this node that not every node has answered."""
+        return self._waves.own_pending()
+
+    def pending_waves(self) -> int:
+        """Waves of anyone that wait for an answer to pass through here."""
+        return self._waves.pending()
+
+    def consumed(self, topic: Topic, stream: Stream, seq: Seq, now: Time) -> None:
+        """The application has taken in what `Port.deliver` left open."""
+        self._cores[topic].consumed(stream, seq, now)
+
+    def unstable(self) -> int:
+        """Sizes of own frames that somebody has not consumed."""
+        return sum(core.in_flight for core in self._cores.values())
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -157,7 +185,6 @@ class CubecastNode:
                 self._port,
                 self._links,
                 self.config,
-                (self._cluster.bit_length() - 1).bit_length(),
             )
             self._cores[topic] = core
             membership = self.membership_class(core, self._waves, self._port)

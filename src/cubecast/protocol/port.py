@@ -15,7 +15,7 @@ Duties of a world:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 NodeId: TypeAlias = int
@@ -64,7 +64,7 @@ class Publication(Message, Protocol):
     @property
     def first(self) -> Seq: ...
     @property
-    def body(self) -> tuple[object, ...]: ...
+    def body(self) -> Collection[object]: ...
 
 
 class Port(Protocol):

@@ -21,13 +21,15 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from cubecast.protocol.causal import CausalFront
 from cubecast.protocol.config import Config
 from cubecast.protocol.links import Links
 from cubecast.protocol.messages import Ack, Frame, Probe, Release, Route, Stable
 from cubecast.protocol.port import Load, NodeId, Port, Seq, Stream, Time, Topic
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
-from cubecast.topology import children, cluster
+from cubecast.topology import MAX_DIMENSION, children, cluster
 
 REMEMBERED_TREES = 256
 """How many (members, height) a node remembers its children for."""
@@ -44,7 +46,6 @@ class TopicCore:
         port: Port,
         links: Links,
         config: Config,
-        dimension: int,
     ) -> None:
         self.topic = topic
         self.node = node
@@ -52,7 +53,6 @@ class TopicCore:
         self.port = port
         self.links = links
         self.config = config
-        self.dimension = dimension
         self.front = CausalFront()
         self._trees: dict[tuple[int, int], tuple[NodeId, ...]] = {}
         self.taking = False
@@ -76,7 +76,7 @@ class TopicCore:
 
     # -- publishing ------------------------------------------------------------------------------
 
-    def publish(self, members: int, body: tuple[object, ...], size: int, now: Time) -> bool:
+    def publish(self, members: int, body: Collection[object], size: int, now: Time) -> bool:
         """Number `body` as one frame and send it to `members`; False if there is no credit.
 
         [J] Algorithm 2, lines 16-28, without the stop-and-wait of line 31: up to `window` may be
@@ -129,7 +129,7 @@ class TopicCore:
         self.gone = 0
         route = Route(self.routes, self.next_seq, members)
         self.routes += 1
-        below = self._children(members, self.dimension)
+        below = self._children(members, MAX_DIMENSION)
         branch = Branch(route, None, below, self.next_seq - 1)
         inbox.add_branch(branch)
         return branch
@@ -353,7 +353,7 @@ class TopicCore:
             members = route.members & ~self.gone
             self._pass_on(
                 Stable(self.topic, self.own, route.number, route.start, inbox.stable, members),
-                self.dimension,
+                MAX_DIMENSION,
                 now,
             )
         self._close_if_idle(inbox)

@@ -33,6 +33,7 @@ Where the pseudocode is silent or contradicts the text around it:
 9. Publish by a non-subscriber (NOK, Algorithm 1, line 20) raises `ValueError`; a second Subscribe
    or Unsubscribe (NOK, lines 9 and 15) does nothing.
 10. The topic '*' is the set of ids below `nodes`, which need not be a power of two.
+11. A call of Publish is one message with one counter, however many payloads its body has.
 """
 
 from __future__ import annotations
@@ -72,14 +73,12 @@ class Idents(dict[Seq, int]):
     __slots__ = ()
 
     def remove(self, sources: int, counter: Seq) -> None:
-        """This ∖ {⟨s, counter⟩ : s in sources}."""
-        here = self.get(counter)
-        if here is not None:
-            rest = here & ~sources
-            if rest:
-                self[counter] = rest
-            else:
-                del self[counter]
+        """This ∖ {⟨s, counter⟩ : s in sources}; they are all here."""
+        rest = self[counter] ^ sources
+        if rest:
+            self[counter] = rest
+        else:
+            del self[counter]
 
     def count(self) -> int:
         """How many messages are in the set."""
@@ -251,11 +250,12 @@ class TopicState:
 
     def delivered(self, source: NodeId, counter: Seq) -> None:
         """Lines 20 and 88: ⟨s, c⟩ takes the place of ⟨s, _⟩ in *last_delvs*."""
+        bit = 1 << source
         before = self.last_delvs[source]
         if before != NEVER:
-            self.latest.remove(1 << source, before)
+            self.latest.remove(bit, before)
         self.last_delvs[source] = counter
-        self.latest[counter] = self.latest.get(counter, 0) | 1 << source
+        self.latest[counter] = self.latest.get(counter, 0) | bit
         if source in self.held.filed:
             self.held.touch(source)
 
@@ -555,20 +555,23 @@ class VCubePS:
         state.delivered(source, counter)
         barrier = state.barrier
         for number, sources in message.barrier.items():
-            if number in barrier:
-                barrier.remove(sources, number)
+            implied = sources & barrier.get(number, 0)
+            if implied:
+                barrier.remove(implied, number)
         barrier[counter] = barrier.get(counter, 0) | 1 << source
 
     def check_cb(self, state: TopicState, barrier: Idents) -> NodeId:
         """CHECKCB, lines 90-94: `NOBODY` if the barrier is met, else whose message is missing."""
         latest = state.latest
         for counter, sources in barrier.items():
-            rest = sources ^ (sources & latest.get(counter, 0))
-            while rest:
-                source = rest.bit_length() - 1
-                if state.last_delvs[source] < counter and state.first_rec[source] <= counter:
-                    return source
-                rest ^= 1 << source
+            met = sources & latest.get(counter, 0)
+            if met != sources:
+                rest = sources ^ met
+                while rest:
+                    source = rest.bit_length() - 1
+                    if state.last_delvs[source] < counter and state.first_rec[source] <= counter:
+                        return source
+                    rest ^= 1 << source
         return NOBODY
 
     def send_acks(

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from cubecast.protocol.links import Links
 from cubecast.protocol.messages import Answer, Op, Wave
 from cubecast.protocol.port import NodeId, Seq, Stream, Time, Topic
-from cubecast.topology import children, cluster
+from cubecast.topology import MAX_DIMENSION, children, cluster
 
 WaveId = tuple[NodeId, Topic, int]
 
@@ -62,16 +62,15 @@ class Waves:
     def __init__(self, node: NodeId, links: Links, cluster_mask: int) -> None:
         self._node = node
         self._links = links
-        self._cluster = cluster_mask
-        self._dimension = (cluster_mask.bit_length() - 1).bit_length()
+        self.cluster = cluster_mask
         self._number = 0
         self._gatherings: dict[WaveId, Gathering] = {}
 
     def start(self, topic: Topic, op: Op, own: Contribution, now: Time) -> Gathering | None:
         """Send a wave to everyone; return its result at once if there is nobody else."""
-        wave = Wave(topic, self._node, self._number, op, self._cluster)
+        wave = Wave(topic, self._node, self._number, op, self.cluster)
         self._number += 1
-        return self._pass_on(wave, None, self._dimension, own, now)
+        return self._pass_on(wave, None, MAX_DIMENSION, own, now)
 
     def on_wave(self, wave: Wave, sender: NodeId, own: Contribution, now: Time) -> Gathering | None:
         """Pass on a wave and answer it; `own` is what this node contributes."""
@@ -115,3 +114,7 @@ class Waves:
     def pending(self) -> int:
         """Waves whose answer this node still waits for."""
         return len(self._gatherings)
+
+    def own_pending(self) -> int:
+        """Those of them that started here."""
+        return sum(1 for origin, _, _ in self._gatherings if origin == self._node)

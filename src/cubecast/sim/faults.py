@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """From `start` to `end` nothing passes between `side` (a bit mask) and the others."""
+    """Nothing that is sent from `start` on and before `end` passes between `side` (a bit mask)
+    and the others; what is under way at `start` arrives.
+    """
 
     start: Time
     end: Time
@@ -74,11 +76,14 @@ class Faults:
     def attach(self, world: World) -> None:
         self._world = world
 
-    def post(self, at: Time, source: NodeId, peer: NodeId, message: Message) -> None:
-        """Plan the arrival of a message, or its loss, or more than one arrival."""
+    def post(self, at: Time, source: NodeId, peer: NodeId, message: Message, leaves: Time) -> None:
+        """Plan the arrival of a message that leaves at `leaves` and is due at `at`.
+
+        It may arrive late, twice, or not at all.
+        """
         world = self._world
         assert world is not None
-        if any(cut.cuts(source, peer, world.now) for cut in self.partitions):
+        if any(cut.cuts(source, peer, leaves) for cut in self.partitions):
             self.lost += 1
             return
         chance = self.rng.random

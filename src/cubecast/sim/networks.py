@@ -55,7 +55,7 @@ class SendingQueue:
         self._free[source] = leaves + len(peers)
         if self.faults is not None:
             for peer in peers:
-                self.faults.post(at, source, peer, message)
+                self.faults.post(at, source, peer, message, at - self.hop)
                 at += 1
             return
         buckets = world.buckets
@@ -75,7 +75,7 @@ class SendingQueue:
         world = self._world
         at = world.now + self.hop
         if self.faults is not None:
-            self.faults.post(at, source, peer, message)
+            self.faults.post(at, source, peer, message, world.now)
             return
         bucket = world.buckets.get(at)
         if bucket is None:
@@ -122,7 +122,7 @@ class Uniform:
     def control(self, source: NodeId, peer: NodeId, message: Message) -> None:
         at = self._world.now + self._low + int(self._rng.random() * self._spread)
         if self.faults is not None:
-            self.faults.post(at, source, peer, message)
+            self.faults.post(at, source, peer, message, self._world.now)
         else:
             self._arrive(at, source, peer, message)
 

@@ -13,7 +13,28 @@ from cubecast.sim.networks import SendingQueue, ServiceRate, Uniform
 from cubecast.sim.world import Network
 
 MAX_NODES = 1 << 16
+MAX_TIME: Time = 10**9
+"""Times stay far below what a trace can hold, also when they are multiplied by a count."""
+MAX_MESSAGES = 10**6
+"""Publications that one run may plan."""
 NETWORKS = ("queue", "service", "uniform")
+
+_RANGES = (
+    ("messages", 1, MAX_MESSAGES),
+    ("wait", 1, MAX_NODES),
+    ("changes", 0, MAX_MESSAGES),
+    ("window", 1, MAX_TIME),
+    ("span", 0, MAX_TIME),
+    ("hop", 1, MAX_TIME),
+    ("low", 0, MAX_TIME),
+    ("high", 0, MAX_TIME),
+    ("scale", 1, MAX_TIME),
+    ("ack_delay", 0, MAX_TIME),
+    ("stable_delay", 0, MAX_TIME),
+    ("resend_after", 0, MAX_TIME),
+    ("horizon", 1, MAX_TIME),
+)
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
 class ParamError(ValueError):
@@ -60,7 +81,7 @@ class Params:
     scale: Time = 10
     """replay: u.t. per second of the trace."""
     horizon: Time = 100_000_000
-    """A run that is not at rest by then has failed."""
+    """A run that is not at rest this long after its last planned event has failed."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= MAX_NODES:
@@ -72,24 +93,26 @@ class Params:
                 )
         for name in ("loss", "duplicate", "reorder", "spike"):
             if not 0.0 <= getattr(self, name) < 1.0:
-                raise ParamError(f"{name} is a probability below 1, not {getattr(self, name)}")
-        for name in ("messages", "wait", "hop", "scale", "window", "horizon"):
-            if getattr(self, name) < 1:
-                raise ParamError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("span", "changes", "ack_delay", "stable_delay", "resend_after", "low"):
-            if getattr(self, name) < 0:
-                raise ParamError(f"{name} must not be negative, not {getattr(self, name)}")
+                raise ParamError(
+                    f"{name} is a probability from 0 to below 1, not {getattr(self, name)}"
+                )
+        for name, least, most in _RANGES:
+            if not least <= getattr(self, name) <= most:
+                raise ParamError(f"{name} must be {least} to {most}, not {getattr(self, name)}")
         if self.high < self.low:
             raise ParamError(f"high ({self.high}) must not be below low ({self.low})")
         if self.network not in NETWORKS:
             raise ParamError(f"unknown network {self.network!r}; there are: {', '.join(NETWORKS)}")
 
     def with_(self, changes: dict[str, Any]) -> Params:
-        """These parameters with some replaced; unknown names are refused."""
-        known = {field.name for field in fields(self)}
-        for name in changes:
+        """These parameters with some replaced; unknown names and wrong types are refused."""
+        known = [field.name for field in fields(self)]
+        for name, value in changes.items():
             if name not in known:
-                raise ParamError(f"unknown parameter {name!r}")
+                raise ParamError(f"unknown parameter {name!r}; there are: {', '.join(known)}")
+            kind = type(getattr(self, name))
+            if type(value) is not kind and not (kind is float and type(value) is int):
+                raise ParamError(f"{name} must be {_KINDS.get(kind, 'a tuple')}, not {value!r}")
         return replace(self, **changes)
 
     def as_json(self) -> dict[str, Any]:

@@ -5,12 +5,18 @@ of earlier lines joined by ``;``), and optionally ``channel`` and ``log``, each 
 conversation of its own.  Everyone who ever writes in a conversation is subscribed to it from the
 start.  A line is published at its time, scaled, but never before the lines it replies to were
 delivered at its writer, nor before the writer's own earlier lines: that is what makes it a reply.
+
+The order of the file is the order of a conversation: where the clock goes back, time stands still
+(or a day has passed, if it goes back by more than half a day).  ``-`` in ``reply_to`` is the same
+as nothing.  A link to a line that is not in the conversation is left out, as excerpts have them;
+one to a later line or to the line itself is an error.
 """
 
 from __future__ import annotations
 
 import csv
 import gzip
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +30,7 @@ from cubecast.sim.world import World
 
 COLUMNS = ("second", "user", "line", "reply_to")
 DAY = 86_400
+MAX_SECOND = 4 * 10**9
 
 
 class ReplayError(ValueError):
@@ -56,25 +63,36 @@ class Conversation:
         """This conversation as a scenario."""
 
         def plan(world: World, params: Params, rng: Random) -> None:
+            if params.nodes < self.nodes:
+                raise ReplayError(
+                    f"{self.name} has {self.nodes} writers: nodes must not be below that, "
+                    f"but it is {params.nodes}"
+                )
             Replay(world, self, params.scale).start()
 
-        return Scenario(self.name, "a recorded conversation", plan, {"nodes": self.nodes})
+        return Scenario(
+            self.name,
+            "a recorded conversation",
+            plan,
+            {"nodes": self.nodes},
+            takes=("scale",),
+        )
 
 
 def read_conversations(path: Path) -> list[Conversation]:
     """Every conversation of a file; `ReplayError` says in one line what is wrong."""
     try:
         with _open(path) as stream:
-            return list(_conversations(path, csv.DictReader(stream)))
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+            return list(_conversations(path, csv.DictReader(stream, strict=True)))
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise ReplayError(f"cannot read {path}: {reason}") from error
 
 
 def _open(path: Path) -> IO[str]:
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open(encoding="utf-8", newline="")
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")
 
 
 def _conversations(path: Path, rows: csv.DictReader[str]) -> Iterator[Conversation]:
@@ -83,6 +101,8 @@ def _conversations(path: Path, rows: csv.DictReader[str]) -> Iterator[Conversati
         raise ReplayError(f"{path}: no column {missing[0]!r}")
     groups: dict[str, list[tuple[int, dict[str, str]]]] = {}
     for row in rows:
+        if None in row or None in row.values():
+            raise ReplayError(f"{path}, line {rows.line_num}: not as many fields as columns")
         name = "/".join(row[key] for key in ("channel", "log") if row.get(key))
         groups.setdefault(name or path.stem, []).append((rows.line_num, row))
     if not groups:
@@ -94,25 +114,43 @@ def _conversations(path: Path, rows: csv.DictReader[str]) -> Iterator[Conversati
 def _conversation(path: Path, name: str, rows: list[tuple[int, dict[str, str]]]) -> Conversation:
     nodes: dict[str, NodeId] = {}
     position: dict[str, int] = {}
+    to_come = {row["line"] for _, row in rows}
     lines: list[Line] = []
-    days = 0
-    last = 0
+    days, last, time = 0, 0, 0
     for number, row in rows:
-        try:
-            second = int(row["second"])
-        except (TypeError, ValueError):
-            raise ReplayError(
-                f"{path}, line {number}: second is not a number: {row['second']!r}"
-            ) from None
+        where = f"{path}, line {number}"
+        second = _second(where, row["second"])
         if second < last - DAY // 2:
             days += 1
         last = second
-        node = nodes.setdefault(row["user"], len(nodes))
-        named = (row["reply_to"] or "").split(";")
-        parents = tuple(position[parent] for parent in named if parent in position)
+        time = max(time, second + days * DAY)
+        if not row["user"]:
+            raise ReplayError(f"{where}: no user")
+        if row["line"] in position:
+            raise ReplayError(f"{where}: there is a line {row['line']!r} already")
+        parents = _parents(where, row["reply_to"], position, to_come)
         position[row["line"]] = len(lines)
-        lines.append(Line(second + days * DAY, node, parents))
+        to_come.discard(row["line"])
+        lines.append(Line(time, nodes.setdefault(row["user"], len(nodes)), parents))
     return Conversation(name, len(nodes), tuple(lines))
+
+
+def _second(where: str, text: str) -> Time:
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit()):
+        raise ReplayError(f"{where}: second is not a whole number from 0 up: {text[:40]!r}")
+    if len(digits) > 10 or int(digits) > MAX_SECOND:
+        raise ReplayError(f"{where}: second goes up to {MAX_SECOND}; {text[:40]!r} is too large")
+    return int(digits)
+
+
+def _parents(where: str, text: str, position: dict[str, int], to_come: set[str]) -> tuple[int, ...]:
+    """Positions of the lines named in a `reply_to`, each once."""
+    named = dict.fromkeys(name.strip() for name in text.split(";"))
+    for name in named:
+        if name in to_come:
+            raise ReplayError(f"{where}: reply_to names {name!r}, which is not an earlier line")
+    return tuple(position[name] for name in named if name in position)
 
 
 class Replay:

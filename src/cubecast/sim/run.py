@@ -13,13 +13,10 @@ from typing import TypeAlias
 from cubecast.protocol.port import NodeId, Port, Process
 from cubecast.sim.networks import SendingQueue
 from cubecast.sim.params import Params
-from cubecast.sim.protocols import maker, roots
+from cubecast.sim.protocols import ProtocolError, maker, roots
 from cubecast.sim.scenarios import Scenario
 from cubecast.sim.world import Horizon, World
 from cubecast.trace import Header, Record, Report, answers_before_questions, check
-
-CHECKED_DELIVERIES = 2_000_000
-"""By default runs with more deliveries than this are measured without being checked."""
 
 Make: TypeAlias = Callable[[NodeId, Port], Process]
 
@@ -56,6 +53,8 @@ def run(
     rng = Random(f"{scenario.name}/{seed}")
     if scenario.draw is not None:
         params = scenario.draw(params, rng)
+    if make is None:
+        _refuse_impossible(protocol, params)
     trace: list[Record] | None = [] if checked or keep_trace else None
     world = World(
         params.nodes,
@@ -72,7 +71,7 @@ def run(
     at_rest = True
     with _few_collections():
         try:
-            world.run(until=params.horizon)
+            world.run(until=max(world.instants, default=0) + params.span + params.horizon)
         except Horizon:
             at_rest = False
     elapsed = time.perf_counter() - started
@@ -96,6 +95,16 @@ def run(
             metrics["answers_seen"] = float(inversions.pairs)
             metrics["answers_before_questions"] = float(inversions.inverted)
     return Outcome(params, seed, metrics, report, trace if keep_trace else None, header)
+
+
+def _refuse_impossible(protocol: str, params: Params) -> None:
+    """SRPT-S forwards through nodes that do not subscribe, so that every id of the cube exists."""
+    whole = 1 << (params.nodes - 1).bit_length()
+    if protocol == "srpt" and params.nodes != whole:
+        raise ProtocolError(
+            f"srpt forwards through any id, so nodes must be a power of two: "
+            f"{whole}, not {params.nodes}"
+        )
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from cubecast.protocol.port import NodeId, Time, Topic
-from cubecast.sim.params import Params
+from cubecast.sim.params import MAX_MESSAGES, ParamError, Params
 from cubecast.sim.storm import draw_storm, plan_storm
 from cubecast.sim.world import World
 
@@ -29,6 +29,18 @@ class Scenario:
     defaults: dict[str, Any] = field(default_factory=dict)
     draw: Callable[[Params, Random], Params] | None = None
     """Chooses parameters by the seed, where the scenario varies them from run to run."""
+    takes: tuple[str, ...] = ()
+    """The parameters in `WORKLOAD` that mean something to it."""
+
+    def ignores(self) -> set[str]:
+        """Parameters that would change nothing."""
+        return set(WORKLOAD if self.draw is None else WORKLOAD + DRAWN) - set(self.takes)
+
+
+WORKLOAD = ("subscribers", "publishers", "messages", "span", "wait", "changes", "scale")
+"""Parameters that say who does what and when."""
+DRAWN = ("loss", "duplicate", "reorder", "spike", "window")
+"""Other parameters that a storm draws from its seed."""
 
 
 def publish_at(world: World, at: Time, node: NodeId, topic: Topic = TOPIC) -> None:
@@ -56,28 +68,36 @@ def multi_publisher(world: World, params: Params, rng: Random) -> None:
     """[J] 4.2: each publisher sends at a time drawn from U[0, span]."""
     members = params.draw_members(rng)
     world.establish(TOPIC, members)
-    for publisher in params.draw_publishers(rng, members):
+    publishers = params.draw_publishers(rng, members)
+    if len(publishers) * params.messages > MAX_MESSAGES:
+        raise ParamError(
+            f"{len(publishers)} publishers of {params.messages} messages each are too many: "
+            f"a run has at most {MAX_MESSAGES} publications"
+        )
+    for publisher in publishers:
         for _ in range(params.messages):
             publish_at(world, rng.randint(0, params.span), publisher)
 
 
 class Discussion:
-    """[J] 4.3: everyone answers once, some time after seeing `wait` messages."""
+    """[J] 4.3: everyone answers once, some time after seeing `wait` messages.
+
+    How long each thinks is drawn beforehand: it must not depend on who is served first.
+    """
 
     def __init__(self, params: Params, rng: Random, answered: list[bool]) -> None:
-        self._params = params
-        self._rng = rng
+        self._wait = params.wait
+        self._think = [rng.randint(0, params.span) for _ in answered]
         self._answered = answered
         self._seen: list[list[int]] = [[] for _ in answered]
 
     def on_deliver(self, world: World, node: NodeId, topic: Topic, ident: int) -> None:
         seen = self._seen[node]
         seen.append(ident)
-        if self._answered[node] or len(seen) < self._params.wait:
+        if self._answered[node] or len(seen) < self._wait:
             return
         self._answered[node] = True
-        think = self._rng.randint(0, self._params.span)
-        world.post(world.now + think, self._answer(world, tuple(seen)), node, topic)
+        world.post(world.now + self._think[node], self._answer(world, tuple(seen)), node, topic)
 
     def _answer(self, world: World, seen: tuple[int, ...]) -> Callable[[Any, Any, Time], None]:
         def answer(node: NodeId, topic: Topic, now: Time) -> None:
@@ -131,27 +151,33 @@ def question_answer(world: World, params: Params, rng: Random) -> None:
 
 
 class Churn:
-    """Members come and go; a node joins again only when its last operation is through."""
+    """Members come and go; a node that is joining is left alone until it is in."""
 
     def __init__(self, world: World, members: list[NodeId]) -> None:
         self._inside = [node in members for node in range(len(world.processes))]
+        self._joining = [False] * len(world.processes)
 
     def on_deliver(self, world: World, node: NodeId, topic: Topic, ident: int) -> None:
         """Nobody answers."""
 
     def on_joined(self, world: World, node: NodeId, topic: Topic) -> None:
         self._inside[node] = True
+        self._joining[node] = False
 
     def swap(self, world: World, rng: Random) -> None:
         """One member leaves and one outsider joins ([J] 4.5 keeps the number constant)."""
         inside = [node for node, is_in in enumerate(self._inside) if is_in]
-        outside = [node for node, is_in in enumerate(self._inside) if not is_in]
+        outside = [
+            node for node, is_in in enumerate(self._inside) if not (is_in or self._joining[node])
+        ]
         if len(inside) > 1:
             leaver = rng.choice(inside)
             self._inside[leaver] = False
             world.unsubscribe(leaver, TOPIC)
         if outside:
-            world.subscribe(rng.choice(outside), TOPIC)
+            newcomer = rng.choice(outside)
+            self._joining[newcomer] = True
+            world.subscribe(newcomer, TOPIC)
 
     def publish(self, world: World, rng: Random) -> None:
         """A random member publishes."""
@@ -180,24 +206,28 @@ SCENARIOS: dict[str, Scenario] = {
             "one subscriber publishes to the others ([J] 4.1)",
             single_publisher,
             {"nodes": 64},
+            takes=("subscribers", "messages", "span"),
         ),
         Scenario(
             "multi-publisher",
             "many publish at random moments ([J] 4.2)",
             multi_publisher,
             {"nodes": 64},
+            takes=("subscribers", "publishers", "messages", "span"),
         ),
         Scenario(
             "discussion",
             "a first message, and everyone answers after reading it ([J] 4.3)",
             discussion,
             {"nodes": 64},
+            takes=("subscribers", "span", "wait"),
         ),
         Scenario(
             "question-answer",
             "questions, each answered at once by another member",
             question_answer,
             {"nodes": 8, "messages": 100, "span": 10_000},
+            takes=("subscribers", "messages", "span"),
         ),
         Scenario(
             "churn",
@@ -210,6 +240,7 @@ SCENARIOS: dict[str, Scenario] = {
                 "changes": 20,
                 "span": 20_000,
             },
+            takes=("subscribers", "messages", "span", "changes"),
         ),
         Scenario(
             "storm",

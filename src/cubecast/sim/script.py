@@ -26,6 +26,11 @@ to = 3
 delay = 500
 kind = "pub"                # and, if wanted: publisher = 0, nth = 0
 
+[[partition]]               # nothing sent from start until end passes between side and the rest
+start = 1000
+end = 2000
+side = [0, 1]
+
 [expect]                    # which properties each protocol breaks here
 vcube-ps = ["completeness"]
 cubecast = []
@@ -41,12 +46,23 @@ from typing import Any, Literal
 
 import msgspec
 
+from cubecast.baselines import best_effort, single_root
+from cubecast.protocol import messages, vcube_ps
 from cubecast.protocol.port import NodeId, Time, Topic
-from cubecast.sim.faults import Hold
-from cubecast.sim.params import ParamError, Params
+from cubecast.sim.faults import Hold, Partition
+from cubecast.sim.params import MAX_TIME, ParamError, Params
+from cubecast.sim.protocols import PROTOCOLS
 from cubecast.sim.scenarios import Scenario
 from cubecast.sim.world import World
 from cubecast.trace import ALL
+
+KINDS = frozenset(
+    getattr(thing, "kind")  # noqa: B009 - a class of any protocol
+    for module in (messages, vcube_ps, best_effort, single_root)
+    for thing in vars(module).values()
+    if isinstance(thing, type) and isinstance(getattr(thing, "kind", None), str)
+)
+"""What a `hold` can name: every kind of message of every protocol."""
 
 
 class ScriptError(ValueError):
@@ -75,6 +91,14 @@ class HoldEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nth: int | None = None
 
 
+class PartitionEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A `Partition` as it is written in a file."""
+
+    start: Time
+    end: Time
+    side: list[NodeId]
+
+
 class ScriptFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A whole scenario file."""
 
@@ -83,6 +107,7 @@ class ScriptFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topics: dict[Topic, list[NodeId]] = {}
     steps: list[Step] = msgspec.field(name="do", default_factory=list)
     holds: list[HoldEntry] = msgspec.field(name="hold", default_factory=list)
+    partitions: list[PartitionEntry] = msgspec.field(name="partition", default_factory=list)
     expect: dict[str, list[str]] = {}
 
 
@@ -112,24 +137,27 @@ def _reason(error: OSError | UnicodeDecodeError) -> str:
 
 
 def _checked(path: Path, script: ScriptFile) -> Script:
+    for name in ("holds", "partitions"):
+        if name in script.params:
+            raise ScriptError(f"params.{name}: write [[{name[:-1]}]] tables instead")
     defaults = dict(script.params)
+    defaults["partitions"] = tuple(
+        Partition(cut.start, cut.end, sum(1 << node for node in set(cut.side) if node >= 0))
+        for cut in script.partitions
+    )
     defaults["holds"] = tuple(
         Hold(hold.source, hold.to, hold.delay, hold.kind, hold.publisher, hold.nth)
         for hold in script.holds
     )
-    params = Params().with_(defaults)
     if not script.topics:
         raise ScriptError("no topics: say who is subscribed from the start in [topics]")
-    _check_ids(script, params.nodes)
+    _check_ids(script, Params().with_(script.params).nodes)
     _check_steps(script)
-    for protocol, properties in script.expect.items():
-        for name in properties:
-            if name not in ALL:
-                raise ScriptError(
-                    f"expect.{protocol}: unknown property {name!r}; there are: {', '.join(ALL)}"
-                )
+    _check_links(script)
+    _check_expectations(script)
 
     def plan(world: World, params: Params, rng: Random) -> None:
+        _check_ids(script, params.nodes)
         Performance(world, script).start()
 
     return Script(Scenario(path.stem, script.about, plan, defaults), script.expect)
@@ -139,15 +167,23 @@ def _check_ids(script: ScriptFile, nodes: int) -> None:
     named = [node for members in script.topics.values() for node in members]
     named += [step.node for step in script.steps]
     named += [node for hold in script.holds for node in (hold.source, hold.to)]
+    named += [node for cut in script.partitions for node in cut.side]
     for node in named:
         if not 0 <= node < nodes:
             raise ScriptError(f"there is no node {node} among 0 to {nodes - 1}")
+    for topic, members in script.topics.items():
+        if len(set(members)) < len(members):
+            raise ScriptError(f"topics.{topic}: a node is listed twice")
 
 
 def _check_steps(script: ScriptFile) -> None:
-    labels = {step.label for step in script.steps if step.label is not None}
+    labels = [step.label for step in script.steps if step.label is not None]
     for number, step in enumerate(script.steps, 1):
-        where = f"step {number} ({step.act} at node {step.node})"
+        where = _where(number, step)
+        if step.label is not None and step.act != "publish":
+            raise ScriptError(f"{where}: only a publication has a label")
+        if step.label is not None and labels.count(step.label) > 1:
+            raise ScriptError(f"{where}: another publication is labelled {step.label!r} too")
         if (step.at is None) == (step.after is None):
             raise ScriptError(f"{where}: say either `at` or `after`")
         if step.after is not None and step.after not in labels:
@@ -156,6 +192,41 @@ def _check_steps(script: ScriptFile) -> None:
             raise ScriptError(f"{where}: topic {step.topic!r} is not in [topics]")
         if not step.topic and len(script.topics) > 1:
             raise ScriptError(f"{where}: say which topic")
+
+
+def _where(number: int, step: Step) -> str:
+    return f"step {number} ({step.act} at node {step.node})"
+
+
+def _check_links(script: ScriptFile) -> None:
+    times = [("at", step.at) for step in script.steps if step.at is not None]
+    times += [("delay", hold.delay) for hold in script.holds]
+    times += [("start", cut.start) for cut in script.partitions]
+    times += [("end", cut.end) for cut in script.partitions]
+    for name, time in times:
+        if not 0 <= time <= MAX_TIME:
+            raise ScriptError(f"{name} must be 0 to {MAX_TIME}, not {time}")
+    for hold in script.holds:
+        if hold.kind not in KINDS:
+            raise ScriptError(
+                f"hold: unknown kind {hold.kind!r}; there are: {', '.join(sorted(KINDS))}"
+            )
+    for cut in script.partitions:
+        if cut.end <= cut.start:
+            raise ScriptError(f"a partition ends at {cut.end} but starts at {cut.start}")
+
+
+def _check_expectations(script: ScriptFile) -> None:
+    for protocol, properties in script.expect.items():
+        if protocol not in PROTOCOLS:
+            raise ScriptError(
+                f"expect: unknown protocol {protocol!r}; there are: {', '.join(PROTOCOLS)}"
+            )
+        for name in properties:
+            if name not in ALL:
+                raise ScriptError(
+                    f"expect.{protocol}: unknown property {name!r}; there are: {', '.join(ALL)}"
+                )
 
 
 class Performance:
@@ -181,6 +252,13 @@ class Performance:
                 self._waiting.setdefault((step.node, step.after), []).append(step)
 
     def _perform(self, step: Step, _: None, now: Time) -> None:
+        try:
+            self._command(step)
+        except ValueError as error:  # what the protocol does not offer, such as open groups
+            number = self._script.steps.index(step) + 1
+            raise ScriptError(f"{_where(number, step)} at time {now}: {error}") from error
+
+    def _command(self, step: Step) -> None:
         topic = step.topic or self._only_topic
         match step.act:
             case "publish":

@@ -11,16 +11,20 @@ from random import Random
 
 from cubecast.protocol.port import NodeId, Time, Topic
 from cubecast.sim.faults import Partition
-from cubecast.sim.params import Params
+from cubecast.sim.params import ParamError, Params
 from cubecast.sim.world import World
 
 ACTIVE: Time = 4000
 """Commands are given during this long; after it links only lose what chance takes."""
+CLOSED = frozenset({"vcube-ps", "best-effort"})
+"""Labels of protocols in which only subscribers may publish: outsiders keep silent there."""
 
 
 def draw_storm(params: Params, rng: Random) -> Params:
     """Choose faults and delays; the number of nodes is given, or below it where it is small."""
     nodes = params.nodes
+    if nodes < 2:
+        raise ParamError(f"a storm needs at least 2 nodes, not {nodes}")
     if nodes <= 8:
         nodes = rng.choice([size for size in (2, 3, 3, 4, 4, 5, 6, 7, 8, 8) if size <= nodes])
     return params.with_(
@@ -56,12 +60,17 @@ class Chatter:
         self._answers = answers
 
     def on_deliver(self, world: World, node: NodeId, topic: Topic, ident: int) -> None:
-        if self._answers and self._rng.random() < 0.1:
+        if self._answers and self._rng.random() < 0.1 and may_publish(world, node, topic):
             self._answers -= 1
             world.publish(node, topic, reply_to=(ident,))
 
     def on_joined(self, world: World, node: NodeId, topic: Topic) -> None:
         """A completed subscription changes nothing."""
+
+
+def may_publish(world: World, node: NodeId, topic: Topic) -> bool:
+    """Whether the protocol takes a publication of this node now."""
+    return world.processes[node].label not in CLOSED or world.is_subscribed(node, topic)
 
 
 def plan_storm(world: World, params: Params, rng: Random) -> None:
@@ -75,7 +84,8 @@ def plan_storm(world: World, params: Params, rng: Random) -> None:
         wanted.update({(node, topic): node in members for node in nodes})
 
     def publish(node: NodeId, topic: Topic, now: Time) -> None:
-        world.publish(node, topic)
+        if may_publish(world, node, topic):
+            world.publish(node, topic)
 
     def change(node: NodeId, topic: Topic, now: Time) -> None:
         if wanted[node, topic]:

@@ -1,0 +1,551 @@
+"""Broken versions of the production protocol, to see that the checkers notice.
+
+Each mutant is the production node with one idea of it removed, and names the symptom by which a
+storm must give it away.  A symptom is a property of `cubecast.trace`, or
+
+``crash``     a process raised: an assertion inside the protocol was broken
+``restless``  the run was not at rest at the horizon, or a publication was never accepted
+``kept``      everything is at rest and some process still keeps frames
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from cubecast.protocol.causal import CausalFront
+from cubecast.protocol.links import Links
+from cubecast.protocol.membership import Membership, Standing
+from cubecast.protocol.messages import Frame, Op
+from cubecast.protocol.node import CubecastNode
+from cubecast.protocol.port import NodeId, Port, Seq, Stream
+from cubecast.protocol.streams import Branch, Inbox
+from cubecast.protocol.topic import TopicCore
+from cubecast.protocol.waves import Contribution, Gathering
+from cubecast.sim.params import Params
+from cubecast.sim.run import run
+from cubecast.sim.scenarios import SCENARIOS
+from cubecast.topology import MAX_DIMENSION
+
+STORM = SCENARIOS["storm"]
+PARAMS = Params().with_({**STORM.defaults, "horizon": 200_000})
+
+
+def symptoms_of(node_class: type[CubecastNode], seed: int) -> set[str]:
+    """What goes wrong when nodes of this class go through storm number `seed`."""
+    drawn: list[Params] = []
+
+    def draw(params: Params, rng: Random) -> Params:
+        assert STORM.draw is not None
+        drawn.append(STORM.draw(params, rng))
+        return drawn[0]
+
+    def make(node: NodeId, port: Port) -> CubecastNode:
+        cluster = (1 << drawn[0].nodes) - 1
+        return node_class(node, port, cluster=cluster, config=drawn[0].config())
+
+    try:
+        outcome = run(replace(STORM, draw=draw), "cubecast", PARAMS, seed, make=make)
+    except (AssertionError, LookupError, TypeError, ValueError):
+        return {"crash"}
+    assert outcome.report is not None
+    counts = outcome.report.counts
+    found = {name for name, count in counts.items() if count}
+    if outcome.metrics["violations"] > sum(counts.values()):
+        found.add("restless")
+    elif outcome.metrics["kept"]:
+        found.add("kept")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A broken node and the symptom that must show within so many storms."""
+
+    node_class: type[CubecastNode]
+    symptom: str
+    within: int
+
+    @property
+    def name(self) -> str:
+        return self.node_class.__name__
+
+    @property
+    def about(self) -> str:
+        return (self.node_class.__doc__ or "").strip()
+
+
+MUTANTS: list[Mutant] = []
+
+
+def mutant(symptom: str, within: int) -> Callable[[type[CubecastNode]], type[CubecastNode]]:
+    """Register a class of nodes that must show `symptom` within `within` storms."""
+
+    def register(node_class: type[CubecastNode]) -> type[CubecastNode]:
+        MUTANTS.append(Mutant(node_class, symptom, within))
+        return node_class
+
+    return register
+
+
+class FrontCore(TopicCore):
+    """A core whose idea of causal order is `front_class`."""
+
+    front_class: type[CausalFront] = CausalFront
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.front = self.front_class()
+
+
+# -- causal order ---------------------------------------------------------------------------------
+
+
+class NoBarriers(CausalFront):
+    __slots__ = ()
+
+    def ready(self, inbox: Inbox, barrier: Any) -> bool:
+        return True
+
+
+class Impatient(FrontCore):
+    front_class = NoBarriers
+
+
+@mutant("causal-order", 10)
+class SkipsTheBarrier(CubecastNode):
+    """Delivers in sequence per stream and looks at no barrier."""
+
+    core_class = Impatient
+
+
+class EmptyFrontier(CausalFront):
+    __slots__ = ()
+
+    def barrier(self) -> Any:
+        return ()
+
+
+class Silent(FrontCore):
+    front_class = EmptyFrontier
+
+
+@mutant("causal-order", 10)
+class SendsNoBarrier(CubecastNode):
+    """Publishes as if it had delivered nothing since its last message."""
+
+    core_class = Silent
+
+
+class LastOnly(CausalFront):
+    __slots__ = ()
+
+    def deliver(self, frame: Frame) -> None:
+        self.frontier.clear()
+        super().deliver(frame)
+
+
+class ShortMemory(FrontCore):
+    front_class = LastOnly
+
+
+@mutant("causal-order", 10)
+class DependsOnTheLastDeliveryOnly(CubecastNode):
+    """Takes whatever it delivered last for the only direct predecessor."""
+
+    core_class = ShortMemory
+
+
+class Overreduced(CausalFront):
+    __slots__ = ()
+
+    def deliver(self, frame: Frame) -> None:
+        for stream, _ in frame.barrier:
+            self.frontier.pop(stream, None)
+        super().deliver(frame)
+
+
+class Overreducing(FrontCore):
+    front_class = Overreduced
+
+
+@mutant("causal-order", 100)
+class ReducesTheFrontierTooFar(CubecastNode):
+    """Drops a stream from the frontier although its entry is newer than the barrier's."""
+
+    core_class = Overreducing
+
+
+# -- joining --------------------------------------------------------------------------------------
+
+
+class AnswersForItself(Membership):
+    def apply(self, op: Op, origin: NodeId) -> Contribution:
+        vector, member = super().apply(op, origin)
+        if op is Op.JOIN:
+            vector = {stream: seq for stream, seq in vector.items() if stream == self.core.own}
+        return Contribution(vector, member)
+
+
+@mutant("causal-order", 500)
+class CutsPerPublisher(CubecastNode):
+    """The naive cure of hole 1, which is hole 8: answers a JOIN with its own publications only."""
+
+    membership_class = AnswersForItself
+
+
+class BeginsAtZero(TopicCore):
+    def begin(self, cut: dict[Stream, Seq], now: int) -> None:
+        super().begin({}, now)
+
+
+@mutant("completeness", 20)
+class ForgetsTheCut(CubecastNode):
+    """A newcomer expects every message from the first on, and waits for what is long gone."""
+
+    core_class = BeginsAtZero
+
+
+class BeginsAnywhere(TopicCore):
+    def begin(self, cut: dict[Stream, Seq], now: int) -> None:
+        super().begin({s: min(i.frames) - 1 for s, i in self.inboxes.items() if i.frames}, now)
+
+
+@mutant("completeness", 20)
+class BeginsWithWhateverArrivedFirst(CubecastNode):
+    """``first_rec`` of [J], line 92, in the place of the cut: what never comes blocks the rest."""
+
+    core_class = BeginsAnywhere
+
+
+class Deaf(Membership):
+    def _note(self, peer: NodeId, joined: bool) -> None:
+        if not joined:
+            super()._note(peer, joined)
+
+
+@mutant("completeness", 20)
+class DoesNotAddressTheNewcomer(CubecastNode):
+    """Answers a JOIN, and goes on addressing those it knew before."""
+
+    membership_class = Deaf
+
+
+class Hasty(Membership):
+    def subscribe(self, now: int) -> None:
+        super().subscribe(now)
+        if self.standing is Standing.JOINING:
+            self._port.joined(self.core.topic)
+
+
+@mutant("completeness", 20)
+class ReturnsBeforeTheWave(CubecastNode):
+    """``subscribe()`` returns when nobody has heard of it yet."""
+
+    membership_class = Hasty
+
+
+class Newsless(Membership):
+    def _learn_members(self, members: int) -> None:
+        self._meanwhile.clear()
+        super()._learn_members(members)
+
+
+@mutant("completeness", 100)
+class TrustsOldAnswers(CubecastNode):
+    """Takes the members its first wave found, ignoring what it heard while the wave ran."""
+
+    membership_class = Newsless
+
+
+class Amnesiac(CausalFront):
+    __slots__ = ()
+
+    def raise_to(self, cut: dict[Stream, Seq]) -> None:
+        self.delivered.update(cut)
+
+
+class PastlessCore(FrontCore):
+    front_class = Amnesiac
+
+
+class Pastless(Membership):
+    def _start(self, op: Op, now: int) -> None:
+        self._running = op
+        self._meanwhile.clear()
+        done = self._waves.start(self.core.topic, op, Contribution({}, False), now)
+        if done is not None:
+            self.complete(done, now)
+
+
+@mutant("no-duplication", 500)
+class RejoinsWithoutItsPast(CubecastNode):
+    """Coming back, it takes the others' cut even where it was further itself."""
+
+    core_class = PastlessCore
+    membership_class = Pastless
+
+
+class ConsumesUnseen(TopicCore):
+    def _passed(self, branch: Branch) -> Seq:
+        return branch.have
+
+
+@mutant("completeness", 200)
+class AcknowledgesBeforeItsCut(CubecastNode):
+    """A newcomer that waits for its cut lets others forget what it has not consumed."""
+
+    core_class = ConsumesUnseen
+
+
+class EarlyOwn(TopicCore):
+    def publish(self, members: int, body: tuple[object, ...], size: int, now: int) -> bool:
+        if not super().publish(members, body, size, now):
+            return False
+        if self.expecting:
+            self.port.deliver(self.inboxes[self.own].frames[self.next_seq - len(body)])
+        return True
+
+
+@mutant("membership", 200)
+class DeliversItsOwnBeforeTheWave(CubecastNode):
+    """A node that is about to join delivers what it publishes meanwhile."""
+
+    core_class = EarlyOwn
+
+
+# -- leaving --------------------------------------------------------------------------------------
+
+
+class SlowToStop(Membership):
+    def unsubscribe(self, now: int) -> None:
+        self._want_in = False
+        self._next_operation(now)
+
+    def complete(self, result: Gathering, now: int) -> None:
+        if result.wave.op is Op.LEAVE:
+            self.core.stop(now)
+        super().complete(result, now)
+
+
+@mutant("membership", 50)
+class DeliversAfterLeaving(CubecastNode):
+    """Goes on delivering until everyone knows that it has left."""
+
+    membership_class = SlowToStop
+
+
+class Quitter(TopicCore):
+    def on_frame(self, frame: Frame, sender: NodeId, now: int) -> None:
+        if not self.absent:
+            super().on_frame(frame, sender, now)
+
+
+@mutant("restless", 50)
+class StopsRelayingWhenItLeaves(CubecastNode):
+    """A leaver passes nothing on any more."""
+
+    core_class = Quitter
+
+
+class NoFarewell(TopicCore):
+    def bid_farewell(self, leaver: NodeId) -> dict[Stream, Seq]:
+        super().bid_farewell(leaver)
+        self.leavers.pop(leaver, None)
+        return {}
+
+
+@mutant("restless", 200)
+class ReleasesLeaversAtOnce(CubecastNode):
+    """A publisher lets a leaver go that still has to pass frames on."""
+
+    core_class = NoFarewell
+
+
+class KeepsItsRoute(TopicCore):
+    def bid_farewell(self, leaver: NodeId) -> dict[Stream, Seq]:
+        members = self.route_members
+        owed = super().bid_farewell(leaver)
+        self.route_members = members
+        return owed
+
+
+@mutant("kept", 1000)
+class KeepsARouteAcrossADeparture(CubecastNode):
+    """One who left and came back is addressed on the route from before."""
+
+    core_class = KeepsItsRoute
+
+
+# -- trees and numbers ----------------------------------------------------------------------------
+
+
+class Pruned(TopicCore):
+    def _children(self, members: int, height: int) -> tuple[NodeId, ...]:
+        return super()._children(members, height)[:-1]
+
+
+@mutant("completeness", 10)
+class DropsABranch(CubecastNode):
+    """Relays to all its children but the last, and waits for none of that one."""
+
+    core_class = Pruned
+
+
+class Opinionated(TopicCore):
+    membership: Membership
+
+    def _children(self, members: int, height: int) -> tuple[NodeId, ...]:
+        if height < MAX_DIMENSION:
+            members = self.membership.members
+        return super()._children(members, height)
+
+
+class TellsItsCore(Membership):
+    def __init__(self, core: Any, *args: Any) -> None:
+        super().__init__(core, *args)
+        core.membership = self
+
+
+@mutant("completeness", 100)
+class RelaysByItsOwnView(CubecastNode):
+    """Hole 2: a relay passes a frame to the members it knows, not to those addressed."""
+
+    core_class = Opinionated
+    membership_class = TellsItsCore
+
+
+class Stutters(TopicCore):
+    def publish(self, members: int, body: tuple[object, ...], size: int, now: int) -> bool:
+        if self.next_seq == 3 and self.routes < 1000:
+            self.routes += 1000
+            self.next_seq = 2
+        return super().publish(members, body, size, now)
+
+
+@mutant("completeness", 20)
+class ReusesANumber(CubecastNode):
+    """Gives its fourth message the number of the third."""
+
+    core_class = Stutters
+
+
+class Echoing(TopicCore):
+    def on_frame(self, frame: Frame, sender: NodeId, now: int) -> None:
+        super().on_frame(frame, sender, now)
+        inbox = self.inboxes.get(frame.stream)
+        if inbox is not None and inbox.next > frame.last:
+            self.port.deliver(frame)
+
+
+@mutant("no-duplication", 10)
+class DeliversTwice(CubecastNode):
+    """Hands a frame that comes when it is its turn to the application twice."""
+
+    core_class = Echoing
+
+
+class Gullible(Branch):
+    __slots__ = ()
+
+    def receive(self, first: Seq, last: Seq) -> bool:
+        super().receive(first, last)
+        return True
+
+
+class TakesCopies(TopicCore):
+    def _branch_for(self, inbox: Inbox, frame: Frame, sender: NodeId) -> Branch | None:
+        branch = super()._branch_for(inbox, frame, sender)
+        if branch is not None:
+            branch.__class__ = Gullible
+        return branch
+
+
+@mutant("kept", 50)
+class TakesCopiesForNew(CubecastNode):
+    """Keeps and passes on a frame however often it comes."""
+
+    core_class = TakesCopies
+
+
+# -- repair, stability, credit --------------------------------------------------------------------
+
+
+class Careless(TopicCore):
+    def _repair_due(self, now: int) -> None:
+        self.repair_at = None
+
+
+@mutant("completeness", 20)
+class NeverRepairs(CubecastNode):
+    """Sends everything once and asks nobody whether it arrived."""
+
+    core_class = Careless
+
+
+class Boastful(TopicCore):
+    def _acknowledge(self, inbox: Inbox, branch: Branch, covered: Seq) -> None:
+        super()._acknowledge(inbox, branch, branch.have)
+
+
+@mutant("completeness", 50)
+class AcknowledgesForItsChildren(CubecastNode):
+    """Calls covered what it has received itself, so frames are forgotten before all have them."""
+
+    core_class = Boastful
+
+
+class Hoard(Inbox):
+    __slots__ = ()
+
+    def forget(self, stable: Seq) -> int:
+        self.stable = stable
+        return sum(f.size for first, f in self.frames.items() if first <= stable)
+
+
+class Hoarding(TopicCore):
+    def _open(self, stream: Stream) -> Inbox:
+        inbox = super()._open(stream)
+        if stream != self.own:
+            inbox.__class__ = Hoard
+        return inbox
+
+
+@mutant("bounded-state", 20)
+class NeverForgets(CubecastNode):
+    """Receivers keep every frame, stable or not."""
+
+    core_class = Hoarding
+
+
+class Spendthrift(TopicCore):
+    def publish(self, members: int, body: tuple[object, ...], size: int, now: int) -> bool:
+        self.in_flight = 0
+        return super().publish(members, body, size, now)
+
+
+@mutant("bounded-state", 20)
+class IgnoresItsCredit(CubecastNode):
+    """Publishes however much is not yet stable."""
+
+    core_class = Spendthrift
+
+
+# -- links ----------------------------------------------------------------------------------------
+
+
+class NoDedup(Links):
+    def on_parcel(self, parcel: Any, sender: NodeId, now: int) -> list[Any]:
+        ready = super().on_parcel(parcel, sender, now)
+        return ready or [parcel.message]
+
+
+@mutant("crash", 20)
+class HandsParcelsUpTwice(CubecastNode):
+    """Control messages are handed up as often as they arrive."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._links.__class__ = NoDedup
