@@ -1,0 +1,29 @@
+"""What can go wrong, by blame and by certainty."""
+
+from __future__ import annotations
+
+
+class CubecastError(Exception):
+    """Anything cubecast raises on purpose."""
+
+
+class JoinError(CubecastError):
+    """The cluster could not be joined; `reason` says why."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"cannot join the cluster at {address}: {reason}")
+        self.address = address
+        self.reason = reason
+
+
+class NotSent(CubecastError):
+    """A publication was not sent, and will not be."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f"not sent to {topic!r}: {reason}")
+        self.topic = topic
+        self.reason = reason
+
+
+class Closed(CubecastError):
+    """The node or the subscription is closed."""

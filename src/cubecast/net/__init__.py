@@ -1,0 +1,1 @@
+"""Live nodes: the production protocol over TCP, with asyncio."""

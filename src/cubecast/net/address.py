@@ -1,0 +1,29 @@
+"""Addresses as people write them: ``host:port``, ``[v6]:port``, ``:port``, ``host``."""
+
+from __future__ import annotations
+
+DEFAULT_PORT = 7400
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """(host, port) of an address; ValueError says what is wrong with it."""
+    text = text.strip()
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise ValueError(f"not an address: {text!r}")
+        port_text = rest[1:]
+    elif text.count(":") > 1:
+        host, port_text = text, ""
+    else:
+        host, _, port_text = text.partition(":")
+    if not port_text:
+        return host or "127.0.0.1", DEFAULT_PORT
+    if not port_text.isdigit() or int(port_text) > 65535:
+        raise ValueError(f"not a port: {port_text!r} in {text!r}")
+    return host or "127.0.0.1", int(port_text)
+
+
+def format_address(host: str, port: int) -> str:
+    """The address of a host and a port, brackets around IPv6."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

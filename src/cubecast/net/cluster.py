@@ -1,0 +1,137 @@
+"""Which nodes there are: slots given out and taken back by the node with the lowest one.
+
+Rules that the protocol's waves rely on:
+
+1. A newcomer is welcomed when every node knows it, so it is known before it starts anything.
+2. A leaver is let go when every node has finished the operations it began while the leaver was
+   in the cluster, so no wave visits a node that is gone.
+3. Changes are made one at a time, by the lowest slot, and numbered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from cubecast.net.hello import (
+    ClusterUpdate,
+    Goodbye,
+    Greeting,
+    Member,
+    UpdateAck,
+    Welcome,
+)
+from cubecast.protocol.port import NodeId
+
+log = logging.getLogger("cubecast")
+
+
+class Runtime(Protocol):
+    """What the cluster needs of its node."""
+
+    slot: NodeId
+
+    def greet(self, slot: NodeId, message: Greeting) -> None: ...
+    def cluster_changed(
+        self, before: dict[NodeId, Member], after: dict[NodeId, Member]
+    ) -> None: ...
+    def own_waves(self) -> int: ...
+
+
+class Cluster:
+    """The members as this node knows them, and the changes under way."""
+
+    def __init__(self, runtime: Runtime, update_timeout_s: float) -> None:
+        self._runtime = runtime
+        self._timeout = update_timeout_s
+        self.epoch = 0
+        self.members: dict[NodeId, Member] = {}
+        self._changing = asyncio.Lock()
+        self._missing: set[NodeId] = set()
+        self._all_acked: asyncio.Event = asyncio.Event()
+        self._ack_owed: tuple[NodeId, int] | None = None
+
+    @property
+    def mask(self) -> int:
+        """The slots in use."""
+        return sum(1 << slot for slot in self.members)
+
+    @property
+    def coordinator(self) -> NodeId:
+        """Who gives out slots."""
+        return min(self.members)
+
+    def begin(self, members: dict[NodeId, Member], epoch: int) -> None:
+        """Start with what the welcome said, or alone."""
+        self.members = dict(members)
+        self.epoch = epoch
+
+    # -- at the coordinator ----------------------------------------------------------------------
+
+    async def admit(self, member: Member, welcome: Callable[[Welcome], Awaitable[None]]) -> None:
+        """Give a newcomer the lowest free slot, tell everyone, then welcome it."""
+        async with self._changing:
+            known = [slot for slot, one in self.members.items() if one.uid == member.uid]
+            slot = known[0] if known else self._free_slot()
+            if not known:
+                await self._change({**self.members, slot: member})
+            await welcome(Welcome(slot, self.epoch, self.members))
+
+    async def release(self, slot: NodeId) -> None:
+        """Take a leaver's slot back, tell everyone, then let it go."""
+        async with self._changing:
+            if slot in self.members:
+                rest = {other: one for other, one in self.members.items() if other != slot}
+                await self._change(rest)
+                if slot != self._runtime.slot:
+                    self._runtime.greet(slot, Goodbye())
+
+    def _free_slot(self) -> NodeId:
+        slot = 0
+        while slot in self.members:
+            slot += 1
+        return slot
+
+    async def _change(self, members: dict[NodeId, Member]) -> None:
+        """Tell everyone who stays of the new members; return when all have answered."""
+        update = ClusterUpdate(self.epoch + 1, members)
+        others = [slot for slot in self.members if slot != self._runtime.slot and slot in members]
+        self._missing = set(others)
+        self._all_acked.clear()
+        self._apply(update)
+        for slot in others:
+            self._runtime.greet(slot, update)
+        if others:
+            try:
+                await asyncio.wait_for(self._all_acked.wait(), self._timeout)
+            except TimeoutError:
+                log.warning("no answer to a change of the cluster from %s", sorted(self._missing))
+
+    def on_update_ack(self, ack: UpdateAck, slot: NodeId) -> None:
+        if ack.epoch == self.epoch:
+            self._missing.discard(slot)
+            if not self._missing:
+                self._all_acked.set()
+
+    # -- at the others ---------------------------------------------------------------------------
+
+    def on_update(self, update: ClusterUpdate, sender: NodeId) -> None:
+        """Apply a change; acknowledge when no operation of ours relies on the state before."""
+        if update.epoch > self.epoch:
+            self._apply(update)
+        self._ack_owed = (sender, update.epoch)
+        self.settle()
+
+    def settle(self) -> None:
+        """Send the acknowledgement we owe, if our waves are through."""
+        if self._ack_owed is not None and not self._runtime.own_waves():
+            (sender, epoch), self._ack_owed = self._ack_owed, None
+            self._runtime.greet(sender, UpdateAck(epoch))
+
+    def _apply(self, update: ClusterUpdate) -> None:
+        before = self.members
+        self.members = dict(update.members)
+        self.epoch = update.epoch
+        self._runtime.cluster_changed(before, self.members)

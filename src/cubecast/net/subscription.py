@@ -1,0 +1,166 @@
+"""What the application reads: messages in order, from a bounded queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from cubecast.errors import Closed
+from cubecast.net.wire import Outgoing, Payloads
+from cubecast.protocol.messages import Frame
+from cubecast.protocol.port import NodeId, Seq, Stream, Topic
+
+if TYPE_CHECKING:
+    from cubecast.net.node import Node
+
+Policy = Literal["block", "drop-oldest", "drop-newest", "disconnect"]
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """One message, as delivered."""
+
+    topic: Topic
+    payload: bytes
+    source: NodeId
+    seq: Seq
+    frame: Frame
+
+    @property
+    def published_at(self) -> float:
+        """When its publisher sent it, in seconds since the epoch, by that node's clock."""
+        body = self.frame.body
+        assert isinstance(body, Payloads | Outgoing)
+        return body.time / 1e6
+
+    @property
+    def dependencies(self) -> tuple[tuple[NodeId, Seq], ...]:
+        """The direct causes of its frame: (source, seq) of the last message of each."""
+        return tuple((stream.source, seq) for stream, seq in self.frame.barrier)
+
+
+def cut(frame: Frame) -> list[Message]:
+    """The messages of a frame."""
+    topic, source, seq = frame.topic, frame.stream.source, frame.first
+    return [
+        Message(topic, payload, source, seq + index, frame)  # type: ignore[arg-type]
+        for index, payload in enumerate(frame.body)
+    ]
+
+
+class Subscription:
+    """An async context manager and iterator over the messages of one topic.
+
+    Entering it returns when everything published from then on will be delivered.
+    """
+
+    def __init__(self, node: Node, topic: Topic, policy: Policy, queue_bytes: int) -> None:
+        self._node = node
+        self.topic = topic
+        self._policy = policy
+        self._limit = queue_bytes
+        self._frames: deque[Frame] = deque()
+        self._queued = 0
+        self._owing: dict[Stream, Seq] = {}
+        self._messages: Iterator[Message] = iter(())
+        self._reading: Frame | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._closed = False
+        self.dropped = 0
+        """Messages this subscription's policy has dropped."""
+
+    async def __aenter__(self) -> Subscription:
+        await self._node.attach(self)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Deliver nothing more."""
+        if not self._closed:
+            self._closed = True
+            self.wake()
+            await self._node.detach(self)
+
+    # -- from the node ---------------------------------------------------------------------------
+
+    def deliver(self, frame: Frame) -> bool:
+        """Queue a frame; True if it may count as consumed already."""
+        self.wake()
+        over = self._queued + frame.size > self._limit and self._queued > 0
+        if over and self._policy != "block":
+            self._overflow(frame)
+            return True
+        self._frames.append(frame)
+        self._queued += frame.size
+        if over or self._owing:
+            self._owing[frame.stream] = frame.last
+            return False
+        return True
+
+    def _overflow(self, frame: Frame) -> None:
+        self._node.slow_subscriber(self)
+        if self._policy == "drop-newest":
+            self.dropped += len(frame.body)
+        elif self._policy == "drop-oldest":
+            while self._frames and self._queued + frame.size > self._limit:
+                oldest = self._frames.popleft()
+                self._queued -= oldest.size
+                self.dropped += len(oldest.body)
+            self._frames.append(frame)
+            self._queued += frame.size
+        else:
+            self._closed = True
+
+    def wake(self) -> None:
+        """Look again: there may be something to read, or an end."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def release(self) -> None:
+        """Let publishers go on although nothing was read: we ourselves wait to publish."""
+        if self._owing:
+            owing, self._owing = self._owing, {}
+            for stream, seq in owing.items():
+                self._node.consumed(self.topic, stream, seq)
+
+    # -- to the application ----------------------------------------------------------------------
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Message:
+        for message in self._messages:
+            return message
+        await self._next_frame()
+        return next(self._messages)
+
+    async def _next_frame(self) -> None:
+        """Finish with the frame that was read and begin the next one, waiting for it."""
+        if self._reading is not None:
+            self._finish(self._reading)
+            self._reading = None
+        while not self._frames:
+            if self._closed:
+                raise StopAsyncIteration
+            if self._node.closed:
+                raise Closed("the node is closed")
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        self._reading = self._frames.popleft()
+        self._messages = iter(cut(self._reading))
+
+    def _finish(self, frame: Frame) -> None:
+        self._queued -= frame.size
+        if self._owing and self._queued <= self._limit // 2:
+            self.release()
