@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from cubecast import __version__
 from cubecast.cli.demo import demo
+from cubecast.cli.live import node, nodes, pub, sub, up
 from cubecast.cli.sim import sim
 from cubecast.cli.tree import tree
 
@@ -83,9 +84,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command()(demo)
-app.command()(sim)
-app.command()(tree)
+for command in (demo, sim, tree, up, node, pub, sub, nodes):
+    app.command()(command)
 
 
 def _print_version(wanted: bool) -> None:

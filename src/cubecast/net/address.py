@@ -19,7 +19,8 @@ def parse_address(text: str) -> tuple[str, int]:
         host, _, port_text = text.partition(":")
     if not port_text:
         return host or "127.0.0.1", DEFAULT_PORT
-    if not port_text.isdigit() or int(port_text) > 65535:
+    digits = port_text.isascii() and port_text.isdigit() and len(port_text) <= 5
+    if not digits or int(port_text) > 65535:
         raise ValueError(f"not a port: {port_text!r} in {text!r}")
     return host or "127.0.0.1", int(port_text)
 

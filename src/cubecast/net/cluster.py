@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from cubecast.net.hello import (
@@ -51,7 +50,7 @@ class Cluster:
         self._changing = asyncio.Lock()
         self._missing: set[NodeId] = set()
         self._all_acked: asyncio.Event = asyncio.Event()
-        self._ack_owed: tuple[NodeId, int] | None = None
+        self._acks_owed: list[tuple[NodeId, int]] = []
 
     @property
     def mask(self) -> int:
@@ -70,19 +69,26 @@ class Cluster:
 
     # -- at the coordinator ----------------------------------------------------------------------
 
-    async def admit(self, member: Member, welcome: Callable[[Welcome], Awaitable[None]]) -> None:
-        """Give a newcomer the lowest free slot, tell everyone, then welcome it."""
+    @property
+    def _in_charge(self) -> bool:
+        """Whether we still give out slots; whoever asked meanwhile asks our successor."""
+        return bool(self.members) and self.coordinator == self._runtime.slot
+
+    async def admit(self, member: Member) -> Welcome | None:
+        """Give a newcomer the lowest free slot and tell everyone; None if we are leaving."""
         async with self._changing:
+            if not self._in_charge:
+                return None
             known = [slot for slot, one in self.members.items() if one.uid == member.uid]
             slot = known[0] if known else self._free_slot()
             if not known:
                 await self._change({**self.members, slot: member})
-            await welcome(Welcome(slot, self.epoch, self.members))
+            return Welcome(slot, self.epoch, self.members)
 
     async def release(self, slot: NodeId) -> None:
         """Take a leaver's slot back, tell everyone, then let it go."""
         async with self._changing:
-            if slot in self.members:
+            if self._in_charge and slot in self.members:
                 rest = {other: one for other, one in self.members.items() if other != slot}
                 await self._change(rest)
                 if slot != self._runtime.slot:
@@ -121,14 +127,15 @@ class Cluster:
         """Apply a change; acknowledge when no operation of ours relies on the state before."""
         if update.epoch > self.epoch:
             self._apply(update)
-        self._ack_owed = (sender, update.epoch)
+        self._acks_owed.append((sender, update.epoch))
         self.settle()
 
     def settle(self) -> None:
-        """Send the acknowledgement we owe, if our waves are through."""
-        if self._ack_owed is not None and not self._runtime.own_waves():
-            (sender, epoch), self._ack_owed = self._ack_owed, None
-            self._runtime.greet(sender, UpdateAck(epoch))
+        """Send the acknowledgements we owe, if our waves are through."""
+        if self._acks_owed and not self._runtime.own_waves():
+            owed, self._acks_owed = self._acks_owed, []
+            for sender, epoch in owed:
+                self._runtime.greet(sender, UpdateAck(epoch))
 
     def _apply(self, update: ClusterUpdate) -> None:
         before = self.members

@@ -8,6 +8,7 @@ from typing import Protocol, cast
 
 from cubecast.net.hello import (
     MAX_HELLO,
+    NOBODY,
     Accepted,
     Challenge,
     Greeting,
@@ -19,13 +20,17 @@ from cubecast.net.hello import (
     new_nonce,
     prove,
     proved,
+    transcript,
 )
 from cubecast.net.wire import HELLO, MAX_PACKET, VERSION, PacketBuffer, WireError
 from cubecast.protocol.port import NodeId
 
+__all__ = ["HANDSHAKE_S", "NOBODY", "Connection", "Owner"]
+
 log = logging.getLogger("cubecast")
 
-NOBODY: NodeId = -1
+HANDSHAKE_S = 10.0
+"""A connection whose handshake takes longer is closed."""
 
 
 class Owner(Protocol):
@@ -47,12 +52,15 @@ class Connection(asyncio.Protocol):
         self._owner = owner
         self.dialled = dialled
         self._nonce = new_nonce()
-        self._theirs = ""
+        self._hello = Hello(VERSION, owner.uid, owner.slot, self._nonce)
+        self._said = ""
         self._buffer = PacketBuffer(MAX_HELLO)
         self._outgoing: list[bytes] = []
         self._flush_planned = False
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
+        self._deadline: asyncio.TimerHandle | None = None
+        self._closing = False
         self.ready = False
         self.slot = NOBODY
         self.uid = ""
@@ -62,25 +70,47 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._deadline = self._loop.call_later(HANDSHAKE_S, self._too_late)
         if self.dialled:
-            self._greet(Hello(VERSION, self._owner.uid, self._owner.slot, self._nonce))
+            self._greet(self._hello)
 
     def data_received(self, data: bytes) -> None:
+        """Whatever goes wrong with a peer's bytes ends this connection, and only this one."""
         try:
-            packets = self._buffer.feed(data)
-            while packets and not self.ready:
-                kind, raw = packets.pop(0)
-                if kind != HELLO:
-                    raise WireError("a message before the handshake")
-                self._shake_hands(decode_greeting(raw))
-            if packets:
-                self._owner.received(self, packets)
+            if not self.ready:
+                self._before_ready(data)
+                data = b""
+            if self.ready and not self._closing:
+                packets = self._buffer.feed(data)
+                if packets:
+                    self._owner.received(self, packets)
         except WireError as error:
             log.warning("closing connection to %s: %s", self, error)
             self.close(str(error))
+        except Exception as error:
+            log.exception("closing connection to %s: it sent what it cannot mean", self)
+            self.close(f"it sent what it cannot mean: {error!r}")
+
+    def _before_ready(self, data: bytes) -> None:
+        """One packet at a time: the peer is held to `MAX_HELLO` until it has proved itself."""
+        while not self.ready and not self._closing:
+            packet = self._buffer.first(data)
+            if packet is None:
+                return
+            data = b""
+            kind, raw = packet
+            if kind != HELLO:
+                raise WireError("a message before the handshake")
+            self._shake_hands(decode_greeting(raw))
+
+    def _too_late(self) -> None:
+        log.warning("closing connection to %s: no handshake in %g s", self, HANDSHAKE_S)
+        self.close(f"no handshake in {HANDSHAKE_S:g} s")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        self._closing = True
+        self._stop_clock()
         if error is not None:
             self.reason = str(error)
         self._owner.disconnected(self, self.reason)
@@ -91,38 +121,56 @@ class Connection(asyncio.Protocol):
         self.send(encode_greeting(message))
 
     def _shake_hands(self, message: Greeting) -> None:
-        secret = self._owner.secret
+        secret, owner = self._owner.secret, self._owner
         match message:
-            case Hello() if not self.dialled and not self._theirs:
+            case Hello() if not self.dialled and not self._said:
                 if message.version != VERSION:
                     self.refuse(f"version {message.version} is not spoken here, only {VERSION}")
-                    return
-                self._theirs, self.slot, self.uid = message.nonce, message.slot, message.uid
-                proof = prove(secret, "dialled", self._theirs, self._nonce)
-                self._greet(Challenge(self._owner.uid, self._owner.slot, self._nonce, proof))
-            case Challenge() if self.dialled and not self._theirs:
-                self._theirs, self.slot, self.uid = message.nonce, message.slot, message.uid
-                if not proved(message.proof, secret, "dialled", self._nonce, self._theirs):
-                    self.refuse("the cluster secret is not the same")
-                    return
-                self._greet(Proof(prove(secret, "dialler", self._nonce, self._theirs)))
-            case Proof() if not self.dialled and self._theirs:
-                if not proved(message.proof, secret, "dialler", self._theirs, self._nonce):
-                    self.refuse("the cluster secret is not the same")
-                    return
-                self._greet(Accepted())
-                self._open()
-            case Accepted() if self.dialled and self._theirs:
+                elif self._introduced(message):
+                    self._said = transcript(message, owner.uid, owner.slot, self._nonce)
+                    proof = prove(secret, "dialled", self._said)
+                    self._greet(Challenge(owner.uid, owner.slot, self._nonce, proof))
+            case Challenge() if self.dialled and not self._said:
+                if self._introduced(message):
+                    said = transcript(self._hello, message.uid, message.slot, message.nonce)
+                    self._said = said
+                    if self._proved(message.proof, "dialled"):
+                        self._greet(Proof(prove(secret, "dialler", said)))
+            case Proof() if not self.dialled and self._said:
+                if self._proved(message.proof, "dialler"):
+                    self._greet(Accepted())
+                    self._open()
+            case Accepted() if self.dialled and self._said:
                 self._open()
             case Refused():
+                log.warning("%s refused us: %s", self, message.reason)
                 self.close(f"refused: {message.reason}")
             case _:
                 raise WireError(f"{type(message).__name__} out of turn")
 
+    def _introduced(self, message: Hello | Challenge) -> bool:
+        """Note who the peer says it is; nobody but us is us (a reflected proof proves nothing)."""
+        if message.uid == self._owner.uid:
+            self.refuse("this is the node itself")
+            return False
+        self.slot, self.uid = message.slot, message.uid
+        return True
+
+    def _proved(self, proof: str, role: str) -> bool:
+        if proved(proof, self._owner.secret, role, self._said):
+            return True
+        self.refuse("the cluster secret is not the same")
+        return False
+
     def _open(self) -> None:
         self.ready = True
+        self._stop_clock()
         self._buffer.limit = MAX_PACKET
         self._owner.connected(self)
+
+    def _stop_clock(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
 
     def refuse(self, reason: str) -> None:
         """Tell the peer why, and close."""
@@ -133,7 +181,9 @@ class Connection(asyncio.Protocol):
     # -- sending ---------------------------------------------------------------------------------
 
     def send(self, packet: bytes) -> None:
-        """Send with everything else of this tick."""
+        """Send with everything else of this tick; a connection that closes takes no more."""
+        if self._closing:
+            return
         self._outgoing.append(packet)
         if not self._flush_planned:
             self._flush_planned = True
@@ -146,7 +196,11 @@ class Connection(asyncio.Protocol):
             self._transport.writelines(outgoing)
 
     def close(self, reason: str) -> None:
-        """Send what is gathered, then close."""
+        """Send what is gathered, then close; the first reason is the one that counts."""
+        if self._closing:
+            return
+        self._closing = True
+        self._stop_clock()
         self.reason = reason
         self._flush()
         if self._transport is not None:

@@ -1,6 +1,7 @@
 """What nodes say before they trust each other, and how the cluster changes.
 
-A secret is never sent: each side proves that it knows it by an HMAC over both sides' nonces.
+A secret is never sent: each side proves that it knows it by an HMAC over what both sides said of
+themselves, their fresh nonces included.
 """
 
 from __future__ import annotations
@@ -8,46 +9,57 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
-from cubecast.net.wire import HELLO, PREFIX, WireError
-from cubecast.protocol.port import NodeId
+from cubecast.net.wire import HELLO, MAX_NUMBER, MAX_SLOTS, PREFIX, VERSION, WireError
 
-MAX_HELLO = 1024 * 1024
+MAX_HELLO = 4096
 """Nobody who has not proved the secret may send a larger packet."""
+
+NOBODY = -1
+"""The slot of a node that has none yet."""
+
+Slot: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=MAX_SLOTS)]
+SlotOrNobody: TypeAlias = Annotated[int, msgspec.Meta(ge=NOBODY, lt=MAX_SLOTS)]
+Epoch: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=MAX_NUMBER)]
+Uid: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_.-]{1,64}$")]
+Nonce: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}$")]
+Address: TypeAlias = Annotated[str, msgspec.Meta(max_length=512)]
+Reason: TypeAlias = Annotated[str, msgspec.Meta(max_length=1024)]
+ProofText: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
 
 
 class Member(msgspec.Struct, frozen=True):
     """A node of the cluster: who it is and where it listens."""
 
-    uid: str
-    address: str
+    uid: Uid
+    address: Address
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
     """The one who dials: who am I (slot -1: nobody yet), and a nonce to prove the secret on."""
 
     version: int
-    uid: str
-    slot: NodeId
-    nonce: str
+    uid: Uid
+    slot: SlotOrNobody
+    nonce: Nonce
 
 
 class Challenge(msgspec.Struct, frozen=True, tag=True):
     """The one who was dialled: my proof, and a nonce for yours."""
 
-    uid: str
-    slot: NodeId
-    nonce: str
-    proof: str
+    uid: Uid
+    slot: SlotOrNobody
+    nonce: Nonce
+    proof: ProofText
 
 
 class Proof(msgspec.Struct, frozen=True, tag=True):
     """The one who dials proves the secret in turn."""
 
-    proof: str
+    proof: ProofText
 
 
 class Accepted(msgspec.Struct, frozen=True, tag=True):
@@ -57,41 +69,41 @@ class Accepted(msgspec.Struct, frozen=True, tag=True):
 class Refused(msgspec.Struct, frozen=True, tag=True):
     """The connection ends here, for this reason."""
 
-    reason: str
+    reason: Reason
 
 
 class JoinRequest(msgspec.Struct, frozen=True, tag=True):
     """A newcomer asks for a slot."""
 
-    uid: str
-    address: str
+    uid: Uid
+    address: Address
 
 
 class Redirect(msgspec.Struct, frozen=True, tag=True):
     """Ask there: that node has the lowest slot and gives them out."""
 
-    address: str
+    address: Address
 
 
 class Welcome(msgspec.Struct, frozen=True, tag=True):
     """Your slot; everyone in `members` knows you."""
 
-    slot: NodeId
-    epoch: int
-    members: dict[NodeId, Member]
+    slot: Slot
+    epoch: Epoch
+    members: dict[Slot, Member]
 
 
 class ClusterUpdate(msgspec.Struct, frozen=True, tag=True):
     """The cluster is now this."""
 
-    epoch: int
-    members: dict[NodeId, Member]
+    epoch: Epoch
+    members: dict[Slot, Member]
 
 
 class UpdateAck(msgspec.Struct, frozen=True, tag=True):
     """I know, and no operation of mine still relies on the cluster before."""
 
-    epoch: int
+    epoch: Epoch
 
 
 class LeaveRequest(msgspec.Struct, frozen=True, tag=True):
@@ -139,13 +151,16 @@ def new_nonce() -> str:
     return secrets.token_hex(16)
 
 
-def prove(secret: str, role: str, dialler: str, dialled: str) -> str:
-    """The proof of one side (`role`) over both nonces; useless for the other side."""
-    text = f"cubecast/{role}/{dialler}/{dialled}".encode()
-    return hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()
+def transcript(hello: Hello, uid: str, slot: int, nonce: str) -> str:
+    """What both sides said of themselves: the dialler in its `Hello`, then the dialled."""
+    return f"{VERSION}/{hello.uid}/{hello.slot}/{hello.nonce}/{uid}/{slot}/{nonce}"
 
 
-def proved(claim: str, secret: str, role: str, dialler: str, dialled: str) -> bool:
+def prove(secret: str, role: str, said: str) -> str:
+    """The proof of one side (`role`) over the transcript; useless for the other side."""
+    return hmac.new(secret.encode(), f"cubecast/{role}/{said}".encode(), hashlib.sha256).hexdigest()
+
+
+def proved(claim: str, secret: str, role: str, said: str) -> bool:
     """Whether `claim` is that proof; takes the same time whatever it is."""
-    expected = prove(secret, role, dialler, dialled).encode()
-    return hmac.compare_digest(claim.encode("utf-8", "replace"), expected)
+    return hmac.compare_digest(claim.encode(), prove(secret, role, said).encode())

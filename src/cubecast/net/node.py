@@ -9,19 +9,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
-from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any
 
-from cubecast.errors import Closed, CubecastError, JoinError, NotSent
+from cubecast.errors import Closed, CubecastError, JoinError
 from cubecast.net.address import format_address, parse_address
 from cubecast.net.cluster import Cluster
 from cubecast.net.config import NodeConfig
-from cubecast.net.connection import NOBODY, Connection
+from cubecast.net.connection import Connection
+from cubecast.net.events import (
+    ConnectionLost,
+    Event,
+    Events,
+    MemberJoined,
+    MemberLeft,
+    SlowSubscriber,
+)
 from cubecast.net.hello import (
+    NOBODY,
     ClusterUpdate,
     Goodbye,
     Greeting,
@@ -34,6 +41,9 @@ from cubecast.net.hello import (
     decode_greeting,
     encode_greeting,
 )
+from cubecast.net.mesh import Mesh
+from cubecast.net.outbox import Outbox
+from cubecast.net.receipt import Receipt, Receipts
 from cubecast.net.subscription import Policy, Subscription
 from cubecast.net.wire import (
     ACK,
@@ -62,20 +72,6 @@ def _same(connection: Connection) -> Connection:
     return connection
 
 
-class Outbox:
-    """Publications of one topic that wait for the end of the tick, or for credit."""
-
-    __slots__ = ("blocked", "bytes", "payloads", "planned", "topic", "waiters")
-
-    def __init__(self, topic: Topic) -> None:
-        self.topic = topic
-        self.payloads: list[bytes] = []
-        self.bytes = 0
-        self.planned = False
-        self.blocked = False
-        self.waiters: deque[asyncio.Future[None]] = deque()
-
-
 class Node:
     """A member of a cluster; make one with `cubecast.join` or `cubecast.start`."""
 
@@ -92,9 +88,7 @@ class Node:
         self._core: CubecastNode | None = None
         self._cluster = Cluster(self, config.join_timeout_s)
         self._server: asyncio.Server | None = None
-        self._connections: dict[NodeId, Connection] = {}
-        self._dialling: dict[NodeId, list[bytes]] = {}
-        self._strangers: set[Connection] = set()
+        self._mesh = Mesh(self, self._address_of)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._decoder = FrameDecoder()
         self._topics: dict[int, Topic] = {}
@@ -102,11 +96,13 @@ class Node:
         self._subscriptions: dict[Topic, list[Subscription]] = {}
         self._joining: dict[Topic, asyncio.Future[None]] = {}
         self._leaving: dict[Topic, asyncio.Future[None]] = {}
+        self._receipts: dict[Topic, Receipts] = {}
+        self._listeners: list[Events] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: Time = 0
         self._asked: Connection | None = None
         self._welcomed: asyncio.Future[Welcome | Redirect] | None = None
-        self._released: asyncio.Future[None] | None = None
+        self._released: asyncio.Future[bool] | None = None
 
     # -- starting and stopping -------------------------------------------------------------------
 
@@ -144,8 +140,8 @@ class Node:
             answer = await self._welcomed
             self._asked = None
             if isinstance(answer, Welcome):
-                self._connections[connection.slot] = connection
                 self._begin(answer)
+                self._mesh.adopt(connection.slot, connection)
                 return
             connection.close("redirected")
             address = answer.address
@@ -190,16 +186,20 @@ class Node:
         core = self.core
         while core.unstable() or any(box.payloads for box in self._outboxes.values()):
             await asyncio.sleep(0.005)
-        if len(self._cluster.members) == 1:
-            return
-        if self._cluster.coordinator == self.slot:
-            await self._cluster.release(self.slot)
-        else:
-            self._released = self._loop.create_future()
-            self.greet(self._cluster.coordinator, LeaveRequest())
-            await self._released
+        await self._give_slot_back()
         while core.pending_waves():
             await asyncio.sleep(0.005)
+
+    async def _give_slot_back(self) -> None:
+        """Ask the coordinator to let us go; ask its successor if it leaves before us."""
+        while len(self._cluster.members) > 1:
+            if self._cluster.coordinator == self.slot:
+                await self._cluster.release(self.slot)
+                return
+            self._released = self._loop.create_future()
+            self.greet(self._cluster.coordinator, LeaveRequest())
+            if await self._released:
+                return
 
     async def _shut_down(self) -> None:
         self.closed = True
@@ -209,15 +209,16 @@ class Node:
             self._server.close()
         for task in list(self._tasks):
             task.cancel()
-        for connection in [*self._connections.values(), *self._strangers]:
-            connection.close("the node stopped")
+        self._mesh.close("the node stopped")
         for subscriptions in self._subscriptions.values():
             for subscription in subscriptions:
                 subscription.wake()
         for box in self._outboxes.values():
-            for waiter in box.waiters:
-                if not waiter.done():
-                    waiter.set_exception(NotSent(box.topic, "the node is closed"))
+            box.close()
+        for receipts in self._receipts.values():
+            receipts.fail(Closed("the node closed before the message was known to be stable"))
+        for listener in self._listeners:
+            listener.close()
         await asyncio.sleep(0)
 
     @property
@@ -241,67 +242,81 @@ class Node:
         limit = self.config.queue_bytes if queue_bytes is None else queue_bytes
         return Subscription(self, topic, policy, limit)
 
-    async def publish(self, topic: Topic, payload: bytes | str) -> None:
+    async def publish(
+        self, topic: Topic, payload: bytes | str, *, receipt: bool = False
+    ) -> Receipt | None:
         """Publish one message; it waits for credit if subscribers are slow.
 
-        Raises `NotSent` if there is none for `NodeConfig.publish_timeout_s`.
+        Raises `NotSent` if there is none for `NodeConfig.publish_timeout_s`.  A publish that is
+        cancelled while it waits was not sent.  With `receipt`, the receipt tells when everyone
+        has consumed the message.
         """
         if isinstance(payload, str):
             payload = payload.encode()
         box = self._outboxes.get(topic)
         if box is None:
             box = self._new_outbox(topic)
-        while box.blocked:
-            await self._wait_for_credit(box)
+        if box.blocked:
+            await box.credit()
         box.payloads.append(payload)
         box.bytes += len(payload)
         if not box.planned:
-            box.planned = True
-            self._loop.call_soon(self._end_of_tick, box)
+            box.plan()
         elif (
             box.bytes >= self.config.frame_bytes or len(box.payloads) >= self.config.frame_messages
-        ):
-            self._send(box)
-            await asyncio.sleep(0)
+        ) and not receipt:
+            box.send()
+            await asyncio.sleep(0)  # let the loop read: publishing alone never waits
+        return self._hand_out_receipt(box) if receipt else None
+
+    def _hand_out_receipt(self, box: Outbox) -> Receipt:
+        seq = self.core.next_seq(box.topic) + len(box.payloads) - 1
+        return self._receipts.setdefault(box.topic, Receipts()).add(box.topic, seq)
+
+    def _check_receipts(self) -> None:
+        for topic, receipts in list(self._receipts.items()):
+            receipts.advance(self.core.stable_seq(topic))
+            if not receipts:
+                del self._receipts[topic]
+
+    def events(self) -> Events:
+        """Members joining and leaving, lost connections, slow subscribers: an async iterator."""
+        events = Events()
+        self._listeners.append(events)
+        return events
+
+    def explain(self, topic: Topic) -> dict[str, object]:
+        """What this node knows of a topic, and what waits for what."""
+        return self.core.explain(topic)
+
+    def _tell(self, event: Event) -> None:
+        for listener in self._listeners:
+            listener.put(event)
 
     def _new_outbox(self, topic: Topic) -> Outbox:
         self.core  # noqa: B018  # raises if the node is closed
         self._learn(topic)
-        box = self._outboxes[topic] = Outbox(topic)
+        box = self._outboxes[topic] = Outbox(topic, self)
         return box
 
-    async def _wait_for_credit(self, box: Outbox) -> None:
-        waiter = self._loop.create_future()
-        box.waiters.append(waiter)
-        try:
-            async with asyncio.timeout(self.config.publish_timeout_s):
-                await waiter
-        except TimeoutError:
-            raise NotSent(box.topic, f"no credit for {self.config.publish_timeout_s:g} s") from None
-        finally:
-            if waiter in box.waiters:
-                box.waiters.remove(waiter)
+    def publish_frame(self, topic: Topic, body: Outgoing, size: int) -> bool:
+        """Hand a frame to the core; False if there is no credit for it."""
+        core = self.core
+        first = core.next_seq(topic)
+        position = 0 if self.trace is None else len(self.trace)
+        now = self.now()
+        if not core.publish(topic, body, size, now):
+            return False
+        if self.trace is not None:  # before our own deliveries, which publish() has recorded
+            stream = (self.slot, self._incarnation)
+            records = self._messages("publish", topic, stream, first, len(body), now)
+            self.trace[position:position] = records
+        return True
 
-    def _end_of_tick(self, box: Outbox) -> None:
-        box.planned = False
-        if box.payloads and not box.blocked and not self.closed:
-            self._send(box)
-
-    def _send(self, box: Outbox) -> None:
-        """Make a frame of what has gathered; without credit it waits, and so do publishers."""
-        body = Outgoing(box.payloads, time.time_ns() // 1000)
-        if not self.core.publish(box.topic, body, box.bytes, self.now()):
-            box.blocked = True
-            for subscription in self._subscriptions.get(box.topic, ()):
-                subscription.release()
-            return
-        box.blocked = False
-        box.payloads = []
-        box.bytes = 0
-        while box.waiters:
-            waiter = box.waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
+    def credit_ran_out(self, topic: Topic) -> None:
+        """We wait to publish: whoever waits for us to read may go on, or nobody would."""
+        for subscription in self._subscriptions.get(topic, ()):
+            subscription.release()
 
     async def attach(self, subscription: Subscription) -> None:
         """Begin to deliver to a subscription; returns when the cut is fixed."""
@@ -340,7 +355,7 @@ class Node:
 
     def slow_subscriber(self, subscription: Subscription) -> None:
         """A subscription's policy had to act."""
-        log.info("slow subscriber of %r: %s", subscription.topic, subscription)
+        self._tell(SlowSubscriber(subscription.topic, subscription.policy, subscription.dropped))
 
     def _learn(self, topic: Topic) -> None:
         ident = topic_id(topic)
@@ -356,17 +371,25 @@ class Node:
 
     def relay(self, peers: Sequence[NodeId], message: Any) -> None:
         packet = encode_frame(message)
+        send = self._mesh.send
         for peer in peers:
-            self._send_packet(peer, packet)
+            send(peer, packet)
 
     def control(self, peer: NodeId, message: Any) -> None:
         packet = encode_ack(message) if type(message) is Ack else encode_control(message)
-        self._send_packet(peer, packet)
+        self._mesh.send(peer, packet)
 
     def deliver(self, publication: Any) -> bool:
         topic = publication.topic
         if self.trace is not None:
-            self._record_messages("deliver", publication)
+            self.trace += self._messages(
+                "deliver",
+                topic,
+                publication.stream,
+                publication.first,
+                len(publication.body),
+                self.now(),
+            )
         consumed = True
         for subscription in self._subscriptions.get(topic, ()):
             consumed = subscription.deliver(publication) and consumed
@@ -390,12 +413,8 @@ class Node:
 
     def writable(self, topic: Topic) -> None:
         box = self._outboxes.get(topic)
-        if box is not None and box.blocked:
-            self._loop.call_soon(self._retry, box)
-
-    def _retry(self, box: Outbox) -> None:
-        if box.blocked and not self.closed:
-            self._send(box)
+        if box is not None:
+            box.retry()
 
     def wake(self, at: Time) -> None:
         if self._timer is None or at < self._timer_at:
@@ -409,38 +428,14 @@ class Node:
         if self._core is not None and not self.closed:
             self._core.on_wake(self.now())
             self._cluster.settle()
+            if self._receipts:
+                self._check_receipts()
 
     # -- connections ------------------------------------------------------------------------------
 
-    def _send_packet(self, peer: NodeId, packet: bytes) -> None:
-        connection = self._connections.get(peer)
-        if connection is not None:
-            connection.send(packet)
-            return
-        waiting = self._dialling.get(peer)
-        if waiting is None:
-            waiting = self._dialling[peer] = []
-            self._spawn(self._dial(peer))
-        waiting.append(packet)
-
-    async def _dial(self, peer: NodeId) -> None:
-        """Connect to a peer; what cannot be sent is repaired by the core later."""
-        pause = 0.05
-        while not self.closed and peer in self._dialling:
-            member = self._cluster.members.get(peer)
-            if member is None:
-                break
-            try:
-                host, port = parse_address(member.address)
-                await self._loop.create_connection(
-                    lambda: Connection(self, dialled=True), host, port
-                )
-                return
-            except OSError as error:
-                log.info("cannot reach node %d at %s: %s", peer, member.address, error)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, 2.0)
-        self._dialling.pop(peer, None)
+    def _address_of(self, slot: NodeId) -> str | None:
+        member = self._cluster.members.get(slot)
+        return None if member is None or self.closed else member.address
 
     def connected(self, connection: Connection) -> None:
         """A handshake is complete, with a member or with a newcomer."""
@@ -449,27 +444,22 @@ class Node:
             connection.send(encode_greeting(JoinRequest(self.uid, self.address)))
             return
         if peer == NOBODY:
-            self._strangers.add(connection)
-            return
-        rival = self._connections.get(peer)
-        if rival is None or self._prefers(connection, peer):
-            self._connections[peer] = connection
-        for packet in self._dialling.pop(peer, ()):
-            self._connections[peer].send(packet)
-
-    def _prefers(self, connection: Connection, peer: NodeId) -> bool:
-        """Of two connections to one peer, both ends keep the one the lower slot dialled."""
-        return connection.dialled == (self.slot < peer)
+            self._mesh.meet(connection)
+        else:
+            self._mesh.adopt(peer, connection)
 
     def disconnected(self, connection: Connection, reason: str) -> None:
-        self._strangers.discard(connection)
         if connection is self._asked and self._welcomed is not None:
+            self._asked = None
             self._welcomed.set_exception(JoinError("that address", reason))
         peer = connection.slot
-        if self._connections.get(peer) is connection:
-            del self._connections[peer]
-            if not self.closed and peer in self._cluster.members:
-                log.info("lost the connection to node %d: %s", peer, reason)
+        if not self._mesh.drop(connection) or self.closed or self._core is None:
+            return
+        if peer in self._cluster.members:
+            log.info("lost the connection to node %d: %s", peer, reason)
+            self._tell(ConnectionLost(peer, reason))
+        else:
+            self._core.forget_peer(peer)
 
     def received(self, connection: Connection, packets: list[tuple[int, bytes]]) -> None:
         """Hand packets to the core; garbage closes the connection it came by."""
@@ -500,7 +490,7 @@ class Node:
     def _on_greeting(self, message: Greeting, connection: Connection) -> None:
         match message:
             case JoinRequest():
-                self._on_join_request(message, connection)
+                self._spawn(self._admit(message, connection))
             case Welcome() | Redirect():
                 if self._welcomed is not None and not self._welcomed.done():
                     self._welcomed.set_result(message)
@@ -511,31 +501,31 @@ class Node:
             case LeaveRequest():
                 self._spawn(self._cluster.release(connection.slot))
             case Goodbye():
-                if self._released is not None and not self._released.done():
-                    self._released.set_result(None)
+                self._let_go(True)
             case _:
                 raise WireError(f"{type(message).__name__} after the handshake")
 
-    def _on_join_request(self, request: JoinRequest, connection: Connection) -> None:
-        coordinator = self._cluster.coordinator
-        if coordinator != self.slot:
-            address = self._cluster.members[coordinator].address
+    def _let_go(self, released: bool) -> None:
+        if self._released is not None and not self._released.done():
+            self._released.set_result(released)
+
+    async def _admit(self, request: JoinRequest, connection: Connection) -> None:
+        """Welcome a newcomer, or send it to the node that gives out slots."""
+        welcome = None
+        if self._cluster.coordinator == self.slot:
+            welcome = await self._cluster.admit(Member(request.uid, request.address))
+        if welcome is None:
+            address = self._cluster.members[self._cluster.coordinator].address
             connection.send(encode_greeting(Redirect(address)))
             return
-
-        async def welcome(message: Welcome) -> None:
-            connection.slot = message.slot
-            self._strangers.discard(connection)
-            self._connections[message.slot] = connection
-            connection.send(encode_greeting(message))
-
-        self._spawn(self._cluster.admit(Member(request.uid, request.address), welcome))
+        self._mesh.adopt(welcome.slot, connection)
+        connection.send(encode_greeting(welcome))
 
     # -- the cluster ------------------------------------------------------------------------------
 
     def greet(self, slot: NodeId, message: Greeting) -> None:
         """Send a greeting to a member."""
-        self._send_packet(slot, encode_greeting(message))
+        self._mesh.send(slot, encode_greeting(message))
 
     def own_waves(self) -> int:
         """Operations of this node that are not complete."""
@@ -546,10 +536,14 @@ class Node:
         if self._core is not None:
             mask = sum(1 << slot for slot in after) | 1 << self.slot
             self._core.set_cluster(mask)
+        if after and min(before) != min(after):
+            self._let_go(False)
         for slot in before.keys() - after.keys():
             log.info("node %d left", slot)
+            self._tell(MemberLeft(slot))
         for slot in after.keys() - before.keys():
             log.info("node %d joined from %s", slot, after[slot].address)
+            self._tell(MemberJoined(slot, after[slot].address))
 
     def _spawn(self, work: Any) -> None:
         task = self._loop.create_task(work)
@@ -562,12 +556,20 @@ class Node:
         if self.trace is not None:
             self.trace.append(Record(kind, self.now(), self.slot, topic))
 
-    def _record_messages(self, kind: Any, frame: Frame) -> None:
-        assert self.trace is not None
-        source, incarnation = frame.stream
-        now = self.now()
-        for seq in range(frame.first, frame.last + 1):
-            ident = f"{source}.{incarnation:x}.{seq}"
-            self.trace.append(
-                Record(kind, now, self.slot, frame.topic, ident, source=source, seq=seq)
+    def _messages(
+        self, kind: Any, topic: Topic, stream: tuple[NodeId, int], first: Seq, count: int, now: Time
+    ) -> list[Record]:
+        """One record per message; live ids are text: slot, incarnation, number."""
+        source, incarnation = stream
+        return [
+            Record(
+                kind,
+                now,
+                self.slot,
+                topic,
+                f"{source}.{incarnation:x}.{seq}",
+                source=source,
+                seq=seq,
             )
+            for seq in range(first, first + count)
+        ]

@@ -61,7 +61,7 @@ class Subscription:
     def __init__(self, node: Node, topic: Topic, policy: Policy, queue_bytes: int) -> None:
         self._node = node
         self.topic = topic
-        self._policy = policy
+        self.policy = policy
         self._limit = queue_bytes
         self._frames: deque[Frame] = deque()
         self._queued = 0
@@ -98,7 +98,7 @@ class Subscription:
         """Queue a frame; True if it may count as consumed already."""
         self.wake()
         over = self._queued + frame.size > self._limit and self._queued > 0
-        if over and self._policy != "block":
+        if over and self.policy != "block":
             self._overflow(frame)
             return True
         self._frames.append(frame)
@@ -110,9 +110,9 @@ class Subscription:
 
     def _overflow(self, frame: Frame) -> None:
         self._node.slow_subscriber(self)
-        if self._policy == "drop-newest":
+        if self.policy == "drop-newest":
             self.dropped += len(frame.body)
-        elif self._policy == "drop-oldest":
+        elif self.policy == "drop-oldest":
             while self._frames and self._queued + frame.size > self._limit:
                 oldest = self._frames.popleft()
                 self._queued -= oldest.size

@@ -22,13 +22,32 @@ from typing import TypeAlias
 
 import msgspec
 
-from cubecast.protocol.messages import Ack, Frame, Parcel, ParcelAck, Probe, Route
-from cubecast.protocol.port import Stream, Topic
+from cubecast.protocol.links import Carried
+from cubecast.protocol.messages import (
+    Ack,
+    Answer,
+    Barrier,
+    Frame,
+    Parcel,
+    ParcelAck,
+    Probe,
+    Release,
+    Route,
+    Stable,
+    Wave,
+)
+from cubecast.protocol.port import Seq, Stream, Topic
 
 VERSION = 1
 MAX_PACKET = 16 * 1024 * 1024
-MAX_MEMBERS_BYTES = (1 << 16) // 8
-MAX_BARRIER = 1 << 16
+MAX_PAYLOAD = 14 * 1024 * 1024
+"""A message this large fits a packet with the longest barrier and the largest set of members."""
+MAX_SLOTS = 1 << 13
+"""Slots on the wire are below this; a set of them is at most 1 KiB, or 2,467 digits of JSON."""
+MAX_NUMBER = 1 << 62
+"""Sequence numbers, routes and the like are below this, so that sums stay within 64 bits."""
+MAX_ROUTES = 4096
+"""Routes a decoder remembers; one more and it begins anew."""
 
 FRAME = 1
 ACK = 2
@@ -148,10 +167,14 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 class FrameDecoder:
-    """Packets into frames; remembers the last route of each stream to share it."""
+    """Packets into frames; remembers the last route of each stream and topic to share it.
+
+    A route is shared only by frames that state the very same one, so no frame can change what
+    another one means.
+    """
 
     def __init__(self) -> None:
-        self._routes: dict[Stream, Route] = {}
+        self._routes: dict[tuple[int, int, int], tuple[Stream, Route, bytes]] = {}
 
     def decode(self, raw: bytes, topics: dict[int, Topic]) -> Frame | None:
         """The frame in packet `raw`; None if its topic is none of `topics`."""
@@ -177,20 +200,22 @@ class FrameDecoder:
         topic = topics.get(ident)
         if topic is None:
             return None
+        if not (-1 <= stable < first < MAX_NUMBER and start <= first):
+            raise ValueError(f"first {first}, stable {stable} and start {start} are at odds")
         offset = PREFIX.size + HEADER.size
-        stream = Stream(source, incarnation)
-        route = self._routes.get(stream)
-        if route is None or route.number != number:
-            if mask_size > MAX_MEMBERS_BYTES:
-                raise ValueError(f"{mask_size} bytes of members")
-            members = int.from_bytes(raw[offset : offset + mask_size], "little")
-            route = self._routes[stream] = Route(number, start, members)
+        mask = raw[offset : offset + mask_size]
+        known = self._routes.get((ident, source, incarnation))
+        if (
+            known is None
+            or known[1].number != number
+            or known[1].start != start
+            or known[2] != mask
+        ):
+            known = self._new_route(ident, Stream(source, incarnation), number, start, mask)
+        stream, route, _ = known
         offset += mask_size
-        barrier = []
-        for _ in range(barrier_size):
-            their_source, their_incarnation, seq = DEPENDENCY.unpack_from(raw, offset)
-            barrier.append((Stream(their_source, their_incarnation), seq))
-            offset += DEPENDENCY.size
+        barrier = _barrier(raw, offset, barrier_size) if barrier_size else ()
+        offset += barrier_size * DEPENDENCY.size
         end = offset + 4 * count
         sizes = array("I")
         sizes.frombytes(raw[offset:end])
@@ -200,7 +225,32 @@ class FrameDecoder:
             raise ValueError(f"{count} messages do not fill {len(raw) - offset} bytes")
         size = len(raw) - end
         body = Payloads(raw, end, sizes, time)
-        return Frame(topic, stream, first, tuple(barrier), route, stable, body, size)
+        return Frame(topic, stream, first, barrier, route, stable, body, size)
+
+    def _new_route(
+        self, ident: int, stream: Stream, number: int, start: Seq, mask: bytes
+    ) -> tuple[Stream, Route, bytes]:
+        """Read a route we have not seen, or not lately."""
+        if len(mask) * 8 > MAX_SLOTS or stream.source >= MAX_SLOTS:
+            raise ValueError(f"slots above {MAX_SLOTS}")
+        if len(self._routes) >= MAX_ROUTES:
+            self._routes.clear()
+        known = stream, Route(number, start, int.from_bytes(mask, "little")), mask
+        self._routes[ident, stream.source, stream.incarnation] = known
+        return known
+
+
+def _barrier(raw: bytes, offset: int, count: int) -> Barrier:
+    """The dependencies of a frame; `count` is bounded by its two bytes."""
+    end = offset + count * DEPENDENCY.size
+    if end > len(raw):
+        raise ValueError(f"a barrier of {count} entries")
+    barrier = []
+    for source, incarnation, seq in DEPENDENCY.iter_unpack(raw[offset:end]):
+        if source >= MAX_SLOTS or seq >= MAX_NUMBER:
+            raise ValueError(f"a dependency on {seq} of slot {source}")
+        barrier.append((Stream(source, incarnation), seq))
+    return tuple(barrier)
 
 
 def encode_ack(ack: Ack) -> bytes:
@@ -228,8 +278,10 @@ def decode_ack(raw: bytes, topics: dict[int, Topic]) -> Ack | None:
     except StructError as error:
         raise WireError(f"broken ACK: {error}") from error
     offset = PREFIX.size + ACK_HEADER.size
-    if offset + mask_size != len(raw):
+    if offset + mask_size != len(raw) or mask_size * 8 > MAX_SLOTS:
         raise WireError("broken ACK: wrong length")
+    if not (-1 <= covered <= have < MAX_NUMBER and source < MAX_SLOTS and asked <= 1):
+        raise WireError(f"broken ACK: {covered} covered of {have} by slot {source}")
     topic = topics.get(ident)
     if topic is None:
         return None
@@ -244,37 +296,111 @@ def encode_control(message: Control) -> bytes:
 
 
 def decode_control(raw: bytes) -> Control:
-    """The message in packet `raw`, checked against its type."""
+    """The message in packet `raw`, checked against its type and the bounds of its numbers."""
     try:
-        return _control_decoder.decode(raw[PREFIX.size :])
+        message = _control_decoder.decode(raw[PREFIX.size :])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"broken control message: {error}") from error
+    if not _within_bounds(message):
+        raise WireError(f"broken control message: {type(message).__name__} out of bounds")
+    return message
+
+
+def _within_bounds(message: Control | Carried) -> bool:
+    """Whether every slot, number and set of slots is one that the protocol could have sent."""
+    match message:
+        case Parcel():
+            return _number(message.number) and _within_bounds(message.message)
+        case ParcelAck():
+            return _number(message.expected)
+        case Probe():
+            return _stream(message.stream) and _number(message.route)
+        case Release():
+            return _stream(message.stream)
+        case Stable():
+            numbers = message.route, message.start, message.seq
+            return _stream(message.stream) and all(map(_number, numbers)) and _set(message.members)
+        case Wave():
+            return _slot(message.origin) and _number(message.number) and _set(message.cluster)
+        case Answer():
+            return (
+                _slot(message.origin)
+                and _number(message.number)
+                and all(_stream(stream) and _number(seq) for stream, seq in message.vector)
+                and _set(message.members)
+            )
+
+
+def _slot(slot: int) -> bool:
+    return 0 <= slot < MAX_SLOTS
+
+
+def _number(number: int) -> bool:
+    return 0 <= number < MAX_NUMBER
+
+
+def _set(members: int) -> bool:
+    return members >= 0 and members.bit_length() <= MAX_SLOTS
+
+
+def _stream(stream: Stream) -> bool:
+    return _slot(stream.source) and 0 <= stream.incarnation < 1 << 64
 
 
 class PacketBuffer:
-    """Cuts a stream of bytes into packets; keeps at most one incomplete packet."""
+    """Cuts a stream of bytes into packets; keeps at most one incomplete packet.
 
-    __slots__ = ("_rest", "limit")
+    What is kept are bytes that have arrived; a claimed length reserves nothing.  An incomplete
+    packet is looked at again only when enough has come to complete it, so the work is linear in
+    the bytes however they are cut.
+    """
+
+    __slots__ = ("_missing", "_rest", "limit")
 
     def __init__(self, limit: int = MAX_PACKET) -> None:
-        self._rest = b""
+        self._rest = bytearray()
+        self._missing = 0
         self.limit = limit
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
         """The packets (kind, whole packet) that `data` completes."""
         if self._rest:
-            data = self._rest + data
+            self._rest += data
+            self._missing -= len(data)
+            if self._missing > 0:
+                return []
+            data = bytes(self._rest)
         packets: list[tuple[int, bytes]] = []
         offset = 0
         total = len(data)
+        missing = PREFIX.size
         while total - offset >= PREFIX.size:
             length, kind = PREFIX.unpack_from(data, offset)
             if not 1 <= length <= self.limit:
                 raise WireError(f"a packet of {length} bytes")
             end = offset + 4 + length
             if end > total:
+                missing = 4 + length
                 break
             packets.append((kind, data[offset:end]))
             offset = end
-        self._rest = data[offset:]
+        self._rest = bytearray(data[offset:])
+        self._missing = missing - (total - offset)
         return packets
+
+    def first(self, data: bytes) -> tuple[int, bytes] | None:
+        """The first packet only; what follows stays, to be cut when `limit` may be another."""
+        self._rest += data
+        if len(self._rest) < PREFIX.size:
+            self._missing = PREFIX.size - len(self._rest)
+            return None
+        length, kind = PREFIX.unpack_from(self._rest)
+        if not 1 <= length <= self.limit:
+            raise WireError(f"a packet of {length} bytes")
+        self._missing = 4 + length - len(self._rest)
+        if self._missing > 0:
+            return None
+        packet = bytes(self._rest[: 4 + length])
+        del self._rest[: 4 + length]
+        self._missing = 0
+        return kind, packet

@@ -82,16 +82,49 @@ class CubecastNode:
                 return False
         return self._cores[topic].publish(membership.members, body, size, now)
 
+    def next_seq(self, topic: Topic) -> Seq:
+        """The number of the next message this node publishes to `topic`."""
+        core = self._cores.get(topic)
+        return core.next_seq if core is not None else 0
+
+    def stable_seq(self, topic: Topic) -> Seq:
+        """The last own message of `topic` that everyone has consumed; -1 if none."""
+        core = self._cores.get(topic)
+        return core.stable_seq() if core is not None else -1
+
+    def explain(self, topic: Topic) -> dict[str, object]:
+        """What this node knows of a topic: its standing, members, and who waits for whom."""
+        membership = self._memberships.get(topic)
+        if membership is None:
+            return {"standing": "out", "informed": False}
+        core = membership.core
+        return {
+            "standing": membership.standing.value,
+            "informed": membership.informed,
+            "members": list(members_of(membership.members)),
+            "next": core.next_seq,
+            "in_flight": core.in_flight,
+            "held": core.load().held,
+            "delivered": {stream.source: seq for stream, seq in core.front.delivered.items()},
+            "waiting": {
+                stream.source: [waiting.source for waiting in waiters]
+                for stream, waiters in core.front.waits().items()
+            },
+        }
+
     def set_cluster(self, cluster: int) -> None:
         """Nodes came or went; new waves visit those of `cluster`.
 
         A node that comes must be known to all before it starts anything; a node that goes must
         stay until no wave that began before visits it (`own_waves`).
         """
-        gone = self._waves.cluster & ~cluster
-        for peer in members_of(gone):
-            self._links.forget(peer)
+        for newcomer in members_of(cluster & ~self._waves.cluster):
+            self._links.forget(newcomer)  # what its slot's last owner was told is no concern of it
         self._waves.cluster = cluster
+
+    def forget_peer(self, peer: NodeId) -> None:
+        """A node that left is out of reach: nothing more will come from it or go to it."""
+        self._links.forget(peer)
 
     def own_waves(self) -> int:
         """Operations of this node that not every node has answered."""

@@ -447,6 +447,11 @@ class TopicCore:
         deadlines = [at for at in (self.flush_at, self.tell_at, self.repair_at) if at is not None]
         return min(deadlines, default=None)
 
+    def stable_seq(self) -> Seq:
+        """The last own message that everyone has consumed."""
+        inbox = self.inboxes.get(self.own)
+        return inbox.stable if inbox is not None else self.floor.get(self.own, -1)
+
     # -- what Membership calls -------------------------------------------------------------------
 
     def vector(self) -> dict[Stream, Seq]:

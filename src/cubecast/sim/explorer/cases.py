@@ -57,11 +57,12 @@ class Rules:
     duplicates: int = 0
     """So many arrivals may leave a copy in flight."""
     early_wakes: int = 0
-    """So many times the timers of one node may fire while something is in flight."""
+    """So many times the timers of one node may fire while something is in flight, or delivered
+    and not taken in."""
     ordered: frozenset[str] = frozenset()
     """These have a `number` and arrive, per link, lowest first."""
     urgent: frozenset[str] = frozenset()
-    """These arrive in the step that sends them."""
+    """These arrive in the step that sends them, and are neither lost nor repeated."""
     patient: frozenset[str] = frozenset()
     """These arrive when nothing else is in flight, one by one in a fixed order."""
 

@@ -77,7 +77,6 @@ class Space:
         locals_ = state[1 : self._size + 1]
         flight = state[self._size + 1 :]
         faulty = any(self._budgets[budget])
-        slow = self._case.slow
         for item in self._arriving(flight):
             local = locals_[nodes.receiver[item]]
             reaction = nodes.reactions[local].get(item) or nodes.react(local, item)
@@ -90,13 +89,18 @@ class Space:
             if nodes.step[local] is not None:
                 reaction = nodes.take_step(local, self._stamp(locals_))
                 yield Move("step", node), self._after(budget, locals_, list(flight), reaction)
-            if slow and nodes.kept(local).unconsumed:
-                reaction = nodes.react(local, CONSUMES)
-                yield Move("consumes", node), self._after(budget, locals_, list(flight), reaction)
-        if not flight:
+        slow = self._unconsumed(locals_) if self._case.slow else []
+        for node in slow:
+            reaction = nodes.react(locals_[node], CONSUMES)
+            yield Move("consumes", node), self._after(budget, locals_, list(flight), reaction)
+        if not flight and not slow:
             yield from self._idle(budget, locals_)
         elif faulty:
             yield from self._early_wakes(state)
+
+    def _unconsumed(self, locals_: State) -> list[NodeId]:
+        """The nodes whose applications have something to take in."""
+        return [node for node, local in enumerate(locals_) if self.nodes.kept(local).unconsumed]
 
     def _arriving(self, flight: State) -> Sequence[int]:
         """The distinct items that may arrive next under the rules."""
@@ -134,7 +138,7 @@ class Space:
             yield Move("is lost", item), (left, *locals_, *flight)
 
     def _idle(self, budget: int, locals_: State) -> Iterator[tuple[Move, State | Crash]]:
-        """Nothing is in flight: time may pass, and all timers fire."""
+        """Nothing is under way: time may pass, and all timers fire."""
         kept = [self.nodes.kept(local) for local in locals_]
         if not any(one.armed for one in kept) or max(one.clock for one in kept) >= self.rounds:
             return
@@ -149,7 +153,7 @@ class Space:
         yield Move("timers fire"), (budget, *now, *sorted(flight))
 
     def _early_wakes(self, state: State) -> Iterator[tuple[Move, State | Crash]]:
-        """The timers of one node fire although something is in flight."""
+        """The timers of one node fire although something is under way."""
         budget = self._budgets[state[0]]
         if not budget.early_wakes:
             return

@@ -1,0 +1,103 @@
+"""The systems that are measured, each through its ordinary API and in a lossless setting."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Protocol, TypeAlias, cast
+
+from cubecast.bench.workloads import Scenario, Task
+
+TOPIC = "bench"
+Receive: TypeAlias = Callable[[bytes], bytes | None]
+"""Called with each message; what it returns is to be published at once."""
+
+SYSTEMS = {
+    "cubecast": "cubecast",
+    "zmq": "ZeroMQ PUB/SUB mesh",
+    "zenoh": "Zenoh peers",
+    "nats": "NATS core",
+}
+PEERS = tuple(name for name in SYSTEMS if name != "cubecast")
+_REQUIRED = {"cubecast": (), "zmq": ("zmq",), "zenoh": ("zenoh",), "nats": ("nats",)}
+
+
+class AsyncClient(abc.ABC):
+    """One process's end of a system with an asyncio API."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    @abc.abstractmethod
+    async def open(self, publishes: bool, subscribes: bool) -> None:
+        """Connect, and subscribe to `TOPIC` if asked to."""
+
+    @abc.abstractmethod
+    async def publish(self, payload: bytes) -> None:
+        """Publish one message."""
+
+    @abc.abstractmethod
+    async def read(self, receive: Receive) -> None:
+        """Hand over messages until cancelled."""
+
+    @abc.abstractmethod
+    async def close(self) -> None:
+        """Disconnect."""
+
+
+class BlockingClient(abc.ABC):
+    """One process's end of a system with an API that blocks."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    @abc.abstractmethod
+    def open(self, publishes: bool, subscribes: bool, receive: Receive) -> None:
+        """Connect, and subscribe to `TOPIC` if asked to."""
+
+    @abc.abstractmethod
+    def publish(self, payload: bytes) -> None:
+        """Publish one message."""
+
+    @abc.abstractmethod
+    def poll(self, timeout: float) -> None:
+        """Hand over what has arrived; wait up to `timeout` seconds if nothing has."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Disconnect."""
+
+
+class Servers(Protocol):
+    """The processes a system needs beside those that use it."""
+
+    pids: list[int]
+    cpu_s: float
+    """Processor time they used; known when they have ended."""
+
+
+class System(Protocol):
+    """What a module of this package has."""
+
+    def client(self, task: Task) -> AsyncClient | BlockingClient: ...
+    def servers(
+        self, scenario: Scenario, ports: tuple[int, ...]
+    ) -> AbstractContextManager[Servers]: ...
+
+
+def missing(system: str) -> str | None:
+    """The module that is needed to measure a system and not installed."""
+    return next((name for name in _REQUIRED[system] if find_spec(name) is None), None)
+
+
+def load(system: str) -> System:
+    """The module of a system."""
+    return cast(System, import_module(f"{__name__}.{system}"))
+
+
+def open_client(task: Task) -> AsyncClient | BlockingClient:
+    """A process's end of the system it measures."""
+    return load(task.system).client(task)

@@ -1,0 +1,112 @@
+"""The connections of one node, by the slot at the other end.
+
+Connections are opened when there is something to send, and shared by all topics.  What is sent
+to a peer that cannot be reached waits for the dialling to succeed, up to a bound; what is lost
+with a connection the protocol repairs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from cubecast.net.address import parse_address
+from cubecast.net.connection import Connection, Owner
+from cubecast.protocol.port import NodeId
+
+log = logging.getLogger("cubecast")
+
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 2.0
+MAX_WAITING_BYTES = 16 * 1024 * 1024
+"""What may wait for one peer while it is dialled; the rest is dropped and repaired later."""
+
+
+class Mesh:
+    """Connections with members, and with strangers that want to become members."""
+
+    def __init__(self, owner: Owner, address_of: Callable[[NodeId], str | None]) -> None:
+        self._owner = owner
+        self._address_of = address_of
+        self._connections: dict[NodeId, Connection] = {}
+        self._waiting: dict[NodeId, list[bytes]] = {}
+        self._waiting_bytes: dict[NodeId, int] = {}
+        self._dialling: dict[NodeId, asyncio.Task[None]] = {}
+        self._strangers: set[Connection] = set()
+
+    def send(self, peer: NodeId, packet: bytes) -> None:
+        """Send to a member, dialling it if need be."""
+        connection = self._connections.get(peer)
+        if connection is not None:
+            connection.send(packet)
+            return
+        if peer not in self._dialling:
+            self._waiting[peer] = []
+            self._waiting_bytes[peer] = 0
+            task = asyncio.get_running_loop().create_task(self._dial(peer))
+            self._dialling[peer] = task
+        if self._waiting_bytes[peer] + len(packet) <= MAX_WAITING_BYTES:
+            self._waiting[peer].append(packet)
+            self._waiting_bytes[peer] += len(packet)
+
+    async def _dial(self, peer: NodeId) -> None:
+        """Try until it works or the peer is no member any more, pausing longer each time."""
+        pause = FIRST_PAUSE_S
+        loop = asyncio.get_running_loop()
+        while (address := self._address_of(peer)) is not None:
+            try:
+                host, port = parse_address(address)
+                await loop.create_connection(self._new_connection, host, port)
+                return
+            except OSError as error:
+                log.info("cannot reach node %d at %s: %s", peer, address, error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_S)
+        self._stop_dialling(peer)
+
+    def _new_connection(self) -> Connection:
+        return Connection(self._owner, dialled=True)
+
+    def _stop_dialling(self, peer: NodeId) -> list[bytes]:
+        self._dialling.pop(peer, None)
+        self._waiting_bytes.pop(peer, None)
+        return self._waiting.pop(peer, [])
+
+    def meet(self, connection: Connection) -> None:
+        """A stranger has proved the secret; it has no slot yet."""
+        self._strangers.add(connection)
+
+    def adopt(self, peer: NodeId, connection: Connection) -> None:
+        """Use a connection for a member; of two, both ends keep the one the lower slot dialled."""
+        self._strangers.discard(connection)
+        connection.slot = peer
+        if peer not in self._connections or connection.dialled == (self._owner.slot < peer):
+            self._connections[peer] = connection
+        for packet in self._stop_dialling(peer):
+            self._connections[peer].send(packet)
+
+    def drop(self, connection: Connection) -> bool:
+        """A connection ended; True if it was the one in use with its member."""
+        self._strangers.discard(connection)
+        peer = connection.slot
+        if peer in self._dialling and self._address_of(peer) is not None:
+            # The handshake failed: dial again, with a pause.
+            loop = asyncio.get_running_loop()
+            loop.call_later(FIRST_PAUSE_S, self._redial, peer)
+        if self._connections.get(peer) is not connection:
+            return False
+        del self._connections[peer]
+        return True
+
+    def _redial(self, peer: NodeId) -> None:
+        if peer in self._dialling and self._dialling[peer].done():
+            task = asyncio.get_running_loop().create_task(self._dial(peer))
+            self._dialling[peer] = task
+
+    def close(self, reason: str) -> None:
+        """End everything."""
+        for task in self._dialling.values():
+            task.cancel()
+        for connection in [*self._connections.values(), *self._strangers]:
+            connection.close(reason)
