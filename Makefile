@@ -34,8 +34,9 @@ lint: $(STAMP) ## ruff on all Python files, mypy --strict on src
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
 
-soak: $(STAMP) ## seeded fault runs for as long as you like (ARGS goes to tools/soak.py)
+soak: $(STAMP) ## 5,000 storms (ARGS goes to tools/soak.py; goes on where it stopped), then the long tests
 	$(BIN)/python tools/soak.py $(ARGS)
+	$(BIN)/python -m pytest -n 2 -m soak
 
 bench: $(STAMP) ## run every benchmark, one after the other (ARGS goes to each)
 	@set -e; for file in $(sort $(wildcard bench/bench_*.py)); do \

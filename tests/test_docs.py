@@ -24,22 +24,25 @@ def python(*arguments: str) -> str:
     return done.stdout
 
 
-def fenced(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+def fenced(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
-def test_the_fifteen_lines_print_what_the_readme_says(tmp_path: Path) -> None:
-    (snippet,) = fenced("python")
-    (expected,) = fenced("text")
+@pytest.mark.parametrize("name", ["README.md", "docs/simulator.md"])
+def test_the_lines_print_what_the_page_says(name: str, tmp_path: Path) -> None:
+    page = (ROOT / name).read_text(encoding="utf-8")
+    (snippet,) = fenced("python", page)
+    (expected,) = fenced("text", page)
     script = tmp_path / "snippet.py"
     script.write_text(snippet, encoding="utf-8")
     assert python(str(script)) == expected
 
 
 def readme_commands() -> list[str]:
+    """Those of the simulator; test_cli_live.py types those of a live cluster."""
     lines = "".join(fenced("console")).splitlines()
     commands = [line[2:].split("#")[0].strip() for line in lines if line.startswith("$ ")]
-    return [command for command in commands if command.startswith("cubecast")]
+    return [command for command in commands if command.split()[:2][-1] in ("sim", "tree")]
 
 
 @pytest.mark.parametrize("command", readme_commands())

@@ -52,6 +52,7 @@ def production(
     *steps: Step,
     members: int = 0,
     rules: Rules = EAGER,
+    slow: int = 0,
     node_class: type[CubecastNode] = CubecastNode,
     **delays: int,
 ) -> Case:
@@ -61,7 +62,8 @@ def production(
     def make(node: NodeId, port: Port) -> Process:
         return node_class(node, port, cluster=(1 << nodes) - 1, config=config)
 
-    return Case(nodes, make, steps, {"t": members} if members else {}, rules, idle)
+    established = {"t": members} if members else {}
+    return Case(nodes, make, steps, established, rules, idle, slow=slow)
 
 
 def faithful(nodes: int, *steps: Step, members: int) -> Case:
@@ -198,6 +200,23 @@ CASES: dict[str, Case] = {
     ),
     "timers too early while a relay leaves": production(
         4, publish(0, "a"), unsubscribe(2), members=15, rules=replace(ORDERED, early_wakes=1)
+    ),
+    "slow applications, credit for one message": production(
+        3, publish(0, "a"), publish(0, "b"), members=7, rules=ORDERED, slow=7, window=1
+    ),
+    "slow applications while a relay leaves": production(
+        4, publish(0, "a"), publish(0, "b"), unsubscribe(2), members=15, slow=12
+    ),
+    "a slow application leaves and comes back": production(
+        3, publish(0, "a"), publish(0, "b"), unsubscribe(2), subscribe(2), members=7, slow=4
+    ),
+    "slow applications, timers too early": production(
+        3,
+        publish(0, "a"),
+        publish(1, "b", "a"),
+        members=7,
+        slow=4,
+        rules=replace(EAGER, early_wakes=2),
     ),
 }
 

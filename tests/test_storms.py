@@ -47,5 +47,6 @@ def test_storms_contain_what_they_are_meant_to() -> None:
     assert any(params.loss and params.duplicate and params.reorder for params in drawn)
     assert any(len(params.partitions) == 2 for params in drawn)
     assert any(params.window == 1 for params in drawn)
+    assert any(params.consume_after for params in drawn)
     assert sum(params.changes for params in drawn) > 100
     assert len({params.nodes for params in drawn}) > 4

@@ -9,6 +9,7 @@ async with cubecast.join("127.0.0.1:7400") as node:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -21,6 +22,8 @@ from cubecast.net.subscription import Message, Policy, Subscription
 from cubecast.trace import Record
 
 __version__ = "0.1.0"
+
+logging.getLogger("cubecast").addHandler(logging.NullHandler())  # the application decides
 
 __all__ = [
     "Closed",

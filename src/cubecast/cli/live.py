@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -52,6 +53,7 @@ def node(
       cubecast node --listen 127.0.0.1:0 --join 127.0.0.1:7400
           joins it
     """
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     _run("node", _node(listen, join, secret))
 
 

@@ -63,9 +63,12 @@ class Cluster:
         return min(self.members)
 
     def begin(self, members: dict[NodeId, Member], epoch: int) -> None:
-        """Start with what the welcome said, or alone."""
+        """Start with what the welcome said, or alone; then catch up with later changes."""
         self.members = dict(members)
         self.epoch = epoch
+        early, self._early = self._early, []
+        for update, sender in early:
+            self.on_update(update, sender)
 
     # -- at the coordinator ----------------------------------------------------------------------
 
@@ -125,6 +128,9 @@ class Cluster:
 
     def on_update(self, update: ClusterUpdate, sender: NodeId) -> None:
         """Apply a change; acknowledge when no operation of ours relies on the state before."""
+        if not self.members:  # the next change overtook the news that we are welcome
+            self._early.append((update, sender))
+            return
         if update.epoch > self.epoch:
             self._apply(update)
         self._acks_owed.append((sender, update.epoch))

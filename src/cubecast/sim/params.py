@@ -80,6 +80,8 @@ class Params:
     """0: chosen from the network (four times the longest round trip to be expected)."""
     scale: Time = 10
     """replay: u.t. per second of the trace."""
+    consume_after: Time = 0
+    """Applications take this long to consume a message (production protocol only)."""
     horizon: Time = 100_000_000
     """A run that is not at rest this long after its last planned event has failed."""
 

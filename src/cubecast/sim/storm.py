@@ -27,7 +27,7 @@ def draw_storm(params: Params, rng: Random) -> Params:
         raise ParamError(f"a storm needs at least 2 nodes, not {nodes}")
     if nodes <= 8:
         nodes = rng.choice([size for size in (2, 3, 3, 4, 4, 5, 6, 7, 8, 8) if size <= nodes])
-    return params.with_(
+    drawn = params.with_(
         {
             "nodes": nodes,
             "loss": rng.choice([0.0, 0.05, 0.2]),
@@ -45,6 +45,8 @@ def draw_storm(params: Params, rng: Random) -> Params:
             "changes": rng.randint(0, 12),
         }
     )
+    # One storm in four has slow applications, chosen without a draw of its own.
+    return drawn.with_({"consume_after": 150 if drawn.messages % 4 == 0 else 0})
 
 
 def _draw_partition(nodes: int, rng: Random) -> Partition:

@@ -68,7 +68,8 @@ class World:
     """`nodes` processes, one network, one application, one trace.
 
     `root_of` names the node where a topic's trees start if that is not the publisher: its own
-    delivery costs no hop and is left out of the latency.
+    delivery costs no hop and is left out of the latency.  With `consume_after`, applications take
+    that long to consume what they are handed, where the protocol lets them.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class World:
         state_every: Time = 0,
         meter: Meter | None = None,
         root_of: Callable[[Topic], NodeId] | None = None,
+        consume_after: Time = 0,
     ) -> None:
         self.now: Time = 0
         self.events = 0
@@ -90,6 +92,7 @@ class World:
         self.meter = meter if meter is not None else Meter()
         self.application: Application = application if application is not None else Silent()
         self._root_of = root_of
+        self.consume_after = consume_after
         self._trace_messages = trace is not None and trace_messages
         self._state_every = state_every
         self._next_state = state_every
@@ -304,8 +307,17 @@ class SimPort:
         self._network.control(self._node, peer, message)
 
     def deliver(self, publication: Publication) -> bool:
-        self._world.delivered(self._node, publication)
-        return True
+        world = self._world
+        world.delivered(self._node, publication)
+        if not world.consume_after or not hasattr(world.processes[self._node], "consumed"):
+            return True
+        world.post(world.now + world.consume_after, self._consumed, publication)
+        return False
+
+    def _consumed(self, publication: Publication, _: None, now: Time) -> None:
+        process: Any = self._world.processes[self._node]
+        last = publication.first + len(publication.body) - 1
+        process.consumed(publication.topic, publication.stream, last, now)
 
     def joined(self, topic: Topic) -> None:
         self._world.joined(self._node, topic)
