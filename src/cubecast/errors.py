@@ -27,3 +27,12 @@ class NotSent(CubecastError):
 
 class Closed(CubecastError):
     """The node or the subscription is closed."""
+
+
+class Overflow(CubecastError):
+    """A subscription with the policy "disconnect" was read too slowly and cut off."""
+
+    def __init__(self, topic: str, limit: int) -> None:
+        super().__init__(f"subscription to {topic!r} cut off: more than {limit} bytes unread")
+        self.topic = topic
+        self.limit = limit

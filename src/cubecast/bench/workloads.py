@@ -228,12 +228,13 @@ LOAD_RATE = 500
 LOAD_BURST = 10
 BUSY_EVERY = 8
 BUSY_S = 0.002
-"""In mode `busy` a watcher computes for this long after every few messages."""
+"""In mode `busy` the last process computes for this long after every few messages."""
 
 
 class Causal(Workload):
     """Process 0 asks, process 1 answers at once, the others count answers without a question.
 
+    In mode `busy` the last process alone counts, as it alone is slow to read.
     A message's number is KINDS * n + kind.
     """
 
@@ -245,6 +246,8 @@ class Causal(Workload):
         self._questions = 0
         self._chatter = 0
         self._since_pause = 0
+        self._busy = task.mode == "busy" and self.index == task.processes - 1
+        self._watches = self._busy if task.mode == "busy" else self.index > ANSWERER
 
     def publishers(self) -> set[int]:
         return super().publishers() if self.task.mode == "loaded" else {ASKER, ANSWERER}
@@ -288,11 +291,11 @@ class Causal(Workload):
                 self._asked.add(number)
         elif kind == ANSWER:
             self._answers += 1
-            if self.index != ASKER and number not in self._asked:
+            if self._watches and number not in self._asked:
                 self._early += 1
         else:
             self._chatter += 1
-        if self.task.mode == "busy" and self.index > ANSWERER:
+        if self._busy:
             self._compute()
         return answer
 
@@ -318,7 +321,7 @@ class Causal(Workload):
             "received": self.received(),
             "lost": self.expected(totals) - self.received(),
             "inversions": self._early,
-            "watched": self._answers if self.index > ANSWERER else 0,
+            "watched": self._answers if self._watches else 0,
         }
 
 

@@ -121,8 +121,8 @@ def causal(
     mode: Annotated[
         str,
         typer.Option(
-            help="quiet: nothing else happens; busy: watchers compute between messages; "
-            "loaded: watchers publish, too."
+            help="quiet: nothing else happens; busy: the last watcher computes between "
+            "messages; loaded: watchers publish, too."
         ),
     ] = "quiet",
     processes: Processes = 8,

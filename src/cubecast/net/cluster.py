@@ -3,8 +3,9 @@
 Rules that the protocol's waves rely on:
 
 1. A newcomer is welcomed when every node knows it, so it is known before it starts anything.
-2. A leaver is let go when every node has finished the operations it began while the leaver was
-   in the cluster, so no wave visits a node that is gone.
+2. A leaver is let go when every node, the coordinator included, has finished the operations it
+   began while the leaver was in the cluster and has nothing on its way to it, so no wave visits
+   a node that is gone and nothing is lost with it.
 3. Changes are made one at a time, by the lowest slot, and numbered.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import Protocol
 
 from cubecast.net.hello import (
@@ -26,6 +28,8 @@ from cubecast.protocol.port import NodeId
 
 log = logging.getLogger("cubecast")
 
+POLL_S = 0.005
+
 
 class Runtime(Protocol):
     """What the cluster needs of its node."""
@@ -36,7 +40,7 @@ class Runtime(Protocol):
     def cluster_changed(
         self, before: dict[NodeId, Member], after: dict[NodeId, Member]
     ) -> None: ...
-    def own_waves(self) -> int: ...
+    def unfinished(self, departing: Collection[NodeId]) -> bool: ...
 
 
 class Cluster:
@@ -47,8 +51,11 @@ class Cluster:
         self._timeout = update_timeout_s
         self.epoch = 0
         self.members: dict[NodeId, Member] = {}
+        self.departing: dict[NodeId, Member] = {}
+        """Those who left and may still have to be reached for what began before."""
         self._changing = asyncio.Lock()
         self._missing: set[NodeId] = set()
+        self._early: list[tuple[ClusterUpdate, NodeId]] = []
         self._all_acked: asyncio.Event = asyncio.Event()
         self._acks_owed: list[tuple[NodeId, int]] = []
 
@@ -97,6 +104,11 @@ class Cluster:
                 if slot != self._runtime.slot:
                     self._runtime.greet(slot, Goodbye())
 
+    async def finish(self) -> None:
+        """Wait until the change under way is made, and its leaver let go."""
+        async with self._changing:
+            pass
+
     def _free_slot(self) -> NodeId:
         slot = 0
         while slot in self.members:
@@ -112,11 +124,14 @@ class Cluster:
         self._apply(update)
         for slot in others:
             self._runtime.greet(slot, update)
-        if others:
-            try:
-                await asyncio.wait_for(self._all_acked.wait(), self._timeout)
-            except TimeoutError:
-                log.warning("no answer to a change of the cluster from %s", sorted(self._missing))
+        try:
+            async with asyncio.timeout(self._timeout):
+                if others:
+                    await self._all_acked.wait()
+                while self._runtime.unfinished(self.departing):
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            log.warning("no answer to a change of the cluster from %s", sorted(self._missing))
 
     def on_update_ack(self, ack: UpdateAck, slot: NodeId) -> None:
         if ack.epoch == self.epoch:
@@ -137,14 +152,24 @@ class Cluster:
         self.settle()
 
     def settle(self) -> None:
-        """Send the acknowledgements we owe, if our waves are through."""
-        if self._acks_owed and not self._runtime.own_waves():
+        """Send the acknowledgements we owe, if nothing of ours still needs a leaver."""
+        if self._acks_owed and not self._runtime.unfinished(self.departing):
             owed, self._acks_owed = self._acks_owed, []
             for sender, epoch in owed:
                 self._runtime.greet(sender, UpdateAck(epoch))
+
+    def forget(self, slot: NodeId) -> None:
+        """A leaver is out of reach."""
+        self.departing.pop(slot, None)
 
     def _apply(self, update: ClusterUpdate) -> None:
         before = self.members
         self.members = dict(update.members)
         self.epoch = update.epoch
+        gone = {slot: one for slot, one in before.items() if slot not in self.members}
+        self.departing = {
+            slot: one
+            for slot, one in {**self.departing, **gone}.items()
+            if slot not in self.members
+        }
         self._runtime.cluster_changed(before, self.members)

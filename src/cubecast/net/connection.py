@@ -40,6 +40,7 @@ class Owner(Protocol):
     slot: NodeId
     secret: str
 
+    def opened(self, connection: Connection) -> None: ...
     def connected(self, connection: Connection) -> None: ...
     def received(self, connection: Connection, packets: list[tuple[int, bytes]]) -> None: ...
     def disconnected(self, connection: Connection, reason: str) -> None: ...
@@ -70,6 +71,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._owner.opened(self)
         self._deadline = self._loop.call_later(HANDSHAKE_S, self._too_late)
         if self.dialled:
             self._greet(self._hello)
@@ -205,6 +207,11 @@ class Connection(asyncio.Protocol):
         self._flush()
         if self._transport is not None:
             self._transport.close()
+
+    def abort(self) -> None:
+        """Close without waiting for what was not sent."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def __str__(self) -> str:
         if self.slot != NOBODY:

@@ -19,6 +19,8 @@ log = logging.getLogger("cubecast")
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
+CLOSING_S = 1.0
+CLOSING_POLLS = 200
 MAX_WAITING_BYTES = 16 * 1024 * 1024
 """What may wait for one peer while it is dialled; the rest is dropped and repaired later."""
 
@@ -26,14 +28,20 @@ MAX_WAITING_BYTES = 16 * 1024 * 1024
 class Mesh:
     """Connections with members, and with strangers that want to become members."""
 
-    def __init__(self, owner: Owner, address_of: Callable[[NodeId], str | None]) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        address_of: Callable[[NodeId], str | None],
+        unreachable: Callable[[NodeId], None],
+    ) -> None:
         self._owner = owner
         self._address_of = address_of
+        self._unreachable = unreachable
         self._connections: dict[NodeId, Connection] = {}
         self._waiting: dict[NodeId, list[bytes]] = {}
         self._waiting_bytes: dict[NodeId, int] = {}
         self._dialling: dict[NodeId, asyncio.Task[None]] = {}
-        self._strangers: set[Connection] = set()
+        self._open: set[Connection] = set()
 
     def send(self, peer: NodeId, packet: bytes) -> None:
         """Send to a member, dialling it if need be."""
@@ -61,6 +69,7 @@ class Mesh:
                 return
             except OSError as error:
                 log.info("cannot reach node %d at %s: %s", peer, address, error)
+                self._unreachable(peer)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_S)
         self._stop_dialling(peer)
@@ -73,13 +82,12 @@ class Mesh:
         self._waiting_bytes.pop(peer, None)
         return self._waiting.pop(peer, [])
 
-    def meet(self, connection: Connection) -> None:
-        """A stranger has proved the secret; it has no slot yet."""
-        self._strangers.add(connection)
+    def track(self, connection: Connection) -> None:
+        """A connection is open, whatever becomes of it."""
+        self._open.add(connection)
 
     def adopt(self, peer: NodeId, connection: Connection) -> None:
         """Use a connection for a member; of two, both ends keep the one the lower slot dialled."""
-        self._strangers.discard(connection)
         connection.slot = peer
         if peer not in self._connections or connection.dialled == (self._owner.slot < peer):
             self._connections[peer] = connection
@@ -88,7 +96,7 @@ class Mesh:
 
     def drop(self, connection: Connection) -> bool:
         """A connection ended; True if it was the one in use with its member."""
-        self._strangers.discard(connection)
+        self._open.discard(connection)
         peer = connection.slot
         if peer in self._dialling and self._address_of(peer) is not None:
             # The handshake failed: dial again, with a pause.
@@ -104,9 +112,15 @@ class Mesh:
             task = asyncio.get_running_loop().create_task(self._dial(peer))
             self._dialling[peer] = task
 
-    def close(self, reason: str) -> None:
-        """End everything."""
+    async def close(self, reason: str) -> None:
+        """End everything; what was sent is sent."""
         for task in self._dialling.values():
             task.cancel()
-        for connection in [*self._connections.values(), *self._strangers]:
+        for connection in list(self._open):
             connection.close(reason)
+        for _ in range(CLOSING_POLLS):
+            if not self._open:
+                return
+            await asyncio.sleep(CLOSING_S / CLOSING_POLLS)
+        for connection in list(self._open):
+            connection.abort()

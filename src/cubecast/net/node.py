@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Hashable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any
 
-from cubecast.errors import Closed, CubecastError, JoinError
+from cubecast.errors import Closed, CubecastError, JoinError, NotSent
 from cubecast.net.address import format_address, parse_address
-from cubecast.net.cluster import Cluster
+from cubecast.net.cluster import POLL_S, Cluster
 from cubecast.net.config import NodeConfig
 from cubecast.net.connection import Connection
 from cubecast.net.events import (
@@ -41,6 +41,7 @@ from cubecast.net.hello import (
     decode_greeting,
     encode_greeting,
 )
+from cubecast.net.ledger import Ledger
 from cubecast.net.mesh import Mesh
 from cubecast.net.outbox import Outbox
 from cubecast.net.receipt import Receipt, Receipts
@@ -50,6 +51,8 @@ from cubecast.net.wire import (
     CONTROL,
     FRAME,
     HELLO,
+    MAX_PAYLOAD,
+    MESSAGE_OVERHEAD,
     FrameDecoder,
     Outgoing,
     WireError,
@@ -88,7 +91,7 @@ class Node:
         self._core: CubecastNode | None = None
         self._cluster = Cluster(self, config.join_timeout_s)
         self._server: asyncio.Server | None = None
-        self._mesh = Mesh(self, self._address_of)
+        self._mesh = Mesh(self, self._address_of, self._unreachable)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._decoder = FrameDecoder()
         self._topics: dict[int, Topic] = {}
@@ -96,6 +99,7 @@ class Node:
         self._subscriptions: dict[Topic, list[Subscription]] = {}
         self._joining: dict[Topic, asyncio.Future[None]] = {}
         self._leaving: dict[Topic, asyncio.Future[None]] = {}
+        self._ledger = Ledger()
         self._receipts: dict[Topic, Receipts] = {}
         self._listeners: list[Events] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -185,10 +189,13 @@ class Node:
         await asyncio.gather(*self._leaving.values())
         core = self.core
         while core.unstable() or any(box.payloads for box in self._outboxes.values()):
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(POLL_S)
+        core.tell_stable(self.now())
+        while core.unacked_parcels():
+            await asyncio.sleep(POLL_S)
         await self._give_slot_back()
         while core.pending_waves():
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(POLL_S)
 
     async def _give_slot_back(self) -> None:
         """Ask the coordinator to let us go; ask its successor if it leaves before us."""
@@ -200,6 +207,7 @@ class Node:
             self.greet(self._cluster.coordinator, LeaveRequest())
             if await self._released:
                 return
+        await self._cluster.finish()
 
     async def _shut_down(self) -> None:
         self.closed = True
@@ -209,7 +217,7 @@ class Node:
             self._server.close()
         for task in list(self._tasks):
             task.cancel()
-        self._mesh.close("the node stopped")
+        await self._mesh.close("the node stopped")
         for subscriptions in self._subscriptions.values():
             for subscription in subscriptions:
                 subscription.wake()
@@ -253,13 +261,15 @@ class Node:
         """
         if isinstance(payload, str):
             payload = payload.encode()
+        if len(payload) > MAX_PAYLOAD:
+            raise NotSent(topic, f"{len(payload)} bytes are more than {MAX_PAYLOAD}")
         box = self._outboxes.get(topic)
         if box is None:
             box = self._new_outbox(topic)
         if box.blocked:
             await box.credit()
         box.payloads.append(payload)
-        box.bytes += len(payload)
+        box.bytes += len(payload) + MESSAGE_OVERHEAD
         if not box.planned:
             box.plan()
         elif (
@@ -341,6 +351,9 @@ class Node:
         subscriptions = self._subscriptions.get(topic, [])
         if subscription in subscriptions:
             subscriptions.remove(subscription)
+        for settled in self._ledger.forgive(subscription):
+            if not self.closed:
+                self.core.consumed(*settled, self.now())
         if subscriptions or self.closed or topic not in self._subscriptions:
             return
         del self._subscriptions[topic]
@@ -348,10 +361,12 @@ class Node:
         self._leaving[topic] = self._loop.create_future()
         self.core.unsubscribe(topic, self.now())
 
-    def consumed(self, topic: Topic, stream: Stream, seq: Seq) -> None:
-        """A subscription has read what it owed."""
-        if not self.closed:
-            self.core.consumed(topic, stream, seq, self.now())
+    def consumed(self, subscription: Subscription, stream: Stream, seq: Seq) -> None:
+        """A subscription has read what it owed; the core is told when all have."""
+        topic = subscription.topic
+        settled = self._ledger.settle(subscription, topic, stream, seq)
+        if settled is not None and not self.closed:
+            self.core.consumed(topic, stream, settled, self.now())
 
     def slow_subscriber(self, subscription: Subscription) -> None:
         """A subscription's policy had to act."""
@@ -390,9 +405,12 @@ class Node:
                 len(publication.body),
                 self.now(),
             )
-        consumed = True
+        owing: set[Hashable] = set()
         for subscription in self._subscriptions.get(topic, ()):
-            consumed = subscription.deliver(publication) and consumed
+            if not subscription.deliver(publication):
+                owing.add(subscription)
+        last = publication.first + len(publication.body) - 1
+        consumed = self._ledger.hand_out(topic, publication.stream, last, owing)
         if not consumed:
             box = self._outboxes.get(topic)
             if box is not None and box.blocked:
@@ -434,8 +452,13 @@ class Node:
     # -- connections ------------------------------------------------------------------------------
 
     def _address_of(self, slot: NodeId) -> str | None:
-        member = self._cluster.members.get(slot)
+        cluster = self._cluster
+        member = cluster.members.get(slot) or cluster.departing.get(slot)
         return None if member is None or self.closed else member.address
+
+    def opened(self, connection: Connection) -> None:
+        """A connection exists; it proves nothing yet."""
+        self._mesh.track(connection)
 
     def connected(self, connection: Connection) -> None:
         """A handshake is complete, with a member or with a newcomer."""
@@ -444,9 +467,13 @@ class Node:
             connection.send(encode_greeting(JoinRequest(self.uid, self.address)))
             return
         if peer == NOBODY:
-            self._mesh.meet(connection)
-        else:
-            self._mesh.adopt(peer, connection)
+            return  # a stranger gets a slot when it asks for one
+        cluster = self._cluster
+        member = cluster.members.get(peer) or cluster.departing.get(peer)
+        if member is None or member.uid != connection.uid:
+            connection.refuse(f"slot {peer} is not yours")
+            return
+        self._mesh.adopt(peer, connection)
 
     def disconnected(self, connection: Connection, reason: str) -> None:
         if connection is self._asked and self._welcomed is not None:
@@ -459,7 +486,14 @@ class Node:
             log.info("lost the connection to node %d: %s", peer, reason)
             self._tell(ConnectionLost(peer, reason))
         else:
+            self._unreachable(peer)
+
+    def _unreachable(self, peer: NodeId) -> None:
+        """Nothing more is to be expected of a node that left and does not answer."""
+        if self._core is not None and peer not in self._cluster.members:
             self._core.forget_peer(peer)
+            self._cluster.forget(peer)
+            self._cluster.settle()
 
     def received(self, connection: Connection, packets: list[tuple[int, bytes]]) -> None:
         """Hand packets to the core; garbage closes the connection it came by."""
@@ -488,6 +522,9 @@ class Node:
                 raise WireError(f"a packet of unknown kind {kind}")
 
     def _on_greeting(self, message: Greeting, connection: Connection) -> None:
+        stranger = connection.slot == NOBODY and self.slot != NOBODY
+        if stranger and not isinstance(message, JoinRequest):
+            raise WireError(f"{type(message).__name__} from a node that is not a member")
         match message:
             case JoinRequest():
                 self._spawn(self._admit(message, connection))
@@ -527,16 +564,19 @@ class Node:
         """Send a greeting to a member."""
         self._mesh.send(slot, encode_greeting(message))
 
-    def own_waves(self) -> int:
-        """Operations of this node that are not complete."""
-        return self._core.own_waves() if self._core is not None else 0
+    def unfinished(self, departing: Collection[NodeId]) -> bool:
+        """Whether something of ours still needs those who leave."""
+        core = self._core
+        if core is None:
+            return False
+        return core.own_waves() > 0 or any(core.unacked_parcels(slot) for slot in departing)
 
     def cluster_changed(self, before: dict[NodeId, Member], after: dict[NodeId, Member]) -> None:
         """The members are different now."""
         if self._core is not None:
             mask = sum(1 << slot for slot in after) | 1 << self.slot
             self._core.set_cluster(mask)
-        if after and min(before) != min(after):
+        if before and after and min(before) != min(after):
             self._let_go(False)
         for slot in before.keys() - after.keys():
             log.info("node %d left", slot)

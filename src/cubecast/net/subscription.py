@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from cubecast.errors import Closed
+from cubecast.errors import Closed, Overflow
 from cubecast.net.wire import Outgoing, Payloads
 from cubecast.protocol.messages import Frame
 from cubecast.protocol.port import NodeId, Seq, Stream, Topic
@@ -70,6 +70,7 @@ class Subscription:
         self._reading: Frame | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
+        self._cut_off = False
         self.dropped = 0
         """Messages this subscription's policy has dropped."""
 
@@ -87,15 +88,17 @@ class Subscription:
 
     async def close(self) -> None:
         """Deliver nothing more."""
-        if not self._closed:
-            self._closed = True
-            self.wake()
-            await self._node.detach(self)
+        self._closed = True
+        self._owing.clear()
+        self.wake()
+        await self._node.detach(self)
 
     # -- from the node ---------------------------------------------------------------------------
 
     def deliver(self, frame: Frame) -> bool:
         """Queue a frame; True if it may count as consumed already."""
+        if self._closed or self._cut_off:
+            return True
         self.wake()
         over = self._queued + frame.size > self._limit and self._queued > 0
         if over and self.policy != "block":
@@ -109,7 +112,6 @@ class Subscription:
         return True
 
     def _overflow(self, frame: Frame) -> None:
-        self._node.slow_subscriber(self)
         if self.policy == "drop-newest":
             self.dropped += len(frame.body)
         elif self.policy == "drop-oldest":
@@ -120,7 +122,9 @@ class Subscription:
             self._frames.append(frame)
             self._queued += frame.size
         else:
-            self._closed = True
+            self._cut_off = True
+            self.dropped += len(frame.body)
+        self._node.slow_subscriber(self)
 
     def wake(self) -> None:
         """Look again: there may be something to read, or an end."""
@@ -132,7 +136,7 @@ class Subscription:
         if self._owing:
             owing, self._owing = self._owing, {}
             for stream, seq in owing.items():
-                self._node.consumed(self.topic, stream, seq)
+                self._node.consumed(self, stream, seq)
 
     # -- to the application ----------------------------------------------------------------------
 
@@ -153,6 +157,8 @@ class Subscription:
         while not self._frames:
             if self._closed:
                 raise StopAsyncIteration
+            if self._cut_off:
+                raise Overflow(self.topic, self._limit)
             if self._node.closed:
                 raise Closed("the node is closed")
             self._waiter = asyncio.get_running_loop().create_future()

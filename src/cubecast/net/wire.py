@@ -40,8 +40,10 @@ from cubecast.protocol.port import Seq, Stream, Topic
 
 VERSION = 1
 MAX_PACKET = 16 * 1024 * 1024
-MAX_PAYLOAD = 14 * 1024 * 1024
-"""A message this large fits a packet with the longest barrier and the largest set of members."""
+MAX_PAYLOAD = 8 * 1024 * 1024
+"""A single message may not be larger; a frame of the largest still fits a packet."""
+MESSAGE_OVERHEAD = 16
+"""What a message costs besides its payload, so that empty ones are not free."""
 MAX_SLOTS = 1 << 13
 """Slots on the wire are below this; a set of them is at most 1 KiB, or 2,467 digits of JSON."""
 MAX_NUMBER = 1 << 62
@@ -223,7 +225,7 @@ class FrameDecoder:
             sizes.byteswap()
         if count == 0 or len(sizes) != count or end + sum(sizes) != len(raw):
             raise ValueError(f"{count} messages do not fill {len(raw) - offset} bytes")
-        size = len(raw) - end
+        size = len(raw) - end + MESSAGE_OVERHEAD * count
         body = Payloads(raw, end, sizes, time)
         return Frame(topic, stream, first, barrier, route, stable, body, size)
 

@@ -124,8 +124,10 @@ class Links:
         """The peer is gone for good; whoever gets its slot next begins anew."""
         self._links.pop(peer, None)
 
-    def unacked(self) -> int:
-        """Parcels on their way, to everyone."""
+    def unacked(self, peer: NodeId | None = None) -> int:
+        """Parcels on their way, to `peer` or to everyone."""
+        if peer is not None:
+            return len(self._links[peer].unacked) if peer in self._links else 0
         return sum(len(link.unacked) for link in self._links.values())
 
     def _link(self, peer: NodeId) -> Link:

@@ -1,8 +1,8 @@
 """What nodes of the production protocol say to each other.
 
 `Frame` and `Ack` are the traffic of every publication: plain slotted objects, cheap to make and
-never changed after they are sent.  Everything else is rare: frozen, tagged structures that travel
-over the reliable links of `cubecast.protocol.links`.
+never changed after they are sent.  Everything else is rare: frozen, tagged structures.  What must
+arrive once and in order travels in a `Parcel` over the links of `cubecast.protocol.links`.
 """
 
 from __future__ import annotations
@@ -185,9 +185,6 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
     number: int
     vector: Barrier
     members: int
-
-
-Control: TypeAlias = Probe | Stable | Release | Wave | Answer
 
 
 class Parcel(msgspec.Struct, frozen=True, tag=True):

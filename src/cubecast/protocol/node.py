@@ -30,6 +30,11 @@ from cubecast.protocol.waves import NOTHING, Contribution, Waves
 from cubecast.topology import members_of
 
 
+def _name(stream: Stream) -> str:
+    """A stream for people: its node, and which life of it."""
+    return f"{stream.source}.{stream.incarnation:x}"
+
+
 class CubecastNode:
     """A `Process`: causal publish/subscribe over lossy, reordering links."""
 
@@ -105,9 +110,9 @@ class CubecastNode:
             "next": core.next_seq,
             "in_flight": core.in_flight,
             "held": core.load().held,
-            "delivered": {stream.source: seq for stream, seq in core.front.delivered.items()},
+            "delivered": {_name(stream): seq for stream, seq in core.front.delivered.items()},
             "waiting": {
-                stream.source: [waiting.source for waiting in waiters]
+                _name(stream): [_name(waiting) for waiting in waiters]
                 for stream, waiters in core.front.waits().items()
             },
         }
@@ -115,8 +120,9 @@ class CubecastNode:
     def set_cluster(self, cluster: int) -> None:
         """Nodes came or went; new waves visit those of `cluster`.
 
-        A node that comes must be known to all before it starts anything; a node that goes must
-        stay until no wave that began before visits it (`own_waves`).
+        A node that comes must be known to all before it starts anything.  A node that goes must
+        stay until no wave that began before visits it (`own_waves`) and nobody has a control
+        message on its way to it or through it (`unacked_parcels`).
         """
         for newcomer in members_of(cluster & ~self._waves.cluster):
             self._links.forget(newcomer)  # what its slot's last owner was told is no concern of it
@@ -129,6 +135,15 @@ class CubecastNode:
     def own_waves(self) -> int:
         """Operations of this node that not every node has answered."""
         return self._waves.own_pending()
+
+    def tell_stable(self, now: Time) -> None:
+        """Tell everyone at once what is stable of our streams: there will be no next frame."""
+        for core in self._cores.values():
+            core.tell_stable(now)
+
+    def unacked_parcels(self, peer: NodeId | None = None) -> int:
+        """Control messages that `peer` (or anyone) has not acknowledged."""
+        return self._links.unacked(peer)
 
     def pending_waves(self) -> int:
         """Waves of anyone that wait for an answer to pass through here."""

@@ -146,12 +146,6 @@ class Inbox:
         if branch.have < self.oldest - 1 or len(self.branches) == 1:
             self.oldest = branch.have + 1
 
-    def close_before(self, route: int, start: Seq) -> None:
-        """Drop the branches of routes before `route` if all they carried is stable."""
-        if self.stable >= start - 1:
-            for number in [number for number in self.branches if number < route]:
-                del self.branches[number]
-
     def held(self) -> int:
         """Sizes of what waits for delivery."""
         if self.next == NOT_TAKING:

@@ -16,7 +16,8 @@ Invariants:
    calls stable nobody can need again.
 4. Sent and not stable is at most `Config.window` per stream, at the publisher by its credit and
    at each receiver because a frame's number and its `stable` are at most a window apart.
-5. The state of an idle stream is two numbers: delivered, and stable.
+5. The state of an idle stream is two numbers, delivered and stable, and perhaps its entry in the
+   frontier.
 """
 
 from __future__ import annotations
@@ -82,6 +83,8 @@ class TopicCore:
         [J] Algorithm 2, lines 16-28, without the stop-and-wait of line 31: up to `window` may be
         on its way.  The barrier is taken now, so it names everything delivered here so far.
         """
+        assert size > 0, "a frame without size would cost no credit"
+        assert len(body) > 0, "a frame without messages has no numbers"
         if self.in_flight and self.in_flight + size > self.config.window:
             self.refused = True
             return False
@@ -225,10 +228,18 @@ class TopicCore:
             self._drain(inbox, now)
 
     def consumed(self, stream: Stream, seq: Seq, now: Time) -> None:
-        """The application has taken in what `Port.deliver` left open, up to `seq`."""
+        """The application has taken in what `Port.deliver` left open, up to `seq`.
+
+        Stability knows whole frames only, so a number in the middle of one counts as the end of
+        the frame before it.
+        """
         inbox = self.inboxes.get(stream)
-        if inbox is not None and seq > inbox.consumed:
-            inbox.consumed = seq
+        if inbox is None:
+            return
+        before = inbox.consumed
+        while (frame := inbox.frames.get(inbox.consumed + 1)) is not None and frame.last <= seq:
+            inbox.consumed = frame.last
+        if inbox.consumed > before:
             self._touch(inbox, now)
 
     # -- acknowledgements and stability ----------------------------------------------------------

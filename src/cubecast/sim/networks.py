@@ -84,7 +84,7 @@ class SendingQueue:
         bucket.append((world.receivers[peer], message, source))
 
     def _sample_queue(self, source: NodeId, ahead: int, copies: int) -> None:
-        """Queue size is sampled at each enqueue, after insertion (PAPERS: the time model)."""
+        """Queue size is sampled at each enqueue, after insertion (docs/deviations.md)."""
         self._queued[source] += copies
         self._queued_sum[source] += copies * ahead + copies * (copies + 1) // 2
         if ahead + copies > self.longest_queue:

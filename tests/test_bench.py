@@ -1,0 +1,236 @@
+"""The benchmark harness: small real runs, and workloads that notice what they should."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from cubecast.bench import harness
+from cubecast.bench.harness import BenchError, Plan, measure
+from cubecast.bench.peers import PEERS, missing
+from cubecast.bench.workloads import (
+    ANSWER,
+    CHATTER,
+    HEADER,
+    HELLO,
+    KINDS,
+    QUESTION,
+    Causal,
+    Latency,
+    Task,
+    Throughput,
+    make_workload,
+)
+from cubecast.cli import bench as command
+
+TASK = Task(
+    system="cubecast",
+    scenario="all-to-all",
+    mode="quiet",
+    index=2,
+    processes=3,
+    ports=(1, 2, 3),
+    seconds=0.01,
+    size=40,
+    rate=1000,
+    questions=5,
+)
+app = typer.Typer()
+app.add_typer(command.bench)
+
+
+def message(source: int, number: int, sent_at: int = 0) -> bytes:
+    return HEADER.pack(source, number, sent_at) + b"x" * 20
+
+
+# -- workloads ------------------------------------------------------------------------------------
+
+
+def test_throughput_counts_what_is_missing_and_what_is_late() -> None:
+    workload = Throughput(TASK)
+    for number in (0, 1, 3, 2, 4, 6):
+        workload.receive(message(0, number))
+    workload.receive(message(0, HELLO))
+    result = workload.result([7, 0, 0])
+    assert (result["received"], result["lost"], result["inversions"]) == (6, 1, 1)
+
+
+def test_own_messages_do_not_count() -> None:
+    workload = Throughput(TASK)
+    workload.receive(message(TASK.index, 0))
+    workload.receive(message(1, 0))
+    assert workload.received() == workload.expected([0, 1, 1]) == 1
+
+
+def test_a_publisher_numbers_without_holes_for_as_long_as_it_is_told() -> None:
+    workload = Throughput(TASK)
+    payloads = [item for item in workload.outgoing() if isinstance(item, bytes)]
+    assert [HEADER.unpack_from(payload)[1] for payload in payloads] == list(range(workload.sent))
+    assert workload.sent == len(payloads) > 0
+    assert {len(payload) for payload in payloads} == {TASK.size}
+
+
+def test_only_process_0_publishes_in_a_fan_out() -> None:
+    parts = [Throughput(replace(TASK, scenario="fanout", index=index)) for index in range(3)]
+    assert [part.publishes for part in parts] == [True, False, False]
+    assert [part.subscribes for part in parts] == [False, True, True]
+    assert list(parts[1].outgoing()) == []
+
+
+def test_everyone_is_heard_before_it_begins() -> None:
+    workload = Throughput(TASK)
+    workload.receive(message(0, HELLO))
+    assert not workload.hears_everyone
+    workload.receive(message(1, HELLO))
+    assert workload.hears_everyone
+
+
+def test_latency_is_measured_from_the_stamp() -> None:
+    workload = make_workload(replace(TASK, scenario="latency"))
+    assert isinstance(workload, Latency)
+    workload.receive(message(0, 0, sent_at=0))
+    (delay,) = workload.result([1, 0, 0])["delays_us"]  # type: ignore[misc]
+    assert delay > 0
+
+
+def test_an_answer_before_its_question_is_an_inversion() -> None:
+    workload = Causal(replace(TASK, scenario="causal"))
+    workload.receive(message(0, KINDS * 0 + QUESTION))
+    workload.receive(message(1, KINDS * 0 + ANSWER))
+    workload.receive(message(1, KINDS * 1 + ANSWER))
+    workload.receive(message(0, KINDS * 1 + QUESTION))
+    workload.receive(message(0, KINDS * 7 + CHATTER))
+    result = workload.result([3, 2, 0])
+    assert (result["inversions"], result["watched"], result["received"]) == (1, 2, 5)
+
+
+def test_a_question_is_answered_once_by_one() -> None:
+    question = message(0, KINDS * 4 + QUESTION)
+    answers = [
+        Causal(replace(TASK, scenario="causal", index=index)).receive(question)
+        for index in range(3)
+    ]
+    assert answers[0] is None
+    assert answers[2] is None
+    assert answers[1] is not None
+    assert HEADER.unpack_from(answers[1])[:2] == (1, KINDS * 4 + ANSWER)
+
+
+# -- runs -----------------------------------------------------------------------------------------
+
+SYSTEMS = [
+    pytest.param(
+        name, marks=pytest.mark.skipif(missing(name) is not None, reason=f"{name} is not installed")
+    )
+    for name in ("cubecast", *PEERS)
+]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_short_run_loses_nothing(system: str) -> None:
+    metrics = measure(system, Plan("all-to-all", processes=3, seconds=0.2))
+    assert metrics["lost"] == metrics["inversions"] == 0
+    assert metrics["deliveries_per_second"] > 100
+    assert metrics["cpu_seconds_per_million"] > 0
+
+
+def test_cubecast_never_shows_an_answer_before_its_question() -> None:
+    plan = Plan("causal", processes=4, questions=100, rate=500, mode="busy")
+    metrics = measure("cubecast", plan)
+    assert metrics["answers"] == 100
+    assert metrics["inversions"] == metrics["lost"] == 0
+
+
+def test_a_process_that_fails_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "_free_ports", lambda count: (1,) * count)  # nobody may bind it
+    with pytest.raises(BenchError, match="process"):
+        measure("cubecast", Plan("fanout", processes=2, seconds=0.1))
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Plan]]:
+    """`measure` replaced by made-up numbers; what it was asked for."""
+    asked: list[tuple[str, Plan]] = []
+
+    def made_up(system: str, plan: Plan) -> dict[str, float]:
+        asked.append((system, plan))
+        rate = 1000.0 if system == "cubecast" else 500.0
+        return {"deliveries_per_second": rate, "lost": 0.0}
+
+    monkeypatch.setattr(command, "measure", made_up)
+    monkeypatch.setattr(command, "missing", lambda name: None)
+    return asked
+
+
+def run(*args: str) -> Any:
+    return CliRunner().invoke(app, ["bench", *args])
+
+
+def test_json_of_one_system_has_the_shape_of_every_command(
+    measured: list[tuple[str, Plan]],
+) -> None:
+    result = run("latency", "--json", "--repeat", "2", "--rate", "50")
+    assert json.loads(result.stdout) == {
+        "scenario": "latency",
+        "protocol": "cubecast",
+        "params": {"processes": 8, "size": 100, "seconds": 5.0, "rate": 50},
+        "metrics": {
+            "deliveries_per_second": {"mean": 1000.0, "sd": 0.0, "n": 2},
+            "lost": {"mean": 0.0, "sd": 0.0, "n": 2},
+        },
+    }
+
+
+def test_json_with_peers_lists_runs_and_ratios(measured: list[tuple[str, Plan]]) -> None:
+    output = json.loads(run("fanout", "--peers", "zmq, nats,zmq", "--json").stdout)
+    assert [one["protocol"] for one in output["runs"]] == ["cubecast", "zmq", "nats"]
+    assert output["ratios"]["zmq"] == {"deliveries_per_second": 0.5}
+
+
+def test_the_table_names_every_system(measured: list[tuple[str, Plan]]) -> None:
+    output = run("all-to-all", "--peers", "zenoh").stdout
+    assert "Zenoh" in output
+    assert "0.50x" in output
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("fanout", "--peers", "kafka"), "no peer 'kafka'"),
+        (("causal", "--mode", "odd"), "no mode 'odd'"),
+        (("causal", "--processes", "2"), "needs 3 processes"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_one_line(
+    measured: list[tuple[str, Plan]], args: tuple[str, ...], said: str
+) -> None:
+    result = run(*args)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert measured == []
+
+
+def test_a_peer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "missing", lambda name: "zmq")
+    result = run("fanout", "--peers", "zmq")
+    assert result.exit_code == 2
+    assert "cubecast[bench]" in result.stderr
+
+
+def test_a_failed_run_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(system: str, plan: Plan) -> dict[str, float]:
+        raise BenchError("process 3 ended early")
+
+    monkeypatch.setattr(command, "measure", fail)
+    result = run("fanout")
+    assert result.exit_code == 1
+    assert "process 3 ended early" in result.stderr

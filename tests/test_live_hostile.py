@@ -1,0 +1,141 @@
+"""Random and mutated packets against live nodes: no crash, no hang, memory bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tracemalloc
+from random import Random
+
+import pytest
+from test_live import TOPIC, Raw, cluster, live, raw, subscribed, take
+from test_wire import EXAMPLES, mutate
+
+from cubecast.net.hello import MAX_HELLO, Hello, encode_greeting, new_nonce
+from cubecast.net.node import Node
+from cubecast.net.subscription import Subscription
+from cubecast.net.wire import PREFIX, VERSION, WireError
+
+SECRET = "open sesame"
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    """Thousands of warnings are the point; nobody reads them."""
+    logging.getLogger("cubecast").setLevel(logging.CRITICAL)
+
+
+def hostile_packet(random: Random) -> bytes:
+    """Noise, a packet of noise, or a valid packet with a few bytes wrong."""
+    match random.randrange(6):
+        case 0:
+            return random.randbytes(random.randint(1, 200))
+        case 1:
+            body = random.randbytes(random.randint(0, 200))
+            return PREFIX.pack(1 + len(body), random.randint(0, 5)) + body
+        case _:
+            broken = mutate(random.choice(EXAMPLES), random)
+            return PREFIX.pack(len(broken) - 4, broken[4]) + broken[5:]
+
+
+async def still_works(nodes: list[Node], subscriptions: list[Subscription]) -> None:
+    for node in nodes:
+        await node.publish(TOPIC, b"still here")
+    for one in subscriptions:
+        messages = await take(one, len(nodes))
+        assert [message.payload for message in messages] == [b"still here"] * len(nodes)
+        assert {message.source for message in messages} == {node.slot for node in nodes}
+
+
+async def bombard(client: Raw, random: Random, count: int) -> None:
+    """Send `count` packets and the end of the stream; wait for the node to hang up."""
+    for _ in range(count):
+        client.write(hostile_packet(random))
+    client.finish()
+    await client.ended()
+
+
+async def attack(node: Node, random: Random, packets: int, *, authenticated: bool) -> None:
+    sent = 0
+    while sent < packets:
+        async with raw(node) as client:
+            if authenticated:
+                await client.authenticate(SECRET)
+            elif random.random() < 0.5:
+                client.greet(Hello(VERSION, "raw", random.randint(-1, 5), new_nonce()))
+            burst = random.randint(1, 3)  # the first that is refused ends the connection
+            await bombard(client, random, burst)
+            sent += burst
+
+
+@pytest.mark.parametrize("authenticated", [False, True])
+@live
+async def test_thousands_of_hostile_packets_hurt_nobody(authenticated: bool) -> None:
+    random = Random(7)
+    async with cluster(2, secret=SECRET) as nodes, subscribed(nodes) as subscriptions:
+        for _ in range(4):
+            await attack(nodes[0], random, 1000, authenticated=authenticated)
+            await still_works(nodes, subscriptions)
+        assert sorted(nodes[1].members) == [0, 1]
+
+
+@live
+async def test_many_strangers_cost_little_memory() -> None:
+    """Each may make a node keep one packet of a handshake, and no more."""
+    strangers = 100
+    async with cluster(2, secret=SECRET) as nodes, subscribed(nodes) as subscriptions:
+        tracemalloc.start()
+        try:
+            clients = await asyncio.gather(*(Raw.dial(nodes[0]) for _ in range(strangers)))
+            for client in clients:
+                client.write(PREFIX.pack(MAX_HELLO, 4) + bytes(MAX_HELLO - 10))
+            await still_works(nodes, subscriptions)
+            assert tracemalloc.get_traced_memory()[1] < strangers * 40_000
+        finally:
+            tracemalloc.stop()
+        for client in clients:
+            await client.close()
+
+
+@live
+async def test_a_flood_of_hellos_is_answered_once() -> None:
+    async with cluster(1, secret=SECRET) as nodes, raw(nodes[0]) as client:
+        client.write(encode_greeting(Hello(VERSION, "raw", -1, new_nonce())) * 10_000)
+        answers = 0
+        while await client.packet() is not None:
+            answers += 1
+        assert answers <= 1
+
+
+@pytest.mark.soak
+def test_a_million_packets_against_the_decoders() -> None:
+    from test_wire import FrameDecoder, survives
+
+    random = Random(11)
+    decoder = FrameDecoder()
+    refused = 0
+    for number in range(1_000_000):
+        packet = mutate(EXAMPLES[number % len(EXAMPLES)], random)
+        try:
+            survives(packet, decoder)
+        except WireError:
+            refused += 1
+    assert refused == 0  # `survives` has judged every refusal itself
+
+
+@pytest.mark.soak
+def test_a_million_packets_against_a_live_node() -> None:
+    async def run() -> None:
+        random = Random(13)
+        async with cluster(2, secret=SECRET) as nodes, subscribed(nodes) as subscriptions:
+            await attack(nodes[0], random, 10_000, authenticated=True)
+            tracemalloc.start()
+            before = tracemalloc.get_traced_memory()[0]
+            for round_number in range(100):
+                await attack(nodes[0], random, 10_000, authenticated=round_number % 2 == 0)
+                await still_works(nodes, subscriptions)
+            grown = tracemalloc.get_traced_memory()[0] - before
+            tracemalloc.stop()
+            assert grown < 5_000_000
+
+    asyncio.run(run())

@@ -1,0 +1,562 @@
+"""Bytes between nodes: what is sent is read back, and nothing else is believed."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cubecast.net import hello, wire
+from cubecast.net.address import DEFAULT_PORT, format_address, parse_address
+from cubecast.net.wire import (
+    ACK,
+    CONTROL,
+    FRAME,
+    HELLO,
+    MAX_NUMBER,
+    MAX_SLOTS,
+    PREFIX,
+    FrameDecoder,
+    Outgoing,
+    PacketBuffer,
+    Payloads,
+    WireError,
+    decode_ack,
+    decode_control,
+    encode_ack,
+    encode_control,
+    encode_frame,
+    topic_id,
+)
+from cubecast.protocol.messages import (
+    Ack,
+    Answer,
+    Frame,
+    Op,
+    Parcel,
+    ParcelAck,
+    Probe,
+    Release,
+    Route,
+    Stable,
+    Wave,
+)
+from cubecast.protocol.port import Stream
+
+TOPIC = "chat/room1"
+TOPICS = {topic_id(topic): topic for topic in (TOPIC, "other")}
+
+slots = st.integers(0, MAX_SLOTS - 1)
+numbers = st.integers(0, MAX_NUMBER - 1)
+sets = st.integers(0, (1 << 70) - 1) | slots.map(lambda slot: 1 << slot)
+streams = st.builds(Stream, slots, st.integers(0, (1 << 64) - 1))
+vectors = st.lists(st.tuples(streams, numbers), max_size=5).map(tuple)
+topics = st.text(max_size=20)
+payloads = st.lists(st.binary(max_size=40), min_size=1, max_size=8)
+
+
+@st.composite
+def frames(draw: st.DrawFn, topic: str = TOPIC) -> Frame:
+    first = draw(numbers)
+    start = draw(st.integers(0, first))
+    stable = draw(st.integers(-1, first - 1))
+    route = Route(draw(st.integers(0, (1 << 32) - 1)), start, draw(sets))
+    bodies = draw(payloads)
+    body = Outgoing(bodies, draw(numbers))
+    size = sum(map(len, bodies)) + wire.MESSAGE_OVERHEAD * len(bodies)
+    return Frame(topic, draw(streams), first, draw(vectors), route, stable, body, size)
+
+
+@st.composite
+def acks(draw: st.DrawFn) -> Ack:
+    have = draw(st.integers(-1, MAX_NUMBER - 1))
+    covered = draw(st.integers(-1, have))
+    route = draw(st.integers(0, (1 << 32) - 1))
+    return Ack(TOPIC, draw(streams), route, have, covered, draw(sets), draw(st.booleans()))
+
+
+carried = st.one_of(
+    st.builds(Stable, topics, streams, numbers, numbers, numbers, sets),
+    st.builds(Release, topics, streams),
+    st.builds(Wave, topics, slots, numbers, st.sampled_from(Op), sets),
+    st.builds(Answer, topics, slots, numbers, vectors, sets),
+)
+controls = st.one_of(
+    st.builds(Probe, topics, streams, numbers),
+    st.builds(Parcel, numbers, carried),
+    st.builds(ParcelAck, numbers),
+)
+uids = st.text("0123456789abcdef", min_size=1, max_size=64)
+nonces = st.text("0123456789abcdef", min_size=32, max_size=32)
+maybe_slots = st.integers(-1, MAX_SLOTS - 1)
+texts = st.text(max_size=60)
+clusters = st.dictionaries(slots, st.builds(hello.Member, uids, texts), max_size=5)
+greetings = st.one_of(
+    st.builds(hello.Hello, st.integers(0, 1 << 31), uids, maybe_slots, nonces),
+    st.builds(hello.Challenge, uids, maybe_slots, nonces, nonces),
+    st.builds(hello.Proof, nonces),
+    st.builds(hello.Accepted),
+    st.builds(hello.Refused, texts),
+    st.builds(hello.JoinRequest, uids, texts),
+    st.builds(hello.Redirect, texts),
+    st.builds(hello.Welcome, slots, numbers, clusters),
+    st.builds(hello.ClusterUpdate, numbers, clusters),
+    st.builds(hello.UpdateAck, numbers),
+    st.builds(hello.LeaveRequest),
+    st.builds(hello.Goodbye),
+)
+packets = st.one_of(
+    frames().map(encode_frame),
+    acks().map(encode_ack),
+    controls.map(encode_control),
+    greetings.map(hello.encode_greeting),
+)
+
+
+def fields(thing: Any) -> list[Any]:
+    """The slots of a frame, an ACK or a route, sets of slots and all."""
+    values = [getattr(thing, name) for name in thing.__slots__]
+    return [fields(value) if isinstance(value, Route) else value for value in values]
+
+
+def decode(raw: bytes, decoder: FrameDecoder | None = None) -> object:
+    """What a node makes of one whole packet."""
+    kind = raw[4]
+    if kind == FRAME:
+        return (decoder or FrameDecoder()).decode(raw, TOPICS)
+    if kind == ACK:
+        return decode_ack(raw, TOPICS)
+    if kind == CONTROL:
+        return decode_control(raw)
+    if kind == HELLO:
+        return hello.decode_greeting(raw)
+    raise WireError("unknown kind")
+
+
+def example_frame(**changes: Any) -> Frame:
+    values: dict[str, Any] = {
+        "topic": TOPIC,
+        "stream": Stream(3, 77),
+        "first": 10,
+        "barrier": ((Stream(1, 5), 4), (Stream(2, 6), 9)),
+        "route": Route(2, 8, 0b1011),
+        "stable": 7,
+        "body": Outgoing([b"one", b"", b"three"], 1_700_000_000_000_000),
+        "size": 8,
+    }
+    return Frame(**(values | changes))
+
+
+EXAMPLES = [
+    encode_frame(example_frame()),
+    encode_ack(Ack(TOPIC, Stream(3, 77), 2, 12, 9, 0b100, True)),
+    encode_control(Probe(TOPIC, Stream(3, 77), 2)),
+    encode_control(Parcel(4, Wave(TOPIC, 1, 0, Op.JOIN, 0b1111))),
+    encode_control(Parcel(5, Answer(TOPIC, 1, 0, ((Stream(2, 6), 9),), 0b11))),
+    encode_control(Parcel(6, Stable(TOPIC, Stream(3, 77), 2, 8, 12, 0b11))),
+    encode_control(ParcelAck(7)),
+    hello.encode_greeting(hello.Hello(wire.VERSION, "ab" * 16, -1, "cd" * 16)),
+    hello.encode_greeting(hello.Welcome(1, 4, {0: hello.Member("ab", "127.0.0.1:7400")})),
+]
+
+
+# -- there and back ------------------------------------------------------------------------------
+
+
+@given(frames())
+def test_a_frame_is_read_back(frame: Frame) -> None:
+    raw = encode_frame(frame)
+    read = FrameDecoder().decode(raw, TOPICS)
+    assert read is not None
+    for name in ("topic", "stream", "first", "last", "barrier", "stable", "size"):
+        assert getattr(read, name) == getattr(frame, name)
+    assert fields(read.route) == fields(frame.route)
+    assert isinstance(read.body, Payloads)
+    assert isinstance(frame.body, Outgoing)
+    assert list(read.body) == frame.body.payloads
+    assert read.body.time == frame.body.time
+
+
+@given(frames())
+def test_a_relay_sends_the_very_bytes_it_received(frame: Frame) -> None:
+    raw = encode_frame(frame)
+    read = FrameDecoder().decode(raw, TOPICS)
+    assert read is not None
+    assert encode_frame(read) is raw
+
+
+@given(acks())
+def test_an_ack_is_read_back(ack: Ack) -> None:
+    read = decode_ack(encode_ack(ack), TOPICS)
+    assert read is not None
+    assert fields(read) == fields(ack)
+
+
+@given(controls)
+def test_a_control_message_is_read_back(message: Any) -> None:
+    assert decode_control(encode_control(message)) == message
+
+
+@given(greetings)
+def test_a_greeting_is_read_back(message: Any) -> None:
+    assert hello.decode_greeting(hello.encode_greeting(message)) == message
+
+
+def test_topics_nobody_here_knows_are_skipped() -> None:
+    assert FrameDecoder().decode(encode_frame(example_frame(topic="strange")), TOPICS) is None
+    assert decode_ack(encode_ack(Ack("strange", Stream(0, 0), 0, 0, 0, 0, False)), TOPICS) is None
+
+
+def test_frames_of_one_route_share_it() -> None:
+    decoder = FrameDecoder()
+    one = decoder.decode(encode_frame(example_frame()), TOPICS)
+    two = decoder.decode(encode_frame(example_frame(first=13)), TOPICS)
+    assert one is not None
+    assert two is not None
+    assert one.route is two.route
+    assert one.stream is two.stream
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"topic": "other", "route": Route(2, 8, 0b1)},  # one publisher, two topics
+        {"route": Route(2, 8, 0b1111)},  # a liar's members for a number that is known
+        {"route": Route(2, 9, 0b1011)},
+        {"route": Route(3, 8, 0b1)},
+        {"stream": Stream(3, 78), "route": Route(2, 8, 0b1)},
+    ],
+)
+def test_no_frame_changes_the_route_of_another(other: dict[str, Any]) -> None:
+    decoder = FrameDecoder()
+    for changes in ({}, other, {}, other):
+        frame = example_frame(**changes)
+        read = decoder.decode(encode_frame(frame), TOPICS)
+        assert read is not None
+        assert fields(read.route) == fields(frame.route)
+
+
+def test_a_decoder_remembers_a_bounded_number_of_routes() -> None:
+    decoder = FrameDecoder()
+    for incarnation in range(3 * wire.MAX_ROUTES // 2):
+        frame = example_frame(stream=Stream(1, incarnation), barrier=())
+        assert decoder.decode(encode_frame(frame), TOPICS) is not None
+    assert len(decoder._routes) <= wire.MAX_ROUTES
+
+
+# -- what does not add up ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("raw", EXAMPLES, ids=range(len(EXAMPLES)))
+def test_every_truncation_is_an_error(raw: bytes) -> None:
+    for length in range(5, len(raw)):
+        with pytest.raises(WireError):
+            decode(raw[:length])
+
+
+@pytest.mark.parametrize("raw", EXAMPLES, ids=range(len(EXAMPLES)))
+def test_every_extension_is_an_error(raw: bytes) -> None:
+    with pytest.raises(WireError):
+        decode(raw + b"\x01")
+
+
+@pytest.mark.parametrize("raw", EXAMPLES, ids=range(len(EXAMPLES)))
+def test_every_change_of_one_byte_is_read_or_refused(raw: bytes) -> None:
+    decoder = FrameDecoder()
+    for position in range(5, len(raw)):
+        for byte in (0, 1, 0x22, 0x2D, 0x39, 0x7F, 0x80, 0xFF, raw[position] ^ 1):
+            survives(raw[:position] + bytes([byte]) + raw[position + 1 :], decoder)
+
+
+@settings(max_examples=300)
+@given(packets, st.integers(0, 1 << 32))
+def test_mutated_packets_are_read_or_refused(raw: bytes, seed: int) -> None:
+    random = Random(seed)
+    for _ in range(10):
+        survives(mutate(raw, random), FrameDecoder())
+
+
+@given(st.sampled_from([FRAME, ACK, CONTROL, HELLO]), st.binary(max_size=300))
+def test_random_packets_are_read_or_refused(kind: int, body: bytes) -> None:
+    survives(PREFIX.pack(1 + len(body), kind) + body, FrameDecoder())
+
+
+def mutate(raw: bytes, random: Random) -> bytes:
+    """Bytes flipped, cut, doubled or put in; the length and kind stay."""
+    body = bytearray(raw[5:])
+    for _ in range(random.randint(1, 4)):
+        place = random.randrange(len(body) + 1)
+        match random.randrange(4):
+            case 0 if place < len(body):
+                body[place] = random.randrange(256)
+            case 1:
+                del body[place : place + random.randint(1, 8)]
+            case 2:
+                body[place:place] = random.randbytes(random.randint(1, 8))
+            case _:
+                body[place:place] = body[place : place + 16]
+    return raw[:5] + bytes(body)
+
+
+def survives(raw: bytes, decoder: FrameDecoder) -> None:
+    """A packet is refused with `WireError`, or what was read can be sent again and is sane."""
+    try:
+        message = decode(raw, decoder)
+    except WireError:
+        return
+    match message:
+        case Frame():
+            assert encode_frame(message) is raw
+            payload = sum(map(len, message.body))  # type: ignore[arg-type]
+            assert payload + wire.MESSAGE_OVERHEAD * len(message.body) == message.size
+            assert -1 <= message.stable < message.first
+        case Ack():
+            again = decode_ack(encode_ack(message), TOPICS)
+            assert again is not None
+            assert fields(again) == fields(message)
+        case None:
+            pass
+        case Probe() | Parcel() | ParcelAck():
+            assert decode_control(encode_control(message)) == message
+        case _:
+            assert hello.decode_greeting(hello.encode_greeting(message)) == message  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"first": MAX_NUMBER},
+        {"stable": 10},
+        {"stable": -2},
+        {"route": Route(0, 11, 1)},
+        {"route": Route(0, 0, 1 << MAX_SLOTS)},
+        {"stream": Stream(MAX_SLOTS, 0)},
+        {"barrier": ((Stream(MAX_SLOTS, 0), 0),)},
+        {"barrier": ((Stream(0, 0), MAX_NUMBER),)},
+        {"body": Outgoing([], 0)},
+    ],
+)
+def test_frames_beyond_the_bounds_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(WireError):
+        FrameDecoder().decode(encode_frame(example_frame(**changes)), TOPICS)
+
+
+@pytest.mark.parametrize(
+    ("have", "covered", "source", "absent"),
+    [
+        (-2, -2, 0, 0),
+        (3, 4, 0, 0),
+        (MAX_NUMBER, 0, 0, 0),
+        (0, 0, MAX_SLOTS, 0),
+        (0, 0, 0, 1 << 9000),
+    ],
+)
+def test_acks_beyond_the_bounds_are_refused(
+    have: int, covered: int, source: int, absent: int
+) -> None:
+    with pytest.raises(WireError):
+        decode_ack(
+            encode_ack(Ack(TOPIC, Stream(source, 0), 0, have, covered, absent, False)), TOPICS
+        )
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        ParcelAck(-1),
+        ParcelAck(MAX_NUMBER),
+        Probe(TOPIC, Stream(-1, 0), 0),
+        Probe(TOPIC, Stream(0, 1 << 64), 0),
+        Parcel(0, Release(TOPIC, Stream(MAX_SLOTS, 0))),
+        Parcel(0, Wave(TOPIC, -1, 0, Op.JOIN, 1)),
+        Parcel(0, Wave(TOPIC, 0, 0, Op.JOIN, -1)),
+        Parcel(0, Wave(TOPIC, 0, 0, Op.JOIN, 1 << MAX_SLOTS)),
+        Parcel(0, Answer(TOPIC, 0, 0, ((Stream(0, 0), -1),), 0)),
+        Parcel(0, Stable(TOPIC, Stream(0, 0), 0, 0, 0, -1)),
+        Parcel(-1, Release(TOPIC, Stream(0, 0))),
+    ],
+)
+def test_control_messages_beyond_the_bounds_are_refused(message: Any) -> None:
+    with pytest.raises(WireError, match="out of bounds"):
+        decode_control(encode_control(message))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        hello.Hello(1, "ab", -2, "cd" * 16),
+        hello.Hello(1, "ab", MAX_SLOTS, "cd" * 16),
+        hello.Hello(1, "", 0, "cd" * 16),
+        hello.Hello(1, "a/b", 0, "cd" * 16),
+        hello.Hello(1, "ab", 0, ""),
+        hello.Proof("x" * 65),
+        hello.Refused("x" * 1025),
+        hello.Welcome(-1, 0, {}),
+        hello.Welcome(0, 0, {-1: hello.Member("ab", "")}),
+        hello.ClusterUpdate(-1, {}),
+    ],
+)
+def test_greetings_beyond_the_bounds_are_refused(message: Any) -> None:
+    with pytest.raises(WireError):
+        hello.decode_greeting(hello.encode_greeting(message))
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"type":' * 50_000, b'{"type":"\xff"}', b""])
+def test_deep_and_broken_json_is_refused(text: bytes) -> None:
+    packet = PREFIX.pack(1 + len(text), CONTROL) + text
+    for read in (decode_control, hello.decode_greeting):
+        with pytest.raises(WireError):
+            read(packet)
+
+
+def test_a_frame_too_large_for_a_packet_is_never_made() -> None:
+    body = Outgoing([bytes(wire.MAX_PACKET)], 0)
+    with pytest.raises(WireError, match="larger than"):
+        encode_frame(example_frame(body=body))
+
+
+def test_the_largest_message_fits_with_the_longest_barrier() -> None:
+    barrier = tuple((Stream(0, number), 0) for number in range((1 << 16) - 1))
+    route = Route(0, 0, (1 << MAX_SLOTS) - 1)
+    body = Outgoing([bytes(wire.MAX_PAYLOAD)], 0)
+    raw = encode_frame(example_frame(body=body, barrier=barrier, route=route))
+    read = FrameDecoder().decode(raw, TOPICS)
+    assert read is not None
+    assert read.barrier == barrier
+
+
+# -- packets out of a stream of bytes --------------------------------------------------------------
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+    return [data[start:end] for start, end in pairwise(edges)]
+
+
+@given(st.lists(packets, max_size=6), st.lists(st.integers(0, 1 << 20), max_size=20))
+def test_packets_come_out_whole_however_the_bytes_are_cut(
+    sent: list[bytes], places: list[int]
+) -> None:
+    buffer = PacketBuffer()
+    received = [packet for chunk in cut(b"".join(sent), places) for packet in buffer.feed(chunk)]
+    assert received == [(raw[4], raw) for raw in sent]
+
+
+@given(
+    st.lists(packets, min_size=1, max_size=6),
+    st.lists(st.integers(0, 1 << 20), max_size=20),
+    st.integers(1, 6),
+)
+def test_packets_come_out_one_by_one_before_the_rest(
+    sent: list[bytes], places: list[int], single: int
+) -> None:
+    """A handshake takes `single` packets with `first`, the traffic after it goes to `feed`."""
+    buffer = PacketBuffer()
+    received: list[tuple[int, bytes]] = []
+    for data in cut(b"".join(sent), places):
+        chunk = data
+        while len(received) < single:
+            packet = buffer.first(chunk)
+            chunk = b""
+            if packet is None:
+                break
+            received.append(packet)
+        else:
+            received += buffer.feed(chunk)
+    assert received == [(raw[4], raw) for raw in sent]
+
+
+@pytest.mark.parametrize("length", [0, 4097, 0xFFFFFFFF])
+def test_a_length_beyond_the_limit_is_refused_at_once(length: int) -> None:
+    for take in ("feed", "first"):
+        with pytest.raises(WireError, match=f"a packet of {length} bytes"):
+            getattr(PacketBuffer(4096), take)(PREFIX.pack(length, FRAME))
+
+
+def test_the_limit_applies_to_the_packet_it_was_set_for() -> None:
+    """A large packet right behind the end of the handshake is none of the handshake's."""
+    small, large = EXAMPLES[-2], PREFIX.pack(100_001, CONTROL) + bytes(100_000)
+    buffer = PacketBuffer(hello.MAX_HELLO)
+    assert buffer.first(small + large) == (HELLO, small)
+    buffer.limit = wire.MAX_PACKET
+    assert buffer.feed(b"") == [(CONTROL, large)]
+
+
+def test_a_claimed_length_reserves_nothing() -> None:
+    tracemalloc.start()
+    try:
+        buffers = [PacketBuffer() for _ in range(100)]
+        for buffer in buffers:
+            assert buffer.feed(PREFIX.pack(wire.MAX_PACKET, FRAME) + bytes(10)) == []
+        header = wire.HEADER.pack(topic_id(TOPIC), 0, 0, 0, 0xFFFFFFFF, -1, 0, 0, 0, 0xFFFF, 0xFFFF)
+        with pytest.raises(WireError):
+            FrameDecoder().decode(PREFIX.pack(1 + len(header), FRAME) + header, TOPICS)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_large_packet_in_small_pieces_takes_linear_work() -> None:
+    """Quadratic copying would move half a terabyte here."""
+    raw = PREFIX.pack(1 + 8_000_000, CONTROL) + bytes(8_000_000)
+    buffer = PacketBuffer()
+    received = []
+    for start in range(0, len(raw), 64):
+        received += buffer.feed(raw[start : start + 64])
+    assert received == [(CONTROL, raw)]
+
+
+# -- the document ----------------------------------------------------------------------------------
+
+
+def test_headers_have_the_documented_sizes() -> None:
+    assert (PREFIX.size, wire.HEADER.size) == (5, 64)
+    assert (wire.DEPENDENCY.size, wire.ACK_HEADER.size) == (20, 43)
+    assert all(s.format.startswith("<") for s in (PREFIX, wire.HEADER, wire.ACK_HEADER))
+    assert struct.calcsize("<I") == 4
+
+
+# -- proofs and addresses --------------------------------------------------------------------------
+
+
+def test_a_proof_is_good_for_one_role_one_secret_and_one_conversation() -> None:
+    greeting = hello.Hello(wire.VERSION, "a", 0, hello.new_nonce())
+    said = hello.transcript(greeting, "b", 1, hello.new_nonce())
+    proof = hello.prove("secret", "dialler", said)
+    assert hello.proved(proof, "secret", "dialler", said)
+    assert not hello.proved(proof, "secret", "dialled", said)
+    assert not hello.proved(proof, "Secret", "dialler", said)
+    other = hello.transcript(greeting, "b", 1, hello.new_nonce())
+    assert not hello.proved(proof, "secret", "dialler", other)
+    assert not hello.proved("ä" * 64, "secret", "dialler", said)
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("127.0.0.1:7401", "127.0.0.1", 7401),
+        ("[::1]:7401", "::1", 7401),
+        ("[::1]", "::1", DEFAULT_PORT),
+        ("::1", "::1", DEFAULT_PORT),
+        ("example.org", "example.org", DEFAULT_PORT),
+        (":7401", "127.0.0.1", 7401),
+        (" host:0 ", "host", 0),
+    ],
+)
+def test_addresses_as_people_write_them(text: str, host: str, port: int) -> None:
+    assert parse_address(text) == (host, port)
+    assert parse_address(format_address(host, port)) == (host, port)
+
+
+@pytest.mark.parametrize(
+    "text", ["host:x", "host:65536", "[::1", "[::1]7401", "host:-1", "host:²", "host:" + "9" * 5000]
+)
+def test_what_is_not_an_address(text: str) -> None:
+    with pytest.raises(ValueError, match="not a"):
+        parse_address(text)
