@@ -33,7 +33,7 @@ from cubecast.net.wire import CONTROL, MAX_PACKET, PREFIX, VERSION, PacketBuffer
 from cubecast.protocol.config import Config
 from cubecast.trace import Record, check
 
-PATIENCE_S = 5.0
+PATIENCE_S = 30.0
 TOPIC = "chat/room1"
 
 AsyncTest = Callable[..., Coroutine[Any, Any, None]]

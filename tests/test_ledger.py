@@ -1,0 +1,51 @@
+"""A frame is consumed when everyone who was handed it has read it, in the order of its stream."""
+
+from __future__ import annotations
+
+from cubecast.net.ledger import Ledger
+from cubecast.protocol.port import Stream
+
+STREAM = Stream(1, 7)
+
+
+def test_nobody_owes_anything() -> None:
+    assert Ledger().hand_out("t", STREAM, 4, set())
+
+
+def test_one_reader_settles_what_it_owes() -> None:
+    ledger = Ledger()
+    assert not ledger.hand_out("t", STREAM, 4, {"a"})
+    assert ledger.settle("a", "t", STREAM, 4) == 4
+    assert ledger.hand_out("t", STREAM, 5, set())
+
+
+def test_the_slower_of_two_decides() -> None:
+    ledger = Ledger()
+    assert not ledger.hand_out("t", STREAM, 4, {"a", "b"})
+    assert not ledger.hand_out("t", STREAM, 9, {"b"})
+    assert ledger.settle("a", "t", STREAM, 9) is None
+    assert ledger.settle("b", "t", STREAM, 4) == 4
+    assert ledger.settle("b", "t", STREAM, 9) == 9
+
+
+def test_a_frame_is_not_consumed_before_the_one_in_front_of_it() -> None:
+    ledger = Ledger()
+    assert not ledger.hand_out("t", STREAM, 4, {"a"})
+    assert not ledger.hand_out("t", STREAM, 5, set())
+    assert ledger.settle("a", "t", STREAM, 4) == 5
+
+
+def test_whoever_is_gone_owes_nothing() -> None:
+    ledger = Ledger()
+    other = Stream(2, 7)
+    assert not ledger.hand_out("t", STREAM, 4, {"a", "b"})
+    assert not ledger.hand_out("u", other, 6, {"a"})
+    assert ledger.forgive("a") == [("u", other, 6)]
+    assert ledger.forgive("b") == [("t", STREAM, 4)]
+
+
+def test_streams_and_topics_are_apart() -> None:
+    ledger = Ledger()
+    assert not ledger.hand_out("t", STREAM, 4, {"a"})
+    assert ledger.hand_out("u", STREAM, 4, set())
+    assert ledger.settle("a", "u", STREAM, 4) is None
