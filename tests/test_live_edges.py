@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AsyncExitStack
+
 import pytest
 from test_live import TOPIC, cluster, live, small_window, take
 
@@ -91,6 +94,22 @@ async def test_members_hear_of_comings_and_goings() -> None:
             joined = await anext(events)
             assert joined == cubecast.MemberJoined(second.slot, second.address)
         assert await anext(events) == cubecast.MemberLeft(1)
+
+
+@live
+async def test_many_join_and_subscribe_at_once() -> None:
+    """Waves visit newcomers that are known and not yet welcomed; nobody is lost on the way."""
+
+    async def newcomer(seed: str, stack: AsyncExitStack) -> cubecast.Subscription:
+        node = await stack.enter_async_context(cubecast.join(seed))
+        return await stack.enter_async_context(node.subscribe(TOPIC))
+
+    for _ in range(5):
+        async with cubecast.start("127.0.0.1:0") as first, AsyncExitStack() as stack:
+            readers = await asyncio.gather(*(newcomer(first.address, stack) for _ in range(6)))
+            await first.publish(TOPIC, b"welcome")
+            for reader in readers:
+                assert (await anext(reader)).payload == b"welcome"
 
 
 @live

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from cubecast import __version__
+from cubecast.cli.bench import bench
 from cubecast.cli.demo import demo
 from cubecast.cli.live import node, nodes, pub, sub, up
 from cubecast.cli.sim import sim
@@ -84,6 +85,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(bench)
 for command in (demo, sim, tree, up, node, pub, sub, nodes):
     app.command()(command)
 

@@ -69,6 +69,13 @@ class Cluster:
         """Who gives out slots."""
         return min(self.members)
 
+    def slot_of(self, uid: str) -> NodeId | None:
+        """The slot of a member, or of one that is about to be gone."""
+        for slot, member in (*self.members.items(), *self.departing.items()):
+            if member.uid == uid:
+                return slot
+        return None
+
     def begin(self, members: dict[NodeId, Member], epoch: int) -> None:
         """Start with what the welcome said, or alone; then catch up with later changes."""
         self.members = dict(members)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol, cast
 
 from cubecast.net.hello import (
@@ -77,8 +79,8 @@ class Connection(asyncio.Protocol):
             self._greet(self._hello)
 
     def data_received(self, data: bytes) -> None:
-        """Whatever goes wrong with a peer's bytes ends this connection, and only this one."""
-        try:
+        """Shake hands, then hand packets to the node."""
+        with self._blaming_peer():
             if not self.ready:
                 self._before_ready(data)
                 data = b""
@@ -86,6 +88,17 @@ class Connection(asyncio.Protocol):
                 packets = self._buffer.feed(data)
                 if packets:
                     self._owner.received(self, packets)
+
+    def again(self, packets: list[tuple[int, bytes]]) -> None:
+        """Hand packets to the node that it could not take when they came."""
+        with self._blaming_peer():
+            self._owner.received(self, packets)
+
+    @contextmanager
+    def _blaming_peer(self) -> Iterator[None]:
+        """Whatever goes wrong with a peer's bytes ends this connection, and only this one."""
+        try:
+            yield
         except WireError as error:
             log.warning("closing connection to %s: %s", self, error)
             self.close(str(error))

@@ -105,6 +105,7 @@ class Node:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: Time = 0
         self._asked: Connection | None = None
+        self._early: list[tuple[Connection, list[tuple[int, bytes]]]] = []
         self._welcomed: asyncio.Future[Welcome | Redirect] | None = None
         self._released: asyncio.Future[bool] | None = None
 
@@ -146,6 +147,7 @@ class Node:
             if isinstance(answer, Welcome):
                 self._begin(answer)
                 self._mesh.adopt(connection.slot, connection)
+                self._catch_up()
                 return
             connection.close("redirected")
             address = answer.address
@@ -160,6 +162,15 @@ class Node:
             config=self.config.protocol,
             incarnation=self._incarnation,
         )
+
+    def _catch_up(self) -> None:
+        """Read what members sent as soon as they knew us, before we were told our slot."""
+        early, self._early = self._early, []
+        for connection, packets in early:
+            if packets:
+                connection.again(packets)
+            else:
+                self.connected(connection)
 
     async def __aenter__(self) -> Node:
         return self
@@ -462,23 +473,24 @@ class Node:
 
     def connected(self, connection: Connection) -> None:
         """A handshake is complete, with a member or with a newcomer."""
-        peer = connection.slot
-        if self.slot == NOBODY:  # we are the newcomer
-            connection.send(encode_greeting(JoinRequest(self.uid, self.address)))
+        if self._core is None:  # we are the newcomer, and members may know us before we do
+            if connection is self._asked:
+                connection.send(encode_greeting(JoinRequest(self.uid, self.address)))
+            else:
+                self._early.append((connection, []))
             return
-        if peer == NOBODY:
-            return  # a stranger gets a slot when it asks for one
-        cluster = self._cluster
-        member = cluster.members.get(peer) or cluster.departing.get(peer)
-        if member is None or member.uid != connection.uid:
-            connection.refuse(f"slot {peer} is not yours")
-            return
-        self._mesh.adopt(peer, connection)
+        # By its uid, which the handshake has proved: a newcomer may not know its slot yet.
+        peer = self._cluster.slot_of(connection.uid)
+        if peer is not None:
+            self._mesh.adopt(peer, connection)
+        elif connection.slot != NOBODY:
+            connection.refuse(f"slot {connection.slot} is not yours")
 
     def disconnected(self, connection: Connection, reason: str) -> None:
         if connection is self._asked and self._welcomed is not None:
             self._asked = None
-            self._welcomed.set_exception(JoinError("that address", reason))
+            if not self._welcomed.done():
+                self._welcomed.set_exception(JoinError("that address", reason))
         peer = connection.slot
         if not self._mesh.drop(connection) or self.closed or self._core is None:
             return
@@ -497,15 +509,19 @@ class Node:
 
     def received(self, connection: Connection, packets: list[tuple[int, bytes]]) -> None:
         """Hand packets to the core; garbage closes the connection it came by."""
+        if self._core is None:
+            packets = self._read_welcome(connection, packets)
+            if packets:
+                self._early.append((connection, packets))
+            return
         core = self._core
         now = self.now()
         sender = connection.slot
         for kind, raw in packets:
             if kind == HELLO:
                 self._on_greeting(decode_greeting(raw), connection)
-                core = self._core
                 continue
-            if core is None or sender == NOBODY:
+            if sender == NOBODY:
                 raise WireError("a message from a node that is not a member")
             if kind == FRAME:
                 frame: Frame | None = self._decoder.decode(raw, self._topics)
@@ -521,6 +537,21 @@ class Node:
             else:
                 raise WireError(f"a packet of unknown kind {kind}")
 
+    def _read_welcome(
+        self, connection: Connection, packets: list[tuple[int, bytes]]
+    ) -> list[tuple[int, bytes]]:
+        """Look for the answer to our request; what comes behind it waits until we have begun."""
+        welcomed = self._welcomed
+        while packets and connection is self._asked and welcomed is not None:
+            if welcomed.done():
+                break
+            kind, raw = packets.pop(0)
+            answer = decode_greeting(raw) if kind == HELLO else None
+            if not isinstance(answer, Welcome | Redirect):
+                raise WireError("something else than an answer to a request to join")
+            welcomed.set_result(answer)
+        return packets
+
     def _on_greeting(self, message: Greeting, connection: Connection) -> None:
         stranger = connection.slot == NOBODY and self.slot != NOBODY
         if stranger and not isinstance(message, JoinRequest):
@@ -528,9 +559,6 @@ class Node:
         match message:
             case JoinRequest():
                 self._spawn(self._admit(message, connection))
-            case Welcome() | Redirect():
-                if self._welcomed is not None and not self._welcomed.done():
-                    self._welcomed.set_result(message)
             case ClusterUpdate():
                 self._cluster.on_update(message, connection.slot)
             case UpdateAck():
