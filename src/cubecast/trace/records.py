@@ -1,6 +1,7 @@
 """What a run leaves behind: one header, then records in the order in which things happened.
 
-The simulator and live nodes write this one schema, so that the same checkers judge all of them (``docs/trace.md`` explains it to users). What a reader may rely on:
+The simulator and live nodes write this one schema, so that the same checkers judge all of them
+(``docs/trace.md`` explains it to users). What a reader may rely on:
 
 1. The order of the records is a total order in which every node's own records are in its own
    order, and no ``deliver`` or ``receive`` precedes the ``publish`` or ``send`` that caused it.
