@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from cubecast.errors import Closed, CubecastError, JoinError, NotSent
@@ -41,9 +40,9 @@ from cubecast.net.hello import (
     decode_greeting,
     encode_greeting,
 )
-from cubecast.net.ledger import Ledger
 from cubecast.net.mesh import Mesh
 from cubecast.net.outbox import Outbox
+from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, Receipts
 from cubecast.net.subscription import Policy, Subscription
 from cubecast.net.wire import (
@@ -96,10 +95,7 @@ class Node:
         self._decoder = FrameDecoder()
         self._topics: dict[int, Topic] = {}
         self._outboxes: dict[Topic, Outbox] = {}
-        self._subscriptions: dict[Topic, list[Subscription]] = {}
-        self._joining: dict[Topic, asyncio.Future[None]] = {}
-        self._leaving: dict[Topic, asyncio.Future[None]] = {}
-        self._ledger = Ledger()
+        self._readers = Readers(self)
         self._receipts: dict[Topic, Receipts] = {}
         self._listeners: list[Events] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -172,17 +168,6 @@ class Node:
             else:
                 self.connected(connection)
 
-    async def __aenter__(self) -> Node:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
     async def close(self) -> None:
         """Leave gracefully: nothing published is lost, and the others hear of it."""
         if self.closed:
@@ -194,10 +179,7 @@ class Node:
         await self._shut_down()
 
     async def _leave(self) -> None:
-        for subscriptions in list(self._subscriptions.values()):
-            for subscription in list(subscriptions):
-                await subscription.close()
-        await asyncio.gather(*self._leaving.values())
+        await self._readers.leave_all()
         core = self.core
         while core.unstable() or any(box.payloads for box in self._outboxes.values()):
             await asyncio.sleep(POLL_S)
@@ -229,9 +211,7 @@ class Node:
         for task in list(self._tasks):
             task.cancel()
         await self._mesh.close("the node stopped")
-        for subscriptions in self._subscriptions.values():
-            for subscription in subscriptions:
-                subscription.wake()
+        self._readers.wake_all()
         for box in self._outboxes.values():
             box.close()
         for receipts in self._receipts.values():
@@ -336,48 +316,25 @@ class Node:
 
     def credit_ran_out(self, topic: Topic) -> None:
         """We wait to publish: whoever waits for us to read may go on, or nobody would."""
-        for subscription in self._subscriptions.get(topic, ()):
-            subscription.release()
+        self._readers.release(topic)
 
     async def attach(self, subscription: Subscription) -> None:
         """Begin to deliver to a subscription; returns when the cut is fixed."""
-        topic = subscription.topic
-        core = self.core
-        if topic in self._leaving:
-            await self._leaving[topic]
-        self._learn(topic)
-        ready = self._joining.get(topic)
-        if topic not in self._subscriptions:
-            self._subscriptions[topic] = []
-            ready = self._joining[topic] = self._loop.create_future()
-            self._record("subscribe", topic)
-            core.subscribe(topic, self.now())
-        self._subscriptions[topic].append(subscription)
-        if ready is not None:
-            await asyncio.shield(ready)
+        self.core  # noqa: B018  # raises if the node is closed
+        self._learn(subscription.topic)
+        await self._readers.attach(subscription)
 
     async def detach(self, subscription: Subscription) -> None:
         """Stop delivering to a subscription."""
-        topic = subscription.topic
-        subscriptions = self._subscriptions.get(topic, [])
-        if subscription in subscriptions:
-            subscriptions.remove(subscription)
-        for settled in self._ledger.forgive(subscription):
-            if not self.closed:
-                self.core.consumed(*settled, self.now())
-        if subscriptions or self.closed or topic not in self._subscriptions:
-            return
-        del self._subscriptions[topic]
-        self._record("leave", topic)
-        self._leaving[topic] = self._loop.create_future()
-        self.core.unsubscribe(topic, self.now())
+        self._readers.detach(subscription)
 
     def consumed(self, subscription: Subscription, stream: Stream, seq: Seq) -> None:
-        """A subscription has read what it owed; the core is told when all have."""
-        topic = subscription.topic
-        settled = self._ledger.settle(subscription, topic, stream, seq)
-        if settled is not None and not self.closed:
-            self.core.consumed(topic, stream, settled, self.now())
+        """A subscription has read what it owed."""
+        self._readers.consumed(subscription, stream, seq)
+
+    def membership_called(self, topic: Topic, joins: bool) -> None:
+        """The application subscribes for the first time, or no longer."""
+        self._record("subscribe" if joins else "leave", topic)
 
     def slow_subscriber(self, subscription: Subscription) -> None:
         """A subscription's policy had to act."""
@@ -416,29 +373,18 @@ class Node:
                 len(publication.body),
                 self.now(),
             )
-        owing: set[Hashable] = set()
-        for subscription in self._subscriptions.get(topic, ()):
-            if not subscription.deliver(publication):
-                owing.add(subscription)
-        last = publication.first + len(publication.body) - 1
-        consumed = self._ledger.hand_out(topic, publication.stream, last, owing)
-        if not consumed:
-            box = self._outboxes.get(topic)
-            if box is not None and box.blocked:
-                for subscription in self._subscriptions.get(topic, ()):
-                    self._loop.call_soon(subscription.release)
+        consumed = self._readers.deliver(publication)
+        box = self._outboxes.get(topic)
+        if not consumed and box is not None and box.blocked:
+            self._loop.call_soon(self._readers.release, topic)
         return consumed
 
     def joined(self, topic: Topic) -> None:
         self._record("join", topic)
-        ready = self._joining.pop(topic, None)
-        if ready is not None and not ready.done():
-            ready.set_result(None)
+        self._readers.joined(topic)
 
     def left(self, topic: Topic) -> None:
-        done = self._leaving.pop(topic, None)
-        if done is not None and not done.done():
-            done.set_result(None)
+        self._readers.left(topic)
 
     def writable(self, topic: Topic) -> None:
         box = self._outboxes.get(topic)

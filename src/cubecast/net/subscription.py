@@ -44,12 +44,23 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 def cut(frame: Frame) -> list[Message]:
-    """The messages of a frame."""
+    """The messages of a frame, cut from its packet (or from what we published ourselves)."""
     topic, source, seq = frame.topic, frame.stream.source, frame.first
-    return [
-        Message(topic, payload, source, seq + index, frame)  # type: ignore[arg-type]
-        for index, payload in enumerate(frame.body)
-    ]
+    body = frame.body
+    if isinstance(body, Outgoing):
+        return [
+            Message(topic, payload, source, seq + index, frame)
+            for index, payload in enumerate(body.payloads)
+        ]
+    assert isinstance(body, Payloads)
+    raw, start = body.raw, body.start
+    messages = []
+    for size in body.sizes:
+        end = start + size
+        messages.append(Message(topic, raw[start:end], source, seq, frame))
+        start = end
+        seq += 1
+    return messages
 
 
 class Subscription:
