@@ -52,6 +52,15 @@ class Membership:
         self._unreleased: set[Stream] | None = None
         self._released: set[Stream] = set()
 
+    @property
+    def addressed(self) -> int:
+        """The members our frames name, ourselves included if we are one.
+
+        A tree never leads back to its root, so naming ourselves changes nothing but that all
+        publishers name the same set, for which everyone remembers its children.
+        """
+        return self.members | 1 << self.core.node if self.core.taking else self.members
+
     # -- commands --------------------------------------------------------------------------------
 
     def establish(self, members: int) -> None:

@@ -85,7 +85,7 @@ class CubecastNode:
             membership.register(now)
             if not membership.informed:
                 return False
-        return self._cores[topic].publish(membership.members, body, size, now)
+        return self._cores[topic].publish(membership.addressed, body, size, now)
 
     def next_seq(self, topic: Topic) -> Seq:
         """The number of the next message this node publishes to `topic`."""
