@@ -337,8 +337,8 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _recall(number: int) -> Any:
-    """Stands in a pickle for `_Shared.recall`."""
-    raise NotImplementedError
+    """Stands in a pickle for `_Shared.recall`, which the unpickler puts in its place."""
+    raise RuntimeError(f"shared object {number} read without its table")
 
 
 class _Shared:
