@@ -124,15 +124,17 @@ def test_a_million_packets_against_the_decoders() -> None:
 
 
 @pytest.mark.soak
-def test_a_million_packets_against_a_live_node() -> None:
+def test_forty_thousand_packets_against_a_live_node() -> None:
+    """As many as the machine has ports for: nearly every packet ends its connection."""
+
     async def run() -> None:
         random = Random(13)
         async with cluster(2, secret=SECRET) as nodes, subscribed(nodes) as subscriptions:
-            await attack(nodes[0], random, 10_000, authenticated=True)
+            await attack(nodes[0], random, 2_000, authenticated=True)
             tracemalloc.start()
             before = tracemalloc.get_traced_memory()[0]
-            for round_number in range(100):
-                await attack(nodes[0], random, 10_000, authenticated=round_number % 2 == 0)
+            for round_number in range(20):
+                await attack(nodes[0], random, 2_000, authenticated=round_number % 2 == 0)
                 await still_works(nodes, subscriptions)
             grown = tracemalloc.get_traced_memory()[0] - before
             tracemalloc.stop()
