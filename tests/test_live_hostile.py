@@ -14,7 +14,7 @@ from test_wire import EXAMPLES, mutate
 from cubecast.net.hello import MAX_HELLO, Hello, encode_greeting, new_nonce
 from cubecast.net.node import Node
 from cubecast.net.subscription import Subscription
-from cubecast.net.wire import PREFIX, VERSION, WireError
+from cubecast.net.wire import PREFIX, VERSION
 
 SECRET = "open sesame"
 
@@ -113,14 +113,8 @@ def test_a_million_packets_against_the_decoders() -> None:
 
     random = Random(11)
     decoder = FrameDecoder()
-    refused = 0
     for number in range(1_000_000):
-        packet = mutate(EXAMPLES[number % len(EXAMPLES)], random)
-        try:
-            survives(packet, decoder)
-        except WireError:
-            refused += 1
-    assert refused == 0  # `survives` has judged every refusal itself
+        survives(mutate(EXAMPLES[number % len(EXAMPLES)], random), decoder)
 
 
 @pytest.mark.soak
