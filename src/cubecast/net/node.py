@@ -10,7 +10,6 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Collection, Sequence
-from functools import partial
 from typing import Any
 
 from cubecast.errors import Closed, CubecastError, JoinError, NotSent
@@ -40,10 +39,12 @@ from cubecast.net.hello import (
     decode_greeting,
     encode_greeting,
 )
+from cubecast.net.joining import Joining
 from cubecast.net.mesh import Mesh
 from cubecast.net.outbox import Outbox
 from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, Receipts
+from cubecast.net.recorder import Recorder
 from cubecast.net.subscription import Policy, Subscription
 from cubecast.net.wire import (
     ACK,
@@ -70,10 +71,6 @@ from cubecast.trace import Record
 log = logging.getLogger("cubecast")
 
 
-def _same(connection: Connection) -> Connection:
-    return connection
-
-
 class Node:
     """A member of a cluster; make one with `cubecast.join` or `cubecast.start`."""
 
@@ -98,11 +95,10 @@ class Node:
         self._readers = Readers(self)
         self._receipts: dict[Topic, Receipts] = {}
         self._listeners: list[Events] = []
+        self._recorder = Recorder(self, trace)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: Time = 0
-        self._asked: Connection | None = None
-        self._early: list[tuple[Connection, list[tuple[int, bytes]]]] = []
-        self._welcomed: asyncio.Future[Welcome | Redirect] | None = None
+        self._joining = Joining(self)
         self._released: asyncio.Future[bool] | None = None
 
     # -- starting and stopping -------------------------------------------------------------------
@@ -129,24 +125,10 @@ class Node:
             raise
 
     async def _join(self, seed: str) -> None:
-        address = seed
-        while True:
-            self._welcomed = self._loop.create_future()
-            self._asked = connection = Connection(self, dialled=True)
-            host, port = parse_address(address)
-            try:
-                await self._loop.create_connection(partial(_same, connection), host, port)
-            except OSError as error:
-                raise JoinError(address, error.strerror or str(error)) from error
-            answer = await self._welcomed
-            self._asked = None
-            if isinstance(answer, Welcome):
-                self._begin(answer)
-                self._mesh.adopt(connection.slot, connection)
-                self._catch_up()
-                return
-            connection.close("redirected")
-            address = answer.address
+        welcome, connection = await self._joining.ask(seed)
+        self._begin(welcome)
+        self._mesh.adopt(connection.slot, connection)
+        self._joining.catch_up()
 
     def _begin(self, welcome: Welcome) -> None:
         self.slot = welcome.slot
@@ -158,15 +140,6 @@ class Node:
             config=self.config.protocol,
             incarnation=self._incarnation,
         )
-
-    def _catch_up(self) -> None:
-        """Read what members sent as soon as they knew us, before we were told our slot."""
-        early, self._early = self._early, []
-        for connection, packets in early:
-            if packets:
-                connection.again(packets)
-            else:
-                self.connected(connection)
 
     async def close(self) -> None:
         """Leave gracefully: nothing published is lost, and the others hear of it."""
@@ -304,14 +277,11 @@ class Node:
         """Hand a frame to the core; False if there is no credit for it."""
         core = self.core
         first = core.next_seq(topic)
-        position = 0 if self.trace is None else len(self.trace)
-        now = self.now()
-        if not core.publish(topic, body, size, now):
+        position = self._recorder.position()
+        if not core.publish(topic, body, size, self.now()):
             return False
-        if self.trace is not None:  # before our own deliveries, which publish() has recorded
-            stream = (self.slot, self._incarnation)
-            records = self._messages("publish", topic, stream, first, len(body), now)
-            self.trace[position:position] = records
+        stream = Stream(self.slot, self._incarnation)
+        self._recorder.published(topic, stream, first, len(body), position)
         return True
 
     def credit_ran_out(self, topic: Topic) -> None:
@@ -334,7 +304,7 @@ class Node:
 
     def membership_called(self, topic: Topic, joins: bool) -> None:
         """The application subscribes for the first time, or no longer."""
-        self._record("subscribe" if joins else "leave", topic)
+        self._recorder.membership("subscribe" if joins else "leave", topic)
 
     def slow_subscriber(self, subscription: Subscription) -> None:
         """A subscription's policy had to act."""
@@ -365,14 +335,7 @@ class Node:
     def deliver(self, publication: Any) -> bool:
         topic = publication.topic
         if self.trace is not None:
-            self.trace += self._messages(
-                "deliver",
-                topic,
-                publication.stream,
-                publication.first,
-                len(publication.body),
-                self.now(),
-            )
+            self._recorder.delivered(publication)
         consumed = self._readers.deliver(publication)
         box = self._outboxes.get(topic)
         if not consumed and box is not None and box.blocked:
@@ -380,7 +343,7 @@ class Node:
         return consumed
 
     def joined(self, topic: Topic) -> None:
-        self._record("join", topic)
+        self._recorder.membership("join", topic)
         self._readers.joined(topic)
 
     def left(self, topic: Topic) -> None:
@@ -420,10 +383,7 @@ class Node:
     def connected(self, connection: Connection) -> None:
         """A handshake is complete, with a member or with a newcomer."""
         if self._core is None:  # we are the newcomer, and members may know us before we do
-            if connection is self._asked:
-                connection.send(encode_greeting(JoinRequest(self.uid, self.address)))
-            else:
-                self._early.append((connection, []))
+            self._joining.connected(connection)
             return
         # By its uid, which the handshake has proved: a newcomer may not know its slot yet.
         peer = self._cluster.slot_of(connection.uid)
@@ -433,10 +393,7 @@ class Node:
             connection.refuse(f"slot {connection.slot} is not yours")
 
     def disconnected(self, connection: Connection, reason: str) -> None:
-        if connection is self._asked and self._welcomed is not None:
-            self._asked = None
-            if not self._welcomed.done():
-                self._welcomed.set_exception(JoinError("that address", reason))
+        self._joining.disconnected(connection, reason)
         peer = connection.slot
         if not self._mesh.drop(connection) or self.closed or self._core is None:
             return
@@ -456,9 +413,7 @@ class Node:
     def received(self, connection: Connection, packets: list[tuple[int, bytes]]) -> None:
         """Hand packets to the core; garbage closes the connection it came by."""
         if self._core is None:
-            packets = self._read_welcome(connection, packets)
-            if packets:
-                self._early.append((connection, packets))
+            self._joining.received(connection, packets)
             return
         core = self._core
         now = self.now()
@@ -482,21 +437,6 @@ class Node:
                 self._cluster.settle()
             else:
                 raise WireError(f"a packet of unknown kind {kind}")
-
-    def _read_welcome(
-        self, connection: Connection, packets: list[tuple[int, bytes]]
-    ) -> list[tuple[int, bytes]]:
-        """Look for the answer to our request; what comes behind it waits until we have begun."""
-        welcomed = self._welcomed
-        while packets and connection is self._asked and welcomed is not None:
-            if welcomed.done():
-                break
-            kind, raw = packets.pop(0)
-            answer = decode_greeting(raw) if kind == HELLO else None
-            if not isinstance(answer, Welcome | Redirect):
-                raise WireError("something else than an answer to a request to join")
-            welcomed.set_result(answer)
-        return packets
 
     def _on_greeting(self, message: Greeting, connection: Connection) -> None:
         stranger = connection.slot == NOBODY and self.slot != NOBODY
@@ -563,27 +503,3 @@ class Node:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    # -- records ----------------------------------------------------------------------------------
-
-    def _record(self, kind: Any, topic: Topic) -> None:
-        if self.trace is not None:
-            self.trace.append(Record(kind, self.now(), self.slot, topic))
-
-    def _messages(
-        self, kind: Any, topic: Topic, stream: tuple[NodeId, int], first: Seq, count: int, now: Time
-    ) -> list[Record]:
-        """One record per message; live ids are text: slot, incarnation, number."""
-        source, incarnation = stream
-        return [
-            Record(
-                kind,
-                now,
-                self.slot,
-                topic,
-                f"{source}.{incarnation:x}.{seq}",
-                source=source,
-                seq=seq,
-            )
-            for seq in range(first, first + count)
-        ]

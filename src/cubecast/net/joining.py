@@ -1,0 +1,91 @@
+"""Asking to become a member: who is asked, what is answered, and what comes too early.
+
+Members know a newcomer before it knows its own slot, so their first packets may overtake the
+welcome; they are kept until the node has begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from cubecast.errors import JoinError
+from cubecast.net.address import parse_address
+from cubecast.net.connection import Connection, Owner
+from cubecast.net.hello import JoinRequest, Redirect, Welcome, decode_greeting, encode_greeting
+from cubecast.net.wire import HELLO, WireError
+
+
+class Newcomer(Owner, Protocol):
+    """What joining needs of its node."""
+
+    address: str
+
+
+class Joining:
+    """One node's way into a cluster."""
+
+    def __init__(self, node: Newcomer) -> None:
+        self._node = node
+        self._asked: Connection | None = None
+        self._answer: asyncio.Future[Welcome | Redirect] | None = None
+        self._early: list[tuple[Connection, list[tuple[int, bytes]]]] = []
+
+    async def ask(self, seed: str) -> tuple[Welcome, Connection]:
+        """Ask at `seed`, and wherever that sends us, until we are welcome."""
+        address = seed
+        while True:
+            answer, connection = await self._ask_at(address)
+            if isinstance(answer, Welcome):
+                return answer, connection
+            connection.close("redirected")
+            address = answer.address
+
+    async def _ask_at(self, address: str) -> tuple[Welcome | Redirect, Connection]:
+        loop = asyncio.get_running_loop()
+        self._answer = loop.create_future()
+        self._asked = connection = Connection(self._node, dialled=True)
+        host, port = parse_address(address)
+        try:
+            await loop.create_connection(lambda: connection, host, port)
+        except OSError as error:
+            raise JoinError(address, error.strerror or str(error)) from error
+        answer = await self._answer
+        self._asked = None
+        return answer, connection
+
+    def connected(self, connection: Connection) -> None:
+        """A handshake is complete: with whom we ask, or with a member that knows us already."""
+        if connection is self._asked:
+            request = JoinRequest(self._node.uid, self._node.address)
+            connection.send(encode_greeting(request))
+        else:
+            self._early.append((connection, []))
+
+    def received(self, connection: Connection, packets: list[tuple[int, bytes]]) -> None:
+        """Look for the answer to our request; what comes behind it waits until we have begun."""
+        answer = self._answer
+        if packets and connection is self._asked and answer is not None and not answer.done():
+            kind, raw = packets.pop(0)
+            said = decode_greeting(raw) if kind == HELLO else None
+            if not isinstance(said, Welcome | Redirect):
+                raise WireError("something else than an answer to a request to join")
+            answer.set_result(said)
+        if packets:
+            self._early.append((connection, packets))
+
+    def disconnected(self, connection: Connection, reason: str) -> None:
+        """A connection ended; if it is the one we asked by, nobody will answer."""
+        if connection is self._asked and self._answer is not None:
+            self._asked = None
+            if not self._answer.done():
+                self._answer.set_exception(JoinError("that address", reason))
+
+    def catch_up(self) -> None:
+        """We have begun: read what members sent before we were told our slot."""
+        early, self._early = self._early, []
+        for connection, packets in early:
+            if packets:
+                connection.again(packets)
+            else:
+                self._node.connected(connection)

@@ -1,0 +1,70 @@
+"""What the application at a live node did, as trace records for the checkers."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cubecast.protocol.port import NodeId, Publication, Seq, Stream, Time, Topic
+from cubecast.trace import Record
+from cubecast.trace.records import Kind
+
+
+class Recorded(Protocol):
+    """What a recorder needs of its node."""
+
+    slot: NodeId
+
+    def now(self) -> Time: ...
+
+
+class Recorder:
+    """Appends to `trace`, if there is one; live message ids are text: slot, life, number."""
+
+    def __init__(self, node: Recorded, trace: list[Record] | None) -> None:
+        self._node = node
+        self._trace = trace
+
+    def position(self) -> int:
+        """Where the next record goes."""
+        return 0 if self._trace is None else len(self._trace)
+
+    def membership(self, kind: Kind, topic: Topic) -> None:
+        """The application subscribed, was told so, or unsubscribed."""
+        if self._trace is not None:
+            self._trace.append(Record(kind, self._node.now(), self._node.slot, topic))
+
+    def published(
+        self, topic: Topic, stream: Stream, first: Seq, count: int, position: int
+    ) -> None:
+        """The application published; recorded at `position`, before its own deliveries."""
+        if self._trace is not None:
+            self._trace[position:position] = self._messages("publish", topic, stream, first, count)
+
+    def delivered(self, publication: Publication) -> None:
+        """Messages went to the application."""
+        if self._trace is not None:
+            self._trace += self._messages(
+                "deliver",
+                publication.topic,
+                publication.stream,
+                publication.first,
+                len(publication.body),
+            )
+
+    def _messages(
+        self, kind: Kind, topic: Topic, stream: Stream, first: Seq, count: int
+    ) -> list[Record]:
+        now, node = self._node.now(), self._node.slot
+        source, incarnation = stream
+        return [
+            Record(
+                kind,
+                now,
+                node,
+                topic,
+                f"{source}.{incarnation:x}.{seq}",
+                source=source,
+                seq=seq,
+            )
+            for seq in range(first, first + count)
+        ]
