@@ -6,6 +6,7 @@ storm must give it away.  A symptom is a property of `cubecast.trace`, or
 ``crash``     a process raised: an assertion inside the protocol was broken
 ``restless``  the run was not at rest at the horizon, or a publication was never accepted
 ``kept``      everything is at rest and some process still keeps frames
+``gap``       a node skipped messages that had not said that it would rather do so
 """
 
 from __future__ import annotations
@@ -26,20 +27,21 @@ from cubecast.protocol.topic import TopicCore
 from cubecast.protocol.waves import Contribution, Gathering
 from cubecast.sim.params import Params
 from cubecast.sim.run import run
-from cubecast.sim.scenarios import SCENARIOS
+from cubecast.sim.scenarios import SCENARIOS, Scenario
+from cubecast.sim.storm import is_lossy
 from cubecast.topology import MAX_DIMENSION
 
 STORM = SCENARIOS["storm"]
-PARAMS = Params().with_({**STORM.defaults, "horizon": 200_000})
 
 
-def symptoms_of(node_class: type[CubecastNode], seed: int) -> set[str]:
+def symptoms_of(node_class: type[CubecastNode], seed: int, scenario: Scenario = STORM) -> set[str]:
     """What goes wrong when nodes of this class go through storm number `seed`."""
+    params = Params().with_({**scenario.defaults, "horizon": 200_000})
     drawn: list[Params] = []
 
     def draw(params: Params, rng: Random) -> Params:
-        assert STORM.draw is not None
-        drawn.append(STORM.draw(params, rng))
+        assert scenario.draw is not None
+        drawn.append(scenario.draw(params, rng))
         return drawn[0]
 
     def make(node: NodeId, port: Port) -> CubecastNode:
@@ -47,12 +49,17 @@ def symptoms_of(node_class: type[CubecastNode], seed: int) -> set[str]:
         return node_class(node, port, cluster=cluster, config=drawn[0].config())
 
     try:
-        outcome = run(replace(STORM, draw=draw), "cubecast", PARAMS, seed, make=make)
+        outcome = run(
+            replace(scenario, draw=draw), "cubecast", params, seed, make=make, keep_trace=True
+        )
     except (AssertionError, LookupError, TypeError, ValueError):
         return {"crash"}
     assert outcome.report is not None
     counts = outcome.report.counts
     found = {name for name, count in counts.items() if count}
+    assert outcome.trace is not None
+    if any(record.kind == "gap" and not is_lossy(record.node) for record in outcome.trace):
+        found.add("gap")
     if outcome.metrics["violations"] > sum(counts.values()):
         found.add("restless")
     elif outcome.metrics["kept"]:
@@ -182,11 +189,11 @@ class ReducesTheFrontierTooFar(CubecastNode):
 
 
 class AnswersForItself(Membership):
-    def apply(self, op: Op, origin: NodeId) -> Contribution:
-        vector, member = super().apply(op, origin)
+    def apply(self, op: Op, origin: NodeId, lossy: bool) -> Contribution:
+        vector, member, own_lossy = super().apply(op, origin, lossy)
         if op is Op.JOIN:
             vector = {stream: seq for stream, seq in vector.items() if stream == self.core.own}
-        return Contribution(vector, member)
+        return Contribution(vector, member, own_lossy)
 
 
 @mutant("causal-order", 500)
@@ -221,9 +228,9 @@ class BeginsWithWhateverArrivedFirst(CubecastNode):
 
 
 class Deaf(Membership):
-    def _note(self, peer: NodeId, joined: bool) -> None:
+    def _note(self, peer: NodeId, joined: bool, lossy: bool) -> None:
         if not joined:
-            super()._note(peer, joined)
+            super()._note(peer, joined, lossy)
 
 
 @mutant("completeness", 20)
@@ -234,8 +241,8 @@ class DoesNotAddressTheNewcomer(CubecastNode):
 
 
 class Hasty(Membership):
-    def subscribe(self, now: int) -> None:
-        super().subscribe(now)
+    def subscribe(self, now: int, lossy: bool = False) -> None:
+        super().subscribe(now, lossy)
         if self.standing is Standing.JOINING:
             self._port.joined(self.core.topic)
 
@@ -248,9 +255,9 @@ class ReturnsBeforeTheWave(CubecastNode):
 
 
 class Newsless(Membership):
-    def _learn_members(self, members: int) -> None:
+    def _learn_members(self, members: int, lossy: int) -> None:
         self._meanwhile.clear()
-        super()._learn_members(members)
+        super()._learn_members(members, lossy)
 
 
 @mutant("completeness", 100)

@@ -57,7 +57,9 @@ def production(
     **delays: int,
 ) -> Case:
     """A case of the production protocol; without other wishes every delay is nought."""
-    config = Config(**{"ack_delay": 0, "stable_delay": 0, "resend_after": 2, **delays})
+    config = Config(
+        **{"ack_delay": 0, "stable_delay": 0, "resend_after": 2, "patience": 0, **delays}
+    )
 
     def make(node: NodeId, port: Port) -> Process:
         return node_class(node, port, cluster=(1 << nodes) - 1, config=config)

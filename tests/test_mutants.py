@@ -93,7 +93,7 @@ def test_the_explorer_catches(
     window = 1 if what == "bounded-state" else 64
 
     def case(kind: type[CubecastNode]) -> Case:
-        config = Config(window=window, ack_delay=0, stable_delay=0, resend_after=2)
+        config = Config(window=window, ack_delay=0, stable_delay=0, resend_after=2, patience=0)
 
         def make(node: NodeId, port: Port) -> Process:
             return kind(node, port, cluster=(1 << nodes) - 1, config=config)

@@ -37,6 +37,7 @@ from cubecast.net.wire import (
 from cubecast.protocol.messages import (
     Ack,
     Answer,
+    Direct,
     Frame,
     Op,
     Parcel,
@@ -45,6 +46,7 @@ from cubecast.protocol.messages import (
     Release,
     Route,
     Stable,
+    Suspended,
     Wave,
 )
 from cubecast.protocol.port import Stream
@@ -66,7 +68,9 @@ def frames(draw: st.DrawFn, topic: str = TOPIC) -> Frame:
     first = draw(numbers)
     start = draw(st.integers(0, first))
     stable = draw(st.integers(-1, first - 1))
-    route = Route(draw(st.integers(0, (1 << 32) - 1)), start, draw(sets))
+    members = draw(sets)
+    leaves = members & draw(sets)
+    route = Route(draw(st.integers(0, (1 << 32) - 1)), start, members, leaves)
     bodies = draw(payloads)
     body = Outgoing(bodies, draw(numbers))
     size = sum(map(len, bodies)) + wire.MESSAGE_OVERHEAD * len(bodies)
@@ -78,17 +82,20 @@ def acks(draw: st.DrawFn) -> Ack:
     have = draw(st.integers(-1, MAX_NUMBER - 1))
     covered = draw(st.integers(-1, have))
     route = draw(st.integers(0, (1 << 32) - 1))
-    return Ack(TOPIC, draw(streams), route, have, covered, draw(sets), draw(st.booleans()))
+    asked = draw(st.booleans())
+    return Ack(TOPIC, draw(streams), route, have, covered, draw(sets), asked, draw(sets))
 
 
 carried = st.one_of(
     st.builds(Stable, topics, streams, numbers, numbers, numbers, sets),
     st.builds(Release, topics, streams),
-    st.builds(Wave, topics, slots, numbers, st.sampled_from(Op), sets),
-    st.builds(Answer, topics, slots, numbers, vectors, sets),
+    st.builds(Suspended, topics, streams, numbers),
+    st.builds(Wave, topics, slots, numbers, st.sampled_from(Op), sets, st.booleans()),
+    st.builds(Answer, topics, slots, numbers, vectors, sets, sets),
 )
 controls = st.one_of(
     st.builds(Probe, topics, streams, numbers),
+    st.builds(Direct, topics, streams, numbers, numbers, numbers, numbers),
     st.builds(Parcel, numbers, carried),
     st.builds(ParcelAck, numbers),
 )
@@ -322,7 +329,7 @@ def survives(raw: bytes, decoder: FrameDecoder) -> None:
             assert fields(again) == fields(message)
         case None:
             pass
-        case Probe() | Parcel() | ParcelAck():
+        case Probe() | Direct() | Parcel() | ParcelAck():
             assert decode_control(encode_control(message)) == message
         case _:
             assert hello.decode_greeting(hello.encode_greeting(message)) == message  # type: ignore[arg-type]
@@ -494,7 +501,9 @@ def test_a_claimed_length_reserves_nothing() -> None:
         buffers = [PacketBuffer() for _ in range(100)]
         for buffer in buffers:
             assert buffer.feed(PREFIX.pack(wire.MAX_PACKET, FRAME) + bytes(10)) == []
-        header = wire.HEADER.pack(topic_id(TOPIC), 0, 0, 0, 0xFFFFFFFF, -1, 0, 0, 0, 0xFFFF, 0xFFFF)
+        header = wire.HEADER.pack(
+            topic_id(TOPIC), 0, 0, 0, 0xFFFFFFFF, -1, 0, 0, 0, 0xFFFF, 0, 0xFFFF
+        )
         with pytest.raises(WireError):
             FrameDecoder().decode(PREFIX.pack(1 + len(header), FRAME) + header, TOPICS)
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
@@ -516,8 +525,8 @@ def test_a_large_packet_in_small_pieces_takes_linear_work() -> None:
 
 
 def test_headers_have_the_documented_sizes() -> None:
-    assert (PREFIX.size, wire.HEADER.size) == (5, 64)
-    assert (wire.DEPENDENCY.size, wire.ACK_HEADER.size) == (20, 43)
+    assert (PREFIX.size, wire.HEADER.size) == (5, 66)
+    assert (wire.DEPENDENCY.size, wire.ACK_HEADER.size) == (20, 45)
     assert all(s.format.startswith("<") for s in (PREFIX, wire.HEADER, wire.ACK_HEADER))
     assert struct.calcsize("<I") == 4
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from cubecast.protocol.port import NodeId, Topic
+from cubecast.protocol.port import NodeId, Seq, Topic
 
 KEPT = 1000
 """Events an iterator keeps if nobody reads it; older ones are dropped first."""
@@ -42,7 +42,18 @@ class SlowSubscriber(msgspec.Struct, frozen=True, tag=True):
     dropped: int
 
 
-Event: TypeAlias = MemberJoined | MemberLeft | ConnectionLost | SlowSubscriber
+class Gap(msgspec.Struct, frozen=True, tag=True):
+    """Messages that this node will never get, by their source: (first, last).
+
+    It did not keep up, all its subscriptions of the topic have a policy that drops, and the
+    publishers went on without it.
+    """
+
+    topic: Topic
+    skipped: dict[NodeId, tuple[Seq, Seq]]
+
+
+Event: TypeAlias = MemberJoined | MemberLeft | ConnectionLost | SlowSubscriber | Gap
 
 
 class Events:

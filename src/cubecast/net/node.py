@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from cubecast.errors import Closed, CubecastError, JoinError, NotSent
@@ -21,6 +21,7 @@ from cubecast.net.events import (
     ConnectionLost,
     Event,
     Events,
+    Gap,
     MemberJoined,
     MemberLeft,
     SlowSubscriber,
@@ -345,6 +346,12 @@ class Node:
     def joined(self, topic: Topic) -> None:
         self._recorder.membership("join", topic)
         self._readers.joined(topic)
+
+    def gap(self, topic: Topic, skipped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
+        count = sum(last - first + 1 for first, last in skipped.values())
+        self._recorder.gap(topic, count)
+        self._readers.missed(topic, count)
+        self._tell(Gap(topic, {stream.source: span for stream, span in skipped.items()}))
 
     def left(self, topic: Topic) -> None:
         self._readers.left(topic)

@@ -36,20 +36,32 @@ class Readers:
         self._ledger = Ledger()
 
     async def attach(self, subscription: Subscription) -> None:
-        """Begin to deliver to a subscription; returns when the cut is fixed."""
+        """Begin to deliver to a subscription; returns when the cut is fixed.
+
+        One that blocks also waits until every publisher knows that it may miss nothing.
+        """
         topic = subscription.topic
         if topic in self._leaving:
             await self._leaving[topic]
-        ready = self._joining.get(topic)
         if topic not in self._by_topic:
-            core = self._runtime.core
             self._by_topic[topic] = []
-            ready = self._joining[topic] = self._loop.create_future()
+            self._joining[topic] = self._loop.create_future()
             self._runtime.membership_called(topic, True)
-            core.subscribe(topic, self._runtime.now())
         self._by_topic[topic].append(subscription)
-        if ready is not None:
-            await asyncio.shield(ready)
+        self._tell_attitude(topic)
+        if topic in self._joining:
+            await asyncio.shield(self._joining[topic])
+        while subscription.policy == "block" and self._runtime.core.is_lossy(topic):
+            told = self._joining.setdefault(topic, self._loop.create_future())
+            await asyncio.shield(told)
+
+    def _tell_attitude(self, topic: Topic) -> None:
+        """Subscribe, or say that this has changed: whether we would rather miss messages.
+
+        A topic's node is lossy if every subscription has a policy that drops.
+        """
+        lossy = all(reader.policy != "block" for reader in self._by_topic[topic])
+        self._runtime.core.subscribe(topic, self._runtime.now(), lossy)
 
     def detach(self, subscription: Subscription) -> None:
         """Stop delivering to a subscription; the last one of a topic unsubscribes the node."""
@@ -68,6 +80,8 @@ class Readers:
             self._leaving[topic] = self._loop.create_future()
             self._runtime.membership_called(topic, False)
             self._runtime.core.unsubscribe(topic, now)
+        elif readers:
+            self._tell_attitude(topic)
 
     def deliver(self, frame: Frame) -> bool:
         """Hand a frame to every reader of its topic; True if it counts as consumed."""
@@ -87,6 +101,11 @@ class Readers:
         """Take what the readers of a topic owe for read."""
         for reader in self._by_topic.get(topic, ()):
             reader.release()
+
+    def missed(self, topic: Topic, count: int) -> None:
+        """So many messages of a topic were skipped."""
+        for reader in self._by_topic.get(topic, ()):
+            reader.missed(count)
 
     def joined(self, topic: Topic) -> None:
         """The cut is fixed."""

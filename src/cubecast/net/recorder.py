@@ -33,6 +33,12 @@ class Recorder:
         if self._trace is not None:
             self._trace.append(Record(kind, self._node.now(), self._node.slot, topic))
 
+    def gap(self, topic: Topic, count: int) -> None:
+        """So many messages of a topic were skipped."""
+        if self._trace is not None:
+            record = Record("gap", self._node.now(), self._node.slot, topic, seq=count)
+            self._trace.append(record)
+
     def published(
         self, topic: Topic, stream: Stream, first: Seq, count: int, position: int
     ) -> None:

@@ -137,6 +137,14 @@ class Subscription:
             self.dropped += len(frame.body)
         self._node.slow_subscriber(self)
 
+    def missed(self, count: int) -> None:
+        """The node was left behind: so many messages never came."""
+        self.dropped += count
+        if self.policy == "disconnect":
+            self._cut_off = True
+            self.wake()
+        self._node.slow_subscriber(self)
+
     def wake(self) -> None:
         """Look again: there may be something to read, or an end."""
         if self._waiter is not None and not self._waiter.done():

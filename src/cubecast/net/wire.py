@@ -27,6 +27,7 @@ from cubecast.protocol.messages import (
     Ack,
     Answer,
     Barrier,
+    Direct,
     Frame,
     Parcel,
     ParcelAck,
@@ -34,6 +35,7 @@ from cubecast.protocol.messages import (
     Release,
     Route,
     Stable,
+    Suspended,
     Wave,
 )
 from cubecast.protocol.port import Seq, Stream, Topic
@@ -57,13 +59,14 @@ CONTROL = 3
 HELLO = 4
 
 PREFIX = Struct("<IB")
-HEADER = Struct("<QIQQIqIQQHH")
-"""topic, source, incarnation, first, count, stable, route, start, time, mask and barrier sizes"""
+HEADER = Struct("<QIQQIqIQQHHH")
+"""topic, source, incarnation, first, count, stable, route, start, time; sizes of members, leaves
+and barrier"""
 DEPENDENCY = Struct("<IQQ")
-ACK_HEADER = Struct("<QIQIqqBH")
-"""topic, source, incarnation, route, have, covered, asked, mask size"""
+ACK_HEADER = Struct("<QIQIqqBHH")
+"""topic, source, incarnation, route, have, covered, asked; sizes of absent and slow"""
 
-Control: TypeAlias = Probe | Parcel | ParcelAck
+Control: TypeAlias = Probe | Direct | Parcel | ParcelAck
 _encode_control = msgspec.json.Encoder().encode
 _control_decoder: msgspec.json.Decoder[Control] = msgspec.json.Decoder(Control)
 
@@ -137,6 +140,7 @@ def encode_frame(frame: Frame) -> bytes:
     if body.raw is not None:
         return body.raw
     members = _mask_bytes(frame.route.members)
+    leaves = _mask_bytes(frame.route.leaves)
     sizes = array("I", map(len, body.payloads))
     if sys.byteorder == "big":
         sizes.byteswap()
@@ -152,11 +156,13 @@ def encode_frame(frame: Frame) -> bytes:
         frame.route.start,
         body.time,
         len(members),
+        len(leaves),
         len(barrier),
     )
     parts = [
         header,
         members,
+        leaves,
         *(DEPENDENCY.pack(stream[0], stream[1], seq) for stream, seq in barrier),
         sizes.tobytes(),
         *body.payloads,
@@ -176,7 +182,7 @@ class FrameDecoder:
     """
 
     def __init__(self) -> None:
-        self._routes: dict[tuple[int, int, int], tuple[Stream, Route, bytes]] = {}
+        self._routes: dict[tuple[int, int, int], tuple[Stream, Route, bytes, int]] = {}
 
     def decode(self, raw: bytes, topics: dict[int, Topic]) -> Frame | None:
         """The frame in packet `raw`; None if its topic is none of `topics`."""
@@ -197,6 +203,7 @@ class FrameDecoder:
             start,
             time,
             mask_size,
+            leaves_size,
             barrier_size,
         ) = HEADER.unpack_from(raw, PREFIX.size)
         topic = topics.get(ident)
@@ -205,17 +212,19 @@ class FrameDecoder:
         if not (-1 <= stable < first < MAX_NUMBER and start <= first):
             raise ValueError(f"first {first}, stable {stable} and start {start} are at odds")
         offset = PREFIX.size + HEADER.size
-        mask = raw[offset : offset + mask_size]
+        masks = raw[offset : offset + mask_size + leaves_size]
         known = self._routes.get((ident, source, incarnation))
         if (
             known is None
             or known[1].number != number
             or known[1].start != start
-            or known[2] != mask
+            or known[2] != masks
+            or known[3] != mask_size
         ):
-            known = self._new_route(ident, Stream(source, incarnation), number, start, mask)
-        stream, route, _ = known
-        offset += mask_size
+            stream = Stream(source, incarnation)
+            known = self._new_route(ident, stream, number, start, masks, mask_size)
+        stream, route, _, _ = known
+        offset += mask_size + leaves_size
         barrier = _barrier(raw, offset, barrier_size) if barrier_size else ()
         offset += barrier_size * DEPENDENCY.size
         end = offset + 4 * count
@@ -230,14 +239,18 @@ class FrameDecoder:
         return Frame(topic, stream, first, barrier, route, stable, body, size)
 
     def _new_route(
-        self, ident: int, stream: Stream, number: int, start: Seq, mask: bytes
-    ) -> tuple[Stream, Route, bytes]:
+        self, ident: int, stream: Stream, number: int, start: Seq, masks: bytes, mask_size: int
+    ) -> tuple[Stream, Route, bytes, int]:
         """Read a route we have not seen, or not lately."""
-        if len(mask) * 8 > MAX_SLOTS or stream.source >= MAX_SLOTS:
+        if mask_size * 8 > MAX_SLOTS or stream.source >= MAX_SLOTS:
             raise ValueError(f"slots above {MAX_SLOTS}")
+        members = int.from_bytes(masks[:mask_size], "little")
+        leaves = int.from_bytes(masks[mask_size:], "little")
+        if leaves & ~members:
+            raise ValueError("leaves that are not members")
         if len(self._routes) >= MAX_ROUTES:
             self._routes.clear()
-        known = stream, Route(number, start, int.from_bytes(mask, "little")), mask
+        known = stream, Route(number, start, members, leaves), masks, mask_size
         self._routes[ident, stream.source, stream.incarnation] = known
         return known
 
@@ -258,6 +271,7 @@ def _barrier(raw: bytes, offset: int, count: int) -> Barrier:
 def encode_ack(ack: Ack) -> bytes:
     """The packet of an ACK."""
     absent = _mask_bytes(ack.absent)
+    slow = _mask_bytes(ack.slow)
     packed = ACK_HEADER.pack(
         topic_id(ack.topic),
         ack.stream.source,
@@ -267,28 +281,32 @@ def encode_ack(ack: Ack) -> bytes:
         ack.covered,
         ack.asked,
         len(absent),
+        len(slow),
     )
-    return PREFIX.pack(1 + len(packed) + len(absent), ACK) + packed + absent
+    length = 1 + len(packed) + len(absent) + len(slow)
+    return PREFIX.pack(length, ACK) + packed + absent + slow
 
 
 def decode_ack(raw: bytes, topics: dict[int, Topic]) -> Ack | None:
     """The ACK in packet `raw`; None if its topic is none of `topics`."""
     try:
-        ident, source, incarnation, route, have, covered, asked, mask_size = ACK_HEADER.unpack_from(
-            raw, PREFIX.size
-        )
+        fields = ACK_HEADER.unpack_from(raw, PREFIX.size)
     except StructError as error:
         raise WireError(f"broken ACK: {error}") from error
-    offset = PREFIX.size + ACK_HEADER.size
-    if offset + mask_size != len(raw) or mask_size * 8 > MAX_SLOTS:
+    ident, source, incarnation, route, have, covered, asked, absent_size, slow_size = fields
+    absent_at = PREFIX.size + ACK_HEADER.size
+    slow_at = absent_at + absent_size
+    if slow_at + slow_size != len(raw) or max(absent_size, slow_size) * 8 > MAX_SLOTS:
         raise WireError("broken ACK: wrong length")
     if not (-1 <= covered <= have < MAX_NUMBER and source < MAX_SLOTS and asked <= 1):
         raise WireError(f"broken ACK: {covered} covered of {have} by slot {source}")
     topic = topics.get(ident)
     if topic is None:
         return None
-    absent = int.from_bytes(raw[offset:], "little")
-    return Ack(topic, Stream(source, incarnation), route, have, covered, absent, asked != 0)
+    absent = int.from_bytes(raw[absent_at:slow_at], "little")
+    slow = int.from_bytes(raw[slow_at:], "little")
+    stream = Stream(source, incarnation)
+    return Ack(topic, stream, route, have, covered, absent, asked != 0, slow)
 
 
 def encode_control(message: Control) -> bytes:
@@ -317,8 +335,13 @@ def _within_bounds(message: Control | Carried) -> bool:
             return _number(message.expected)
         case Probe():
             return _stream(message.stream) and _number(message.route)
+        case Direct():
+            seqs = message.route, message.start, message.last, message.stable + 1
+            return _stream(message.stream) and all(map(_number, seqs))
         case Release():
             return _stream(message.stream)
+        case Suspended():
+            return _stream(message.stream) and _number(message.route)
         case Stable():
             numbers = message.route, message.start, message.seq
             return _stream(message.stream) and all(map(_number, numbers)) and _set(message.members)
@@ -330,6 +353,7 @@ def _within_bounds(message: Control | Carried) -> bool:
                 and _number(message.number)
                 and all(_stream(stream) and _number(seq) for stream, seq in message.vector)
                 and _set(message.members)
+                and _set(message.lossy)
             )
 
 

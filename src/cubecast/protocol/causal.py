@@ -89,6 +89,13 @@ class CausalFront:
             stream: [inbox.stream for inbox in inboxes] for stream, inboxes in self._waiting.items()
         }
 
+    def stop_waiting_of(self, inbox: Inbox) -> None:
+        """An inbox is dropped: it waits for nothing."""
+        if inbox.waiting:
+            for inboxes in self._waiting.values():
+                if inbox in inboxes:
+                    inboxes.remove(inbox)
+
     def stop_waiting(self) -> None:
         """Forget who waits: nothing is delivered here any more."""
         for inboxes in self._waiting.values():

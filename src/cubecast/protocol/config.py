@@ -36,11 +36,18 @@ class Config:
     resend_burst: int = 32
     """Frames sent again to one child at a time."""
 
+    patience: int = 2
+    """A child that has left more than so many probes in a row unanswered is called slow: its
+    publisher feeds it as a leaf, so that nobody starves below it.  0: nobody is ever slow."""
+
+    leaf_for: Time = 20_000
+    """A slow member stays a leaf this long, and longer while it is behind."""
+
     def __post_init__(self) -> None:
         for name in ("window", "resend_after", "resend_burst"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("ack_delay", "stable_delay"):
+        for name in ("ack_delay", "stable_delay", "patience", "leaf_for"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
         if self.resend_max < self.resend_after:

@@ -18,10 +18,18 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from cubecast.protocol.config import Config
-from cubecast.protocol.messages import Answer, Parcel, ParcelAck, Release, Stable, Wave
+from cubecast.protocol.messages import (
+    Answer,
+    Parcel,
+    ParcelAck,
+    Release,
+    Stable,
+    Suspended,
+    Wave,
+)
 from cubecast.protocol.port import NodeId, Port, Time
 
-Carried: TypeAlias = Stable | Release | Wave | Answer
+Carried: TypeAlias = Stable | Release | Suspended | Wave | Answer
 
 
 class Link:

@@ -14,14 +14,16 @@ Invariants:
 3. An operation of a peer that arrives while our first wave runs overrides the membership that
    the wave gathers: the answers may be older than it.
 4. A leaver passes frames on until every publisher that addressed it says `Release`.
+5. A member that a publisher went on without (`Suspended`) delivers nothing before it has joined
+   again; the jump from what it had delivered to the new cut is reported as a gap, exactly.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
-from cubecast.protocol.messages import Op
-from cubecast.protocol.port import NodeId, Port, Stream, Time
+from cubecast.protocol.messages import Op, Suspended
+from cubecast.protocol.port import NodeId, Port, Seq, Stream, Time
 from cubecast.protocol.topic import TopicCore
 from cubecast.protocol.waves import Contribution, Gathering, Waves
 
@@ -48,7 +50,12 @@ class Membership:
         self._want_in = False
         self._want_informed = False
         self._running: Op | None = None
-        self._meanwhile: dict[NodeId, bool] = {}
+        self._meanwhile: dict[NodeId, tuple[bool, bool]] = {}  # joined, lossy
+        self._lossy = False
+        self._lossy_told = False
+        self._lossy_known = False  # what the last complete JOIN said
+        self._cut_off = False
+        self._reached: dict[Stream, Seq] | None = None  # how far we were when we were cut off
         self._unreleased: set[Stream] | None = None
         self._released: set[Stream] = set()
 
@@ -59,7 +66,13 @@ class Membership:
         A tree never leads back to its root, so naming ourselves changes nothing but that all
         publishers name the same set, for which everyone remembers its children.
         """
-        return self.members | 1 << self.core.node if self.core.taking else self.members
+        members = self.members & ~self.core.laggards.suspended
+        return members | 1 << self.core.node if self.core.taking else members
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether a publisher may suspend us: nobody was told otherwise, or not everybody yet."""
+        return self._lossy_told or (self._lossy_known and self._running is Op.JOIN)
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -71,8 +84,10 @@ class Membership:
         self.informed = True
         self.core.begin({}, 0)
 
-    def subscribe(self, now: Time) -> None:
+    def subscribe(self, now: Time, lossy: bool = False) -> None:
+        """Join; if we are in already, tell everyone whether we are `lossy`, if that is news."""
         self._want_in = True
+        self._lossy = lossy
         self._next_operation(now)
 
     def unsubscribe(self, now: Time) -> None:
@@ -94,6 +109,14 @@ class Membership:
             self.standing = Standing.JOINING
             self.core.expecting = True
             self._start(Op.JOIN, now)
+        elif self._want_in and self.standing is Standing.IN and self._cut_off:
+            self.standing = Standing.JOINING
+            self._cut_off = False
+            self._reached = dict(self.core.front.delivered)
+            self.core.pause()
+            self._start(Op.JOIN, now)
+        elif self._want_in and self.standing is Standing.IN and self._lossy != self._lossy_told:
+            self._start(Op.JOIN, now)
         elif not self._want_in and self.standing is Standing.IN:
             self.standing = Standing.LEAVING
             self._start(Op.LEAVE, now)
@@ -103,27 +126,32 @@ class Membership:
     def _start(self, op: Op, now: Time) -> None:
         self._running = op
         self._meanwhile.clear()
-        vector = self.core.vector() if op is Op.JOIN else {}
-        done = self._waves.start(self.core.topic, op, Contribution(vector, False), now)
+        own = Contribution({}, False)
+        if op is Op.JOIN:
+            self._lossy_told = self._lossy
+            own = Contribution(self.core.vector(), False, self._lossy)
+        done = self._waves.start(self.core.topic, op, own, now)
         if done is not None:
             self.complete(done, now)
 
     # -- others' operations ----------------------------------------------------------------------
 
-    def apply(self, op: Op, origin: NodeId) -> Contribution:
+    def apply(self, op: Op, origin: NodeId, lossy: bool) -> Contribution:
         """Apply a peer's operation and answer it, in one step (hole 8's cure)."""
         member = self.standing in (Standing.JOINING, Standing.IN)
         if op is Op.REGISTER:
-            return Contribution({}, member)
-        self._note(origin, op is Op.JOIN)
+            return Contribution({}, member, self._lossy)
+        self._note(origin, op is Op.JOIN, lossy)
         if op is Op.JOIN:
-            return Contribution(self.core.vector(), member)
-        return Contribution(self.core.bid_farewell(origin), member)
+            return Contribution(self.core.vector(), member, self._lossy)
+        return Contribution(self.core.bid_farewell(origin), member, self._lossy)
 
-    def _note(self, peer: NodeId, joined: bool) -> None:
-        self._meanwhile[peer] = joined
+    def _note(self, peer: NodeId, joined: bool, lossy: bool) -> None:
+        self._meanwhile[peer] = joined, lossy
+        self.core.laggards.forget(peer)
         if joined:
             self.members |= 1 << peer
+            self.core.laggards.lossy |= lossy << peer
         else:
             self.members &= ~(1 << peer)
 
@@ -139,34 +167,63 @@ class Membership:
             return
         self._running = None
         if not self.informed:
-            self._learn_members(result.members)
+            self._learn_members(result.members, result.lossy)
         if op is Op.JOIN:
+            self._lossy_known = result.wave.lossy
             self._finish_joining(result, now)
         self._next_operation(now)
 
-    def _learn_members(self, members: int) -> None:
+    def _learn_members(self, members: int, lossy: int) -> None:
         """The members the wave found, corrected by what arrived while it ran.
 
         From here on every operation is seen as it happens, so this is needed once.
         """
-        for peer, joined in self._meanwhile.items():
-            if joined:
-                members |= 1 << peer
-            else:
-                members &= ~(1 << peer)
+        for peer, (joined, is_lossy) in self._meanwhile.items():
+            members = members & ~(1 << peer) | joined << peer
+            lossy = lossy & ~(1 << peer) | is_lossy << peer
         self.members = members & ~(1 << self.core.node)
+        self.core.laggards.lossy = lossy & self.members
         self.informed = True
         self._port.writable(self.core.topic)
 
     def _finish_joining(self, result: Gathering, now: Time) -> None:
+        if self.standing is Standing.IN:  # only our attitude was told: we never stopped
+            self._port.joined(self.core.topic)
+            return
         self.standing = Standing.IN
+        reached, self._reached = self._reached, None
         if not self._want_in:  # unsubscribed meanwhile: nothing was or will be delivered
             self.core.front.raise_to(result.vector)
             self.core.expecting = False
             self.core.stop(now)
             return
         self._port.joined(self.core.topic)
+        if reached is not None:
+            self._port.gap(self.core.topic, self._skipped(reached, result.vector))
         self.core.begin(result.vector, now)
+
+    def _skipped(
+        self, reached: dict[Stream, Seq], cut: dict[Stream, Seq]
+    ) -> dict[Stream, tuple[Seq, Seq]]:
+        """What lies above `reached` and not above the cut: from and to, per stream.
+
+        Own messages that were published meanwhile are delivered nowhere here, so they count.
+        """
+        self.core.front.raise_to(cut)
+        return {
+            stream: (reached.get(stream, -1) + 1, seq)
+            for stream, seq in self.core.front.delivered.items()
+            if seq > reached.get(stream, -1)
+        }
+
+    def on_suspended(self, news: Suspended, now: Time) -> None:
+        """A publisher went on without us: join again, unless we were about to leave."""
+        addressed_again = self.core.on_suspended(news.stream, news.route)
+        if addressed_again:
+            return
+        if self._want_in and self.standing in (Standing.JOINING, Standing.IN):
+            self._cut_off = True
+            self._next_operation(now)
 
     def on_release(self, stream: Stream, now: Time) -> None:
         """A publisher needs us no more; it may say so before our wave is complete."""

@@ -24,15 +24,18 @@ class Route:
 
     A stream's routes are numbered from 0; one ends where the next starts.  Every node that
     relays a frame computes its children from `members`, so the tree is the publisher's and
-    nobody is skipped (the cure of hole 2, docs/deviations.md).
+    nobody is skipped (the cure of hole 2, docs/deviations.md).  Those of `leaves` are fed by the
+    publisher itself and pass nothing on; the tree is made of the others, the `interior`.
     """
 
-    __slots__ = ("members", "number", "start")
+    __slots__ = ("interior", "leaves", "members", "number", "start")
 
-    def __init__(self, number: int, start: Seq, members: int) -> None:
+    def __init__(self, number: int, start: Seq, members: int, leaves: int = 0) -> None:
         self.number = number
         self.start = start
         self.members = members
+        self.leaves = leaves
+        self.interior = members & ~leaves
 
     def __repr__(self) -> str:
         return f"Route({self.number}, start={self.start}, members={self.members:#b})"
@@ -89,10 +92,11 @@ class Ack:
     `have`: the child holds every frame of the route up to here.  `covered`: every member of its
     subtree, itself included, has consumed every message of the route up to here.  `absent`: the
     members of the subtree that had unsubscribed and only passed frames on.  `asked`: this answers
-    a `Probe`, so what lies above `have` was lost.
+    a `Probe`, so what lies above `have` was lost.  `slow`: members of the subtree that do not
+    answer their parent, so that what is below them may starve.
     """
 
-    __slots__ = ("absent", "asked", "covered", "have", "route", "stream", "topic")
+    __slots__ = ("absent", "asked", "covered", "have", "route", "slow", "stream", "topic")
     kind: ClassVar[str] = "ack"
 
     def __init__(
@@ -104,6 +108,7 @@ class Ack:
         covered: Seq,
         absent: int,
         asked: bool,
+        slow: int = 0,
     ) -> None:
         self.topic = topic
         self.stream = stream
@@ -112,6 +117,7 @@ class Ack:
         self.covered = covered
         self.absent = absent
         self.asked = asked
+        self.slow = slow
 
     def __repr__(self) -> str:
         return (
@@ -124,6 +130,34 @@ class Probe(msgspec.Struct, frozen=True, tag=True):
     """A parent that has not heard from a child in time asks how far it is."""
 
     kind: ClassVar[str] = "probe"
+    topic: Topic
+    stream: Stream
+    route: int
+
+
+class Direct(msgspec.Struct, frozen=True, tag=True):
+    """A publisher takes a member of an old route out of its tree and feeds it itself.
+
+    The receiver acknowledges to the publisher from now on and passes nothing of the route on.
+    It is also a question, like `Probe`: how far are you?  `last` is where the route ends.
+    """
+
+    kind: ClassVar[str] = "direct"
+    topic: Topic
+    stream: Stream
+    route: int
+    start: Seq
+    last: Seq
+    stable: Seq
+
+
+class Suspended(msgspec.Struct, frozen=True, tag=True):
+    """A publisher goes on without a member that takes gaps and did not keep up.
+
+    Nothing of the routes up to `route` will reach it any more, so it has to join again.
+    """
+
+    kind: ClassVar[str] = "suspended"
     topic: Topic
     stream: Stream
     route: int
@@ -170,6 +204,8 @@ class Wave(msgspec.Struct, frozen=True, tag=True):
     number: int
     op: Op
     cluster: int
+    lossy: bool = False
+    """JOIN: the newcomer would rather miss messages than hold publishers up."""
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True):
@@ -185,6 +221,8 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
     number: int
     vector: Barrier
     members: int
+    lossy: int = 0
+    """Those of `members` who would rather miss messages than hold publishers up."""
 
 
 class Parcel(msgspec.Struct, frozen=True, tag=True):
@@ -192,7 +230,7 @@ class Parcel(msgspec.Struct, frozen=True, tag=True):
 
     kind: ClassVar[str] = "parcel"
     number: int
-    message: Stable | Release | Wave | Answer
+    message: Stable | Release | Suspended | Wave | Answer
 
 
 class ParcelAck(msgspec.Struct, frozen=True, tag=True):

@@ -11,17 +11,19 @@ from collections.abc import Collection
 from typing import ClassVar
 
 from cubecast.protocol.config import Config
-from cubecast.protocol.links import Links
+from cubecast.protocol.links import Carried, Links
 from cubecast.protocol.membership import Membership
 from cubecast.protocol.messages import (
     Ack,
     Answer,
+    Direct,
     Frame,
     Parcel,
     ParcelAck,
     Probe,
     Release,
     Stable,
+    Suspended,
     Wave,
 )
 from cubecast.protocol.port import Load, Message, NodeId, Port, Seq, Stream, Time, Topic
@@ -68,8 +70,9 @@ class CubecastNode:
         if members >> self.node & 1:
             self._membership(topic).establish(members)
 
-    def subscribe(self, topic: Topic, now: Time) -> None:
-        self._membership(topic).subscribe(now)
+    def subscribe(self, topic: Topic, now: Time, lossy: bool = False) -> None:
+        """Subscribe; `lossy`: rather miss messages (`Port.gap`) than hold publishers up."""
+        self._membership(topic).subscribe(now, lossy)
 
     def unsubscribe(self, topic: Topic, now: Time) -> None:
         self._membership(topic).unsubscribe(now)
@@ -86,6 +89,11 @@ class CubecastNode:
             if not membership.informed:
                 return False
         return self._cores[topic].publish(membership.addressed, body, size, now)
+
+    def is_lossy(self, topic: Topic) -> bool:
+        """Whether somebody may still take this node for one that would rather miss messages."""
+        membership = self._memberships.get(topic)
+        return membership is not None and membership.is_lossy
 
     def next_seq(self, topic: Topic) -> Seq:
         """The number of the next message this node publishes to `topic`."""
@@ -109,6 +117,8 @@ class CubecastNode:
             "members": list(members_of(membership.members)),
             "next": core.next_seq,
             "in_flight": core.in_flight,
+            "leaves": list(members_of(core.laggards.leaves)),
+            "suspended": list(members_of(core.laggards.suspended)),
             "held": core.load().held,
             "delivered": {_name(stream): seq for stream, seq in core.front.delivered.items()},
             "waiting": {
@@ -183,12 +193,14 @@ class CubecastNode:
                 core = self._cores.get(message.topic)
                 if core is not None:
                     core.on_probe(message, sender, now)
+            case Direct():
+                core = self._cores.get(message.topic)
+                if core is not None:
+                    core.on_direct(message, sender, now)
             case _:
                 raise TypeError(f"node {self.node} cannot handle {message!r} from {sender}")
 
-    def _on_carried(
-        self, message: Stable | Release | Wave | Answer, sender: NodeId, now: Time
-    ) -> None:
+    def _on_carried(self, message: Carried, sender: NodeId, now: Time) -> None:
         match message:
             case Stable():
                 self._membership(message.topic).core.on_stable(message, sender, now)
@@ -200,10 +212,12 @@ class CubecastNode:
                 self._waves.on_wave(message, sender, self._contribution(message), now)
             case Release():
                 self._membership(message.topic).on_release(message.stream, now)
+            case Suspended():
+                self._membership(message.topic).on_suspended(message, now)
 
     def _contribution(self, wave: Wave) -> Contribution:
         membership = self._memberships.get(wave.topic)
-        return NOTHING if membership is None else membership.apply(wave.op, wave.origin)
+        return NOTHING if membership is None else membership.apply(wave.op, wave.origin, wave.lossy)
 
     def on_wake(self, now: Time) -> None:
         self._links.on_wake(now)

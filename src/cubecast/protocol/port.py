@@ -15,7 +15,7 @@ Duties of a world:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 NodeId: TypeAlias = int
@@ -81,6 +81,9 @@ class Port(Protocol):
 
     def joined(self, topic: Topic) -> None:
         """`subscribe` is complete: whatever is published from now on will be delivered."""
+
+    def gap(self, topic: Topic, skipped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
+        """Messages of `topic` will never be delivered here: of each stream, from … to."""
 
     def left(self, topic: Topic) -> None:
         """`unsubscribe` is complete: nobody relies on this node for the topic any more."""

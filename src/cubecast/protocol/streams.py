@@ -14,7 +14,10 @@ class Branch:
 
     `have` counts frames of this route alone, from `Route.start` on, so a newcomer needs to know
     nothing of earlier ones.  `early` are frames received ahead of their turn (first: last).
-    At the root, `parent` is None and `end` is set once a newer route has begun.
+    `silent` counts, per child, the probes it has not answered; `slow` are those of the subtree
+    who do not answer their parent, `slow_told` those of whom our own parent knows.
+    At the root, `parent` is None and `end` is set once a newer route has begun; `direct` once the
+    tree was given up and the children are all members but those `without` whom it goes on.
     """
 
     __slots__ = (
@@ -23,6 +26,7 @@ class Branch:
         "asked",
         "children",
         "covered",
+        "direct",
         "early",
         "end",
         "have",
@@ -31,8 +35,12 @@ class Branch:
         "pause",
         "resend_at",
         "route",
+        "silent",
+        "slow",
+        "slow_told",
         "their_covered",
         "their_have",
+        "without",
     )
 
     def __init__(
@@ -46,10 +54,15 @@ class Branch:
         self.early: dict[Seq, Seq] = {}
         self.their_have = [have] * len(children)
         self.their_covered = [have] * len(children)
+        self.silent = [0] * len(children)
         self.low_covered = have
         self.absent = 0
         self.acked: Seq = have
         self.asked = False
+        self.direct = False
+        self.without = 0
+        self.slow = 0
+        self.slow_told = 0
         self.end: Seq | None = None
         self.resend_at: Time | None = None
         self.pause: Time = 0
@@ -71,6 +84,7 @@ class Branch:
     def heard(self, child: NodeId, have: Seq, covered: Seq) -> bool:
         """Note a child's acknowledgement; False if it says nothing new."""
         index = self.children.index(child)
+        self.silent[index] = 0
         progress = False
         if have > self.their_have[index]:
             self.their_have[index] = have
@@ -80,6 +94,28 @@ class Branch:
             self.low_covered = min(self.their_covered)
             progress = True
         return progress
+
+    def feed(self, children: tuple[NodeId, ...]) -> None:
+        """Have other children from now on; of new ones nothing is known."""
+        before = self.route.start - 1
+        reports = zip(self.their_have, self.their_covered, strict=True)
+        known = dict(zip(self.children, reports, strict=True))
+        news = [known.get(child, (before, before)) for child in children]
+        self.children = children
+        self.their_have = [have for have, _ in news]
+        self.their_covered = [covered for _, covered in news]
+        self.silent = [0] * len(children)
+        self.low_covered = min(self.their_covered, default=self.have)
+
+    def overdue(self, patience: int) -> int:
+        """Count a probe for each child that is behind; who has left too many unanswered."""
+        slow = 0
+        for index, child in enumerate(self.children):
+            if self.their_covered[index] < self.have:
+                self.silent[index] += 1
+                if self.silent[index] > patience:
+                    slow |= 1 << child
+        return slow
 
     def cover(self, consumed: Seq) -> Seq:
         """How far the whole subtree is, given how far this node itself is; never goes back."""
@@ -136,6 +172,30 @@ class Inbox:
             oldest = frame.last + 1
         self.oldest = oldest
         return freed
+
+    def torn(self, stable: Seq) -> int:
+        """The newest route of which we lack what everyone else has consumed; -1: none."""
+        torn = -1
+        until = stable
+        for number in sorted(self.branches, reverse=True):
+            branch = self.branches[number]
+            if branch.have < until and torn < 0:
+                torn = number
+            until = min(until, branch.route.start - 1)
+        return torn
+
+    def tear(self, route: int) -> bool:
+        """Drop what came by routes up to `route`: the rest of it will never come.
+
+        True if newer routes are left, which means that we have joined again since.
+        """
+        for number in [number for number in self.branches if number <= route]:
+            del self.branches[number]
+        for first in [first for first, frame in self.frames.items() if frame.route.number <= route]:
+            del self.frames[first]
+        starts = [branch.route.start for branch in self.branches.values()]
+        self.oldest = max(min(starts, default=0), self.stable + 1)
+        return bool(starts)
 
     def add_branch(self, branch: Branch) -> None:
         """Take part in another route; it becomes `branch` if it is the newest."""

@@ -26,11 +26,21 @@ from collections.abc import Collection
 
 from cubecast.protocol.causal import CausalFront
 from cubecast.protocol.config import Config
+from cubecast.protocol.laggards import Laggards
 from cubecast.protocol.links import Links
-from cubecast.protocol.messages import Ack, Frame, Probe, Release, Route, Stable
+from cubecast.protocol.messages import (
+    Ack,
+    Direct,
+    Frame,
+    Probe,
+    Release,
+    Route,
+    Stable,
+    Suspended,
+)
 from cubecast.protocol.port import Load, NodeId, Port, Seq, Stream, Time, Topic
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
-from cubecast.topology import MAX_DIMENSION, children, cluster
+from cubecast.topology import MAX_DIMENSION, children, cluster, members_of
 
 REMEMBERED_TREES = 256
 """How many (members, height) a node remembers its children for."""
@@ -60,6 +70,7 @@ class TopicCore:
         self.expecting = False  # waits for its cut: it will consume, but not yet from where
         self.inboxes: dict[Stream, Inbox] = {}
         self.floor: dict[Stream, Seq] = {}
+        self.lost_routes: dict[Stream, int] = {}  # up to these we were suspended
         self.dirty: dict[Stream, Inbox] = {}
         self.unacked: dict[tuple[Stream, int], Branch] = {}
         self.flush_at: Time | None = None
@@ -74,6 +85,7 @@ class TopicCore:
         self.tell_at: Time | None = None
         self.leavers: dict[NodeId, Seq] = {}
         self.gone = 0  # those who left since the current route began
+        self.laggards = Laggards(config)
 
     # -- publishing ------------------------------------------------------------------------------
 
@@ -130,9 +142,11 @@ class TopicCore:
             inbox.branch.end = self.next_seq - 1
         self.route_members = members
         self.gone = 0
-        route = Route(self.routes, self.next_seq, members)
+        route = Route(self.routes, self.next_seq, members, self.laggards.leaves & members)
         self.routes += 1
-        below = self._children(members, MAX_DIMENSION)
+        below = self._children(route.interior, MAX_DIMENSION)
+        if route.leaves:
+            below += tuple(members_of(route.leaves))
         branch = Branch(route, None, below, self.next_seq - 1)
         inbox.add_branch(branch)
         return branch
@@ -155,6 +169,8 @@ class TopicCore:
         if inbox is None:
             if frame.last <= self.floor.get(stream, -1):
                 return  # a late copy: everyone has consumed it
+            if frame.route.number <= self.lost_routes.get(stream, -1):
+                return  # what it belongs to we shall never have
             inbox = self._open(stream)
         branch = inbox.branch
         if branch is None or branch.route.number != frame.route.number:
@@ -172,24 +188,40 @@ class TopicCore:
         if first == inbox.next:
             self._drain(inbox, now)
         if frame.stable > inbox.stable:
-            inbox.forget(frame.stable)
             if len(inbox.branches) > 1:
-                self._close_branches(inbox, frame.route.number, frame.route.start)
+                self._forget_routes(inbox, frame)
+            else:
+                inbox.forget(frame.stable)
         if stream not in self.dirty:
             self._touch(inbox, now)
 
+    def _forget_routes(self, inbox: Inbox, frame: Frame) -> None:
+        """Forget what is stable, and leave the trees of routes that are complete."""
+        self._notice_suspension(inbox, frame.stable)
+        if frame.stable > inbox.stable:
+            inbox.forget(frame.stable)
+        self._close_branches(inbox, frame.route.number, frame.route.start)
+
     def _branch_for(self, inbox: Inbox, frame: Frame, sender: NodeId) -> Branch | None:
         """Our place in the tree of the frame's route; None if the frame is a late copy."""
-        if frame.last <= inbox.stable:
-            return None
         route = frame.route
+        if frame.last <= inbox.stable or route.number <= self.lost_routes.get(inbox.stream, -1):
+            return None
         branch = inbox.branches.get(route.number)
         if branch is None:
-            below = self._children(route.members, cluster(self.node, sender) - 1)
-            if inbox.stable < frame.stable and not inbox.branches:
-                inbox.stable = frame.stable
-            branch = Branch(route, sender, below, max(route.start - 1, inbox.stable))
-            inbox.add_branch(branch)
+            below: tuple[NodeId, ...] = ()
+            if not route.leaves >> self.node & 1:
+                below = self._children(route.interior, cluster(self.node, sender) - 1)
+            branch = self._new_branch(inbox, route, sender, below, frame.stable)
+        return branch
+
+    def _new_branch(
+        self, inbox: Inbox, route: Route, parent: NodeId, below: tuple[NodeId, ...], stable: Seq
+    ) -> Branch:
+        if inbox.stable < stable and not inbox.branches:
+            inbox.stable = stable
+        branch = Branch(route, parent, below, max(route.start - 1, inbox.stable))
+        inbox.add_branch(branch)
         return branch
 
     def _open(self, stream: Stream) -> Inbox:
@@ -261,7 +293,7 @@ class TopicCore:
                 continue
             for branch in inbox.branches.values():
                 covered = branch.cover(inbox.consumed if self.taking else self._passed(branch))
-                if covered > branch.acked or branch.asked:
+                if covered > branch.acked or branch.asked or branch.slow != branch.slow_told:
                     self._acknowledge(inbox, branch, covered)
 
     def _passed(self, branch: Branch) -> Seq:
@@ -286,9 +318,11 @@ class TopicCore:
                 covered,
                 absent,
                 branch.asked,
+                branch.slow,
             ),
         )
         branch.asked = False
+        branch.slow_told = branch.slow
         branch.acked = covered
 
     def on_ack(self, ack: Ack, sender: NodeId, now: Time) -> None:
@@ -298,15 +332,18 @@ class TopicCore:
         if inbox is None or branch is None or sender not in branch.children:
             return  # a late copy about a route that is complete
         branch.absent |= ack.absent
+        before = branch.low_covered
         if branch.heard(sender, ack.have, ack.covered):
+            branch.pause = self.config.resend_after
             if branch.low_covered >= branch.have:
                 branch.resend_at = None
                 self.unacked.pop((ack.stream, ack.route), None)
-            else:
-                branch.pause = self.config.resend_after
+            elif branch.low_covered > before:  # otherwise somebody is silent: do not put it off
                 branch.resend_at = now + branch.pause
             if branch.low_covered > branch.covered and ack.stream not in self.dirty:
                 self._touch(inbox, now)
+        if ack.slow & ~branch.slow or (ack.slow and branch.parent is None):
+            self._on_slow(inbox, branch, ack.slow, now)
         if ack.asked and ack.have < branch.have:
             self._resend(inbox, branch, sender)
 
@@ -361,19 +398,18 @@ class TopicCore:
         if inbox.stable > self.told:
             self.told = inbox.stable
             route = inbox.branch.route
-            members = route.members & ~self.gone
-            self._pass_on(
-                Stable(self.topic, self.own, route.number, route.start, inbox.stable, members),
-                MAX_DIMENSION,
-                now,
-            )
+            members = route.members & ~self.gone & ~self.laggards.suspended
+            what = self.topic, self.own, route.number, route.start, inbox.stable
+            self._pass_on(Stable(*what, members & ~route.leaves), MAX_DIMENSION, now)
+            for leaf in members_of(members & route.leaves):
+                self.links.send(leaf, Stable(*what, 0), now)
         self._close_if_idle(inbox)
 
     def on_stable(self, news: Stable, sender: NodeId, now: Time) -> None:
         """Pass the news on, whatever we keep of the stream ourselves, and forget."""
         self._pass_on(news, cluster(self.node, sender) - 1, now)
         inbox = self.inboxes.get(news.stream)
-        if inbox is None:
+        if inbox is None or self._notice_suspension(inbox, news.seq):
             return
         if inbox.stable < news.seq:
             inbox.forget(news.seq)
@@ -416,12 +452,25 @@ class TopicCore:
 
     def _probe(self, stream: Stream, branch: Branch, now: Time) -> None:
         """Ask each silent child how far it is; its answer tells what to send again."""
-        probe = Probe(self.topic, stream, branch.route.number)
+        inbox = self.inboxes[stream]
+        question = self._question(inbox, branch)
         for index, child in enumerate(branch.children):
             if branch.their_covered[index] < branch.have:
-                self.port.control(child, probe)
+                self.port.control(child, question)
         branch.pause = min(2 * branch.pause, self.config.resend_max)
         branch.resend_at = now + branch.pause
+        if self.config.patience:
+            slow = branch.overdue(self.config.patience)
+            if slow & ~branch.slow or (slow and branch.parent is None):
+                self._on_slow(inbox, branch, slow, now)
+
+    def _question(self, inbox: Inbox, branch: Branch) -> Probe | Direct:
+        """A probe; in a tree that was given up, one that also says so."""
+        route = branch.route
+        if not branch.direct:
+            return Probe(self.topic, inbox.stream, route.number)
+        last = branch.have
+        return Direct(self.topic, inbox.stream, route.number, route.start, last, inbox.stable)
 
     def _resend(self, inbox: Inbox, branch: Branch, child: NodeId) -> None:
         """Send a child the frames of this route that it lacks, a burst at a time."""
@@ -437,15 +486,125 @@ class TopicCore:
         """Probe for every branch whose time has come; remember the next one's."""
         self.repair_at = None
         for (stream, number), branch in list(self.unacked.items()):
-            assert branch.resend_at is not None
+            if branch.resend_at is None:
+                continue  # it was given up while we went through them
             if branch.have <= self.inboxes[stream].stable:
                 branch.resend_at = None  # the publisher knows more than our children told us
                 del self.unacked[stream, number]
                 continue
             if branch.resend_at <= now:
                 self._probe(stream, branch, now)
-            if self.repair_at is None or branch.resend_at < self.repair_at:
-                self.repair_at = branch.resend_at
+        deadlines = [branch.resend_at for branch in self.unacked.values()]
+        self.repair_at = min((at for at in deadlines if at is not None), default=None)
+
+    # -- laggards --------------------------------------------------------------------------------
+
+    def _on_slow(self, inbox: Inbox, branch: Branch, slow: int, now: Time) -> None:
+        """Members below us do not answer: tell our parent; at the root, do without them."""
+        branch.slow |= slow
+        if branch.parent is not None:
+            self._touch(inbox, now)
+            return
+        members = branch.route.members & ~branch.without & ~(1 << self.node)
+        demoted, suspended = self.laggards.judge(slow, members, self.refused, now)
+        if not demoted and not suspended:
+            return
+        self.route_members = -1  # the next frame begins a new route
+        assert inbox.branch is not None
+        for member in members_of(suspended):
+            notice = Suspended(self.topic, self.own, inbox.branch.route.number)
+            self.links.send(member, notice, now)
+        for old in inbox.branches.values():
+            old.without |= suspended
+            self._feed_directly(inbox, old, now)
+        if self.laggards.check_at is not None:
+            self.port.wake(self.laggards.check_at)
+        self._touch(inbox, now)
+
+    def _feed_directly(self, inbox: Inbox, branch: Branch, now: Time) -> None:
+        """Give up the tree of a route: what is under way in it everyone gets from us."""
+        if branch.low_covered >= branch.have:
+            return
+        fed = branch.route.members & ~branch.without & ~(1 << self.node)
+        branch.direct = True
+        branch.feed(tuple(members_of(fed)))
+        if branch.low_covered < branch.have:
+            self._expect_acks(inbox.stream, branch, now)
+            self._probe(inbox.stream, branch, now)
+        else:
+            branch.resend_at = None
+            self.unacked.pop((inbox.stream, branch.route.number), None)
+
+    def on_direct(self, news: Direct, sender: NodeId, now: Time) -> None:
+        """The publisher feeds us itself from now on; pass nothing of that route on."""
+        if sender != news.stream.source:
+            return  # nobody else may give up its trees
+        inbox = self.inboxes.get(news.stream)
+        stable = inbox.stable if inbox is not None else self.floor.get(news.stream, -1)
+        if news.last <= stable or news.route <= self.lost_routes.get(news.stream, -1):
+            return  # a late copy
+        if inbox is None:
+            inbox = self._open(news.stream)
+        branch = inbox.branches.get(news.route)
+        if branch is None:
+            route = Route(news.route, news.start, 0)
+            branch = self._new_branch(inbox, route, sender, (), news.stable)
+        branch.parent = sender
+        branch.feed(())
+        branch.resend_at = None
+        self.unacked.pop((news.stream, news.route), None)
+        branch.asked = True
+        self._touch(inbox, now)
+
+    def _reconsider_leaves(self, now: Time) -> None:
+        """Leaves that have caught up return to the interior with the next frame."""
+        inbox = self.inboxes.get(self.own)
+        behind = 0
+        if inbox is not None and inbox.branch is not None:
+            branch = inbox.branch
+            for index, child in enumerate(branch.children):
+                if branch.silent[index]:
+                    behind |= 1 << child
+        if self.laggards.reconsider(behind, now):
+            self.route_members = -1
+
+    def _notice_suspension(self, inbox: Inbox, stable: Seq) -> bool:
+        """If everyone has what we lack, a publisher went on without us; we have joined again
+        since, or it would tell us nothing, and its notice is late.  True if nothing is left.
+        """
+        torn = inbox.torn(stable)
+        return torn >= 0 and not self.on_suspended(inbox.stream, torn)
+
+    def on_suspended(self, stream: Stream, route: int) -> bool:
+        """A publisher went on without us: what we have of its old routes leads nowhere.
+
+        True if it addresses us again already.
+        """
+        if route <= self.lost_routes.get(stream, -1):
+            return True  # we found out by ourselves
+        self.lost_routes[stream] = route
+        inbox = self.inboxes.get(stream)
+        if inbox is None:
+            return False
+        for number in [number for number in inbox.branches if number <= route]:
+            self.unacked.pop((stream, number), None)
+        have = max((branch.have for branch in inbox.branches.values()), default=inbox.stable)
+        if inbox.tear(route):
+            return True
+        self._drop(inbox)
+        self.floor[stream] = have
+        return False
+
+    def _drop(self, inbox: Inbox) -> None:
+        """Keep nothing of a stream but how far it came."""
+        self.floor[inbox.stream] = max(
+            (branch.have for branch in inbox.branches.values()), default=inbox.stable
+        )
+        del self.inboxes[inbox.stream]
+        self.front.stop_waiting_of(inbox)
+        self.dirty.pop(inbox.stream, None)
+        for number in inbox.branches:
+            self.unacked.pop((inbox.stream, number), None)
 
     def on_wake(self, now: Time) -> Time | None:
         """Do what is due; return the next time something will be."""
@@ -455,8 +614,10 @@ class TopicCore:
             self.tell_stable(now)
         if self.repair_at is not None and self.repair_at <= now:
             self._repair_due(now)
-        deadlines = [at for at in (self.flush_at, self.tell_at, self.repair_at) if at is not None]
-        return min(deadlines, default=None)
+        if self.laggards.check_at is not None and self.laggards.check_at <= now:
+            self._reconsider_leaves(now)
+        planned = self.flush_at, self.tell_at, self.repair_at, self.laggards.check_at
+        return min((at for at in planned if at is not None), default=None)
 
     def stable_seq(self) -> Seq:
         """The last own message that everyone has consumed."""
@@ -483,6 +644,14 @@ class TopicCore:
             inbox.consumed = done
             self._drain(inbox, now)
             self._touch(inbox, now)
+
+    def pause(self) -> None:
+        """Deliver nothing until `begin`: a new cut is being fixed."""
+        self.taking = False
+        self.expecting = True
+        self.front.stop_waiting()
+        for inbox in self.inboxes.values():
+            inbox.next = NOT_TAKING
 
     def stop(self, now: Time) -> None:
         """Take nothing more; go on passing frames to others."""
@@ -511,14 +680,8 @@ class TopicCore:
 
         Whatever was addressed to it is here and stable, so the floor is the last it has.
         """
-        for stream in [stream for stream in self.inboxes if stream != self.own]:
-            inbox = self.inboxes.pop(stream)
-            self.floor[stream] = max(
-                (branch.have for branch in inbox.branches.values()), default=inbox.stable
-            )
-            self.dirty.pop(stream, None)
-            for number in inbox.branches:
-                self.unacked.pop((stream, number), None)
+        for inbox in [inbox for inbox in self.inboxes.values() if inbox.stream != self.own]:
+            self._drop(inbox)
 
     def load(self) -> Load:
         """Held and retained, and the bound of invariant 4."""

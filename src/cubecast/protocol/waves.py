@@ -30,6 +30,7 @@ class Contribution(NamedTuple):
 
     vector: dict[Stream, Seq]
     member: bool
+    lossy: bool = False
 
 
 NOTHING = Contribution({}, False)
@@ -38,7 +39,7 @@ NOTHING = Contribution({}, False)
 class Gathering:
     """A wave that passed here and whose answer is not complete."""
 
-    __slots__ = ("awaited", "members", "parent", "vector", "wave")
+    __slots__ = ("awaited", "lossy", "members", "parent", "vector", "wave")
 
     def __init__(self, wave: Wave, parent: NodeId | None, awaited: int) -> None:
         self.wave = wave
@@ -46,10 +47,12 @@ class Gathering:
         self.awaited = awaited
         self.vector: dict[Stream, Seq] = {}
         self.members = 0
+        self.lossy = 0
 
-    def merge(self, vector: dict[Stream, Seq], members: int) -> None:
+    def merge(self, vector: dict[Stream, Seq], members: int, lossy: int) -> None:
         """Add one node's or one subtree's answer."""
         self.members |= members
+        self.lossy |= lossy
         mine = self.vector
         for stream, seq in vector.items():
             if mine.get(stream, -1) < seq:
@@ -68,7 +71,7 @@ class Waves:
 
     def start(self, topic: Topic, op: Op, own: Contribution, now: Time) -> Gathering | None:
         """Send a wave to everyone; return its result at once if there is nobody else."""
-        wave = Wave(topic, self._node, self._number, op, self.cluster)
+        wave = Wave(topic, self._node, self._number, op, self.cluster, own.lossy)
         self._number += 1
         return self._pass_on(wave, None, MAX_DIMENSION, own, now)
 
@@ -81,7 +84,8 @@ class Waves:
     ) -> Gathering | None:
         below = children(self._node, wave.cluster, height)
         gathering = Gathering(wave, parent, sum(1 << child for child in below))
-        gathering.merge(own.vector, 1 << self._node if own.member else 0)
+        member = 1 << self._node if own.member else 0
+        gathering.merge(own.vector, member, member if own.lossy else 0)
         self._gatherings[wave.origin, wave.topic, wave.number] = gathering
         for child in below:
             self._links.send(child, wave, now)
@@ -91,7 +95,7 @@ class Waves:
         """Merge a child's answer; return the result of an own wave that is now complete."""
         gathering = self._gatherings[answer.origin, answer.topic, answer.number]
         gathering.awaited &= ~(1 << sender)
-        gathering.merge(dict(answer.vector), answer.members)
+        gathering.merge(dict(answer.vector), answer.members, answer.lossy)
         return self._finish(gathering, now)
 
     def _finish(self, gathering: Gathering, now: Time) -> Gathering | None:
@@ -107,6 +111,7 @@ class Waves:
             wave.number,
             tuple(gathering.vector.items()),
             gathering.members,
+            gathering.lossy,
         )
         self._links.send(gathering.parent, answer, now)
         return None

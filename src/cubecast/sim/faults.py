@@ -33,6 +33,15 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """`node` does nothing from `start` on and before `end`; what arrives waits."""
+
+    node: NodeId
+    start: Time
+    end: Time
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     """Messages of one `kind` from `source` to `peer` take `delay` u.t. more (scenario files).
 
@@ -101,7 +110,7 @@ class Faults:
                 late += 1 + int(chance() * self.reorder_by)
             if self.spike and chance() < self.spike:
                 late += self.spike_by
-            world.post(at + late, world.receivers[peer], message, source)
+            world.post(world.awake(peer, at + late), world.receivers[peer], message, source)
 
     def _held_by(self, source: NodeId, peer: NodeId, message: Message) -> Time:
         delay = 0

@@ -8,7 +8,7 @@ from typing import Any
 
 from cubecast.protocol.config import Config
 from cubecast.protocol.port import NodeId, Time
-from cubecast.sim.faults import Faults, Hold, Partition
+from cubecast.sim.faults import Faults, Hold, Partition, Pause
 from cubecast.sim.networks import SendingQueue, ServiceRate, Uniform
 from cubecast.sim.world import Network
 
@@ -32,6 +32,7 @@ _RANGES = (
     ("ack_delay", 0, MAX_TIME),
     ("stable_delay", 0, MAX_TIME),
     ("resend_after", 0, MAX_TIME),
+    ("patience", 0, MAX_TIME),
     ("horizon", 1, MAX_TIME),
 )
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -72,12 +73,15 @@ class Params:
     spike: float = 0.0
     partitions: tuple[Partition, ...] = ()
     holds: tuple[Hold, ...] = ()
+    pauses: tuple[Pause, ...] = ()
     window: int = 64
     """Production protocol: credit per publisher and topic, in messages."""
     ack_delay: Time = 10
     stable_delay: Time = 400
     resend_after: Time = 0
     """0: chosen from the network (four times the longest round trip to be expected)."""
+    patience: int = 2
+    """Probes a child may leave unanswered before it is called slow; 0: any number."""
     scale: Time = 10
     """replay: u.t. per second of the trace."""
     consume_after: Time = 0
@@ -137,6 +141,8 @@ class Params:
             stable_delay=self.stable_delay,
             resend_after=resend,
             resend_max=8 * resend,
+            patience=self.patience,
+            leaf_for=4 * resend,
         )
 
     def network_for(self, seed: str) -> Network:
@@ -164,7 +170,7 @@ class Params:
         """Whether links do anything but carry messages."""
         return bool(
             self.loss or self.duplicate or self.reorder or self.spike
-            or self.partitions or self.holds
+            or self.partitions or self.holds or self.pauses
         )  # fmt: skip
 
     def draw_members(self, rng: Random) -> list[NodeId]:

@@ -64,6 +64,7 @@ def run(
         trace_messages=trace_messages,
         state_every=200 if checked and params.nodes <= 64 else 0,
         consume_after=params.consume_after,
+        pauses=params.pauses,
         root_of=roots(protocol, params, f"{scenario.name}/{seed}") if make is None else None,
     )
     scenario.plan(world, params, rng)

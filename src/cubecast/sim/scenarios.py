@@ -13,7 +13,7 @@ from typing import Any
 
 from cubecast.protocol.port import NodeId, Time, Topic
 from cubecast.sim.params import MAX_MESSAGES, ParamError, Params
-from cubecast.sim.storm import draw_storm, plan_storm
+from cubecast.sim.storm import draw_laggards, draw_storm, plan_laggards, plan_storm
 from cubecast.sim.world import World
 
 TOPIC: Topic = "t"
@@ -248,6 +248,13 @@ SCENARIOS: dict[str, Scenario] = {
             plan_storm,
             {"nodes": 8, "network": "uniform", "low": 1, "high": 30},
             draw=draw_storm,
+        ),
+        Scenario(
+            "laggards",
+            "members that stop for a while: leaves, suspension, gaps; all drawn from the seed",
+            plan_laggards,
+            {"nodes": 8, "network": "uniform", "low": 1, "high": 30},
+            draw=draw_laggards,
         ),
     )
 }

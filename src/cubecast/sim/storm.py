@@ -10,7 +10,7 @@ from __future__ import annotations
 from random import Random
 
 from cubecast.protocol.port import NodeId, Time, Topic
-from cubecast.sim.faults import Partition
+from cubecast.sim.faults import Partition, Pause
 from cubecast.sim.params import ParamError, Params
 from cubecast.sim.world import World
 
@@ -41,6 +41,7 @@ def draw_storm(params: Params, rng: Random) -> Params:
             "ack_delay": rng.choice([0, 5, 20]),
             "stable_delay": rng.choice([0, 50, 300]),
             "resend_after": rng.choice([100, 300]),
+            "patience": 2,
             "messages": rng.randint(5, 60),
             "changes": rng.randint(0, 12),
         }
@@ -101,3 +102,71 @@ def plan_storm(world: World, params: Params, rng: Random) -> None:
         world.post(rng.randrange(ACTIVE), publish, rng.randrange(params.nodes), rng.choice(topics))
     for _ in range(params.changes):
         world.post(rng.randrange(ACTIVE), change, rng.randrange(params.nodes), rng.choice(topics))
+
+
+def draw_laggards(params: Params, rng: Random) -> Params:
+    """Choose pauses and delays for a run in which some members stop for a while."""
+    if params.nodes < 3:
+        raise ParamError(f"laggards need at least 3 nodes, not {params.nodes}")
+    nodes = rng.randint(3, params.nodes)
+    pauses = []
+    for _ in range(rng.randint(1, 3)):
+        start = rng.randrange(500, ACTIVE)
+        pauses.append(Pause(rng.randrange(nodes), start, start + rng.randint(300, 4000)))
+    return params.with_(
+        {
+            "nodes": nodes,
+            "loss": rng.choice([0.0, 0.0, 0.05, 0.2]),
+            "duplicate": rng.choice([0.0, 0.1]),
+            "reorder": rng.choice([0.0, 0.3]),
+            "pauses": tuple(pauses),
+            "window": rng.choice([1, 2, 4, 16]),
+            "ack_delay": rng.choice([0, 5]),
+            "stable_delay": rng.choice([0, 50, 300]),
+            "resend_after": rng.choice([60, 150]),
+            "patience": rng.choice([1, 1, 2]),
+            "messages": rng.randint(50, 200),
+            "changes": rng.choice([0, 0, 4]),
+        }
+    )
+
+
+def is_lossy(node: NodeId) -> bool:
+    """Whether a node of a laggard storm would rather miss messages: every second one."""
+    return node % 2 == 1
+
+
+def plan_laggards(world: World, params: Params, rng: Random) -> None:
+    """Everyone subscribes; two nodes publish most of `messages`; a few leave and come back."""
+    topic: Topic = "t"
+    nodes = range(params.nodes)
+    world.establish(topic, [node for node in nodes if not is_lossy(node)])
+    wanted = dict.fromkeys(nodes, True)
+
+    def subscribe(node: NodeId, _: None, now: Time) -> None:
+        world.subscribe(node, topic, lossy=True)
+
+    def publish(node: NodeId, _: None, now: Time) -> None:
+        if world.awake(node, now) > now:
+            world.post(world.awake(node, now), publish, node)
+        else:
+            world.publish(node, topic)
+
+    def change(node: NodeId, _: None, now: Time) -> None:
+        if world.awake(node, now) > now:
+            return
+        if wanted[node]:
+            world.unsubscribe(node, topic)
+        else:
+            world.subscribe(node, topic, is_lossy(node))
+        wanted[node] = not wanted[node]
+
+    world.application = Chatter(rng, answers=params.messages // 4)
+    for node in nodes:
+        if is_lossy(node):
+            world.post(rng.randrange(300), subscribe, node)
+    busy = rng.sample(nodes, 2)
+    for _ in range(params.messages):
+        world.post(rng.randrange(ACTIVE), publish, rng.choice([*busy, *busy, rng.choice(nodes)]))
+    for _ in range(params.changes):
+        world.post(rng.randrange(1000, ACTIVE), change, rng.randrange(params.nodes))

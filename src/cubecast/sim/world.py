@@ -17,13 +17,26 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from cubecast.protocol.port import Message, NodeId, Port, Process, Publication, Time, Topic
+from cubecast.protocol.port import (
+    Message,
+    NodeId,
+    Port,
+    Process,
+    Publication,
+    Seq,
+    Stream,
+    Time,
+    Topic,
+)
 from cubecast.sim.metrics import Meter
 from cubecast.trace import Kind, Record
+
+if TYPE_CHECKING:
+    from cubecast.sim.faults import Pause
 
 Handler = Callable[[Any, Any, Time], None]
 Event = tuple[Handler, Any, Any]
@@ -85,6 +98,7 @@ class World:
         meter: Meter | None = None,
         root_of: Callable[[Topic], NodeId] | None = None,
         consume_after: Time = 0,
+        pauses: Sequence[Pause] = (),
     ) -> None:
         self.now: Time = 0
         self.events = 0
@@ -93,6 +107,7 @@ class World:
         self.application: Application = application if application is not None else Silent()
         self._root_of = root_of
         self.consume_after = consume_after
+        self.pauses = pauses
         self._trace_messages = trace is not None and trace_messages
         self._state_every = state_every
         self._next_state = state_every
@@ -154,6 +169,13 @@ class World:
 
         return receive
 
+    def awake(self, node: NodeId, at: Time) -> Time:
+        """When `node` can do what is planned for `at`: then, or at the end of its pause."""
+        for pause in self.pauses:
+            if pause.node == node and pause.start <= at < pause.end:
+                at = pause.end
+        return at
+
     # -- what the application does ---------------------------------------------------------------
 
     def establish(self, topic: Topic, members: Sequence[NodeId]) -> None:
@@ -168,10 +190,14 @@ class World:
         for process in self.processes:
             process.establish(topic, mask)
 
-    def subscribe(self, node: NodeId, topic: Topic) -> None:
-        """The application at `node` calls ``subscribe(topic)``."""
+    def subscribe(self, node: NodeId, topic: Topic, lossy: bool = False) -> None:
+        """The application at `node` calls ``subscribe(topic)``; `lossy`: it takes gaps."""
         self._record("subscribe", node, topic)
-        self.processes[node].subscribe(topic, self.now)
+        if lossy:
+            process: Any = self.processes[node]
+            process.subscribe(topic, self.now, lossy)
+        else:
+            self.processes[node].subscribe(topic, self.now)
 
     def unsubscribe(self, node: NodeId, topic: Topic) -> None:
         """The application at `node` calls ``unsubscribe(topic)``: it wants no more messages."""
@@ -245,6 +271,11 @@ class World:
 
     def _tell_joined(self, node: NodeId, topic: Topic, now: Time) -> None:
         self.application.on_joined(self, node, topic)
+
+    def skipped(self, node: NodeId, topic: Topic, count: int) -> None:
+        """The protocol jumped over messages at `node`."""
+        if self.trace is not None:
+            self.trace.append(Record("gap", self.now, node, topic, seq=count))
 
     # -- records ---------------------------------------------------------------------------------
 
@@ -322,6 +353,10 @@ class SimPort:
     def joined(self, topic: Topic) -> None:
         self._world.joined(self._node, topic)
 
+    def gap(self, topic: Topic, skipped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
+        count = sum(last - first + 1 for first, last in skipped.values())
+        self._world.skipped(self._node, topic, count)
+
     def left(self, topic: Topic) -> None:
         """Nobody waits for the end of a leave in a simulation."""
 
@@ -337,7 +372,10 @@ class SimPort:
             self._world.post(max(at, self._world.now), self._wake, at)
 
     def _wake(self, planned: Time, _: None, now: Time) -> None:
-        if planned == self._asleep_until:
+        awake = self._world.awake(self._node, now)
+        if awake > now:
+            self._world.post(awake, self._wake, planned)
+        elif planned == self._asleep_until:
             self._asleep_until = None
             self._world.processes[self._node].on_wake(now)
 

@@ -33,6 +33,7 @@ _KINDS: dict[str, Kind] = {
     "join": "join",
     "unsubscribe": "leave",
     "state": "state",
+    "gap": "gap",
 }
 
 

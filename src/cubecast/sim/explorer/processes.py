@@ -9,7 +9,7 @@ it did through its port is written down.  States and messages are numbered by th
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cache
 from io import BytesIO
@@ -138,6 +138,10 @@ class RecordingPort:
 
     def joined(self, topic: Topic) -> None:
         self.notes.append(Note("join", topic))
+
+    def gap(self, topic: Topic, skipped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
+        count = sum(last - first + 1 for first, last in skipped.values())
+        self.notes.append(Note("gap", topic, seq=count))
 
     def left(self, topic: Topic) -> None:
         self.notes.append(Note("left", topic))

@@ -1,0 +1,186 @@
+"""Members that stop for a while: nobody below them starves, and only who wants to misses anything.
+
+Simulated: storms in which nodes pause, judged by the checkers, and broken versions of the
+handling that the same storms must catch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from mutants import AnswersForItself, symptoms_of
+
+from cubecast.protocol.config import Config
+from cubecast.protocol.laggards import Laggards, Verdict
+from cubecast.protocol.membership import Membership
+from cubecast.protocol.messages import Direct, Suspended
+from cubecast.protocol.node import CubecastNode
+from cubecast.protocol.port import NodeId, Seq, Stream
+from cubecast.protocol.streams import Branch, Inbox
+from cubecast.protocol.topic import TopicCore
+from cubecast.sim.params import Params
+from cubecast.sim.run import run
+from cubecast.sim.scenarios import SCENARIOS
+
+LAGGARDS = SCENARIOS["laggards"]
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_fifty_runs_with_pauses(block: int) -> None:
+    for seed in range(50 * block, 50 * block + 50):
+        assert not symptoms_of(CubecastNode, seed, LAGGARDS), f"laggards {seed}"
+
+
+def test_the_runs_contain_what_they_are_meant_to() -> None:
+    params = Params().with_(LAGGARDS.defaults)
+    outcomes = [run(LAGGARDS, "cubecast", params, seed) for seed in range(40)]
+    assert sum(outcome.metrics["gaps"] > 0 for outcome in outcomes) > 10
+    assert any(outcome.params.loss for outcome in outcomes)
+    assert sum(len(outcome.params.pauses) for outcome in outcomes) > 60
+
+
+# -- who is a leaf, who is suspended -------------------------------------------------------------
+
+
+def test_a_slow_member_becomes_a_leaf_and_returns() -> None:
+    laggards = Laggards(Config(leaf_for=100))
+    assert laggards.judge(0b0010, 0b1110, False, 50) == Verdict(0b0010, 0)
+    assert laggards.check_at == 150
+    assert laggards.reconsider(0b0010, 150) == 0
+    assert laggards.reconsider(0, 250) == 0b0010
+    assert (laggards.leaves, laggards.check_at) == (0, None)
+
+
+def test_only_a_lossy_member_is_suspended_and_only_without_credit() -> None:
+    laggards = Laggards(Config())
+    laggards.lossy = 0b0010
+    assert laggards.judge(0b0010, 0b1110, False, 0) == Verdict(0b0010, 0)
+    assert laggards.judge(0b0110, 0b1110, True, 0) == Verdict(0b0100, 0b0010)
+    assert laggards.judge(0b0110, 0b1110, True, 0) == Verdict(0, 0)
+
+
+def test_at_most_a_quarter_are_leaves() -> None:
+    laggards = Laggards(Config())
+    everyone = (1 << 16) - 1
+    demoted, _ = laggards.judge(everyone, everyone, False, 0)
+    assert demoted.bit_count() == laggards.leaves.bit_count() == 4
+    assert laggards.judge(everyone, everyone, False, 0) == Verdict(0, 0)
+
+
+def test_joining_clears_the_record() -> None:
+    laggards = Laggards(Config())
+    laggards.lossy = 0b0010
+    laggards.judge(0b0010, 0b1110, True, 0)
+    laggards.forget(1)
+    assert (laggards.leaves, laggards.suspended, laggards.lossy) == (0, 0, 0)
+
+
+# -- broken versions -----------------------------------------------------------------------------
+
+
+class Ruthless(Laggards):
+    __slots__ = ()
+
+    def judge(self, slow: int, members: int, out_of_credit: bool, now: int) -> Verdict:
+        self.lossy = members
+        return super().judge(slow, members, out_of_credit, now)
+
+
+class SuspendsAnyone(TopicCore):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.laggards = Ruthless(self.config)
+
+
+class Secretive(TopicCore):
+    """Goes on without a member and does not tell it."""
+
+    def _on_slow(self, inbox: Inbox, branch: Branch, slow: int, now: int) -> None:
+        send = self.links.send
+        self.links.send = lambda peer, message, now: (  # type: ignore[method-assign]
+            None if isinstance(message, Suspended) else send(peer, message, now)
+        )
+        super()._on_slow(inbox, branch, slow, now)
+        del self.links.send  # type: ignore[method-assign]
+
+
+class Sentimental(TopicCore):
+    """Suspends a member and still waits for it in the routes before."""
+
+    def _feed_directly(self, inbox: Inbox, branch: Branch, now: int) -> None:
+        branch.without = 0
+        super()._feed_directly(inbox, branch, now)
+
+
+class Credulous(TopicCore):
+    """Takes late frames of routes that it was suspended from."""
+
+    def on_suspended(self, stream: Stream, route: int) -> bool:
+        again = super().on_suspended(stream, route)
+        self.lost_routes.clear()
+        return again
+
+
+class Proud(TopicCore):
+    """Keeps its place in a tree that the publisher gave up."""
+
+    def on_direct(self, news: Direct, sender: NodeId, now: int) -> None:
+        inbox = self.inboxes.get(news.stream)
+        branch = inbox.branches.get(news.route) if inbox is not None else None
+        if branch is None:
+            super().on_direct(news, sender, now)
+
+
+class Unmoved(Membership):
+    """Hears that it was suspended and does nothing about it."""
+
+    def on_suspended(self, news: Suspended, now: int) -> None:
+        self.core.on_suspended(news.stream, news.route)
+
+
+class Silent(Membership):
+    """Jumps and does not say so."""
+
+    def _skipped(
+        self, reached: Mapping[Stream, Seq], cut: dict[Stream, Seq]
+    ) -> dict[Stream, tuple[Seq, Seq]]:
+        self.core.front.raise_to(cut)
+        return {}
+
+
+def broken(**parts: Any) -> type[CubecastNode]:
+    return type("Broken", (CubecastNode,), parts)
+
+
+@pytest.mark.parametrize(
+    ("node_class", "symptom"),
+    [
+        (broken(core_class=SuspendsAnyone), "gap"),
+        (broken(core_class=Secretive), "restless"),
+        (broken(core_class=Sentimental), "restless"),
+        (broken(core_class=Credulous), "kept"),
+        (broken(core_class=Proud), "restless"),
+        (broken(membership_class=Unmoved), "restless"),
+        (broken(membership_class=Silent), "completeness"),
+        (broken(membership_class=AnswersForItself), "causal-order"),
+    ],
+    ids=[
+        "suspends anyone",
+        "does not tell",
+        "waits for the suspended",
+        "takes late frames",
+        "keeps its place",
+        "does not join again",
+        "does not report the gap",
+        "a gap per publisher",
+    ],
+)
+def test_storms_catch(node_class: type[CubecastNode], symptom: str) -> None:
+    seen: set[str] = set()
+    for seed in range(300):
+        seen |= symptoms_of(node_class, seed, LAGGARDS)
+        if symptom in seen:
+            return
+    pytest.fail(f"no {symptom} in 300 runs, only {seen}")
