@@ -17,9 +17,10 @@ from cubecast.protocol.laggards import Laggards, Verdict
 from cubecast.protocol.membership import Membership
 from cubecast.protocol.messages import Direct, Suspended
 from cubecast.protocol.node import CubecastNode
-from cubecast.protocol.port import NodeId, Seq, Stream
+from cubecast.protocol.port import NodeId, Port, Process, Seq, Stream
 from cubecast.protocol.streams import Branch, Inbox
 from cubecast.protocol.topic import TopicCore
+from cubecast.sim.explorer import Case, Rules, Step, explore
 from cubecast.sim.params import Params
 from cubecast.sim.run import run
 from cubecast.sim.scenarios import SCENARIOS
@@ -75,6 +76,39 @@ def test_joining_clears_the_record() -> None:
     laggards.judge(0b0010, 0b1110, True, 0)
     laggards.forget(1)
     assert (laggards.leaves, laggards.suspended, laggards.lossy) == (0, 0, 0)
+
+
+class Tolerant(CubecastNode):
+    """Would rather miss messages, whatever it subscribes to."""
+
+    def subscribe(self, topic: str, now: int, lossy: bool = True) -> None:
+        super().subscribe(topic, now, lossy)
+
+
+def two_nodes(rules: Rules) -> Case:
+    """Node 1 joins; node 0 has credit for one message, and its timers may fire at any time."""
+    config = Config(window=1, ack_delay=0, stable_delay=0, resend_after=2, patience=1, leaf_for=2)
+
+    def make(node: NodeId, port: Port) -> Process:
+        kind = Tolerant if node == 1 else CubecastNode
+        return kind(node, port, cluster=0b11, config=config)
+
+    def at_rest(process: Process) -> str | None:
+        return f"keeps {process.load()}" if any(process.load()) else None
+
+    steps = (Step(1, "subscribe"), Step(0, "publish", "a"), Step(0, "publish", "b"))
+    return Case(2, make, steps, {"t": 0b01}, rules, at_rest)
+
+
+@pytest.mark.parametrize("urgent", [{"parcel-ack"}, {"parcel-ack", "ack"}])
+def test_every_interleaving_of_a_suspension(urgent: set[str]) -> None:
+    rules = Rules(ordered=frozenset({"parcel"}), urgent=frozenset(urgent), early_wakes=2)
+    exploration = explore(two_nodes(rules))
+    assert exploration.ok, exploration
+    kinds = {
+        entry.note.kind for outcome in exploration.outcomes for past in outcome for entry in past
+    }
+    assert "gap" in kinds, "nobody was ever suspended"
 
 
 # -- broken versions -----------------------------------------------------------------------------
