@@ -25,6 +25,7 @@ from cubecast.net.events import (
     MemberLeft,
     SlowSubscriber,
 )
+from cubecast.net.faults import LinkFaults
 from cubecast.net.hello import (
     NOBODY,
     ClusterUpdate,
@@ -46,6 +47,7 @@ from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, Receipts
 from cubecast.net.recorder import Recorder
 from cubecast.net.subscription import Policy, Subscription
+from cubecast.net.transport import Listener, Network, TcpNetwork
 from cubecast.net.wire import (
     ACK,
     CONTROL,
@@ -74,8 +76,17 @@ log = logging.getLogger("cubecast")
 class Node:
     """A member of a cluster; make one with `cubecast.join` or `cubecast.start`."""
 
-    def __init__(self, config: NodeConfig, *, trace: list[Record] | None = None) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        trace: list[Record] | None = None,
+        network: Network | None = None,
+        faults: LinkFaults | None = None,
+    ) -> None:
         self.config = config
+        self.network: Network = network or TcpNetwork()
+        self.faults = faults or LinkFaults()
         self.secret = config.secret
         self.uid = secrets.token_hex(16)
         self.slot: NodeId = NOBODY
@@ -86,8 +97,8 @@ class Node:
         self._incarnation = secrets.randbits(63)
         self._core: CubecastNode | None = None
         self._cluster = Cluster(self, config.join_timeout_s)
-        self._server: asyncio.Server | None = None
-        self._mesh = Mesh(self, self._address_of, self._unreachable)
+        self._server: Listener | None = None
+        self._mesh = Mesh(self, self.network, self._address_of, self._unreachable)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._decoder = FrameDecoder()
         self._topics: dict[int, Topic] = {}
@@ -95,7 +106,7 @@ class Node:
         self._readers = Readers(self)
         self._receipts: dict[Topic, Receipts] = {}
         self._listeners: list[Events] = []
-        self._recorder = Recorder(self, trace)
+        self._recorder = Recorder(self, trace, config.trace_arrivals)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: Time = 0
         self._joining = Joining(self)
@@ -106,11 +117,10 @@ class Node:
     async def start(self, seed: str | None) -> None:
         """Listen, and join the cluster of `seed`; without one, begin a cluster."""
         host, port = parse_address(self.config.listen)
-        self._server = await self._loop.create_server(
+        self._server = await self.network.listen(
             lambda: Connection(self, dialled=False), host, port
         )
-        bound = self._server.sockets[0].getsockname()
-        self.address = self.config.advertise or format_address(bound[0], bound[1])
+        self.address = self.config.advertise or format_address(*self._server.bound)
         if seed is None:
             self._begin(Welcome(0, 0, {0: Member(self.uid, self.address)}))
             return
@@ -427,6 +437,8 @@ class Node:
             if kind == FRAME:
                 frame: Frame | None = self._decoder.decode(raw, self._topics)
                 if frame is not None:
+                    if self._recorder.arrivals:
+                        self._recorder.received(frame, sender)
                     core.on_message(frame, sender, now)
             elif kind == ACK:
                 ack = decode_ack(raw, self._topics)
