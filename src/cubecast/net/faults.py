@@ -177,6 +177,11 @@ class LinkFaults:
 
     # -- connections -----------------------------------------------------------------------------
 
+    @property
+    def busy(self) -> bool:
+        """Whether packets wait, to be sent later or for the end of a cut."""
+        return any(one.shaper is not None and one.shaper.busy for one in self._connections)
+
     def opened(self, connection: Shaped) -> None:
         """A connection of this node exists; it gets a shaper if there is something to do."""
         self._connections[connection] = None

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Collection, Sequence
+from random import Random
 from typing import Any
 
 from cubecast.errors import Closed, CubecastError, JoinError, NotSent
@@ -83,18 +84,20 @@ class Node:
         trace: list[Record] | None = None,
         network: Network | None = None,
         faults: LinkFaults | None = None,
+        random: Random | None = None,
     ) -> None:
         self.config = config
         self.network: Network = network or TcpNetwork()
         self.faults = faults or LinkFaults()
         self.secret = config.secret
-        self.uid = secrets.token_hex(16)
+        chance = secrets.SystemRandom() if random is None else random
+        self.uid = f"{chance.getrandbits(128):032x}"
         self.slot: NodeId = NOBODY
         self.address = ""
         self.closed = False
         self.trace = trace
         self._loop = asyncio.get_running_loop()
-        self._incarnation = secrets.randbits(63)
+        self._incarnation = chance.getrandbits(63)
         self._core: CubecastNode | None = None
         self._cluster = Cluster(self, config.join_timeout_s)
         self._server: Listener | None = None
@@ -272,6 +275,17 @@ class Node:
     def explain(self, topic: Topic) -> dict[str, object]:
         """What this node knows of a topic, and what waits for what."""
         return self.core.explain(topic)
+
+    def at_rest(self) -> bool:
+        """Whether nothing of ours is on its way: no message, no operation, no delayed packet."""
+        core = self.core
+        return not (
+            core.unstable()
+            or core.unacked_parcels()
+            or core.pending_waves()
+            or self.faults.busy
+            or any(box.payloads for box in self._outboxes.values())
+        )
 
     def _tell(self, event: Event) -> None:
         for listener in self._listeners:
