@@ -8,14 +8,15 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from test_live import TOPIC, cluster, judge, live, subscribed, take
+from test_live import TOPIC, cluster, judge, live, raw, subscribed, take
 
 from cubecast.errors import JoinError
 from cubecast.net.config import NodeConfig
 from cubecast.net.faults import MAX_HELD, LinkFaults, Rule, Shaper
+from cubecast.net.hello import Hello, Refused, new_nonce
 from cubecast.net.node import Node
 from cubecast.net.transport import Factory, TcpNetwork
-from cubecast.net.wire import ACK, CONTROL, FRAME, HELLO, PREFIX
+from cubecast.net.wire import ACK, CONTROL, FRAME, HELLO, PREFIX, VERSION
 from cubecast.protocol.config import Config
 from cubecast.trace import Record
 
@@ -126,6 +127,16 @@ async def test_a_leave_over_slow_links_loses_nothing() -> None:
             assert (await anext(one)).payload == b"last words"
         assert {tuple(node.members) for node in nodes} == {(0, 1)}
     judge(trace, 1)
+
+
+@live
+async def test_a_refusal_over_a_slow_link_still_says_why() -> None:
+    """What was said before the end of a connection arrives before it."""
+    async with cluster(1) as nodes, raw(nodes[0]) as client:
+        nodes[0].faults.set(None, Rule(delay_s=0.05))
+        client.greet(Hello(VERSION + 1, "raw", -1, new_nonce()))
+        assert isinstance(await client.greeting(), Refused)
+        await client.ended()
 
 
 # -- cuts ------------------------------------------------------------------------------------------
@@ -324,7 +335,7 @@ class Line:
     def write(self, packets: list[bytes]) -> None:
         self.written += packets
 
-    def data_received(self, data: bytes) -> None:
+    def resume(self) -> None:
         self.read += 1
 
     def close(self, reason: str) -> None:

@@ -162,9 +162,23 @@ class Noting(asyncio.Protocol):
         self.heard.append(type(error).__name__ if error else "lost")
 
 
-async def connected() -> tuple[Noting, Noting]:
+class Buffered(asyncio.BufferedProtocol):
+    """Notes what it hears, a few bytes at a time."""
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+        self._room = bytearray(4)
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.heard.append(bytes(self._room[:nbytes]))
+
+
+async def connected(there: Any = None) -> tuple[Noting, Any]:
     """The end that dialled and the end that was dialled."""
-    network, here, there = MemoryNetwork(), Noting(), Noting()
+    network, here, there = MemoryNetwork(), Noting(), there or Noting()
     listener = await network.listen(lambda: there, "host", 0)
     await network.dial(lambda: here, *listener.bound)
     assert here.transport.get_extra_info("peername") == listener.bound
@@ -188,6 +202,15 @@ async def test_what_is_written_arrives_in_order_before_the_end() -> None:
     await turns()
     assert there.heard == ["made", b"one", b"twothree", "lost"]
     assert here.heard == ["made", "lost"]
+
+
+@on_virtual_time
+async def test_a_protocol_with_a_buffer_of_its_own_is_filled_in_turn() -> None:
+    here, there = await connected(Buffered())
+    here.transport.write(b"one, two")
+    here.transport.write(b"three")
+    await turns()
+    assert there.heard == [b"one,", b" two", b"thre", b"e"]
 
 
 @on_virtual_time

@@ -99,6 +99,10 @@ class Connection(asyncio.Protocol):
                 if packets:
                     self._owner.received(self, packets)
 
+    def resume(self) -> None:
+        """Take in what the shaper held back."""
+        self.data_received(b"")
+
     def again(self, packets: list[tuple[int, bytes]]) -> None:
         """Hand packets to the node that it could not take when they came."""
         with self._blaming_peer():

@@ -101,7 +101,7 @@ class Shaped(Protocol):
     shaper: Shaper | None
 
     def write(self, packets: list[bytes]) -> None: ...
-    def data_received(self, data: bytes) -> None: ...
+    def resume(self) -> None: ...
     def close(self, reason: str) -> None: ...
     def drained(self) -> None: ...
 
@@ -340,7 +340,7 @@ class Shaper:
         if not self._rule.silent and self._held:
             self._loop.call_soon(self.send, [])
         if not self._rule.cut and (self._arrived or self._arrived_data):
-            self._loop.call_soon(self._connection.data_received, b"")
+            self._loop.call_soon(self._connection.resume)
 
 
 # -- rules as text ---------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-Factory: TypeAlias = Callable[[], asyncio.Protocol]
+Factory: TypeAlias = Callable[[], asyncio.BaseProtocol]
 """Makes the protocol object of one connection."""
 
 

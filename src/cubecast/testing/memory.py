@@ -80,7 +80,7 @@ class MemoryTransport(asyncio.Transport):
 
     _peer: MemoryTransport
 
-    def __init__(self, protocol: asyncio.Protocol, here: Address, there: Address) -> None:
+    def __init__(self, protocol: asyncio.BaseProtocol, here: Address, there: Address) -> None:
         super().__init__({"sockname": here, "peername": there})
         self._loop = asyncio.get_running_loop()
         self._protocol = protocol
@@ -133,9 +133,27 @@ class MemoryTransport(asyncio.Transport):
         if self._paused:
             self._unread.append(data)
         elif data is not None:
-            self._protocol.data_received(data)
-        elif not self._protocol.eof_received():
+            self._hand_over(data)
+        elif not self._reads().eof_received():
             self.close()
+
+    def _reads(self) -> asyncio.Protocol | asyncio.BufferedProtocol:
+        assert isinstance(self._protocol, asyncio.Protocol | asyncio.BufferedProtocol)
+        return self._protocol
+
+    def _hand_over(self, data: bytes) -> None:
+        """Give data to a protocol that takes bytes, or to one that has a buffer for them."""
+        reads = self._reads()
+        if isinstance(reads, asyncio.Protocol):
+            reads.data_received(data)
+            return
+        rest = memoryview(data)
+        while rest and not self._closing:
+            room = memoryview(reads.get_buffer(len(rest))).cast("B")
+            count = min(len(room), len(rest))
+            room[:count] = rest[:count]
+            reads.buffer_updated(count)
+            rest = rest[count:]
 
     def is_reading(self) -> bool:
         return not (self._paused or self._closing)
