@@ -24,7 +24,7 @@ setup: $(STAMP) ## make .venv and install cubecast with its development tools in
 $(STAMP): pyproject.toml tools/setup.sh
 	@PYTHON='$(PYTHON)' sh tools/setup.sh
 
-demo: $(STAMP) ## see cubecast work, in one process and a few seconds
+demo: $(STAMP) ## eight real nodes hold a conversation, in a few seconds
 	@$(BIN)/cubecast demo $(ARGS)
 
 test: lint ## lint, check types and run the tests (ARGS goes to pytest)

@@ -61,9 +61,23 @@ def test_the_tree_of_the_readme_is_the_tree_drawn() -> None:
     assert drawn in shown
 
 
+def run_tests_of(path: Path) -> str:
+    return python("-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(path))
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs(path: Path) -> None:
-    assert python(str(path))
+    if path.stem.startswith("test_"):
+        assert "passed" in run_tests_of(path)
+    else:
+        assert python(str(path))
+
+
+def test_the_tests_of_the_page_on_testing_pass(tmp_path: Path) -> None:
+    blocks = fenced("python", (ROOT / "docs/testing.md").read_text(encoding="utf-8"))
+    script = tmp_path / "test_page.py"
+    script.write_text("\n\n".join(blocks), encoding="utf-8")
+    assert "4 passed" in run_tests_of(script)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

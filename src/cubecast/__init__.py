@@ -16,9 +16,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from cubecast.errors import Closed, CubecastError, JoinError, NotSent
 from cubecast.net.config import NodeConfig
 from cubecast.net.events import ConnectionLost, Event, MemberJoined, MemberLeft, SlowSubscriber
+from cubecast.net.faults import LinkFaults
 from cubecast.net.node import Node
 from cubecast.net.receipt import Receipt
 from cubecast.net.subscription import Message, Policy, Subscription
+from cubecast.net.transport import Network
 from cubecast.trace import Record
 
 __version__ = "0.1.0"
@@ -55,13 +57,17 @@ async def join(
     secret: str = "",
     config: NodeConfig | None = None,
     trace: list[Record] | None = None,
+    network: Network | None = None,
+    faults: LinkFaults | None = None,
 ) -> AsyncIterator[Node]:
     """Join the cluster that `seed` ("host:port" of any member) belongs to; leave it at the end.
 
     `config` replaces `listen` and `secret` where more is to be set; `trace` collects what the
-    application at this node did, for the checkers.
+    application at this node did, for the checkers.  `network` carries the bytes (default: TCP),
+    `faults` are done to them on purpose.
     """
-    node = Node(config or NodeConfig(listen=listen, secret=secret), trace=trace)
+    config = config or NodeConfig(listen=listen, secret=secret)
+    node = Node(config, trace=trace, network=network, faults=faults)
     await node.start(seed)
     try:
         yield node
@@ -75,6 +81,16 @@ def start(
     secret: str = "",
     config: NodeConfig | None = None,
     trace: list[Record] | None = None,
+    network: Network | None = None,
+    faults: LinkFaults | None = None,
 ) -> AbstractAsyncContextManager[Node]:
     """Begin a cluster: the first node, for others to join."""
-    return join(None, listen=listen, secret=secret, config=config, trace=trace)
+    return join(
+        None,
+        listen=listen,
+        secret=secret,
+        config=config,
+        trace=trace,
+        network=network,
+        faults=faults,
+    )

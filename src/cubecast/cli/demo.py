@@ -2,155 +2,173 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import time
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
-from rich.columns import Columns
-from rich.panel import Panel
-from rich.table import Table
-from rich.text import Text
 
-from cubecast.cli.output import console
+from cubecast.cli.demo_live import (
+    QUICK,
+    SLOW,
+    Conversation,
+    DemoFailed,
+    as_it_arrived,
+    converse,
+    tree_taken,
+)
+from cubecast.cli.demo_screens import Screens, counts_table, show_side_by_side
+from cubecast.cli.demo_simulated import demo_simulated
+from cubecast.cli.output import console, refuse
 from cubecast.cli.tree import draw_tree
-from cubecast.sim.params import Params
-from cubecast.sim.run import Outcome, run
-from cubecast.sim.scenarios import SCENARIOS
-from cubecast.topology import everyone, tree
-from cubecast.trace import Record
+from cubecast.net.faults import Rule
+from cubecast.trace import (
+    Header,
+    Record,
+    Report,
+    TraceError,
+    answers_before_questions,
+    check,
+    write,
+)
 
-SCREEN_LINES = 12
-SETTING = {"network": "uniform", "low": 20, "high": 180, "span": 300}
-"""A hop takes U[low, high], so messages overtake each other; readers think U[0, span]."""
+LIVE_NODES, MOST_LIVE_NODES = 8, 16
+SIMULATED_NODES = 16
+DEFAULT_ROUNDS = 6
+DEFAULT_SEEDS = 20
+DEFAULT_TRACE = Path("demo-trace.jsonl")
+LINES_BEFORE = 2
 
 
 def demo(
-    nodes: Annotated[int, typer.Option(help="Members of the group.", min=3, max=256)] = 16,
+    nodes: Annotated[
+        int | None,
+        typer.Option(help="Members of the group [default: 8; 16 simulated].", min=3, max=256),
+    ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(help="Questions that are asked [default: 6].", min=1, max=20),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where the trace goes, .jsonl [default: demo-trace.jsonl]."
+        ),
+    ] = None,
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Simulate many discussions instead.")
+    ] = False,
     seeds: Annotated[
-        int, typer.Option(help="How many discussions to simulate.", min=1, max=1000)
-    ] = 20,
+        int | None,
+        typer.Option(help="How many discussions to simulate [default: 20].", min=1, max=1000),
+    ] = None,
 ) -> None:
     """See answers arrive before their question, and see it prevented.
 
-    A discussion group is simulated: one member asks, everyone else answers
-    after reading. Messages take from 20 to 180 units of time per hop, so they
-    overtake each other. The same discussions run over best-effort trees and
-    over cubecast. The demo counts how often a member saw an answer before
-    what it answers, shows one member's screen both ways, and draws the tree a
-    publication takes.
+    Real nodes, each a process of its own, hold a conversation: one asks, the
+    others answer after reading. Some links are slow, so messages overtake
+    each other. The demo shows in which order messages arrived, which is what
+    best effort would have shown, beside what cubecast showed; draws the tree
+    that a publication took; and leaves the trace of the run, judged by the
+    checkers.
+
+    With --simulated, discussions are simulated over best-effort trees and
+    over cubecast.
     """
-    discussion = SCENARIOS["discussion"]
-    params = Params().with_({**discussion.defaults, **SETTING, "nodes": nodes})
-    console.print(
-        f"[bold]A discussion group of {nodes}:[/bold] one member asks, everyone else answers up "
-        f"to {params.span} units of time after reading. A hop takes {params.low} to "
-        f"{params.high} units, so messages overtake each other. "
-        f"{seeds} discussion{'' if seeds == 1 else 's'}, the same for both protocols.\n",
-        highlight=False,
+    if simulated:
+        if rounds is not None or trace is not None:
+            refuse("demo", "--rounds and --trace are for live nodes, not for --simulated")
+        demo_simulated(console, nodes or SIMULATED_NODES, seeds or DEFAULT_SEEDS)
+        return
+    if seeds is not None:
+        refuse("demo", "--seeds needs --simulated")
+    if nodes is not None and nodes > MOST_LIVE_NODES:
+        refuse("demo", f"at most {MOST_LIVE_NODES} live nodes; --simulated takes more")
+    path = trace or DEFAULT_TRACE
+    if path.suffix != ".jsonl" or not path.parent.is_dir():
+        refuse("demo", f"cannot leave a trace at {path}: it must be a .jsonl in a directory")
+    _demo_live(nodes or LIVE_NODES, rounds or DEFAULT_ROUNDS, path)
+
+
+def _demo_live(nodes: int, rounds: int, path: Path) -> None:
+    _print(
+        f"[bold]A conversation between {nodes} real nodes,[/bold] each a process on this machine. "
+        f"In {rounds} round{'' if rounds == 1 else 's'}, one member asks and all others answer "
+        f"after reading. A hop takes {_hop(QUICK)} ms more on purpose, over some links "
+        f"{_hop(SLOW)}, so messages overtake each other.\n"
     )
-    outcomes = {
-        protocol: [
-            run(discussion, protocol, params, seed, keep_trace=True) for seed in range(seeds)
-        ]
-        for protocol in ("best-effort", "cubecast")
+    began = time.monotonic()
+    try:
+        conversation = converse(nodes, rounds)
+    except DemoFailed as failure:
+        typer.echo(f"cubecast demo: {failure}", err=True)
+        raise typer.Exit(1) from None
+    took = time.monotonic() - began
+    cubecast = conversation.trace
+    views = {"best-effort": as_it_arrived(cubecast), "cubecast": cubecast}
+    reports = {name: check(records) for name, records in views.items()}
+    console.print(counts_table({name: _counts(views[name], reports[name]) for name in views}))
+    _print("\nBest-effort is the same run, every message shown when it first came off the network.")
+    _show_screens({name: Screens(records) for name, records in views.items()})
+    _show_tree(conversation)
+    _leave_trace(conversation, path, rounds)
+    verdict = reports["cubecast"]
+    _print(
+        f"\n{took:.1f} s; the trace is in {path}: "
+        + ("the checkers found nothing wrong." if verdict.ok else "the checkers object.")
+    )
+    if not verdict.ok:
+        typer.echo(f"cubecast demo: {verdict.violations[0]}", err=True)
+        raise typer.Exit(1)
+
+
+def _print(text: str) -> None:
+    console.print(text, highlight=False)
+
+
+def _hop(rule: Rule) -> str:
+    return f"{rule.delay_s * 1000:g} to {(rule.delay_s + rule.jitter_s) * 1000:g}"
+
+
+def _counts(trace: list[Record], report: Report) -> tuple[float, float, float, float]:
+    answers = answers_before_questions(trace)
+    return report.deliveries, answers.pairs, answers.inverted, sum(report.counts.values())
+
+
+def _show_screens(screens: dict[str, Screens]) -> None:
+    unlucky = screens["best-effort"].first_early()
+    if unlucky is None:
+        _print("\nNo answer overtook its question this time; try again.")
+        return
+    member, line = unlucky
+    _print(
+        f"\n[bold]What member {member} saw:[/bold] an answer that came before its question is "
+        "marked."
+    )
+    show_side_by_side(console, screens, member, max(0, line - LINES_BEFORE))
+
+
+def _show_tree(conversation: Conversation) -> None:
+    taken = tree_taken(conversation.trace, conversation.members)
+    _print(
+        f"\n[bold]The tree that the first question took from member {taken.root},[/bold] as the "
+        "nodes recorded it: each line is a member, the cluster in which its parent found it, and "
+        "its distance from the publisher."
+    )
+    draw_tree(taken)
+
+
+def _leave_trace(conversation: Conversation, path: Path, rounds: int) -> None:
+    params: dict[str, Any] = {
+        "nodes": len(conversation.members),
+        "rounds": rounds,
+        "slow_links": [f"{a}->{b}" for a, b in conversation.slow],
+        "quick": str(QUICK),
+        "slow": str(SLOW),
     }
-    console.print(_counts(outcomes))
-    console.print()
-    _show_screens(outcomes)
-    console.print()
-    console.print(
-        f"[bold]The tree of a publication by member 0 of {nodes}:[/bold] each line is a member, "
-        "the cluster in which its parent found it, and its distance from the publisher.",
-        highlight=False,
-    )
-    dimension = (nodes - 1).bit_length()
-    members = everyone(dimension) & ((1 << nodes) - 1)
-    draw_tree(tree(0, members, dimension))
-
-
-def _counts(outcomes: dict[str, list[Outcome]]) -> Table:
-    table = Table(show_edge=False)
-    table.add_column("protocol")
-    for heading in ("deliveries", "answers seen", "before question", "violations"):
-        table.add_column(heading, justify="right")
-    for protocol, runs in outcomes.items():
-        inverted = _total(runs, "answers_before_questions")
-        table.add_row(
-            protocol,
-            f"{_total(runs, 'deliveries'):,.0f}",
-            f"{_total(runs, 'answers_seen'):,.0f}",
-            Text(f"{inverted:,.0f}", style="red" if inverted else "green"),
-            f"{_total(runs, 'violations'):,.0f}",
-        )
-    return table
-
-
-def _total(runs: list[Outcome], metric: str) -> float:
-    return sum(outcome.metrics.get(metric, 0.0) for outcome in runs)
-
-
-def _show_screens(outcomes: dict[str, list[Outcome]]) -> None:
-    """The screen of one member who saw an answer first, under both protocols."""
-    for seed, outcome in enumerate(outcomes["best-effort"]):
-        assert outcome.trace is not None
-        unlucky = _first_inversion(outcome.trace)
-        if unlucky is not None:
-            _show_screen_of(unlucky, {name: runs[seed] for name, runs in outcomes.items()})
-            return
-    console.print("No discussion went wrong; try more with --seeds.")
-
-
-def _show_screen_of(member: int, outcomes: dict[str, Outcome]) -> None:
-    seed = next(iter(outcomes.values())).seed
-    console.print(
-        f"[bold]What member {member} saw in discussion {seed}:[/bold] an answer that came "
-        "before its question is marked.",
-        highlight=False,
-    )
-    panels = []
-    for protocol, outcome in outcomes.items():
-        assert outcome.trace is not None
-        screen = _screen(outcome.trace, member)
-        panels.append(Panel(screen, title=protocol, expand=False))
-    console.print(Columns(panels))
-
-
-def _parents(trace: list[Record]) -> dict[int | str, tuple[int | str, ...]]:
-    return {r.id: r.reply_to for r in trace if r.kind == "publish" and r.id is not None}
-
-
-def _first_inversion(trace: list[Record]) -> int | None:
-    """A member that was shown an answer before what it answers."""
-    parents = _parents(trace)
-    seen: dict[int, set[int | str]] = {}
-    for record in trace:
-        if record.kind == "deliver" and record.id is not None:
-            before = seen.setdefault(record.node, set())
-            if any(parent not in before for parent in parents[record.id]):
-                return record.node
-            before.add(record.id)
-    return None
-
-
-def _screen(trace: list[Record], member: int) -> Text:
-    """What `member` was shown, in order; an answer that came too early is marked."""
-    parents = _parents(trace)
-    author = {r.id: r.node for r in trace if r.kind == "publish"}
-    seen: set[int | str] = set()
-    shown = [r for r in trace if r.kind == "deliver" and r.node == member]
-    lines = []
-    for record in shown[:SCREEN_LINES]:
-        assert record.id is not None
-        asked = parents[record.id]
-        early = any(parent not in seen for parent in asked)
-        seen.add(record.id)
-        said = f"answers #{asked[0]}" if asked else "asks"
-        mark = "  < early" if early else ""
-        lines.append(
-            Text(
-                f"#{record.id:<3} member {author[record.id]:<3} {said}{mark}",
-                style="red" if early else "",
-            )
-        )
-    if len(shown) > SCREEN_LINES:
-        lines.append(Text(f"and {len(shown) - SCREEN_LINES} more", style="dim"))
-    return Text("\n").join(lines)
+    header = Header(scenario="demo", protocol="cubecast", params=params, time_unit="us")
+    try:
+        write(path, header, conversation.trace)
+    except TraceError as error:
+        typer.echo(f"cubecast demo: {error}", err=True)
+        raise typer.Exit(1) from None

@@ -37,3 +37,5 @@ class NodeConfig:
     leave_timeout_s: float = 10.0
     publish_timeout_s: float = 30.0
     """A publish that gets no credit for this long raises `NotSent`."""
+    trace_arrivals: bool = False
+    """Record in the trace also in which order messages arrive, before they are put in order."""

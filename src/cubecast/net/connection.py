@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol, cast
 
+from cubecast.net.faults import LinkFaults, Shaper
 from cubecast.net.hello import (
     MAX_HELLO,
     NOBODY,
@@ -41,6 +42,7 @@ class Owner(Protocol):
     uid: str
     slot: NodeId
     secret: str
+    faults: LinkFaults
 
     def opened(self, connection: Connection) -> None: ...
     def connected(self, connection: Connection) -> None: ...
@@ -64,6 +66,9 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._deadline: asyncio.TimerHandle | None = None
         self._closing = False
+        self.shaper: Shaper | None = None
+        self.settled: asyncio.Future[None] = self._loop.create_future()
+        """Done when the handshake is complete or the connection is lost."""
         self.ready = False
         self.slot = NOBODY
         self.uid = ""
@@ -73,6 +78,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._owner.faults.opened(self)
         self._owner.opened(self)
         self._deadline = self._loop.call_later(HANDSHAKE_S, self._too_late)
         if self.dialled:
@@ -82,12 +88,20 @@ class Connection(asyncio.Protocol):
         """Shake hands, then hand packets to the node."""
         with self._blaming_peer():
             if not self.ready:
+                if self.shaper is not None:
+                    data = self.shaper.data_before_handshake(data)
                 self._before_ready(data)
                 data = b""
             if self.ready and not self._closing:
                 packets = self._buffer.feed(data)
+                if self.shaper is not None:
+                    packets = self.shaper.packets_after_handshake(packets)
                 if packets:
                     self._owner.received(self, packets)
+
+    def resume(self) -> None:
+        """Take in what the shaper held back."""
+        self.data_received(b"")
 
     def again(self, packets: list[tuple[int, bytes]]) -> None:
         """Hand packets to the node that it could not take when they came."""
@@ -128,7 +142,13 @@ class Connection(asyncio.Protocol):
         self._stop_clock()
         if error is not None:
             self.reason = str(error)
+        self._owner.faults.closed(self)
+        self._settle()
         self._owner.disconnected(self, self.reason)
+
+    def _settle(self) -> None:
+        if not self.settled.done():
+            self.settled.set_result(None)
 
     # -- handshake -------------------------------------------------------------------------------
 
@@ -181,6 +201,7 @@ class Connection(asyncio.Protocol):
         self.ready = True
         self._stop_clock()
         self._buffer.limit = MAX_PACKET
+        self._settle()
         self._owner.connected(self)
 
     def _stop_clock(self) -> None:
@@ -207,8 +228,15 @@ class Connection(asyncio.Protocol):
     def _flush(self) -> None:
         self._flush_planned = False
         outgoing, self._outgoing = self._outgoing, []
-        if self._transport is not None and outgoing:
+        if self.shaper is not None:
+            self.shaper.send(outgoing)
+        elif self._transport is not None and outgoing:
             self._transport.writelines(outgoing)
+
+    def write(self, packets: list[bytes]) -> None:
+        """Give packets to the transport; only `send` and the shaper decide that it is time."""
+        if self._transport is not None:
+            self._transport.writelines(packets)
 
     def close(self, reason: str) -> None:
         """Send what is gathered, then close; the first reason is the one that counts."""
@@ -218,6 +246,13 @@ class Connection(asyncio.Protocol):
         self._stop_clock()
         self.reason = reason
         self._flush()
+        if self.shaper is not None:
+            self.shaper.end()
+        else:
+            self.drained()
+
+    def drained(self) -> None:
+        """Everything is with the transport: close it."""
         if self._transport is not None:
             self._transport.close()
 

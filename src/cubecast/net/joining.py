@@ -12,7 +12,15 @@ from typing import Protocol
 from cubecast.errors import JoinError
 from cubecast.net.address import parse_address
 from cubecast.net.connection import Connection, Owner
-from cubecast.net.hello import JoinRequest, Redirect, Welcome, decode_greeting, encode_greeting
+from cubecast.net.hello import (
+    NOBODY,
+    JoinRequest,
+    Redirect,
+    Welcome,
+    decode_greeting,
+    encode_greeting,
+)
+from cubecast.net.transport import Network
 from cubecast.net.wire import HELLO, WireError
 
 
@@ -20,6 +28,7 @@ class Newcomer(Owner, Protocol):
     """What joining needs of its node."""
 
     address: str
+    network: Network
 
 
 class Joining:
@@ -42,12 +51,12 @@ class Joining:
             address = answer.address
 
     async def _ask_at(self, address: str) -> tuple[Welcome | Redirect, Connection]:
-        loop = asyncio.get_running_loop()
-        self._answer = loop.create_future()
+        self._answer = asyncio.get_running_loop().create_future()
         self._asked = connection = Connection(self._node, dialled=True)
         host, port = parse_address(address)
         try:
-            await loop.create_connection(lambda: connection, host, port)
+            self._node.faults.check_reachable(NOBODY)
+            await self._node.network.dial(lambda: connection, host, port)
         except OSError as error:
             raise JoinError(address, error.strerror or str(error)) from error
         answer = await self._answer

@@ -13,6 +13,8 @@ from collections.abc import Callable
 
 from cubecast.net.address import parse_address
 from cubecast.net.connection import Connection, Owner
+from cubecast.net.faults import LinkCut
+from cubecast.net.transport import Network
 from cubecast.protocol.port import NodeId
 
 log = logging.getLogger("cubecast")
@@ -31,17 +33,19 @@ class Mesh:
     def __init__(
         self,
         owner: Owner,
+        network: Network,
         address_of: Callable[[NodeId], str | None],
         unreachable: Callable[[NodeId], None],
     ) -> None:
         self._owner = owner
+        self._network = network
         self._address_of = address_of
         self._unreachable = unreachable
         self._connections: dict[NodeId, Connection] = {}
         self._waiting: dict[NodeId, list[bytes]] = {}
         self._waiting_bytes: dict[NodeId, int] = {}
         self._dialling: dict[NodeId, asyncio.Task[None]] = {}
-        self._open: set[Connection] = set()
+        self._open: dict[Connection, None] = {}  # in order, so that a run can be repeated
 
     def send(self, peer: NodeId, packet: bytes) -> None:
         """Send to a member, dialling it if need be."""
@@ -59,23 +63,32 @@ class Mesh:
             self._waiting_bytes[peer] += len(packet)
 
     async def _dial(self, peer: NodeId) -> None:
-        """Try until it works or the peer is no member any more, pausing longer each time."""
+        """Try until there is a connection or no such member any more, pausing longer each time."""
         pause = FIRST_PAUSE_S
-        loop = asyncio.get_running_loop()
-        while (address := self._address_of(peer)) is not None:
+        task = asyncio.current_task()
+        while self._dialling.get(peer) is task and (address := self._address_of(peer)) is not None:
             try:
-                host, port = parse_address(address)
-                await loop.create_connection(self._new_connection, host, port)
-                return
+                await self._connect(peer, address)
+            except LinkCut as error:
+                log.info("cannot reach node %d at %s: %s", peer, address, error.strerror)
             except OSError as error:
                 log.info("cannot reach node %d at %s: %s", peer, address, error)
                 self._unreachable(peer)
+            if self._dialling.get(peer) is task:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_S)
-        self._stop_dialling(peer)
+        if self._dialling.get(peer) is task:
+            self._stop_dialling(peer)
 
-    def _new_connection(self) -> Connection:
-        return Connection(self._owner, dialled=True)
+    async def _connect(self, peer: NodeId, address: str) -> None:
+        """Dial and shake hands; if that leads to somebody else, hang up."""
+        self._owner.faults.check_reachable(peer)
+        connection = Connection(self._owner, dialled=True)
+        host, port = parse_address(address)
+        await self._network.dial(lambda: connection, host, port)
+        await connection.settled
+        if connection.ready and connection.slot != peer:
+            connection.close(f"node {connection.slot} answers where node {peer} was")
 
     def _stop_dialling(self, peer: NodeId) -> list[bytes]:
         self._dialling.pop(peer, None)
@@ -84,7 +97,7 @@ class Mesh:
 
     def track(self, connection: Connection) -> None:
         """A connection is open, whatever becomes of it."""
-        self._open.add(connection)
+        self._open[connection] = None
 
     def adopt(self, peer: NodeId, connection: Connection) -> None:
         """Use a connection for a member; of two, both ends keep the one the lower slot dialled."""
@@ -96,21 +109,12 @@ class Mesh:
 
     def drop(self, connection: Connection) -> bool:
         """A connection ended; True if it was the one in use with its member."""
-        self._open.discard(connection)
+        self._open.pop(connection, None)
         peer = connection.slot
-        if peer in self._dialling and self._address_of(peer) is not None:
-            # The handshake failed: dial again, with a pause.
-            loop = asyncio.get_running_loop()
-            loop.call_later(FIRST_PAUSE_S, self._redial, peer)
         if self._connections.get(peer) is not connection:
             return False
         del self._connections[peer]
         return True
-
-    def _redial(self, peer: NodeId) -> None:
-        if peer in self._dialling and self._dialling[peer].done():
-            task = asyncio.get_running_loop().create_task(self._dial(peer))
-            self._dialling[peer] = task
 
     async def close(self, reason: str) -> None:
         """End everything; what was sent is sent."""
@@ -118,9 +122,10 @@ class Mesh:
             task.cancel()
         for connection in list(self._open):
             connection.close(reason)
+        limit_s = CLOSING_S + self._owner.faults.longest_s()
         for _ in range(CLOSING_POLLS):
             if not self._open:
                 return
-            await asyncio.sleep(CLOSING_S / CLOSING_POLLS)
+            await asyncio.sleep(limit_s / CLOSING_POLLS)
         for connection in list(self._open):
             connection.abort()

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Collection, Mapping, Sequence
+from random import Random
 from typing import Any
 
 from cubecast.errors import Closed, CubecastError, JoinError, NotSent
@@ -26,6 +27,7 @@ from cubecast.net.events import (
     MemberLeft,
     SlowSubscriber,
 )
+from cubecast.net.faults import LinkFaults
 from cubecast.net.hello import (
     NOBODY,
     ClusterUpdate,
@@ -47,6 +49,7 @@ from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, Receipts
 from cubecast.net.recorder import Recorder
 from cubecast.net.subscription import Policy, Subscription
+from cubecast.net.transport import Listener, Network, TcpNetwork
 from cubecast.net.wire import (
     ACK,
     CONTROL,
@@ -75,20 +78,31 @@ log = logging.getLogger("cubecast")
 class Node:
     """A member of a cluster; make one with `cubecast.join` or `cubecast.start`."""
 
-    def __init__(self, config: NodeConfig, *, trace: list[Record] | None = None) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        trace: list[Record] | None = None,
+        network: Network | None = None,
+        faults: LinkFaults | None = None,
+        random: Random | None = None,
+    ) -> None:
         self.config = config
+        self.network: Network = network or TcpNetwork()
+        self.faults = faults or LinkFaults()
         self.secret = config.secret
-        self.uid = secrets.token_hex(16)
+        chance = secrets.SystemRandom() if random is None else random
+        self.uid = f"{chance.getrandbits(128):032x}"
         self.slot: NodeId = NOBODY
         self.address = ""
         self.closed = False
         self.trace = trace
         self._loop = asyncio.get_running_loop()
-        self._incarnation = secrets.randbits(63)
+        self._incarnation = chance.getrandbits(63)
         self._core: CubecastNode | None = None
         self._cluster = Cluster(self, config.join_timeout_s)
-        self._server: asyncio.Server | None = None
-        self._mesh = Mesh(self, self._address_of, self._unreachable)
+        self._server: Listener | None = None
+        self._mesh = Mesh(self, self.network, self._address_of, self._unreachable)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._decoder = FrameDecoder()
         self._topics: dict[int, Topic] = {}
@@ -96,7 +110,7 @@ class Node:
         self._readers = Readers(self)
         self._receipts: dict[Topic, Receipts] = {}
         self._listeners: list[Events] = []
-        self._recorder = Recorder(self, trace)
+        self._recorder = Recorder(self, trace, config.trace_arrivals)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: Time = 0
         self._joining = Joining(self)
@@ -107,11 +121,10 @@ class Node:
     async def start(self, seed: str | None) -> None:
         """Listen, and join the cluster of `seed`; without one, begin a cluster."""
         host, port = parse_address(self.config.listen)
-        self._server = await self._loop.create_server(
+        self._server = await self.network.listen(
             lambda: Connection(self, dialled=False), host, port
         )
-        bound = self._server.sockets[0].getsockname()
-        self.address = self.config.advertise or format_address(bound[0], bound[1])
+        self.address = self.config.advertise or format_address(*self._server.bound)
         if seed is None:
             self._begin(Welcome(0, 0, {0: Member(self.uid, self.address)}))
             return
@@ -263,6 +276,17 @@ class Node:
     def explain(self, topic: Topic) -> dict[str, object]:
         """What this node knows of a topic, and what waits for what."""
         return self.core.explain(topic)
+
+    def at_rest(self) -> bool:
+        """Whether nothing of ours is on its way: no message, no operation, no delayed packet."""
+        core = self.core
+        return not (
+            core.unstable()
+            or core.unacked_parcels()
+            or core.pending_waves()
+            or self.faults.busy
+            or any(box.payloads for box in self._outboxes.values())
+        )
 
     def _tell(self, event: Event) -> None:
         for listener in self._listeners:
@@ -434,6 +458,8 @@ class Node:
             if kind == FRAME:
                 frame: Frame | None = self._decoder.decode(raw, self._topics)
                 if frame is not None:
+                    if self._recorder.arrivals:
+                        self._recorder.received(frame, sender)
                     core.on_message(frame, sender, now)
             elif kind == ACK:
                 ack = decode_ack(raw, self._topics)

@@ -20,9 +20,11 @@ class Recorded(Protocol):
 class Recorder:
     """Appends to `trace`, if there is one; live message ids are text: slot, life, number."""
 
-    def __init__(self, node: Recorded, trace: list[Record] | None) -> None:
+    def __init__(self, node: Recorded, trace: list[Record] | None, arrivals: bool = False) -> None:
         self._node = node
         self._trace = trace
+        self.arrivals = arrivals and trace is not None
+        """Whether to record in which order messages come off the network, copies included."""
 
     def position(self) -> int:
         """Where the next record goes."""
@@ -57,8 +59,29 @@ class Recorder:
                 len(publication.body),
             )
 
+    def received(self, publication: Publication, peer: NodeId) -> None:
+        """Messages came from a peer, whether or not their turn has come."""
+        if self._trace is not None:
+            self._trace += self._messages(
+                "receive",
+                publication.topic,
+                publication.stream,
+                publication.first,
+                len(publication.body),
+                peer=peer,
+                message="pub",
+            )
+
     def _messages(
-        self, kind: Kind, topic: Topic, stream: Stream, first: Seq, count: int
+        self,
+        kind: Kind,
+        topic: Topic,
+        stream: Stream,
+        first: Seq,
+        count: int,
+        *,
+        peer: NodeId = -1,
+        message: str = "",
     ) -> list[Record]:
         now, node = self._node.now(), self._node.slot
         source, incarnation = stream
@@ -71,6 +94,8 @@ class Recorder:
                 f"{source}.{incarnation:x}.{seq}",
                 source=source,
                 seq=seq,
+                peer=peer,
+                message=message,
             )
             for seq in range(first, first + count)
         ]

@@ -1,0 +1,203 @@
+"""A conversation between real nodes, each a process of its own, over links made slow on purpose."""
+
+from __future__ import annotations
+
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from random import Random
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from cubecast.cli.demo_worker import Finished, Join, Leave, Left, Order, Ready, Report, Talk
+from cubecast.net.faults import LinkFaults, Rule
+from cubecast.topology import Tree, cluster, dimension_for, mask_of
+from cubecast.trace import Record, merge
+
+QUICK = Rule(delay_s=0.002, jitter_s=0.004)
+SLOW = Rule(delay_s=0.05, jitter_s=0.03)
+SLOW_SHARE = 0.3
+"""How many of the links are slow, in one direction each."""
+DEADLINE_S = 16.0
+"""The whole demo ends by then, well or not."""
+GRACE_S = 1.0
+
+R = TypeVar("R", Ready, Finished, Left)
+
+
+class DemoFailed(Exception):
+    """The conversation did not come to its end."""
+
+
+class Conversation(NamedTuple):
+    """What happened."""
+
+    trace: list[Record]
+    members: list[int]
+    slow: list[tuple[int, int]]
+
+
+class Worker:
+    """One process; a thread reads its reports, so that waiting for them can have an end."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "cubecast.cli.demo_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is ours to pass on
+        )
+        self._reports: queue.Queue[bytes] = queue.Queue()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._reports.put(line)
+        self._reports.put(b"")
+
+    def order(self, what: Order) -> None:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(msgspec.json.encode(what) + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise DemoFailed(self._last_words()) from None
+
+    def report(self, kind: type[R], deadline: float) -> R:
+        """The next report, which must be of this kind."""
+        try:
+            line = self._reports.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise DemoFailed(f"not at an end after {DEADLINE_S:g} s") from None
+        if not line:
+            raise DemoFailed(self._last_words())
+        said = msgspec.json.decode(line, type=Report)
+        assert isinstance(said, kind)
+        return said
+
+    def _last_words(self) -> str:
+        assert self.process.stderr is not None
+        lines = self.process.stderr.read().decode(errors="replace").split("\n")
+        said = [line for line in lines if line.strip()]
+        return f"a member ended by itself: {said[-1] if said else 'without a word'}"
+
+    def stop(self, deadline: float) -> None:
+        """Wait until the process is gone; end it if that takes too long."""
+        try:
+            self.process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._thread.join()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                continue  # an order nobody read
+
+
+@contextmanager
+def crew(count: int) -> Iterator[list[Worker]]:
+    """`count` processes; none is left behind, whatever happens."""
+    workers: list[Worker] = []
+    finished = False
+    try:
+        for _ in range(count):
+            workers.append(Worker())  # noqa: PERF401 - those that were started must be stopped
+        yield workers
+        finished = True
+    finally:
+        for worker in workers:
+            if not finished:
+                worker.process.terminate()
+        deadline = time.monotonic() + GRACE_S
+        for worker in workers:
+            worker.stop(deadline)
+
+
+def converse(count: int, rounds: int, seed: int = 0) -> Conversation:
+    """Hold the conversation; `DemoFailed` says why if it did not come to its end."""
+    deadline = time.monotonic() + DEADLINE_S
+    with crew(count) as workers:
+        workers[0].order(Join(None))
+        ready = [workers[0].report(Ready, deadline)]
+        for worker in workers[1:]:
+            worker.order(Join(ready[0].address))
+        ready += [worker.report(Ready, deadline) for worker in workers[1:]]
+        members = sorted(one.slot for one in ready)
+        slow = _slow_links(members, Random(seed))
+        for worker, one in zip(workers, ready, strict=True):
+            worker.order(Talk(_faults_of(one.slot, members, slow), members, rounds))
+        for worker in workers:
+            worker.report(Finished, deadline)
+        for worker in workers:
+            worker.order(Leave())
+        traces = [worker.report(Left, deadline).trace for worker in workers]
+    return Conversation(merge(traces), members, slow)
+
+
+def _slow_links(members: list[int], chance: Random) -> list[tuple[int, int]]:
+    links = [(a, b) for a in members for b in members if a != b]
+    return sorted(chance.sample(links, round(len(links) * SLOW_SHARE)))
+
+
+def _faults_of(slot: int, members: list[int], slow: list[tuple[int, int]]) -> str:
+    rules = {peer: SLOW if (slot, peer) in slow else QUICK for peer in members if peer != slot}
+    return str(LinkFaults(rules))
+
+
+def as_it_arrived(trace: list[Record]) -> list[Record]:
+    """The same run as best effort would have shown it: each message when it first arrived.
+
+    A member's own messages are shown when it publishes them, under both.
+    """
+    shown: set[tuple[int, object]] = set()
+    arrived: list[Record] = []
+    for record in trace:
+        if record.kind in ("deliver", "receive"):
+            own = record.kind == "deliver" and record.source == record.node
+            if (own or record.kind == "receive") and (record.node, record.id) not in shown:
+                shown.add((record.node, record.id))
+                arrived.append(
+                    Record(
+                        "deliver",
+                        record.time,
+                        record.node,
+                        record.topic,
+                        record.id,
+                        record.source,
+                        record.seq,
+                    )
+                )
+        else:
+            arrived.append(record)
+    return arrived
+
+
+def tree_taken(trace: list[Record], members: list[int]) -> Tree:
+    """The tree that the first publication took, from who first had it from whom."""
+    first = next(record for record in trace if record.kind == "publish")
+    parent: dict[int, int] = {}
+    for record in trace:
+        if record.kind == "receive" and record.id == first.id:
+            parent.setdefault(record.node, record.peer)
+    children: dict[int, tuple[int, ...]] = {}
+    layer = [first.node]
+    while layer:
+        for node in layer:
+            below = [child for child, above in parent.items() if above == node]
+            children[node] = tuple(sorted(below, key=partial(cluster, node)))
+        layer = [child for node in layer for child in children[node]]
+    ordered = {child: parent[child] for child in children if child != first.node}
+    dimension = dimension_for(max(members) + 1)
+    return Tree(first.node, mask_of(members), dimension, children, ordered)

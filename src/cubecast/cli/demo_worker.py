@@ -1,0 +1,187 @@
+"""One member of the live demo: a process of its own with one node, told what to do on stdin.
+
+    python -m cubecast.cli.demo_worker
+
+Orders come in and reports go out as one JSON object a line.  The process ends when it has
+reported its trace, when its orders end (so it never outlives the one that started it), or after
+`LIFE_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from random import Random
+
+import msgspec
+
+import cubecast
+from cubecast.net.faults import LinkFaults, parse_rules
+from cubecast.net.loop import run_loop
+from cubecast.trace import Record
+
+TOPIC = "demo/questions"
+LIFE_S = 30.0
+THINKING_S = 0.03
+"""Readers think up to this long before they answer."""
+
+
+class Join(msgspec.Struct, tag=True):
+    """Begin a cluster, or join that of `seed`; then subscribe."""
+
+    seed: str | None
+
+
+class Talk(msgspec.Struct, tag=True):
+    """Everyone is subscribed: put up with these faults, and talk."""
+
+    faults: str
+    members: list[int]
+    rounds: int
+
+
+class Leave(msgspec.Struct, tag=True):
+    """Everyone has read everything."""
+
+
+class Ready(msgspec.Struct, tag=True):
+    """Subscribed, at this slot."""
+
+    slot: int
+    address: str
+
+
+class Finished(msgspec.Struct, tag=True):
+    """Everything was read."""
+
+
+class Left(msgspec.Struct, tag=True):
+    """What happened here."""
+
+    trace: list[Record]
+
+
+Order = Join | Talk | Leave
+Report = Ready | Finished | Left
+
+
+class Said(msgspec.Struct):
+    """A message of the conversation: a question, or the answer to one."""
+
+    round: int
+    answer: bool
+
+
+class Member:
+    """Asks when it is its turn, and answers what others ask."""
+
+    def __init__(self, node: cubecast.Node, talk: Talk) -> None:
+        self._node = node
+        self._talk = talk
+        self._chance = Random(node.slot)
+        self._published = 0
+        self._answering: set[asyncio.Task[None]] = set()
+        self.replies: dict[int, str] = {}
+        """Our number of an answer -> the id of its question in the trace."""
+
+    async def converse(self, messages: cubecast.Subscription) -> None:
+        """Until everything that is to be said was read here."""
+        members, rounds = self._talk.members, self._talk.rounds
+        answers = [0] * rounds
+        await self._ask_if_our_turn(0)
+        for _ in range(rounds * len(members)):
+            message = await anext(messages)
+            said = msgspec.json.decode(message.payload, type=Said)
+            if said.answer:
+                answers[said.round] += 1
+                if answers[said.round] == len(members) - 1:
+                    await self._ask_if_our_turn(said.round + 1)
+            elif message.source != self._node.slot:
+                task = asyncio.create_task(self._answer(message, said.round))
+                self._answering.add(task)
+                task.add_done_callback(self._answering.discard)
+
+    async def _ask_if_our_turn(self, number: int) -> None:
+        members = self._talk.members
+        if number < self._talk.rounds and members[number % len(members)] == self._node.slot:
+            await self._publish(Said(number, False))
+
+    async def _answer(self, question: cubecast.Message, number: int) -> None:
+        await asyncio.sleep(self._chance.random() * THINKING_S)
+        stream = question.frame.stream
+        self.replies[self._published] = f"{stream.source}.{stream.incarnation:x}.{question.seq}"
+        await self._publish(Said(number, True))
+
+    async def _publish(self, said: Said) -> None:
+        self._published += 1
+        await self._node.publish(TOPIC, msgspec.json.encode(said))
+
+    def with_replies(self, record: Record) -> Record:
+        """Our publications with what they answer."""
+        if record.kind == "publish" and record.seq in self.replies:
+            return msgspec.structs.replace(record, reply_to=(self.replies[record.seq],))
+        return record
+
+
+class Orders:
+    """What the one who started us says; when that ends, so do we."""
+
+    def __init__(self) -> None:
+        self._reader = asyncio.StreamReader()
+        self._queue: asyncio.Queue[Order] = asyncio.Queue()
+
+    async def read_for(self, worker: asyncio.Task[None]) -> None:
+        """Read on while `worker` works, to notice the end at once."""
+        loop = asyncio.get_running_loop()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(self._reader), sys.stdin)
+        while line := await self._reader.readline():
+            self._queue.put_nowait(msgspec.json.decode(line, type=Order))
+        worker.cancel()
+
+    async def next(self) -> Order:
+        return await self._queue.get()
+
+
+def report(what: Report) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(what) + b"\n")
+    sys.stdout.flush()
+
+
+async def take_part(orders: Orders) -> None:
+    trace: list[Record] = []
+    faults = LinkFaults()
+    join = await orders.next()
+    assert isinstance(join, Join)
+    config = cubecast.NodeConfig(trace_arrivals=True, leave_timeout_s=3.0)
+    async with (
+        cubecast.join(join.seed, config=config, trace=trace, faults=faults) as node,
+        node.subscribe(TOPIC) as messages,
+    ):
+        report(Ready(node.slot, node.address))
+        talk = await orders.next()
+        assert isinstance(talk, Talk)
+        for peer, rule in parse_rules(talk.faults)[0].items():
+            faults.set(peer, rule)
+        member = Member(node, talk)
+        await member.converse(messages)
+        report(Finished())
+        await orders.next()
+        faults.clear()
+    report(Left([member.with_replies(record) for record in trace]))
+
+
+async def main() -> None:
+    """Take part until the end, the end of our orders, or the end of our time."""
+    orders = Orders()
+    worker = asyncio.create_task(take_part(orders))
+    reading = asyncio.create_task(orders.read_for(worker))
+    async with asyncio.timeout(LIFE_S):
+        await asyncio.wait([worker])
+    reading.cancel()
+    if worker.cancelled():
+        sys.exit("demo worker: nobody gives orders any more")
+    worker.result()
+
+
+if __name__ == "__main__":
+    run_loop(main())

@@ -1,0 +1,196 @@
+"""A cluster of real nodes in one process, on a network in memory that fails as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import replace
+from itertools import combinations
+from random import Random
+from types import TracebackType
+from typing import Any
+
+from cubecast.net.config import NodeConfig
+from cubecast.net.faults import CLEAR, LinkFaults, Rule
+from cubecast.net.node import Node
+from cubecast.testing.memory import MemoryNetwork
+from cubecast.trace import Record, Report, check
+
+POLL_S = 0.005
+SETTLE_S = 60.0
+
+
+class Cluster:
+    """``async with Cluster(8) as cluster``: eight nodes, to talk to by ``cluster[slot]``.
+
+    On a `VirtualLoop` two runs of one program with one `seed` leave the same trace.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        seed: int = 0,
+        trace: bool = True,
+        config: NodeConfig | None = None,
+    ) -> None:
+        if count < 1:
+            raise ValueError(f"a cluster has at least one node, not {count}")
+        self._count = count
+        self._seed = seed
+        self._config = config or NodeConfig()
+        self._network = MemoryNetwork()
+        self._nodes: dict[int, Node] = {}
+        self._started = 0
+        self._everywhere = CLEAR
+        self.trace: list[Record] | None = [] if trace else None
+        """What the applications at all nodes did, in order."""
+
+    async def __aenter__(self) -> Cluster:
+        try:
+            for _ in range(self._count):
+                await self.grow()
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._close()
+
+    async def _close(self) -> None:
+        self.heal()
+        for node in reversed(self.nodes):
+            await node.close()
+        self._nodes.clear()
+
+    # -- the nodes -------------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes, by slot."""
+        return [node for _, node in sorted(self._nodes.items())]
+
+    def __getitem__(self, slot: int) -> Node:
+        try:
+            return self._nodes[slot]
+        except KeyError:
+            raise KeyError(f"no node {slot}; there are {sorted(self._nodes)}") from None
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    async def grow(self) -> Node:
+        """One more node joins; it gets the lowest free slot."""
+        random = Random(f"{self._seed}/{self._started}")
+        self._started += 1
+        node = Node(
+            self._config,
+            trace=self.trace,
+            network=self._network,
+            faults=LinkFaults(default=self._everywhere, random=Random(random.random())),
+            random=random,
+        )
+        seed = self.nodes[0].address if self._nodes else None
+        await node.start(seed)
+        self._nodes[node.slot] = node
+        return node
+
+    async def shrink(self, slot: int) -> None:
+        """A node leaves gracefully."""
+        await self[slot].close()
+        del self._nodes[slot]
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    def delay(
+        self, a: int, b: int, seconds: float, *, jitter: float = 0.0, one_way: bool = False
+    ) -> None:
+        """Packets between `a` and `b` (`one_way`: from `a` to `b`) take this much longer."""
+        self._set(a, b, one_way, delay_s=seconds, jitter_s=jitter)
+
+    def lose(self, a: int, b: int, probability: float, *, one_way: bool = False) -> None:
+        """Packets between `a` and `b` are lost with this probability."""
+        self._set(a, b, one_way, loss=probability)
+
+    def cut(self, a: int, b: int, *, one_way: bool = False) -> None:
+        """Nothing passes between `a` and `b` any more."""
+        if one_way:
+            self._set(a, b, True, cut_outgoing=True)
+        else:
+            self._set(a, b, False, cut=True)
+
+    def partition(self, *groups: Collection[int]) -> None:
+        """Cut all links between the groups; nodes in none of them form one more."""
+        named = [slot for group in groups for slot in group]
+        if len(named) != len(set(named)):
+            raise ValueError(f"a node is in two groups of {groups}")
+        unknown = set(named) - self._nodes.keys()
+        if unknown:
+            raise ValueError(f"no nodes {sorted(unknown)}; there are {sorted(self._nodes)}")
+        rest = [slot for slot in self._nodes if slot not in named]
+        for one, other in combinations([*groups, rest], 2):
+            for a in one:
+                for b in other:
+                    self.cut(a, b)
+
+    def on_every_link(self, rule: Rule) -> None:
+        """`rule` is for every link without faults of its own, and for nodes to come."""
+        self._everywhere = rule
+        for node in self.nodes:
+            node.faults.set(None, rule)
+
+    def heal(self) -> None:
+        """End all faults; packets that are delayed arrive when they would have."""
+        self._everywhere = CLEAR
+        for node in self.nodes:
+            node.faults.clear()
+
+    def _set(self, a: int, b: int, one_way: bool, **change: Any) -> None:
+        if a == b:
+            raise ValueError(f"a link has two ends, not node {a} twice")
+        first, second = self[a], self[b]
+        first.faults.set(b, replace(first.faults.rule(b), **change))
+        if not one_way:
+            second.faults.set(a, replace(second.faults.rule(a), **change))
+
+    # -- time and judgement ----------------------------------------------------------------------
+
+    @property
+    def time(self) -> float:
+        """Seconds of the loop's clock."""
+        return asyncio.get_running_loop().time()
+
+    async def settle(self, timeout_s: float = SETTLE_S) -> None:
+        """Wait until nothing is in flight anywhere; `TimeoutError` says where something still is.
+
+        What a subscription has not read yet, within its bound, is not in flight.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while busy := self._busy():
+                    await asyncio.sleep(POLL_S)
+                return
+        slots = ", ".join(map(str, busy))
+        raise TimeoutError(f"not settled after {timeout_s:g} s: nodes {slots} wait for others")
+
+    def _busy(self) -> list[int]:
+        return [node.slot for node in self.nodes if not node.at_rest()]
+
+    def check(self) -> Report:
+        """Judge everything so far; `AssertionError` with a report if something is wrong.
+
+        Messages that are in flight count as missing: `settle` first.
+        """
+        if self.trace is None:
+            raise ValueError("nothing was recorded: the cluster was made with trace=False")
+        report = check(self.trace)
+        if not report.ok or report.gaps or report.discards:
+            raise AssertionError(f"the trace breaks what cubecast promises\n{report}")
+        return report

@@ -1,0 +1,160 @@
+"""An event loop on virtual time: it never waits, and a run can be repeated exactly.
+
+Theory of operation.  When nothing is ready the clock jumps to the next timer, so a sleep of an
+hour takes no time.  A turn of the loop takes a microsecond, so that who polls without sleeping
+sees time pass as well.  Nothing depends on how fast the machine is, unless the program uses
+threads or sockets:
+
+1. While a job runs in a thread (`asyncio.to_thread`, `run_in_executor`) the clock stands still
+   and the loop waits for it in real time.
+2. Sockets, pipes and subprocesses work, but the clock does not wait for them while a timer is
+   planned: a time-out may strike before an answer that takes no time in the real world.
+3. If nothing is ready, no timer is planned and nobody outside can wake the loop, it raises
+   `Deadlock`, which says who waits where.  So does a run of more than `limit_s`, and a thread
+   or socket that is silent for `patience_s` of real time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import selectors
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from types import CodeType
+from typing import Any, ParamSpec, TypeVar, TypeVarTuple
+
+from cubecast.errors import CubecastError
+
+T = TypeVar("T")
+P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
+Events = list[tuple[selectors.SelectorKey, int]]
+
+TURN_S = 1e-6
+"""What a turn of the loop takes."""
+LIMIT_S = 86_400.0
+"""A run of more than a day of virtual time is taken to wait for something that never comes."""
+PATIENCE_S = 30.0
+
+
+class Deadlock(CubecastError):
+    """Nothing will ever happen any more; `waiting` says which tasks wait where."""
+
+    def __init__(self, reason: str, waiting: list[str]) -> None:
+        super().__init__("\n  ".join([reason, *waiting]))
+        self.reason = reason
+        self.waiting = waiting
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """A loop for `asyncio.Runner(loop_factory=VirtualLoop)`, or for `cubecast.testing.run`."""
+
+    def __init__(self, *, limit_s: float = LIMIT_S, patience_s: float = PATIENCE_S) -> None:
+        self._now = 0.0
+        self._limit_s = limit_s
+        self._patience_s = patience_s
+        self._threads = 0
+        super().__init__(_IdleSelector(self._idle))
+
+    def time(self) -> float:
+        """Seconds of virtual time since the loop was made."""
+        return self._now
+
+    def _idle(
+        self, timeout: float | None, wait: Callable[[float], Events], outside: bool
+    ) -> Events:
+        """Nothing is ready: wait for the real world, or go to the next timer."""
+        if timeout == 0:
+            self._now += TURN_S
+            return []
+        if self._threads or (outside and timeout is None):
+            events = wait(self._patience_s)
+            if not events:
+                who = "a thread" if self._threads else "a socket or pipe"
+                reason = f"{who} did nothing for {self._patience_s:g} s of real time"
+                raise Deadlock(reason, self._waiting())
+            return events
+        if timeout is None:
+            raise Deadlock("nothing is left that could happen", self._waiting())
+        self._now += timeout + TURN_S
+        if self._now > self._limit_s:
+            reason = f"not at an end after {self._limit_s:g} s of virtual time"
+            raise Deadlock(reason, self._waiting())
+        return []
+
+    def _waiting(self) -> list[str]:
+        tasks = sorted(asyncio.all_tasks(self), key=lambda task: task.get_name())
+        return [f"{task.get_name()} {_where(task)}" for task in tasks]
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
+    ) -> asyncio.Future[T]:
+        """As any loop does; the clock stands still until the job is done."""
+        future: asyncio.Future[T] = super().run_in_executor(executor, func, *args)
+        self._threads += 1
+        future.add_done_callback(self._thread_done)
+        return future
+
+    def _thread_done(self, _: Any) -> None:
+        self._threads -= 1
+
+    async def shutdown_default_executor(self, *args: Any, **kwargs: Any) -> None:
+        self._threads += 1
+        try:
+            await super().shutdown_default_executor(*args, **kwargs)
+        finally:
+            self._threads -= 1
+
+
+class _IdleSelector(selectors.DefaultSelector):
+    """Looks at the files as ever, and asks the loop what to do instead of waiting."""
+
+    def __init__(
+        self, idle: Callable[[float | None, Callable[[float], Events], bool], Events]
+    ) -> None:
+        super().__init__()
+        self._idle = idle
+
+    def select(self, timeout: float | None = None) -> Events:
+        events = super().select(0)
+        if events:
+            return events
+        outside = len(self.get_map()) > 1  # the loop's own pipe is always there
+        return self._idle(timeout, super().select, outside)
+
+
+def _where(task: asyncio.Task[Any]) -> str:
+    """Where a task waits: in which of its own coroutine's lines, and where inside."""
+    places: list[str] = []
+    waiter: Any = task.get_coro()
+    while waiter is not None:
+        frame = getattr(waiter, "cr_frame", None) or getattr(waiter, "gi_frame", None)
+        if frame is None:
+            break
+        places.append(_place(frame.f_code, frame.f_lineno))
+        waiter = getattr(waiter, "cr_await", None) or getattr(waiter, "gi_yieldfrom", None)
+    if not places:
+        return "has not begun"
+    inside = "" if len(places) == 1 else f", inside {places[-1]}"
+    return f"waits in {places[0]}{inside}"
+
+
+def _place(code: CodeType, line: int) -> str:
+    return f"{code.co_name} ({code.co_filename}:{line})"
+
+
+def run(work: Coroutine[Any, Any, T], *, limit_s: float = LIMIT_S) -> T:
+    """Run `work` to its end on virtual time."""
+    with asyncio.Runner(loop_factory=functools.partial(VirtualLoop, limit_s=limit_s)) as runner:
+        return runner.run(work)
+
+
+def on_virtual_time(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Make a plain function of a coroutine function: a test for pytest without plugins."""
+
+    @functools.wraps(test)
+    def on_loop(*args: P.args, **kwargs: P.kwargs) -> T:
+        return run(test(*args, **kwargs))
+
+    return on_loop
