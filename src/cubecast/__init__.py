@@ -13,11 +13,12 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from cubecast.errors import Closed, CubecastError, JoinError, NotSent
+from cubecast.errors import Closed, ConfigError, CubecastError, JoinError, NotSent
 from cubecast.net.config import NodeConfig
 from cubecast.net.events import ConnectionLost, Event, MemberJoined, MemberLeft, SlowSubscriber
 from cubecast.net.node import Node
 from cubecast.net.receipt import Receipt
+from cubecast.net.settings import load_config
 from cubecast.net.subscription import Message, Policy, Subscription
 from cubecast.trace import Record
 
@@ -27,6 +28,7 @@ logging.getLogger("cubecast").addHandler(logging.NullHandler())  # the applicati
 
 __all__ = [
     "Closed",
+    "ConfigError",
     "ConnectionLost",
     "CubecastError",
     "Event",
@@ -43,6 +45,7 @@ __all__ = [
     "Subscription",
     "__version__",
     "join",
+    "load_config",
     "start",
 ]
 

@@ -16,6 +16,10 @@ class JoinError(CubecastError):
         self.reason = reason
 
 
+class ConfigError(CubecastError, ValueError):
+    """A configuration cannot be meant; the text names the source and the key."""
+
+
 class NotSent(CubecastError):
     """A publication was not sent, and will not be."""
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from cubecast.errors import Closed, CubecastError, JoinError, NotSent
-from cubecast.net.address import format_address, parse_address
+from cubecast.net.address import advertised, parse_address
 from cubecast.net.cluster import POLL_S, Cluster
 from cubecast.net.config import NodeConfig
 from cubecast.net.connection import Connection
@@ -110,7 +110,7 @@ class Node:
             lambda: Connection(self, dialled=False), host, port
         )
         bound = self._server.sockets[0].getsockname()
-        self.address = self.config.advertise or format_address(bound[0], bound[1])
+        self.address = advertised(self.config.advertise, bound[0], bound[1])
         if seed is None:
             self._begin(Welcome(0, 0, {0: Member(self.uid, self.address)}))
             return
