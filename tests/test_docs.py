@@ -7,8 +7,11 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from cubecast import Event
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -64,6 +67,13 @@ def test_the_tree_of_the_readme_is_the_tree_drawn() -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs(path: Path) -> None:
     assert python(str(path))
+
+
+def test_every_event_is_documented_with_its_fields() -> None:
+    page = (ROOT / "docs" / "live.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"^\| `(\w+\([\w, ]*\))` \|", page, re.MULTILINE))
+    events = {f"{one.__name__}({', '.join(one.__struct_fields__)})" for one in get_args(Event)}
+    assert documented == events
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -13,9 +13,27 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from cubecast.errors import Closed, ConfigError, CubecastError, JoinError, NotSent
+from cubecast.errors import (
+    Closed,
+    ConfigError,
+    CubecastError,
+    JoinError,
+    NotSent,
+    Overflow,
+    Unknown,
+)
+from cubecast.net.callbacks import Listener
 from cubecast.net.config import NodeConfig
-from cubecast.net.events import ConnectionLost, Event, MemberJoined, MemberLeft, SlowSubscriber
+from cubecast.net.events import (
+    CallbackFailed,
+    ConnectionLost,
+    Event,
+    Gap,
+    MemberJoined,
+    MemberLeft,
+    PublisherBlocked,
+    SlowSubscriber,
+)
 from cubecast.net.node import Node
 from cubecast.net.receipt import Receipt
 from cubecast.net.settings import load_config
@@ -27,22 +45,28 @@ __version__ = "0.1.0"
 logging.getLogger("cubecast").addHandler(logging.NullHandler())  # the application decides
 
 __all__ = [
+    "CallbackFailed",
     "Closed",
     "ConfigError",
     "ConnectionLost",
     "CubecastError",
     "Event",
+    "Gap",
     "JoinError",
+    "Listener",
     "MemberJoined",
     "MemberLeft",
     "Message",
     "Node",
     "NodeConfig",
     "NotSent",
+    "Overflow",
     "Policy",
+    "PublisherBlocked",
     "Receipt",
     "SlowSubscriber",
     "Subscription",
+    "Unknown",
     "__version__",
     "join",
     "load_config",

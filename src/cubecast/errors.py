@@ -29,6 +29,15 @@ class NotSent(CubecastError):
         self.reason = reason
 
 
+class Unknown(CubecastError):
+    """A publication was sent, or may be; whether everyone received it is not known."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f"not known whether everyone received it, in {topic!r}: {reason}")
+        self.topic = topic
+        self.reason = reason
+
+
 class Closed(CubecastError):
     """The node or the subscription is closed."""
 

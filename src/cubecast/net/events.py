@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from cubecast.protocol.port import NodeId, Topic
+from cubecast.protocol.port import NodeId, Seq, Topic
 
 KEPT = 1000
 """Events an iterator keeps if nobody reads it; older ones are dropped first."""
@@ -42,7 +42,42 @@ class SlowSubscriber(msgspec.Struct, frozen=True, tag=True):
     dropped: int
 
 
-Event: TypeAlias = MemberJoined | MemberLeft | ConnectionLost | SlowSubscriber
+class PublisherBlocked(msgspec.Struct, frozen=True, tag=True):
+    """A `publish` has waited `seconds` for credit; told again only if it blocks anew.
+
+    `behind` names those it waits for, {slot: messages that its part of the tree has not taken
+    in}: direct children of this node, or the node itself.  Empty before the first message, while
+    the node asks who is subscribed.
+    """
+
+    topic: Topic
+    seconds: float
+    behind: dict[NodeId, int]
+
+
+class CallbackFailed(msgspec.Struct, frozen=True, tag=True):
+    """A callback of `Node.on` raised; the log has the traceback, the next message is handed out."""
+
+    topic: Topic
+    error: str
+
+
+class Gap(msgspec.Struct, frozen=True, tag=True):
+    """Messages that this node's subscribers will not get, {source slot: (first, last)}."""
+
+    topic: Topic
+    skipped: dict[NodeId, tuple[Seq, Seq]]
+
+
+Event: TypeAlias = (
+    MemberJoined
+    | MemberLeft
+    | ConnectionLost
+    | SlowSubscriber
+    | PublisherBlocked
+    | CallbackFailed
+    | Gap
+)
 
 
 class Events:
