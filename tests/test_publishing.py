@@ -138,15 +138,18 @@ async def test_large_messages_of_one_tick_do_not_share_a_frame_too_large_to_send
         assert [receipt.seq for receipt in receipts if receipt is not None] == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("window", [4096, 1024 * 1024])
 @pytest.mark.parametrize("each", [1, 20])
 @live
-async def test_messages_are_numbered_in_the_order_of_the_calls(each: int) -> None:
+async def test_messages_are_numbered_in_the_order_of_the_calls(each: int, window: int) -> None:
     """Also where many tasks publish at once, wait for credit and are cancelled among others."""
     tasks = 1000 // each
     async with (
-        cluster(2, protocol=small_window(), frame_messages=4) as nodes,
+        cluster(2, protocol=small_window(window), frame_messages=4) as nodes,
         nodes[1].subscribe(TOPIC, queue_bytes=1000) as messages,
     ):
+        await nodes[0].publish(TOPIC, b"first")
+        await anext(messages)  # the publisher knows who is subscribed
         called: list[bytes] = []
 
         async def publish(task: int) -> None:
