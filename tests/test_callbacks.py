@@ -197,12 +197,21 @@ async def test_a_listener_that_is_cut_off_says_so(caplog: pytest.LogCaptureFixtu
 
 
 @live
-async def test_a_listener_ends_with_its_node() -> None:
-    async with cluster(1) as nodes:
-        listener = await nodes[0].on(TOPIC, print).__aenter__()
+async def test_a_listener_ends_with_its_node_after_what_is_queued() -> None:
+    seen: list[int] = []
+    go_on = asyncio.Event()
+
+    async def handle(message: cubecast.Message) -> None:
+        await go_on.wait()
+        seen.append(message.seq)
+
+    async with cluster(1) as nodes, nodes[0].on(TOPIC, handle) as listener:
+        await publish_numbers(nodes[0], 10)
         await nodes[0].close()
+        assert nodes[0].closed
+        go_on.set()
         await listener.finished()
-        await listener.close()
+        assert seen == list(range(10))
 
 
 @live

@@ -104,10 +104,10 @@ async def test_a_publish_cancelled_when_its_frame_is_full_was_not_sent() -> None
         publisher.cancel()
         with pytest.raises(asyncio.CancelledError):
             await publisher
-        assert accepted == 4
+        assert 0 < accepted < 100
         await nodes[0].publish(TOPIC, b"next")
         payloads = [message.payload for message in await take(messages, accepted + 1)]
-        assert payloads == [b"0", b"1", b"2", b"3", b"next"]
+        assert payloads == [*(str(number).encode() for number in range(accepted)), b"next"]
 
 
 @live

@@ -108,19 +108,29 @@ def test_the_preset_has_a_precedence_like_any_key(write: Any) -> None:
     assert load_settings(path, {"CUBECAST_PRESET": "wan"}, preset="local").preset == "local"
 
 
+def another(value: object) -> object:
+    """A value of the same type that is not the default."""
+    if isinstance(value, bool):
+        return not value
+    return value + 1 if isinstance(value, int | float) else "example.org:1"
+
+
 def test_every_key_may_come_from_the_environment() -> None:
-    text = {"preset": "lan", "listen": "a:1", "advertise": "b", "join": "c:3", "secret": "s"}
-    environ = {
-        f"CUBECAST_{key.upper()}": text.get(key, "3000") for key in KEYS if key != "secret_file"
+    default = NodeConfig()
+    wanted = {
+        one.name: another(getattr(owner, one.name))
+        for owner in (default, default.protocol)
+        for one in fields(owner)
+        if one.name != "protocol"
     }
-    settings = load_settings(environ=environ)
-    assert (settings.join, settings.config.secret) == ("c:3", "s")
-    for owner in (settings.config, settings.config.protocol):
-        for one in fields(owner):
-            if one.name != "protocol":
-                assert str(getattr(owner, one.name)).removesuffix(".0") == text.get(
-                    one.name, "3000"
-                )
+    assert wanted.keys() | {"preset", "join", "secret_file"} == KEYS.keys()
+    environ = {f"CUBECAST_{key.upper()}": str(value) for key, value in wanted.items()}
+    settings = load_settings(environ={**environ, "CUBECAST_JOIN": "c:3"})
+    assert settings.join == "c:3"
+    for key, value in wanted.items():
+        owner = settings.config if hasattr(settings.config, key) else settings.config.protocol
+        assert getattr(owner, key) == value
+        assert settings.origins[key] == f"environment CUBECAST_{key.upper()}"
 
 
 def test_a_file_is_read_if_it_is_named_and_only_then(write: Any) -> None:
