@@ -31,14 +31,16 @@ async def process_that_joins(seed: str) -> AsyncIterator[asyncio.subprocess.Proc
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "cubecast.cli.main", "node"),
         *("--listen", "127.0.0.1:0", "--join", seed),
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
     )
     try:
+        assert process.stdout is not None
+        assert (await process.stdout.readline()).startswith(b"node 2 on ")
         yield process
     finally:
         process.send_signal(signal.SIGCONT)
         process.terminate()
-        await process.wait()
+        await process.communicate()
 
 
 async def members(node: Node, slots: set[int]) -> None:

@@ -71,9 +71,9 @@ def node(
 
 async def _node(config: cubecast.NodeConfig, seed: str | None) -> None:
     async with cubecast.join(seed, config=config) as member:
-        typer.echo(f"node {member.slot} on {member.address}")
         events = member.events()
-        stop = _stop_signal(events.close)
+        stop = _stop_signal(events.close)  # before the line: whoever has read it may stop us
+        typer.echo(f"node {member.slot} on {member.address}")
         async for event in events:
             match event:
                 case cubecast.MemberJoined():
