@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -80,6 +81,25 @@ def test_nobody_listens_there() -> None:
     refused = cubecast("sub", "chat", "--join", "127.0.0.1:1")
     assert refused.returncode == 2
     assert refused.stderr.startswith("cubecast sub: cannot join the cluster at 127.0.0.1:1")
+
+
+def test_a_cluster_may_be_set_up_by_a_file(tmp_path: Path) -> None:
+    """Its secret is read by every process; `join` is for `node`, while `up` begins a cluster."""
+    (tmp_path / "hidden").write_text("from a file", encoding="utf-8")
+    path = tmp_path / "cubecast.toml"
+    path.write_text(
+        'preset = "lan"\nlisten = "0.0.0.0:0"\nadvertise = "127.0.0.1"\n'
+        'secret_file = "hidden"\njoin = "127.0.0.1:1"\n',
+        encoding="utf-8",
+    )
+    with background("up", "-n", "2", "--config", str(path)) as up:
+        addresses = [read_line(up).rsplit(" ", 1)[1] for _ in range(2)]
+        assert read_line(up).startswith("2 nodes up")
+        joined = ("--join", addresses[1], "--secret", "from a file")
+        listed = json.loads(cubecast("nodes", "--json", *joined).stdout)
+        assert [listed["nodes"][slot] for slot in "01"] == addresses
+        with background("node", "--config", str(path), "--join", addresses[0]) as node:
+            assert read_line(node).startswith("node 2 on 127.0.0.1:")
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,11 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from cubecast import Event
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -78,6 +81,13 @@ def test_the_tests_of_the_page_on_testing_pass(tmp_path: Path) -> None:
     script = tmp_path / "test_page.py"
     script.write_text("\n\n".join(blocks), encoding="utf-8")
     assert "4 passed" in run_tests_of(script)
+
+
+def test_every_event_is_documented_with_its_fields() -> None:
+    page = (ROOT / "docs" / "live.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"^\| `(\w+\([\w, ]*\))` \|", page, re.MULTILINE))
+    events = {f"{one.__name__}({', '.join(one.__struct_fields__)})" for one in get_args(Event)}
+    assert documented == events
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -14,6 +14,7 @@ import pytest
 from cubecast.errors import Closed, JoinError, NotSent
 from cubecast.net import connection as connection_module
 from cubecast.net.config import NodeConfig
+from cubecast.net.events import PublisherBlocked
 from cubecast.net.hello import (
     Accepted,
     Challenge,
@@ -437,10 +438,13 @@ async def test_block_slows_the_publisher_and_loses_nothing() -> None:
                 await nodes[0].publish(TOPIC, payload)
                 sent += 1
 
+        events = nodes[0].events()
         publisher = asyncio.create_task(publish())
         await anext(slow)
-        done, _ = await asyncio.wait([publisher], timeout=0.2)
-        assert not done
+        while not (isinstance(event := await anext(events), PublisherBlocked) and event.behind):
+            pass
+        assert nodes[0].explain(TOPIC)["blocked"] is True
+        assert not publisher.done()
         assert sent < count // 2  # a window, a queue and an outbox, not everything
         messages = await take(slow, count - 1)
         await publisher
@@ -495,30 +499,35 @@ async def test_dropping_policies_keep_the_others_going(policy: Any) -> None:
         assert kept[0] == 0 if policy == "drop-newest" else kept[-1] == count - 1
 
 
+@pytest.mark.parametrize(("count", "each", "burst"), [(2, 60, 3), (2, 300, 300), (8, 60, 60)])
 @live
-async def test_nodes_that_publish_inside_their_own_loop_do_not_deadlock() -> None:
-    """Each waits for credit that the other can only give by reading."""
+async def test_nodes_that_publish_inside_their_own_loop_do_not_deadlock(
+    count: int, each: int, burst: int
+) -> None:
+    """Each waits for credit that the others can only give by reading."""
     trace: list[Record] = []
-    each = 60
     async with (
-        cluster(2, trace=trace, protocol=small_window(2000), frame_messages=2) as nodes,
-        nodes[0].subscribe(TOPIC, queue_bytes=500) as first,
-        nodes[1].subscribe(TOPIC, queue_bytes=500) as second,
+        cluster(count, trace=trace, protocol=small_window(2000), frame_messages=2) as nodes,
+        AsyncExitStack() as stack,
     ):
+        subscriptions = [
+            await stack.enter_async_context(node.subscribe(TOPIC, queue_bytes=500))
+            for node in nodes
+        ]
 
         async def chatter(node: Node, subscription: Subscription) -> None:
-            """For every message of our own that we read, publish three more: a flood."""
+            """For every message of our own that we read, publish a burst: a flood."""
             published = 1
             await node.publish(TOPIC, bytes(200))
-            for _ in range(2 * each):
+            for _ in range(count * each):
                 message = await anext(subscription)
                 if message.source == node.slot:
-                    for _ in range(min(3, each - published)):
+                    for _ in range(min(burst, each - published)):
                         await node.publish(TOPIC, bytes(200))
                         published += 1
 
-        await asyncio.gather(chatter(nodes[0], first), chatter(nodes[1], second))
-    judge(trace, 2 * each)
+        await asyncio.gather(*map(chatter, nodes, subscriptions))
+    judge(trace, count * each)
 
 
 # -- strangers -------------------------------------------------------------------------------------

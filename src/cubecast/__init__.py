@@ -13,12 +13,31 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from cubecast.errors import Closed, CubecastError, JoinError, NotSent
+from cubecast.errors import (
+    Closed,
+    ConfigError,
+    CubecastError,
+    JoinError,
+    NotSent,
+    Overflow,
+    Unknown,
+)
+from cubecast.net.callbacks import Listener
 from cubecast.net.config import NodeConfig
-from cubecast.net.events import ConnectionLost, Event, MemberJoined, MemberLeft, SlowSubscriber
+from cubecast.net.events import (
+    CallbackFailed,
+    ConnectionLost,
+    Event,
+    Gap,
+    MemberJoined,
+    MemberLeft,
+    PublisherBlocked,
+    SlowSubscriber,
+)
 from cubecast.net.faults import LinkFaults
 from cubecast.net.node import Node
 from cubecast.net.receipt import Receipt
+from cubecast.net.settings import load_config
 from cubecast.net.subscription import Message, Policy, Subscription
 from cubecast.net.transport import Network
 from cubecast.trace import Record
@@ -28,23 +47,31 @@ __version__ = "0.1.0"
 logging.getLogger("cubecast").addHandler(logging.NullHandler())  # the application decides
 
 __all__ = [
+    "CallbackFailed",
     "Closed",
+    "ConfigError",
     "ConnectionLost",
     "CubecastError",
     "Event",
+    "Gap",
     "JoinError",
+    "Listener",
     "MemberJoined",
     "MemberLeft",
     "Message",
     "Node",
     "NodeConfig",
     "NotSent",
+    "Overflow",
     "Policy",
+    "PublisherBlocked",
     "Receipt",
     "SlowSubscriber",
     "Subscription",
+    "Unknown",
     "__version__",
     "join",
+    "load_config",
     "start",
 ]
 

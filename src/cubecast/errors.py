@@ -16,11 +16,24 @@ class JoinError(CubecastError):
         self.reason = reason
 
 
+class ConfigError(CubecastError, ValueError):
+    """A configuration cannot be meant; the text names the source and the key."""
+
+
 class NotSent(CubecastError):
     """A publication was not sent, and will not be."""
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(f"not sent to {topic!r}: {reason}")
+        self.topic = topic
+        self.reason = reason
+
+
+class Unknown(CubecastError):
+    """A publication was sent, or may be; whether everyone received it is not known."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f"not known whether everyone received it, in {topic!r}: {reason}")
         self.topic = topic
         self.reason = reason
 

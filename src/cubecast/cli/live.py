@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -17,6 +16,17 @@ from typing import Annotated, Any
 import typer
 
 import cubecast
+from cubecast.cli.config import (
+    AdvertiseOption,
+    ConfigOption,
+    Flags,
+    ListenOption,
+    PresetOption,
+    SecretFlag,
+    SeedOption,
+    child_environment,
+    effective,
+)
 from cubecast.cli.output import console, refuse
 from cubecast.net.address import format_address, parse_address
 from cubecast.net.loop import run_loop
@@ -34,14 +44,12 @@ DEFAULT = "127.0.0.1:7400"
 
 
 def node(
-    listen: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Where to listen; port 0 takes a free one.")
-    ] = DEFAULT,
-    join: Annotated[
-        str | None,
-        typer.Option("--join", metavar="ADDRESS", help="A node to join; without it, begin anew."),
-    ] = None,
-    secret: SecretOption = "",
+    listen: ListenOption = None,
+    join: SeedOption = None,
+    secret: SecretFlag = None,
+    advertise: AdvertiseOption = None,
+    preset: PresetOption = None,
+    config: ConfigOption = None,
 ) -> None:
     """Run one node until Ctrl-C, then leave gracefully.
 
@@ -52,16 +60,20 @@ def node(
           begins a cluster on 127.0.0.1:7400
       cubecast node --listen 127.0.0.1:0 --join 127.0.0.1:7400
           joins it
+      cubecast node --config cubecast.toml
+          as that file says; see cubecast config
     """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
-    _run("node", _node(listen, join, secret))
+    flags = Flags(listen, advertise, join, secret, preset)
+    settings = effective("node", config, flags)
+    _run("node", _node(settings.config, settings.join or None))
 
 
-async def _node(listen: str, seed: str | None, secret: str) -> None:
-    async with cubecast.join(seed, listen=listen, secret=secret) as member:
-        typer.echo(f"node {member.slot} on {member.address}")
+async def _node(config: cubecast.NodeConfig, seed: str | None) -> None:
+    async with cubecast.join(seed, config=config) as member:
         events = member.events()
-        stop = _stop_signal(events.close)
+        stop = _stop_signal(events.close)  # before the line: whoever has read it may stop us
+        typer.echo(f"node {member.slot} on {member.address}")
         async for event in events:
             match event:
                 case cubecast.MemberJoined():
@@ -89,24 +101,33 @@ def _stop_signal(stop: Any) -> Any:
 
 def up(
     nodes: Annotated[int, typer.Option("-n", "--nodes", help="How many.", min=1, max=256)] = 3,
-    listen: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Where the first one listens.")
-    ] = DEFAULT,
-    secret: SecretOption = "",
+    listen: ListenOption = None,
+    secret: SecretFlag = None,
+    advertise: AdvertiseOption = None,
+    preset: PresetOption = None,
+    config: ConfigOption = None,
 ) -> None:
-    """Run a local cluster, one process a node, until Ctrl-C."""
-    try:
-        host, _ = parse_address(listen)
-    except ValueError as error:
-        refuse("up", error)
-    environment = {**os.environ, "CUBECAST_SECRET": secret}
+    """Run a local cluster, one process a node, until Ctrl-C.
+
+    The first one listens where it is told, the others on free ports beside it.
+    """
+    settings = effective("up", config, Flags(listen, advertise, "", secret, preset))
+    first = settings.config
+    host, _ = parse_address(first.listen)
+    advertised_host = parse_address(first.advertise)[0] if first.advertise else ""
+    shared = ["--preset", settings.preset, *(["--config", str(config)] if config else [])]
+    environment = child_environment(first.secret)
     children: list[subprocess.Popen[str]] = []
     started = time.monotonic()
     try:
         seed = None
         for _ in range(nodes):
-            address = listen if seed is None else format_address(host, 0)
-            line = _start_child(children, address, seed, environment)
+            where = (
+                ["--listen", first.listen, "--advertise", first.advertise]
+                if seed is None
+                else ["--listen", format_address(host, 0), "--advertise", advertised_host]
+            )
+            line = _start_child(children, [*shared, *where, "--join", seed or ""], environment)
             seed = seed or line.rsplit(" ", 1)[-1]
             typer.echo(line)
         typer.echo(
@@ -127,15 +148,11 @@ def up(
 
 
 def _start_child(
-    children: list[subprocess.Popen[str]],
-    listen: str,
-    seed: str | None,
-    environment: dict[str, str],
+    children: list[subprocess.Popen[str]], options: list[str], environment: dict[str, str]
 ) -> str:
     """Start one node and wait for the line in which it says where it listens."""
-    command = [sys.executable, "-m", "cubecast.cli.main", "node", "--listen", listen]
     child = subprocess.Popen(
-        [*command, *(["--join", seed] if seed else [])],
+        [sys.executable, "-m", "cubecast.cli.main", "node", *options],
         stdout=subprocess.PIPE,
         text=True,
         env=environment,

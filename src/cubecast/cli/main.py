@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from cubecast import __version__
 from cubecast.cli.bench import bench
+from cubecast.cli.config import config
 from cubecast.cli.demo import demo
 from cubecast.cli.live import node, nodes, pub, sub, up
 from cubecast.cli.sim import sim
@@ -86,7 +87,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(bench)
-for command in (demo, sim, tree, up, node, pub, sub, nodes):
+for command in (demo, sim, tree, up, node, pub, sub, nodes, config):
     app.command()(command)
 
 

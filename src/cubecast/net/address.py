@@ -5,7 +5,7 @@ from __future__ import annotations
 DEFAULT_PORT = 7400
 
 
-def parse_address(text: str) -> tuple[str, int]:
+def parse_address(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int]:
     """(host, port) of an address; ValueError says what is wrong with it."""
     text = text.strip()
     if text.startswith("["):
@@ -18,11 +18,24 @@ def parse_address(text: str) -> tuple[str, int]:
     else:
         host, _, port_text = text.partition(":")
     if not port_text:
-        return host or "127.0.0.1", DEFAULT_PORT
+        return host or "127.0.0.1", default_port
     digits = port_text.isascii() and port_text.isdigit() and len(port_text) <= 5
     if not digits or int(port_text) > 65535:
         raise ValueError(f"not a port: {port_text!r} in {text!r}")
     return host or "127.0.0.1", int(port_text)
+
+
+def is_wildcard(text: str) -> bool:
+    """Whether this is every address of a machine, which nobody can dial from another one."""
+    return parse_address(text)[0] in ("0.0.0.0", "::")
+
+
+def advertised(wish: str, host: str, port: int) -> str:
+    """The address others are told: as wished, the bound port where the wish names none."""
+    if not wish:
+        return format_address(host, port)
+    wished_host, wished_port = parse_address(wish, 0)
+    return format_address(wished_host, wished_port or port)
 
 
 def format_address(host: str, port: int) -> str:

@@ -1,32 +1,42 @@
-"""How a live node is set up: every bound and delay, with its unit."""
+"""How a live node is set up: every bound and delay, with its unit.
+
+`docs/configuration.md` has the table; `cubecast.net.presets` has the formulas.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
+from cubecast.net.address import is_wildcard, parse_address
+from cubecast.net.presets import preset_values
 from cubecast.protocol.config import Config
+
+LARGEST_FRAME_BYTES = 4 * 1024 * 1024
+"""A frame that has gathered this much and takes one more message still fits a packet."""
+
+CORE_FIELDS = frozenset(one.name for one in fields(Config))
+"""What belongs to `NodeConfig.protocol`; no field of `NodeConfig` has such a name."""
 
 
 def local_protocol() -> Config:
     """Delays in microseconds for nodes on one machine or in one rack."""
-    return Config(
-        window=1024 * 1024,
-        ack_delay=1_000,
-        stable_delay=20_000,
-        resend_after=500_000,
-        resend_max=8_000_000,
-    )
+    values = preset_values("local")
+    return Config(**{name: value for name, value in values.items() if name in CORE_FIELDS})
 
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """A live node's bounds; `protocol` holds those of the core, in microseconds and bytes."""
+    """A live node's bounds; `protocol` holds those of the core, in microseconds and bytes.
 
-    secret: str = ""
+    The relations between them are checked when one is made.
+    """
+
+    secret: str = field(default="", repr=False)
     """Whoever does not know it is refused; it is never sent."""
     listen: str = "127.0.0.1:0"
     advertise: str = ""
-    """The address others are told; empty: the one we listen on."""
+    """The address others are told; empty: the one we listen on; without a port: the bound one."""
     protocol: Config = field(default_factory=local_protocol)
     frame_bytes: int = 64 * 1024
     """Publications of one tick share a frame up to this size."""
@@ -39,3 +49,41 @@ class NodeConfig:
     """A publish that gets no credit for this long raises `NotSent`."""
     trace_arrivals: bool = False
     """Record in the trace also in which order messages arrive, before they are put in order."""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            if one.name.endswith(("_s", "_bytes", "_messages")):
+                value = getattr(self, one.name)
+                if not value > 0:
+                    raise ValueError(f"{one.name} must be above 0, not {value}")
+        if self.frame_bytes > LARGEST_FRAME_BYTES:
+            raise ValueError(
+                f"frame_bytes must be at most {LARGEST_FRAME_BYTES}, not {self.frame_bytes}"
+            )
+        self._check_addresses()
+
+    def _check_addresses(self) -> None:
+        for name in ("listen", "advertise"):
+            try:
+                parse_address(getattr(self, name))
+            except ValueError as error:
+                raise ValueError(f"{name} is {error}") from None
+        if is_wildcard(self.advertise):
+            raise ValueError(f"advertise must be dialled by others; {self.advertise!r} cannot be")
+        if is_wildcard(self.listen) and not self.advertise:
+            raise ValueError(
+                f"listen is {self.listen!r}, which others cannot dial: set advertise as well"
+            )
+
+    @classmethod
+    def preset(cls, name: str, **changes: Any) -> NodeConfig:
+        """The values of a preset ("local", "lan" or "wan") with some changed.
+
+        `changes` may name fields of the core's `Config` beside those of `NodeConfig`.
+        """
+        protocol = changes.pop("protocol", None)
+        values = {**preset_values(name), **changes}
+        core = {key: values.pop(key) for key in list(values) if key in CORE_FIELDS}
+        if protocol is not None and CORE_FIELDS & changes.keys():
+            raise ValueError("protocol and single fields of it exclude each other")
+        return cls(protocol=protocol or Config(**core), **values)

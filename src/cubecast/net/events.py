@@ -42,8 +42,28 @@ class SlowSubscriber(msgspec.Struct, frozen=True, tag=True):
     dropped: int
 
 
+class PublisherBlocked(msgspec.Struct, frozen=True, tag=True):
+    """A `publish` has waited `seconds` for credit; told again only if it blocks anew.
+
+    `behind` names those it waits for, {slot: messages that its part of the tree has not taken
+    in}: direct children of this node, or the node itself.  Empty before the first message, while
+    the node asks who is subscribed.
+    """
+
+    topic: Topic
+    seconds: float
+    behind: dict[NodeId, int]
+
+
+class CallbackFailed(msgspec.Struct, frozen=True, tag=True):
+    """A callback of `Node.on` raised; the log has the traceback, the next message is handed out."""
+
+    topic: Topic
+    error: str
+
+
 class Gap(msgspec.Struct, frozen=True, tag=True):
-    """Messages that this node will never get, by their source: (first, last).
+    """Messages that this node's subscribers will not get, {source slot: (first, last)}.
 
     It did not keep up, all its subscriptions of the topic have a policy that drops, and the
     publishers went on without it.
@@ -53,7 +73,15 @@ class Gap(msgspec.Struct, frozen=True, tag=True):
     skipped: dict[NodeId, tuple[Seq, Seq]]
 
 
-Event: TypeAlias = MemberJoined | MemberLeft | ConnectionLost | SlowSubscriber | Gap
+Event: TypeAlias = (
+    MemberJoined
+    | MemberLeft
+    | ConnectionLost
+    | SlowSubscriber
+    | PublisherBlocked
+    | CallbackFailed
+    | Gap
+)
 
 
 class Events:

@@ -14,17 +14,20 @@ from random import Random
 from typing import Any
 
 from cubecast.errors import Closed, CubecastError, JoinError, NotSent
-from cubecast.net.address import format_address, parse_address
+from cubecast.net.address import advertised, parse_address
+from cubecast.net.callbacks import Callback, Listener
 from cubecast.net.cluster import POLL_S, Cluster
 from cubecast.net.config import NodeConfig
 from cubecast.net.connection import Connection
 from cubecast.net.events import (
+    CallbackFailed,
     ConnectionLost,
     Event,
     Events,
     Gap,
     MemberJoined,
     MemberLeft,
+    PublisherBlocked,
     SlowSubscriber,
 )
 from cubecast.net.faults import LinkFaults
@@ -46,10 +49,11 @@ from cubecast.net.joining import Joining
 from cubecast.net.mesh import Mesh
 from cubecast.net.outbox import Outbox
 from cubecast.net.readers import Readers
-from cubecast.net.receipt import Receipt, Receipts
+from cubecast.net.receipt import Receipt, ReceiptBook
 from cubecast.net.recorder import Recorder
 from cubecast.net.subscription import Policy, Subscription
-from cubecast.net.transport import Listener, Network, TcpNetwork
+from cubecast.net.topics import check_topic, encode_payload
+from cubecast.net.transport import Network, Server, TcpNetwork
 from cubecast.net.wire import (
     ACK,
     CONTROL,
@@ -96,19 +100,20 @@ class Node:
         self.slot: NodeId = NOBODY
         self.address = ""
         self.closed = False
+        self._leaving = False
         self.trace = trace
         self._loop = asyncio.get_running_loop()
         self._incarnation = chance.getrandbits(63)
         self._core: CubecastNode | None = None
         self._cluster = Cluster(self, config.join_timeout_s)
-        self._server: Listener | None = None
+        self._server: Server | None = None
         self._mesh = Mesh(self, self.network, self._address_of, self._unreachable)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._decoder = FrameDecoder()
         self._topics: dict[int, Topic] = {}
         self._outboxes: dict[Topic, Outbox] = {}
         self._readers = Readers(self)
-        self._receipts: dict[Topic, Receipts] = {}
+        self._receipts = ReceiptBook()
         self._listeners: list[Events] = []
         self._recorder = Recorder(self, trace, config.trace_arrivals)
         self._timer: asyncio.TimerHandle | None = None
@@ -124,7 +129,7 @@ class Node:
         self._server = await self.network.listen(
             lambda: Connection(self, dialled=False), host, port
         )
-        self.address = self.config.advertise or format_address(*self._server.bound)
+        self.address = advertised(self.config.advertise, *self._server.bound)
         if seed is None:
             self._begin(Welcome(0, 0, {0: Member(self.uid, self.address)}))
             return
@@ -159,11 +164,17 @@ class Node:
         """Leave gracefully: nothing published is lost, and the others hear of it."""
         if self.closed:
             return
+        self._stop_accepting()
         try:
             await asyncio.wait_for(self._leave(), self.config.leave_timeout_s)
         except TimeoutError:
             log.warning("node %d left without an answer from everyone", self.slot)
         await self._shut_down()
+
+    def _stop_accepting(self) -> None:
+        self._leaving = True
+        for box in self._outboxes.values():
+            box.stop()
 
     async def _leave(self) -> None:
         await self._readers.leave_all()
@@ -190,6 +201,7 @@ class Node:
         await self._cluster.finish()
 
     async def _shut_down(self) -> None:
+        self._stop_accepting()
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -199,10 +211,10 @@ class Node:
             task.cancel()
         await self._mesh.close("the node stopped")
         self._readers.wake_all()
-        for box in self._outboxes.values():
-            box.close()
-        for receipts in self._receipts.values():
-            receipts.fail(Closed("the node closed before the message was known to be stable"))
+        if self._core is not None:
+            self._receipts.close(self._core)
+            for box in self._outboxes.values():
+                box.close(self._core)
         for listener in self._listeners:
             listener.close()
         await asyncio.sleep(0)
@@ -228,44 +240,53 @@ class Node:
         limit = self.config.queue_bytes if queue_bytes is None else queue_bytes
         return Subscription(self, topic, policy, limit)
 
+    def on(
+        self,
+        topic: Topic,
+        callback: Callback,
+        *,
+        policy: Policy = "block",
+        queue_bytes: int | None = None,
+    ) -> Listener:
+        """Have `callback` called for each message, with ``async with node.on(topic, callback)``."""
+        subscription = self.subscribe(topic, policy=policy, queue_bytes=queue_bytes)
+        return Listener(self, subscription, callback)
+
     async def publish(
-        self, topic: Topic, payload: bytes | str, *, receipt: bool = False
+        self,
+        topic: Topic,
+        payload: bytes | str,
+        *,
+        receipt: bool = False,
+        timeout: float | None = None,
     ) -> Receipt | None:
         """Publish one message; it waits for credit if subscribers are slow.
 
-        Raises `NotSent` if there is none for `NodeConfig.publish_timeout_s`.  A publish that is
-        cancelled while it waits was not sent.  With `receipt`, the receipt tells when everyone
-        has consumed the message.
+        A publish that raises or is cancelled was not sent and will not be; `NotSent` after
+        `timeout` seconds without credit (`NodeConfig.publish_timeout_s` if None).  One that
+        returns is sent unless the node closes first; a receipt tells, and tells when everyone
+        has taken the message in.
         """
-        if isinstance(payload, str):
-            payload = payload.encode()
+        if type(payload) is not bytes:
+            payload = encode_payload(payload)
         if len(payload) > MAX_PAYLOAD:
             raise NotSent(topic, f"{len(payload)} bytes are more than {MAX_PAYLOAD}")
-        box = self._outboxes.get(topic)
+        try:
+            box = self._outboxes.get(topic)
+        except TypeError:  # not hashable, so surely no text: let the check say so
+            box = None
         if box is None:
             box = self._new_outbox(topic)
-        if box.blocked:
-            await box.credit()
+        if box.shut or box.bytes >= box.frame_bytes or len(box.payloads) >= box.frame_messages:
+            await box.make_room(timeout)
+        # Nothing below waits: from here on the message is accepted.
         box.payloads.append(payload)
         box.bytes += len(payload) + MESSAGE_OVERHEAD
         if not box.planned:
             box.plan()
-        elif (
-            box.bytes >= self.config.frame_bytes or len(box.payloads) >= self.config.frame_messages
-        ) and not receipt:
-            box.send()
-            await asyncio.sleep(0)  # let the loop read: publishing alone never waits
-        return self._hand_out_receipt(box) if receipt else None
-
-    def _hand_out_receipt(self, box: Outbox) -> Receipt:
-        seq = self.core.next_seq(box.topic) + len(box.payloads) - 1
-        return self._receipts.setdefault(box.topic, Receipts()).add(box.topic, seq)
-
-    def _check_receipts(self) -> None:
-        for topic, receipts in list(self._receipts.items()):
-            receipts.advance(self.core.stable_seq(topic))
-            if not receipts:
-                del self._receipts[topic]
+        if not receipt:
+            return None
+        return self._receipts.add(topic, self.core.next_seq(topic) + len(box.payloads) - 1)
 
     def events(self) -> Events:
         """Members joining and leaving, lost connections, slow subscribers: an async iterator."""
@@ -275,7 +296,12 @@ class Node:
 
     def explain(self, topic: Topic) -> dict[str, object]:
         """What this node knows of a topic, and what waits for what."""
-        return self.core.explain(topic)
+        box = self._outboxes.get(topic)
+        return {
+            **self.core.explain(topic),
+            "blocked": box is not None and box.blocked,
+            "accepted": 0 if box is None else len(box.payloads),
+        }
 
     def at_rest(self) -> bool:
         """Whether nothing of ours is on its way: no message, no operation, no delayed packet."""
@@ -293,7 +319,9 @@ class Node:
             listener.put(event)
 
     def _new_outbox(self, topic: Topic) -> Outbox:
-        self.core  # noqa: B018  # raises if the node is closed
+        check_topic(topic)
+        if self._leaving:
+            raise Closed("the node is closed")
         self._learn(topic)
         box = self._outboxes[topic] = Outbox(topic, self)
         return box
@@ -334,6 +362,14 @@ class Node:
     def slow_subscriber(self, subscription: Subscription) -> None:
         """A subscription's policy had to act."""
         self._tell(SlowSubscriber(subscription.topic, subscription.policy, subscription.dropped))
+
+    def publisher_blocked(self, topic: Topic, seconds: float) -> None:
+        """A publisher waits for credit, and not just for a moment."""
+        self._tell(PublisherBlocked(topic, seconds, self.core.behind(topic)))
+
+    def callback_failed(self, topic: Topic, error: BaseException) -> None:
+        """A callback of the application raised."""
+        self._tell(CallbackFailed(topic, repr(error)))
 
     def _learn(self, topic: Topic) -> None:
         ident = topic_id(topic)
@@ -398,7 +434,7 @@ class Node:
             self._core.on_wake(self.now())
             self._cluster.settle()
             if self._receipts:
-                self._check_receipts()
+                self._receipts.check(self._core)
 
     # -- connections ------------------------------------------------------------------------------
 

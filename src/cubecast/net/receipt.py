@@ -1,16 +1,19 @@
-"""Receipts: what is known of a publication after it was sent."""
+"""Receipts: what is known of a publication after it was accepted."""
 
 from __future__ import annotations
 
 import asyncio
 
+from cubecast.errors import NotSent, Unknown
+from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Seq, Topic
 
 
 class Receipt:
     """Handed out by ``publish(..., receipt=True)``.
 
-    A message is *stable* when every subscriber it was addressed to has consumed it.
+    A message is *stable* when every subscriber it was addressed to has taken it in: its
+    application has read it, or holds it in the bounded queue of its subscription.
     """
 
     def __init__(self, topic: Topic, seq: Seq, done: asyncio.Future[None]) -> None:
@@ -20,19 +23,52 @@ class Receipt:
 
     @property
     def is_stable(self) -> bool:
-        """Whether everyone has consumed it, without waiting."""
+        """Whether everyone has taken it in, without waiting."""
         return self._done.done() and self._done.exception() is None
 
-    async def stable(self) -> None:
-        """Wait until everyone has consumed it; use ``asyncio.timeout`` for a bound of your own.
+    async def stable(self, timeout: float | None = None) -> None:
+        """Wait until everyone has taken it in, at most `timeout` seconds.
 
-        Raises `Closed` if the node closes before that is known.
+        Raises `NotSent` if the node closed before it sent the message, and `Unknown` if the node
+        closed after that, or `timeout` passed; after a timeout it may be asked again.
         """
-        await asyncio.shield(self._done)
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.shield(self._done)
+        except TimeoutError:
+            raise Unknown(self.topic, f"not confirmed in {timeout:g} s") from None
+
+
+class ReceiptBook:
+    """The receipts of one node, by topic, that are not stable yet."""
+
+    def __init__(self) -> None:
+        self._open: dict[Topic, Receipts] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, topic: Topic, seq: Seq) -> Receipt:
+        """A receipt for message `seq` of `topic`."""
+        return self._open.setdefault(topic, Receipts()).add(topic, seq)
+
+    def check(self, core: CubecastNode) -> None:
+        """See what has become stable."""
+        for topic, receipts in list(self._open.items()):
+            receipts.advance(core.stable_seq(topic))
+            if not receipts:
+                del self._open[topic]
+
+    def close(self, core: CubecastNode) -> None:
+        """The node is closed: nothing more will be sent, or known."""
+        self.check(core)
+        for topic, receipts in self._open.items():
+            receipts.close(topic, core.next_seq(topic))
+        self._open.clear()
 
 
 class Receipts:
-    """The receipts of one topic that are not stable yet, by message number."""
+    """The receipts of one topic that are not stable yet, by message number, in order."""
 
     def __init__(self) -> None:
         self._waiting: dict[Seq, asyncio.Future[None]] = {}
@@ -41,22 +77,25 @@ class Receipts:
         return len(self._waiting)
 
     def add(self, topic: Topic, seq: Seq) -> Receipt:
-        """A receipt for message `seq`."""
+        """A receipt for message `seq`, which is above all others."""
         done = asyncio.get_running_loop().create_future()
         self._waiting[seq] = done
         return Receipt(topic, seq, done)
 
     def advance(self, stable: Seq) -> None:
-        """Everything up to `stable` is consumed by everyone."""
-        for seq in [seq for seq in self._waiting if seq <= stable]:
-            done = self._waiting.pop(seq)
-            if not done.done():
-                done.set_result(None)
+        """Everything up to `stable` is taken in by everyone."""
+        waiting = self._waiting
+        while waiting and (seq := next(iter(waiting))) <= stable:
+            waiting.pop(seq).set_result(None)
 
-    def fail(self, error: Exception) -> None:
-        """It will never be known."""
-        for done in self._waiting.values():
-            if not done.done():
-                done.set_exception(error)
-                done.exception()  # whoever waits is told; nobody has to wait
+    def close(self, topic: Topic, next_seq: Seq) -> None:
+        """The node is closed: what is below `next_seq` was sent, the rest never was."""
+        for seq, done in self._waiting.items():
+            error = (
+                Unknown(topic, "the node closed before that was known")
+                if seq < next_seq
+                else NotSent(topic, "the node closed before there was credit")
+            )
+            done.set_exception(error)
+            done.exception()  # whoever waits is told; nobody has to wait
         self._waiting.clear()

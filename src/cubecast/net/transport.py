@@ -14,7 +14,7 @@ Factory: TypeAlias = Callable[[], asyncio.BaseProtocol]
 """Makes the protocol object of one connection."""
 
 
-class Listener(Protocol):
+class Server(Protocol):
     """An open door: where it is, and how to shut it."""
 
     @property
@@ -28,14 +28,14 @@ class Listener(Protocol):
 class Network(Protocol):
     """Connections between nodes, as streams of bytes."""
 
-    async def listen(self, factory: Factory, host: str, port: int) -> Listener:
+    async def listen(self, factory: Factory, host: str, port: int) -> Server:
         """Take connections at `host` and `port`; `OSError` if that is not possible."""
 
     async def dial(self, factory: Factory, host: str, port: int) -> None:
         """Connect to who listens there; `OSError` if nobody can be reached."""
 
 
-class TcpListener:
+class TcpServer:
     """A listening socket."""
 
     def __init__(self, server: asyncio.Server) -> None:
@@ -50,9 +50,9 @@ class TcpListener:
 class TcpNetwork:
     """TCP through the running loop."""
 
-    async def listen(self, factory: Factory, host: str, port: int) -> TcpListener:
+    async def listen(self, factory: Factory, host: str, port: int) -> TcpServer:
         loop = asyncio.get_running_loop()
-        return TcpListener(await loop.create_server(factory, host, port))
+        return TcpServer(await loop.create_server(factory, host, port))
 
     async def dial(self, factory: Factory, host: str, port: int) -> None:
         await asyncio.get_running_loop().create_connection(factory, host, port)

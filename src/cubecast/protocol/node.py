@@ -119,6 +119,7 @@ class CubecastNode:
             "in_flight": core.in_flight,
             "leaves": list(members_of(core.laggards.leaves)),
             "suspended": list(members_of(core.laggards.suspended)),
+            "behind": self.behind(topic),
             "held": core.load().held,
             "delivered": {_name(stream): seq for stream, seq in core.front.delivered.items()},
             "waiting": {
@@ -126,6 +127,17 @@ class CubecastNode:
                 for stream, waiters in core.front.waits().items()
             },
         }
+
+    def behind(self, topic: Topic) -> dict[NodeId, int]:
+        """Who holds our credit: how many own messages each child, or this node, has yet to take."""
+        core = self._cores.get(topic)
+        inbox = core.inboxes.get(core.own) if core is not None else None
+        if core is None or inbox is None:
+            return {}
+        lag = inbox.behind()
+        if core.taking and inbox.consumed < core.next_seq - 1:
+            lag[self.node] = core.next_seq - 1 - inbox.consumed
+        return lag
 
     def set_cluster(self, cluster: int) -> None:
         """Nodes came or went; new waves visit those of `cluster`.

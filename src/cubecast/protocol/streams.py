@@ -206,6 +206,15 @@ class Inbox:
         if branch.have < self.oldest - 1 or len(self.branches) == 1:
             self.oldest = branch.have + 1
 
+    def behind(self) -> dict[NodeId, int]:
+        """How many messages each child's subtree has not covered, those alone that lag."""
+        lag: dict[NodeId, int] = {}
+        for branch in self.branches.values():
+            for child, covered in zip(branch.children, branch.their_covered, strict=True):
+                if covered < branch.have:
+                    lag[child] = lag.get(child, 0) + branch.have - covered
+        return lag
+
     def held(self) -> int:
         """Sizes of what waits for delivery."""
         if self.next == NOT_TAKING:

@@ -27,15 +27,15 @@ class MemoryNetwork:
     """Who listens where; each network is a world of its own."""
 
     def __init__(self) -> None:
-        self._listeners: dict[Address, MemoryListener] = {}
+        self._listeners: dict[Address, MemoryServer] = {}
         self._next_port = FIRST_PORT
 
-    async def listen(self, factory: Factory, host: str, port: int) -> MemoryListener:
+    async def listen(self, factory: Factory, host: str, port: int) -> MemoryServer:
         if port == 0:
             port = self._free_port(host)
         if (host, port) in self._listeners:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-        listener = MemoryListener(self, factory, (host, port))
+        listener = MemoryServer(self, factory, (host, port))
         self._listeners[host, port] = listener
         return listener
 
@@ -63,7 +63,7 @@ class MemoryNetwork:
         raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
 
 
-class MemoryListener:
+class MemoryServer:
     """An open door of a memory network."""
 
     def __init__(self, network: MemoryNetwork, factory: Factory, bound: Address) -> None:

@@ -1,0 +1,118 @@
+"""``cubecast config``: the effective configuration; and the options it shares with nodes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from cubecast.cli.output import refuse
+from cubecast.errors import ConfigError
+from cubecast.net.presets import PRESETS
+from cubecast.net.settings import Settings, load_settings
+from cubecast.net.units import format_duration, format_size
+
+DEFAULT_LISTEN = "127.0.0.1:7400"
+
+ListenOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help=f"Where to listen; port 0 takes a free one. [default: {DEFAULT_LISTEN}]",
+    ),
+]
+AdvertiseOption = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="The address others are told, if it is another one."),
+]
+SeedOption = Annotated[
+    str | None,
+    typer.Option("--join", metavar="ADDRESS", help="A node to join; without it, begin anew."),
+]
+SecretFlag = Annotated[
+    str | None,
+    typer.Option(help="The cluster's secret; better in CUBECAST_SECRET or a secret_file."),
+]
+PresetOption = Annotated[
+    str | None,
+    typer.Option(metavar="|".join(PRESETS), help="How far away the others are."),
+]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="A configuration in TOML.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What was typed; None: not given."""
+
+    listen: str | None
+    advertise: str | None
+    join: str | None
+    secret: str | None
+    preset: str | None
+
+
+def effective(command: str, config: Path | None, flags: Flags) -> Settings:
+    """Flags over environment over file over preset, or a refusal in one line."""
+    try:
+        return load_settings(config, defaults={"listen": DEFAULT_LISTEN}, **asdict(flags))
+    except ConfigError as error:
+        refuse(command, error)
+
+
+def child_environment(secret: str) -> dict[str, str]:
+    """Ours, with the secret where no list of processes shows it."""
+    environment = {**os.environ, "CUBECAST_SECRET": secret}
+    environment.pop("CUBECAST_SECRET_FILE", None)
+    return environment
+
+
+def config(
+    listen: ListenOption = None,
+    join: SeedOption = None,
+    secret: SecretFlag = None,
+    advertise: AdvertiseOption = None,
+    preset: PresetOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Print the configuration a node would run with, and where each value comes from.
+
+    The output is itself a configuration file, without the secret.
+    """
+    settings = effective("config", config, Flags(listen, advertise, join, secret, preset))
+    for line in shown(settings):
+        typer.echo(line)
+
+
+def shown(settings: Settings) -> list[str]:
+    """The lines of a TOML file with these settings; the origin of each behind it."""
+    node, core, origins = settings.config, settings.config.protocol, settings.origins
+    values: dict[str, object] = {"preset": settings.preset, "join": settings.join}
+    for owner in (node, core):
+        for one in fields(owner):
+            if one.name not in ("protocol", "secret"):
+                values[one.name] = _written(one.name, str(one.type), getattr(owner, one.name))
+    lines = []
+    for key, value in values.items():
+        if value is None or value == "":
+            lines.append(f"# {key} is not set")
+        else:
+            text = f"{key} = {msgspec.json.encode(value).decode()}"
+            lines.append(f"{text:<36}# {origins[key]}")
+    secret = f"is set by {origins['secret']}, and not shown" if node.secret else "is not set"
+    return [*lines, f"# secret {secret}"]
+
+
+def _written(name: str, annotation: str, value: object) -> object:
+    if annotation == "Time":
+        assert isinstance(value, int)
+        return format_duration(value)
+    if name.endswith("_bytes") or name == "window":
+        assert isinstance(value, int)
+        return format_size(value)
+    return value

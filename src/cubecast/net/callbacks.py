@@ -1,0 +1,117 @@
+"""Callbacks instead of ``async for``: a task that reads a subscription and calls for each message.
+
+1. Calls are made in the order of delivery, one at a time per listener; what a call returns is
+   awaited, if it can be, before the next.  So the subscription's queue and policy apply as if the
+   application read it.
+2. A call that raises is logged with its traceback and told as a `CallbackFailed` event; the next
+   message is handed out all the same.
+3. `close` lets the call that runs finish, for at most the node's `leave_timeout_s`, and then
+   cancels it.  What is queued behind it is not handed out any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeAlias
+
+from cubecast.errors import Closed, Overflow
+from cubecast.net.subscription import Message, Subscription
+
+if TYPE_CHECKING:
+    from cubecast.net.node import Node
+
+log = logging.getLogger("cubecast")
+
+Callback: TypeAlias = Callable[[Message], object]
+"""Takes a message; may be a coroutine function."""
+
+
+class Listener:
+    """Calls a callback for each message of a subscription; an async context manager.
+
+    Entering it returns when everything published from then on will be handed out.
+    """
+
+    def __init__(self, node: Node, subscription: Subscription, callback: Callback) -> None:
+        if not callable(callback):
+            raise TypeError(f"a callback must be callable, not {type(callback).__name__}")
+        self._node = node
+        self.subscription = subscription
+        self._callback = callback
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+        self.failures = 0
+        """Calls that raised."""
+
+    async def __aenter__(self) -> Listener:
+        await self.subscription.__aenter__()
+        self._task = asyncio.get_running_loop().create_task(self._drain())
+        self._task.add_done_callback(_look)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Hand out nothing more; returns when no call is running (a call may close, too)."""
+        self._closing = True
+        await self.subscription.close()
+        task = self._task
+        if task is None or task is asyncio.current_task():
+            return
+        _, running = await asyncio.wait([task], timeout=self._node.config.leave_timeout_s)
+        if running:
+            log.warning("a callback of %r did not end: cancelled", self.subscription.topic)
+            task.cancel()
+
+    async def finished(self) -> None:
+        """Wait until the subscription ends; raises `Overflow` if it was cut off."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+            if not self._task.cancelled():
+                self._task.result()
+
+    async def _drain(self) -> None:
+        try:
+            async for message in self.subscription:
+                if self._closing:
+                    return
+                await self._call(message)
+        except Closed:
+            pass  # with its node: nothing more will come
+        except Overflow as error:
+            log.error("%s", error)
+            raise
+
+    async def _call(self, message: Message) -> None:
+        try:
+            result = self._callback(message)
+            if inspect.isawaitable(result):
+                await result
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            self._failed(message, error)  # something it waited for was cancelled, not we
+        except Exception as error:
+            self._failed(message, error)
+
+    def _failed(self, message: Message, error: BaseException) -> None:
+        self.failures += 1
+        log.error("a callback of %r failed", message.topic, exc_info=error)
+        self._node.callback_failed(message.topic, error)
+
+
+def _look(task: asyncio.Task[None]) -> None:
+    """The end has been logged; whoever wants the error asks `Listener.finished`."""
+    if not task.cancelled():
+        task.exception()

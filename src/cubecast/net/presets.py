@@ -1,0 +1,71 @@
+"""Presets: what a node's delays and bounds are where round trips are short, or long.
+
+Each preset is a round trip and a bandwidth; everything else follows by formula.
+
+| value | formula |
+|---|---|
+| `ack_delay` | RTT / 10, at least 1 ms: gathering must not add much to a hop |
+| `stable_delay` | RTT, at least 20 ms: an idle publisher waits for a next frame to carry the news |
+| `resend_after` | 10 levels x (RTT + `ack_delay`), at least 100 ms: the round trip of a tree of \
+1,024 nodes, or a pause of the interpreter |
+| `patience` | 1: who leaves two probes unanswered, 3 x `resend_after`, is taken for stopped |
+| `leaf_for` | 20 x `resend_after`: what stopped once may do so again |
+| `resend_max` | 16 x `resend_after`, at most 30 s |
+| `window` | bandwidth x 4 levels x (RTT + `ack_delay`), up to a power of two: what is on its way \
+in a tree of 16 nodes |
+| `queue_bytes` | `window`: a burst of one publisher fits |
+| `join_timeout_s`, `leave_timeout_s` | 100 x RTT, at least 10 s |
+| `publish_timeout_s` | 200 x RTT, at least 30 s: a repair may come first |
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+MS = 1_000
+"""Microseconds."""
+LARGE_TREE_LEVELS = 10
+TYPICAL_TREE_LEVELS = 4
+
+
+class Surroundings(NamedTuple):
+    """What a preset assumes: the round trip in microseconds, and bytes per second."""
+
+    round_trip: int
+    bandwidth: int
+
+
+PRESETS = {
+    "local": Surroundings(1 * MS, 125_000_000),
+    "lan": Surroundings(5 * MS, 125_000_000),
+    "wan": Surroundings(300 * MS, 12_500_000),
+}
+
+
+def preset_values(name: str) -> dict[str, Any]:
+    """The values a preset sets, of the node and of the core, by the formulas above."""
+    if name not in PRESETS:
+        raise ValueError(f"preset must be one of {', '.join(PRESETS)}, not {name!r}")
+    round_trip, bandwidth = PRESETS[name]
+    ack_delay = max(round_trip // 10, 1 * MS)
+    hop = round_trip + ack_delay
+    resend_after = max(LARGE_TREE_LEVELS * hop, 100 * MS)
+    window = _power_of_two(bandwidth * TYPICAL_TREE_LEVELS * hop // 1_000_000)
+    seconds = round_trip / 1_000_000
+    return {
+        "window": window,
+        "ack_delay": ack_delay,
+        "stable_delay": max(round_trip, 20 * MS),
+        "resend_after": resend_after,
+        "patience": 1,
+        "leaf_for": 20 * resend_after,
+        "resend_max": min(16 * resend_after, 30_000 * MS),
+        "queue_bytes": window,
+        "join_timeout_s": max(100 * seconds, 10.0),
+        "leave_timeout_s": max(100 * seconds, 10.0),
+        "publish_timeout_s": max(200 * seconds, 30.0),
+    }
+
+
+def _power_of_two(size: int) -> int:
+    return 1 << (size - 1).bit_length()

@@ -1,0 +1,36 @@
+"""Names of topics and payloads: what may be published, checked before anything is done."""
+
+from __future__ import annotations
+
+from cubecast.protocol.port import Topic
+
+MAX_TOPIC_BYTES = 1024
+WILDCARDS = ("+", "#")
+"""As a whole level these stand for other topics, so no topic has such a level itself."""
+
+
+def check_topic(topic: Topic) -> None:
+    """TypeError or ValueError, in one line, unless `topic` may be published to."""
+    if not isinstance(topic, str):
+        raise TypeError(f"a topic must be a str, not {type(topic).__name__}")
+    if not topic:
+        raise ValueError("a topic must not be empty")
+    try:
+        size = len(topic.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"a topic must be valid Unicode, not {topic!r}") from None
+    if size > MAX_TOPIC_BYTES:
+        raise ValueError(f"a topic must have at most {MAX_TOPIC_BYTES} bytes, not {size}")
+    if "\0" in topic:
+        raise ValueError(f"a topic must not contain NUL: {topic!r}")
+    if any(level in WILDCARDS for level in topic.split("/")):
+        raise ValueError(f"{topic!r} is a pattern; only a topic without wildcards has publishers")
+
+
+def encode_payload(payload: bytes | str) -> bytes:
+    """The bytes of a payload; TypeError if it is neither bytes nor text."""
+    if isinstance(payload, str):
+        return payload.encode()
+    if isinstance(payload, bytes):
+        return bytes(payload)
+    raise TypeError(f"a payload must be bytes or str, not {type(payload).__name__}")
