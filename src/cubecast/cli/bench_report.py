@@ -24,23 +24,23 @@ COMPARED = (
 )
 """What is also given as a ratio to cubecast."""
 COLUMNS = {
-    "deliveries_per_second": "deliveries/s",
-    "cpu_seconds_per_million": "CPU-s per million",
+    "deliveries_per_second": "thousand\nper s",
+    "cpu_seconds_per_million": "CPU-s\nper M",
     "latency_p50_us": "p50 µs",
     "latency_p99_us": "p99 µs",
     "lost": "lost",
-    "inversions": "inver- sions",
-    "inversions_percent": "% of answers",
+    "inversions": "inver-\nsions",
+    "inversions_percent": "% of\nanswers",
     "answers": "answers",
-    "rss_start_mb": "MB at start",
-    "rss_half_mb": "MB at half",
-    "rss_end_mb": "MB at end",
-    "rss_largest_mb": "MB, largest process",
-    "rss_growth_mb_per_s": "MB per s growth",
-    "publishing_s": "s of publishing",
+    "rss_start_mb": "MB at\nstart",
+    "rss_half_mb": "MB at\nhalf",
+    "rss_end_mb": "MB at\nend",
+    "rss_largest_mb": "MB, largest\nprocess",
+    "rss_growth_mb_per_s": "growth,\nMB per s",
+    "publishing_s": "s of pub-\nlishing",
 }
 SPREAD = ("deliveries_per_second",)
-"""Shown with the least and the most of the runs."""
+"""Shown in thousands, with the least and the most of the runs."""
 SPEED = ("deliveries_per_second", "cpu_seconds_per_million", "lost", "inversions")
 SHOWN = {
     "latency": ("latency_p50_us", "latency_p99_us", "cpu_seconds_per_million", "lost"),
@@ -141,7 +141,8 @@ def print_tables(cells: list[Cell]) -> None:
     fixed = {name: value for name, value in params_of(cells[-1].plan).items() if name not in varied}
     fixed["runs"] = len(cells[0].runs)
     said = ", ".join(f"{name} {value}" for name, value in fixed.items())
-    console.print(f"{scenario}, medians: {said}")
+    what = "" if scenario in SHOWN else "deliveries, "
+    console.print(f"{scenario}: {what}medians and ratios to cubecast; {said}")
     console.print(_table(cells, varied, SHOWN.get(scenario, SPEED)))
     if scenario not in SHOWN and any(cell.median("rss_end_mb") is not None for cell in cells):
         console.print("memory, all processes together")
@@ -160,23 +161,23 @@ def _table(cells: list[Cell], varied: list[str], wanted: tuple[str, ...]) -> Tab
     names = [name for name in wanted if all(cell.median(name) is not None for cell in cells)]
     compared = len({cell.system for cell in cells}) > 1
     several = any(len(cell.runs) > 1 for cell in cells)
-    table = Table(box=box.SIMPLE, padding=(0, 1))
-    table.add_column("system")
+    table = Table(box=box.SIMPLE, padding=(0, 1), collapse_padding=True)
+    table.add_column("system", no_wrap=True)
     makers: list[Callable[[Cell], str]] = []
 
     def add(header: str, make: Callable[[Cell], str]) -> None:
-        table.add_column(header, justify="right")
+        table.add_column(header, justify="right", no_wrap=True)
         makers.append(make)
 
     for name in varied:
         add(name, lambda cell, name=name: str(getattr(cell.plan, name)))  # type: ignore[misc]
     for name in names:
-        add(COLUMNS[name], lambda cell, name=name: _figure(cell.median(name)))  # type: ignore[misc]
+        add(COLUMNS[name], lambda cell, name=name: _figure(cell.median(name), name))  # type: ignore[misc]
         if name in SPREAD and several:
-            add("least - most", lambda cell, name=name: _range(*cell.spread(name)))  # type: ignore[misc]
+            add("min-max", lambda cell, name=name: _range(*cell.spread(name)))  # type: ignore[misc]
         if name in COMPARED and compared:
             add(
-                "to cube- cast",
+                "ratio",
                 lambda cell, name=name: _ratio(cell.ratios(cells).get(name)),  # type: ignore[misc]
             )
     for cell in cells:
@@ -184,15 +185,15 @@ def _table(cells: list[Cell], varied: list[str], wanted: tuple[str, ...]) -> Tab
     return table
 
 
-def _figure(value: float | None) -> str:
+def _figure(value: float | None, name: str) -> str:
     assert value is not None, "a column is only there if every cell has it"
+    value = value / 1e3 if name in SPREAD else value
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.2f}"
 
 
 def _range(least: float, most: float) -> str:
-    if most >= 10_000:
-        return f"{least / 1e3:,.0f} - {most / 1e3:,.0f} k"
-    return f"{least:,.0f} - {most:,.0f}"
+    digits = 0 if most >= 1e5 else 2
+    return f"{least / 1e3:,.{digits}f}-{most / 1e3:,.{digits}f}"
 
 
 def _ratio(value: float | None) -> str:
