@@ -33,9 +33,8 @@ from cubecast.bench.usage import cpu_seconds, resident_bytes
 from cubecast.bench.worker import run_loop
 from cubecast.net.config import NodeConfig
 from cubecast.net.node import Node
-from cubecast.trace import Header, Record, Report, check, read_jsonl
+from cubecast.trace import Header, Record, Report, check, merge, read_jsonl
 from cubecast.trace.files import encode_header
-from cubecast.trace.merge import merge
 
 TOPIC = "all"
 TIMEOUT_S = 600.0

@@ -67,6 +67,7 @@ class Tally:
     def __init__(self, workload: Workload, client: AsyncClient | BlockingClient) -> None:
         self._workload = workload
         self._client = client
+        self._delayed = client.delayed_bytes
         self._cpu = cpu_seconds()
         self._seen = -1
         self._progress_at = time.monotonic()
@@ -89,7 +90,7 @@ class Tally:
             **self._workload.result(totals),
             "cpu_s": used,
             "end": [end],
-            "delayed_bytes": self._client.delayed_bytes,
+            "delayed_bytes": self._client.delayed_bytes - self._delayed,
         }
 
 

@@ -17,6 +17,7 @@ from cubecast.trace.files import (
     write,
     write_jsonl,
 )
+from cubecast.trace.merge import merge
 from cubecast.trace.parquet import read_parquet, write_parquet
 from cubecast.trace.records import KINDS, SCHEMA, Header, Kind, MessageId, Record
 
@@ -36,6 +37,7 @@ __all__ = [
     "Violation",
     "answers_before_questions",
     "check",
+    "merge",
     "read",
     "read_jsonl",
     "read_parquet",

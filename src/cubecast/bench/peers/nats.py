@@ -6,8 +6,9 @@ are dropped; memory grows instead where subscribers are slower than the publishe
 A callback takes the messages, several times as fast as nats-py's `async for`.
 
 In mode `delayed` the last process has the third server to itself, and what the asker's server
-sends to that one passes a relay.  Servers tell each other whom they know and dial that, so the
-relay's addresses are the ones that those two advertise, whoever dials first.
+sends to that one passes a relay.  Servers tell each other where others are and dial that, so those
+two advertise a port where nobody listens: the first dials the second, and the third the second and
+the relay before the first, and there are no other routes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -31,8 +32,8 @@ from cubecast.bench.relay import Relay, Route, relaying
 from cubecast.bench.workloads import Task
 
 CLUSTER = 3
-ASKERS, LAST = 0, 2
-"""In mode `delayed`: the server of the asker, and that of the last process."""
+LAST = 2
+"""In mode `delayed`: the server of the last process; the others share those before it."""
 START_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 10.0
 PENDING = "16GB"
@@ -120,36 +121,22 @@ class _Running:
 
 @dataclass(frozen=True, slots=True)
 class _Routes:
-    """Where servers listen for each other, and what they tell each other about that."""
+    """How servers find each other."""
 
-    ports: tuple[int, ...]
+    listen: tuple[int, ...]
     advertised: tuple[int, ...]
-    """The same, or the relay's port before a server."""
+    """What servers tell each other about where they listen."""
+    dialled: tuple[tuple[int, ...], ...]
+    """By each server, whatever it is told."""
 
     @classmethod
     def of(cls, task: Task) -> _Routes:
         count = len(_client_ports(task))
-        ports = task.more_ports[count : 2 * count]
+        listen = task.more_ports[count : 2 * count]
         if task.mode != "delayed":
-            return cls(ports, ports)
-        relayed = task.more_ports[2 * count :]
-        return cls(ports, (relayed[0], ports[1], relayed[1]))
-
-    def between_asker_and_last(self, delay_s: float) -> list[Route]:
-        """Late are the bytes from the asker's server to the last one, whichever of them dials."""
-        ports, advertised = self.ports, self.advertised
-        return [
-            Route(advertised[ASKERS], ports[ASKERS], "dialler", delay_s),
-            Route(advertised[LAST], ports[LAST], "target", delay_s),
-        ]
-
-    def dialled_by(self, number: int) -> tuple[int, ...]:
-        """Where a server looks for the others."""
-        if self.ports == self.advertised:
-            return self.ports
-        beside = ((self.ports[1],), (self.ports[ASKERS], self.ports[LAST]), (self.ports[1],))
-        relayed = (self.advertised[ASKERS],) if number == LAST else ()
-        return (*beside[number], *relayed)
+            return cls(listen, listen, (listen,) * count)
+        relay, nobody = task.more_ports[-2:]
+        return cls(listen, (nobody, listen[1], nobody), ((listen[1],), (), (listen[1], relay)))
 
 
 @contextmanager
@@ -158,11 +145,10 @@ def servers(task: Task) -> Iterator[Servers]:
     binary = find_server()
     client_ports = _client_ports(task)
     routes = _Routes.of(task)
-    relays = (
-        relaying(routes.between_asker_and_last(task.delay_s))
-        if task.mode == "delayed"
-        else nullcontext()
-    )
+    relays: AbstractContextManager[Relay | None] = nullcontext()
+    if task.mode == "delayed":
+        relay_port = task.more_ports[-2]
+        relays = relaying([Route(relay_port, routes.listen[0], "dialler", task.delay_s)])
     with tempfile.TemporaryDirectory() as folder, relays as relay:
         running = _Running(relay)
         try:
@@ -193,10 +179,10 @@ def _configuration(number: int, port: int, routes: _Routes) -> str:
         f"max_pending: {PENDING}",
         'write_deadline: "60s"',
     ]
-    if len(routes.ports) > 1:
-        others = ", ".join(f'"nats://127.0.0.1:{route}"' for route in routes.dialled_by(number))
+    if len(routes.listen) > 1:
+        others = ", ".join(f'"nats://127.0.0.1:{route}"' for route in routes.dialled[number])
         lines.append(
-            f'cluster {{ name: bench, listen: "127.0.0.1:{routes.ports[number]}", '
+            f'cluster {{ name: bench, listen: "127.0.0.1:{routes.listen[number]}", '
             f'advertise: "127.0.0.1:{routes.advertised[number]}", routes: [{others}] }}'
         )
     return "\n".join(lines) + "\n"
