@@ -199,7 +199,7 @@ def test_the_delayed_edge_is_on_the_way_of_questions_only(processes: int) -> Non
     assert edge not in tree(1, everyone, dimension).edges
 
 
-def test_a_delay_that_was_never_used_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delay_that_was_never_used_is_an_error() -> None:
     with pytest.raises(BenchError, match="link that is to be late"):
         harness._check_delay(Plan("causal", questions=10, size=100, mode="delayed"), 999)
 
