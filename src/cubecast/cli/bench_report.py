@@ -142,7 +142,8 @@ def print_tables(cells: list[Cell]) -> None:
     fixed["runs"] = len(cells[0].runs)
     said = ", ".join(f"{name} {value}" for name, value in fixed.items())
     what = "" if scenario in SHOWN else "deliveries, "
-    console.print(f"{scenario}: {what}medians and ratios to cubecast; {said}")
+    ratios = " and ratios to cubecast" if scenario != "causal" else ""
+    console.print(f"{scenario}: {what}medians{ratios}; {said}")
     console.print(_table(cells, varied, SHOWN.get(scenario, SPEED)))
     if scenario not in SHOWN and any(cell.median("rss_end_mb") is not None for cell in cells):
         console.print("memory, all processes together")
