@@ -246,10 +246,10 @@ def test_traces_are_merged_with_causes_first_whatever_the_clocks_say() -> None:
         Record("deliver", 2, 1, "t", "q"),
         Record("publish", 3, 1, "t", "a"),
     ]
-    merged = merge([asker, answerer])
+    merged = list(merge([asker, answerer]))
     assert merged == [answerer[0], asker[0], *answerer[1:], *asker[1:]]
     nobody_published_it = [Record("deliver", 5, 2, "t", "x"), Record("leave", 6, 2, "t")]
-    assert merge([nobody_published_it]) == nobody_published_it
+    assert list(merge([nobody_published_it])) == nobody_published_it
 
 
 # -- refusals --------------------------------------------------------------------------------------

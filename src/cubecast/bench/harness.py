@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import socket
 import statistics
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from functools import partial
+from multiprocessing.synchronize import Event
 from typing import Any, TypeAlias
 
 from cubecast.bench.peers import Servers, load
+from cubecast.bench.processes import CONTEXT, BenchError, Child, children, gather, tell_all
+from cubecast.bench.usage import MemoryWatch, cpu_seconds_of
 from cubecast.bench.worker import main as worker
-from cubecast.bench.workloads import HEADER, Mode, Scenario, Task, resident_bytes
+from cubecast.bench.workloads import HEADER, Mode, Scenario, Task
+
+__all__ = ["BenchError", "Metrics", "Plan", "measure"]
 
 Metrics: TypeAlias = dict[str, float]
 
 READY_TIMEOUT_S = 60.0
 DRAIN_TIMEOUT_S = 300.0
-CLOSE_TIMEOUT_S = 15.0
 WARM_UP_S = 1.0
-"""Memory is first looked at when buffers have filled."""
+"""Memory at the start is that when buffers have filled."""
+LOOK_EVERY_S = 0.1
+"""How often memory is looked at."""
+MORE_PORTS = 8
+"""Three servers, their routes, a relay, and one where nobody listens."""
 MIN_SIZE = HEADER.size
-
-
-class BenchError(Exception):
-    """A process of a benchmark failed or fell silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,8 @@ class Plan:
     """latency: messages per second; causal: questions per second"""
     questions: int = 1000
     mode: Mode = "quiet"
+    delay_ms: float = 5.0
+    """causal, mode `delayed`: how late the asker's messages are at the last process"""
 
     def __post_init__(self) -> None:
         least = 3 if self.scenario == "causal" else 2
@@ -50,8 +52,8 @@ class Plan:
             raise ValueError(f"{self.scenario} needs {least} processes, not {self.processes}")
         if self.size < MIN_SIZE:
             raise ValueError(f"messages have at least {MIN_SIZE} bytes, not {self.size}")
-        if self.seconds <= 0 or self.rate < 1 or self.questions < 1:
-            raise ValueError("seconds, rate and questions must be positive")
+        if self.seconds <= 0 or self.rate < 1 or self.questions < 1 or self.delay_ms <= 0:
+            raise ValueError("seconds, rate, questions and delay must be positive")
 
     @property
     def duration(self) -> float:
@@ -61,22 +63,28 @@ class Plan:
 
 def measure(system: str, plan: Plan) -> Metrics:
     """Run `plan` once with `system`."""
-    ports = _free_ports(max(plan.processes, 6))
+    ports = _free_ports(plan.processes + MORE_PORTS)
     task = Task(
         system=system,
         scenario=plan.scenario,
         mode=plan.mode,
         index=0,
         processes=plan.processes,
-        ports=ports,
+        ports=ports[: plan.processes],
+        more_ports=ports[plan.processes :],
         seconds=plan.seconds,
         size=plan.size,
         rate=plan.rate,
         questions=plan.questions,
+        delay_s=plan.delay_ms / 1e3,
     )
-    with load(system).servers(plan.scenario, ports) as servers, _workers(task) as workers:
-        results, started, memory = _conduct(workers, servers, plan)
-    return _metrics(plan, results, started, memory, servers.cpu_s)
+    stop = CONTEXT.Event()
+    starts = [
+        partial(Child, index, worker, replace(task, index=index), stop)
+        for index in range(plan.processes)
+    ]
+    with load(system).servers(task) as servers, children(starts) as workers:
+        return _conduct(workers, servers, plan, stop)
 
 
 def _free_ports(count: int) -> tuple[int, ...]:
@@ -89,108 +97,42 @@ def _free_ports(count: int) -> tuple[int, ...]:
     return ports
 
 
-# -- processes ------------------------------------------------------------------------------------
-
-
-class Worker:
-    """A process and our end of its pipe."""
-
-    def __init__(self, task: Task) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.index = task.index
-        self.process: BaseProcess = context.Process(target=worker, args=(task, theirs), daemon=True)
-        self.process.start()
-        theirs.close()
-
-    def receive(self, kind: str) -> Any:
-        """The next report, which is to be of `kind`."""
-        try:
-            found, value = self.pipe.recv()
-        except EOFError:
-            raise BenchError(f"process {self.index} ended early") from None
-        if found != kind:
-            raise BenchError(f"process {self.index}: {value}")
-        return value
-
-
-@contextmanager
-def _workers(task: Task) -> Iterator[list[Worker]]:
-    workers: list[Worker] = []
-    try:
-        workers.extend(Worker(replace(task, index=index)) for index in range(task.processes))
-        yield workers
-        for one in reversed(workers):  # one after the other: clusters shrink one by one
-            one.pipe.send("close")
-            one.process.join(CLOSE_TIMEOUT_S)
-    finally:
-        for one in workers:
-            if one.process.is_alive():
-                one.process.kill()
-            one.process.join()
-            one.pipe.close()
-
-
-def _gather(workers: list[Worker], kind: str, timeout: float) -> list[Any]:
-    """One report of `kind` from each, whoever comes first."""
-    values: dict[int, Any] = {}
-    by_pipe: dict[Connection, Worker] = {one.pipe: one for one in workers}
-    deadline = time.monotonic() + timeout
-    while by_pipe:
-        ready = wait(list(by_pipe), max(0.0, deadline - time.monotonic()))
-        if not ready:
-            silent = sorted(one.index for one in by_pipe.values())
-            raise BenchError(f"no {kind!r} from processes {silent} in {timeout:g} s")
-        for pipe in ready:
-            one = by_pipe.pop(pipe)  # type: ignore[call-overload]
-            values[one.index] = one.receive(kind)
-    return [values[one.index] for one in workers]
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Resident bytes of all processes, servers included; None where nobody can tell."""
-
-    start: int | None
-    end: int | None
-
-
-def _conduct(
-    workers: list[Worker], servers: Servers, plan: Plan
-) -> tuple[list[dict[str, Any]], float, Memory]:
+def _conduct(workers: list[Child], servers: Servers, plan: Plan, stop: Event) -> Metrics:
     """Run the phases described in `cubecast.bench.worker`."""
-    _gather(workers, "ready", READY_TIMEOUT_S)
-    started = time.monotonic()
-    _tell(workers, "go")
-    pids = [one.process.pid or 0 for one in workers] + servers.pids
-    first_look = min(WARM_UP_S, plan.duration / 5)
-    time.sleep(first_look)
-    before = _resident(pids)
-    time.sleep(max(0.0, started + 0.98 * plan.duration - time.monotonic()))
-    after = _resident(pids)
-    totals = _gather(workers, "sent", DRAIN_TIMEOUT_S)
-    _tell(workers, totals)
-    results = _gather(workers, "result", DRAIN_TIMEOUT_S)
-    return results, started, Memory(before, after)
-
-
-def _tell(workers: list[Worker], message: object) -> None:
     for one in workers:
-        one.pipe.send(message)
+        one.tell("open")
+        gather([one], "open", READY_TIMEOUT_S)
+    gather(workers, "ready", READY_TIMEOUT_S)
+    watch = MemoryWatch([one.pid for one in workers] + servers.pids, stop.set)
+    server_cpu_before = cpu_seconds_of(servers.pids)
+    late_before = servers.delayed_bytes
+    started = time.monotonic()
+    tell_all(workers, "go")
+    limit = plan.duration + DRAIN_TIMEOUT_S
+    totals = gather(workers, "sent", limit, every=LOOK_EVERY_S, meanwhile=watch.look)
+    tell_all(workers, totals)
+    results = gather(workers, "result", DRAIN_TIMEOUT_S)
+    server_cpu = (cpu_seconds_of(servers.pids) or 0.0) - (server_cpu_before or 0.0)
+    if plan.mode == "delayed":
+        late = servers.delayed_bytes - late_before
+        _check_delay(plan, late + sum(one["delayed_bytes"] for one in results))
+    return {
+        **_metrics(plan, results, started, server_cpu),
+        **watch.metrics(started + min(WARM_UP_S, plan.duration / 5)),
+        "ended_early": float(watch.exceeded),
+    }
 
 
-def _resident(pids: list[int]) -> int | None:
-    sizes = [resident_bytes(pid) for pid in pids]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
-
-
-# -- results --------------------------------------------------------------------------------------
+def _check_delay(plan: Plan, delayed_bytes: int) -> None:
+    """Every question must have passed the late link, or the figures say nothing."""
+    if delayed_bytes < plan.questions * plan.size:
+        raise BenchError(f"only {delayed_bytes} bytes went over the link that is to be late")
 
 
 def _metrics(
-    plan: Plan, results: list[dict[str, Any]], started: float, memory: Memory, server_cpu: float
+    plan: Plan, results: list[dict[str, Any]], started: float, server_cpu: float
 ) -> Metrics:
+    """Deliveries count from "go" until the last process has its last message."""
     received = sum(result["received"] for result in results)
     elapsed = max(end for result in results for end in result["end"]) - started
     cpu = sum(result["cpu_s"] for result in results) + server_cpu
@@ -212,7 +154,4 @@ def _metrics(
     publishing = [time_s for result in results for time_s in result.get("publishing_s", ())]
     if plan.scenario in ("fanout", "all-to-all"):
         metrics["publishing_s"] = min(publishing)
-    if memory.start is not None and memory.end is not None:
-        metrics["rss_start_mb"] = memory.start / 1e6
-        metrics["rss_end_mb"] = memory.end / 1e6
     return metrics

@@ -2,23 +2,26 @@
 
 The processes agree by their pipes to the parent:
 
-1. They publish hellos until everyone hears everyone, and say "ready"; the parent says "go".
-2. They publish, and say how much; the parent tells everyone the totals.
-3. They read until they have everything, or nothing comes any more, and report.
-4. The parent says "close" to one after the other.
+1. The parent says "open" to one after the other, in the order of their numbers, so that a cluster
+   grows the same way every time.
+2. They publish hellos until everyone hears everyone, and say "ready"; the parent says "go".
+3. They publish, and say how much; the parent tells everyone the totals.
+4. They read until they have everything, or nothing comes any more, and report.
+5. The parent says "close" to one after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import signal
 import time
 from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event
 from typing import Any
 
 from cubecast.bench.peers import AsyncClient, BlockingClient, open_client
+from cubecast.bench.usage import cpu_seconds
 from cubecast.bench.workloads import Task, Totals, Workload, make_workload
 
 HELLO_PAUSE_S = 0.02
@@ -29,19 +32,15 @@ BETWEEN_READS = 32
 """Messages published between two looks for incoming ones, without an event loop."""
 
 
-def cpu_seconds() -> float:
-    """User and system time of this process, all threads."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
-
-
-def main(task: Task, pipe: Connection) -> None:
+def main(task: Task, stop: Event, pipe: Connection) -> None:
     """Run one process's part; the parent reads what it needs from the other end of `pipe`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
     logging.basicConfig(level=logging.ERROR)
     workload = make_workload(task)
+    workload.told_to_stop = stop.is_set
     try:
         client = open_client(task)
+        pipe.recv()
         if isinstance(client, AsyncClient):
             run_loop(_run_async(client, workload, pipe))
         else:
@@ -65,8 +64,10 @@ def run_loop(work: Any) -> None:
 class Tally:
     """What a process used from "go" to its last message."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, client: AsyncClient | BlockingClient) -> None:
         self._workload = workload
+        self._client = client
+        self._delayed = client.delayed_bytes
         self._cpu = cpu_seconds()
         self._seen = -1
         self._progress_at = time.monotonic()
@@ -85,7 +86,12 @@ class Tally:
         complete = self._workload.received() >= self._workload.expected(totals)
         end = time.monotonic() if complete else self._progress_at
         used = cpu_seconds() - self._cpu
-        return {**self._workload.result(totals), "cpu_s": used, "end": [end]}
+        return {
+            **self._workload.result(totals),
+            "cpu_s": used,
+            "end": [end],
+            "delayed_bytes": self._client.delayed_bytes - self._delayed,
+        }
 
 
 # -- on an event loop -----------------------------------------------------------------------------
@@ -94,9 +100,10 @@ class Tally:
 async def _run_async(client: AsyncClient, workload: Workload, pipe: Connection) -> None:
     await client.open(workload.publishes, workload.subscribes)
     reader = asyncio.create_task(client.read(workload.receive)) if workload.subscribes else None
+    pipe.send(("open", None))
     order = asyncio.create_task(asyncio.to_thread(pipe.recv))
     await _find_everyone(client, workload, pipe, order)
-    tally = Tally(workload)
+    tally = Tally(workload, client)
     for item in workload.outgoing():
         if isinstance(item, float):
             await asyncio.sleep(max(0.0, item - time.monotonic()))
@@ -135,6 +142,7 @@ async def _find_everyone(
 
 def _run_blocking(client: BlockingClient, workload: Workload, pipe: Connection) -> None:
     client.open(workload.publishes, workload.subscribes, workload.receive)
+    pipe.send(("open", None))
     ready = False
     while not pipe.poll():
         if workload.publishes:
@@ -144,7 +152,7 @@ def _run_blocking(client: BlockingClient, workload: Workload, pipe: Connection) 
             pipe.send(("ready", None))
         client.poll(HELLO_PAUSE_S)
     pipe.recv()
-    tally = Tally(workload)
+    tally = Tally(workload, client)
     _publish_all(client, workload)
     pipe.send(("sent", workload.sent))
     while not pipe.poll():

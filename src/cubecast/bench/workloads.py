@@ -8,15 +8,14 @@ in every system, as source, number and time travel in the payload and are checke
 from __future__ import annotations
 
 import abc
-import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import Struct
 from typing import Literal, TypeAlias
 
 Scenario = Literal["fanout", "all-to-all", "latency", "causal"]
-Mode = Literal["quiet", "busy", "loaded"]
+Mode = Literal["quiet", "busy", "loaded", "delayed"]
 Totals: TypeAlias = list[int]
 """How many messages each process published."""
 
@@ -26,8 +25,8 @@ HELLO = 2**64 - 1
 """The number of a message that only finds out who can be heard."""
 BATCH = 64
 """Messages published between two looks at the clock."""
-MEMORY_LIMIT = 2**31
-"""A publisher whose system buffers more than this stops early, so as not to end the machine."""
+LOOK_EVERY_S = 0.1
+"""How often a publisher asks whether it is to stop early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +39,20 @@ class Task:
     index: int
     processes: int
     ports: tuple[int, ...]
+    """One per process."""
+    more_ports: tuple[int, ...]
+    """For servers and relays."""
     seconds: float
     size: int
     rate: int
     questions: int
+    delay_s: float
+    """In mode `delayed`: how late the asker's messages are at the last process."""
 
-
-def resident_bytes(pid: int | Literal["self"] = "self") -> int | None:
-    """Memory in use by a process; None where the system does not tell."""
-    try:
-        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError):
-        return None
+    @property
+    def last(self) -> int:
+        """The process that is busy, or hears the asker late."""
+        return self.processes - 1
 
 
 class Workload(abc.ABC):
@@ -64,6 +64,8 @@ class Workload(abc.ABC):
         self.filler = b"x" * (task.size - HEADER.size)
         self.heard: set[int] = set()
         self.sent = 0
+        self.told_to_stop: Callable[[], bool] = lambda: False
+        """Whether the parent wants an early end, as memory runs out."""
 
     @property
     def publishes(self) -> bool:
@@ -135,7 +137,7 @@ class Throughput(Workload):
             return
         pack, index, filler = HEADER.pack, self.index, self.filler
         start = now = time.monotonic()
-        look_at_memory = start
+        look_at = start
         number = 0
         while now < start + self.task.seconds:
             for number in range(number, number + BATCH):  # noqa: B020 - goes on where it was
@@ -143,9 +145,9 @@ class Throughput(Workload):
             number += 1
             self.sent = number
             now = time.monotonic()
-            if now > look_at_memory:
-                look_at_memory = now + 0.1
-                if (resident_bytes() or 0) > MEMORY_LIMIT:
+            if now > look_at:
+                look_at = now + LOOK_EVERY_S
+                if self.told_to_stop():
                     break
         self._publishing = now - start
 
@@ -234,8 +236,8 @@ BUSY_S = 0.002
 class Causal(Workload):
     """Process 0 asks, process 1 answers at once, the others count answers without a question.
 
-    In mode `busy` the last process alone counts, as it alone is slow to read.
-    A message's number is KINDS * n + kind.
+    In the modes `busy` and `delayed` the last process alone counts, as it alone is slow to read or
+    hears the asker late.  A message's number is KINDS * n + kind.
     """
 
     def __init__(self, task: Task) -> None:
@@ -246,8 +248,9 @@ class Causal(Workload):
         self._questions = 0
         self._chatter = 0
         self._since_pause = 0
-        self._busy = task.mode == "busy" and self.index == task.processes - 1
-        self._watches = self._busy if task.mode == "busy" else self.index > ANSWERER
+        self._busy = task.mode == "busy" and self.index == task.last
+        one_counts = task.mode in ("busy", "delayed")
+        self._watches = self.index == task.last if one_counts else self.index > ANSWERER
 
     def publishers(self) -> set[int]:
         return super().publishers() if self.task.mode == "loaded" else {ASKER, ANSWERER}

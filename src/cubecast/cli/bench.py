@@ -1,59 +1,29 @@
-"""``cubecast bench``: cubecast measured on this machine, and others beside it in the same run."""
+"""``cubecast bench``: cubecast measured on this machine, and others beside it in the same run.
+
+A command is a scenario and the names of its options; every option is declared once, in `OPTIONS`.
+Options that take a list give one row per value.
+"""
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any, get_args
+import inspect
+import time
+from itertools import product
+from typing import Annotated, Any, NamedTuple, get_args
 
 import typer
-from rich.table import Table
 
 from cubecast.bench.harness import BenchError, Metrics, Plan, measure
 from cubecast.bench.peers import PEERS, SYSTEMS, missing
+from cubecast.bench.processes import unwinding_on_sigterm
 from cubecast.bench.workloads import Mode
-from cubecast.cli.output import console, print_json, progress_console, refuse, summarise
+from cubecast.cli.bench_report import Cell, params_of, print_cells, print_tables
+from cubecast.cli.output import refuse
 
 MODES: tuple[Mode, ...] = get_args(Mode)
-COMPARED = (
-    "deliveries_per_second",
-    "cpu_seconds_per_million",
-    "latency_p50_us",
-    "latency_p99_us",
-)
-"""What is also given as a ratio to cubecast."""
-COLUMNS = {
-    "deliveries_per_second": "deliveries/s",
-    "cpu_seconds_per_million": "CPU-s per million",
-    "latency_p50_us": "p50 µs",
-    "latency_p99_us": "p99 µs",
-    "lost": "lost",
-    "inversions": "inversions",
-    "inversions_percent": "% of answers",
-    "rss_start_mb": "MB at start",
-    "rss_end_mb": "MB at end",
-}
-SHOWN = {
-    "latency": ("latency_p50_us", "latency_p99_us", "cpu_seconds_per_million", "lost"),
-    "causal": ("inversions", "inversions_percent", "lost"),
-}
-SHOWN_ELSE = (
-    "deliveries_per_second",
-    "cpu_seconds_per_million",
-    "lost",
-    "inversions",
-    "rss_start_mb",
-    "rss_end_mb",
-)
-
-Processes = Annotated[int, typer.Option(help="How many processes take part.", min=2, max=64)]
-Seconds = Annotated[float, typer.Option(help="How long to publish.", min=0.1, max=3600)]
-Size = Annotated[int, typer.Option(help="Bytes per message.", min=20, max=1 << 20)]
-Rate = Annotated[int, typer.Option(help="Messages per second.", min=1, max=10**6)]
-Repeat = Annotated[int, typer.Option(help="How many runs of each system.", min=1, max=1000)]
-Peers = Annotated[
-    str, typer.Option(help=f"Measure these as well, separated by commas: {', '.join(PEERS)}.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+LARGEST = {"processes": 64, "size": 1 << 20}
+BETWEEN_RUNS_S = 3.0
+"""A guess at what a run takes beside publishing, until the first one has ended."""
 
 bench = typer.Typer(
     name="bench",
@@ -64,182 +34,223 @@ bench = typer.Typer(
 )
 
 
-@bench.command("fanout")
-def fanout(
-    processes: Processes = 8,
-    seconds: Seconds = 5.0,
-    size: Size = 100,
-    repeat: Repeat = 1,
-    peers: Peers = "",
-    as_json: AsJson = False,
-) -> None:
+class Option(NamedTuple):
+    """One option, for every command that has it."""
+
+    kind: type
+    default: Any
+    declaration: Any
+
+
+OPTIONS = {
+    "questions": Option(int, 1000, typer.Option(help="Questions asked.", min=1, max=10**7)),
+    "mode": Option(
+        str,
+        "quiet",
+        typer.Option(
+            help="quiet: nothing else happens; busy: the last watcher computes between messages; "
+            "loaded: watchers publish, too; delayed: the link by which the last watcher gets "
+            "questions is late; several, separated by commas; all."
+        ),
+    ),
+    "delay_ms": Option(
+        float, 5.0, typer.Option(help="How late, in mode delayed.", min=0.1, max=1000)
+    ),
+    "processes": Option(str, "8", typer.Option(help="How many processes take part; several: 3,8.")),
+    "seconds": Option(float, 5.0, typer.Option(help="How long to publish.", min=0.1, max=3600)),
+    "size": Option(str, "100", typer.Option(help="Bytes per message; several: 100,1024.")),
+    "rate": Option(
+        int, 1000, typer.Option(help="Messages or questions per second.", min=1, max=10**6)
+    ),
+    "repeat": Option(int, 1, typer.Option(help="How many runs of each system.", min=1, max=1000)),
+    "peers": Option(
+        str,
+        "",
+        typer.Option(help=f"Measure these as well, separated by commas: {', '.join(PEERS)}."),
+    ),
+    "as_json": Option(bool, False, typer.Option("--json", help="Print JSON instead of a table.")),
+}
+EVERYWHERE = ("processes", "size", "repeat", "peers", "as_json")
+
+
+def _command(scenario: str, text: str, *options: str) -> None:
+    """Add the command of a scenario; Typer learns its options from the signature."""
+
+    def run(**given: Any) -> None:
+        _bench(scenario, **given)
+
+    names = [name for name in OPTIONS if name in (*options, *EVERYWHERE)]
+    annotations = {name: Annotated[OPTIONS[name].kind, OPTIONS[name].declaration] for name in names}
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=OPTIONS[name].default,
+                annotation=annotations[name],
+            )
+            for name in names
+        ]
+    )
+    run.__annotations__ = annotations
+    bench.command(scenario, help=text)(run)
+
+
+_command(
+    "fanout",
     """One process publishes as fast as it can, all others subscribe.
 
     Every process is a Python of its own; every subscriber checks every number.
 
     \b
-      cubecast bench fanout --peers zmq,zenoh,nats
-    """
-    _bench(_plan("fanout", processes=processes, seconds=seconds, size=size), repeat, peers, as_json)
-
-
-@bench.command("all-to-all")
-def all_to_all(
-    processes: Processes = 8,
-    seconds: Seconds = 5.0,
-    size: Size = 100,
-    repeat: Repeat = 1,
-    peers: Peers = "",
-    as_json: AsJson = False,
-) -> None:
+      cubecast bench fanout --peers zmq,zenoh,nats --seconds 60 --repeat 5 --size 100,1024
+    """,
+    "seconds",
+)
+_command(
+    "all-to-all",
     """Every process publishes to one topic as fast as it can, and subscribes to it.
 
     Messages that come back to their own publisher are not counted.
-    """
-    plan = _plan("all-to-all", processes=processes, seconds=seconds, size=size)
-    _bench(plan, repeat, peers, as_json)
-
-
-@bench.command("latency")
-def latency(
-    processes: Processes = 8,
-    seconds: Seconds = 5.0,
-    size: Size = 100,
-    rate: Rate = 1000,
-    repeat: Repeat = 1,
-    peers: Peers = "",
-    as_json: AsJson = False,
-) -> None:
-    """One process publishes at a steady rate; how long until each subscriber has the message."""
-    plan = _plan("latency", processes=processes, seconds=seconds, size=size, rate=rate)
-    _bench(plan, repeat, peers, as_json)
-
-
-@bench.command("causal")
-def causal(
-    questions: Annotated[int, typer.Option(help="Questions asked.", min=1, max=10**7)] = 1000,
-    mode: Annotated[
-        str,
-        typer.Option(
-            help="quiet: nothing else happens; busy: the last watcher computes between "
-            "messages; loaded: watchers publish, too."
-        ),
-    ] = "quiet",
-    processes: Processes = 8,
-    size: Size = 100,
-    rate: Annotated[int, typer.Option(help="Questions per second.", min=1, max=10**6)] = 1000,
-    repeat: Repeat = 1,
-    peers: Peers = "",
-    as_json: AsJson = False,
-) -> None:
+    """,
+    "seconds",
+)
+_command(
+    "latency",
+    "One process publishes at a steady rate; how long until each subscriber has the message.",
+    "seconds",
+    "rate",
+)
+_command(
+    "causal",
     """One process asks, another answers at once, the others watch.
 
     An inversion is an answer that a watcher saw before its question.
-    """
-    if mode not in MODES:
-        refuse("bench causal", f"no mode {mode!r}; there are {', '.join(MODES)}")
-    plan = _plan(
-        "causal", processes=processes, size=size, rate=rate, questions=questions, mode=mode
+
+    \b
+      cubecast bench causal --mode all --processes 3,8 --peers zmq,zenoh,nats
+    """,
+    "questions",
+    "mode",
+    "delay_ms",
+    "rate",
+)
+
+
+# -- what was asked for ---------------------------------------------------------------------------
+
+
+def _names(text: str) -> list[str]:
+    """The names in a list, each once."""
+    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _numbers(command: str, option: str, text: str) -> list[int]:
+    names = _names(text)
+    if not names or not all(name.isascii() and name.isdigit() for name in names):
+        refuse(command, f"--{option} takes numbers separated by commas, not {text!r}")
+    numbers = [int(name) for name in names]
+    if max(numbers) > LARGEST[option]:
+        refuse(command, f"--{option} is at most {LARGEST[option]}, not {max(numbers)}")
+    return numbers
+
+
+def _modes(command: str, text: str) -> list[str]:
+    modes: list[str] = list(MODES) if text == "all" else _names(text)
+    for mode in modes:
+        if mode not in MODES:
+            refuse(command, f"no mode {mode!r}; there are {', '.join(MODES)}, and all")
+    return modes or refuse(command, "--mode names no mode")
+
+
+def _systems(command: str, peers: str) -> list[str]:
+    """cubecast and the peers asked for, each once."""
+    wanted = _names(peers)
+    for name in wanted:
+        if name not in PEERS:
+            refuse(command, f"no peer {name!r}; there are {', '.join(PEERS)}")
+        module = missing(name)
+        if module is not None:
+            refuse(command, f"{name} needs {module}: pip install 'cubecast[bench]'")
+    return ["cubecast", *wanted]
+
+
+def _plans(
+    scenario: str, *, processes: str, size: str, mode: str = "quiet", **params: Any
+) -> list[Plan]:
+    """One plan per combination of the values in lists."""
+    command = f"bench {scenario}"
+    choices = product(
+        _modes(command, mode),
+        _numbers(command, "processes", processes),
+        _numbers(command, "size", size),
     )
-    _bench(plan, repeat, peers, as_json)
+    try:
+        return [
+            Plan(scenario, mode=one, processes=count, size=octets, **params)  # type: ignore[arg-type]
+            for one, count, octets in choices
+        ]
+    except ValueError as error:
+        refuse(command, error)
 
 
 # -- doing it -------------------------------------------------------------------------------------
 
 
-def _plan(scenario: str, **params: Any) -> Plan:
-    try:
-        return Plan(scenario, **params)  # type: ignore[arg-type]
-    except ValueError as error:
-        refuse(f"bench {scenario}", error)
-
-
-def _systems(plan: Plan, peers: str) -> list[str]:
-    """cubecast and the peers asked for, each once."""
-    wanted = [name.strip() for name in peers.split(",") if name.strip()]
-    for name in wanted:
-        if name not in PEERS:
-            refuse(f"bench {plan.scenario}", f"no peer {name!r}; there are {', '.join(PEERS)}")
-        module = missing(name)
-        if module is not None:
-            reason = f"{name} needs {module}: pip install 'cubecast[bench]'"
-            refuse(f"bench {plan.scenario}", reason)
-    return list(dict.fromkeys(["cubecast", *wanted]))
-
-
-def _bench(plan: Plan, repeat: int, peers: str, as_json: bool) -> None:
-    """Measure every system, in turn within each repetition so that all meet the same noise."""
-    systems = _systems(plan, peers)
-    runs: dict[str, list[Metrics]] = {system: [] for system in systems}
-    with progress_console.status("") as status:
-        for number in range(repeat):
-            for system in systems:
-                status.update(f"{plan.scenario}: {SYSTEMS[system]} ({number + 1} of {repeat})")
-                try:
-                    runs[system].append(measure(system, plan))
-                except (BenchError, OSError) as error:
-                    typer.echo(f"cubecast bench {plan.scenario}: {system}: {error}", err=True)
-                    raise typer.Exit(1) from None
-    summaries = {system: summarise(metrics) for system, metrics in runs.items()}
+def _bench(scenario: str, *, repeat: int, peers: str, as_json: bool, **params: Any) -> None:
+    """Measure every system with every plan, and print what came of it."""
+    plans = _plans(scenario, **params)
+    systems = _systems(f"bench {scenario}", peers)
+    with unwinding_on_sigterm():
+        runs = _measure_all(plans, systems, repeat)
+    cells = [Cell(system, plan, runs[system, plan]) for plan in plans for system in systems]
     if as_json:
-        _print_json(plan, summaries)
+        print_cells(cells)
     else:
-        console.print(_table(plan, summaries))
+        print_tables(cells)
 
 
-def _params(plan: Plan) -> dict[str, Any]:
-    """What was asked for, without what this scenario does not look at."""
-    params: dict[str, Any] = {"processes": plan.processes, "size": plan.size}
-    if plan.scenario == "causal":
-        return {**params, "questions": plan.questions, "mode": plan.mode, "rate": plan.rate}
-    params["seconds"] = plan.seconds
-    return {**params, "rate": plan.rate} if plan.scenario == "latency" else params
-
-
-def _ratios(summaries: dict[str, dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
-    """{peer: {metric: its mean divided by cubecast's}}."""
-    ours = summaries["cubecast"]
-    return {
-        system: {
-            name: theirs[name]["mean"] / ours[name]["mean"]
-            for name in COMPARED
-            if name in theirs and ours.get(name, {}).get("mean")
-        }
-        for system, theirs in summaries.items()
-        if system != "cubecast"
+def _measure_all(
+    plans: list[Plan], systems: list[str], repeat: int
+) -> dict[tuple[str, Plan], list[Metrics]]:
+    """In turn within each repetition, and every second one backwards: all meet the same noise."""
+    runs: dict[tuple[str, Plan], list[Metrics]] = {
+        (system, plan): [] for plan in plans for system in systems
     }
-
-
-def _print_json(plan: Plan, summaries: dict[str, dict[str, dict[str, float]]]) -> None:
-    params = _params(plan)
-    if len(summaries) == 1:
-        print_json(plan.scenario, "cubecast", params, summaries["cubecast"])
-        return
-    runs = [
-        {"scenario": plan.scenario, "protocol": system, "params": params, "metrics": metrics}
-        for system, metrics in summaries.items()
+    todo = [
+        (plan, system)
+        for number in range(repeat)
+        for plan in plans
+        for system in (systems if number % 2 == 0 else reversed(systems))
     ]
-    typer.echo(json.dumps({"runs": runs, "ratios": _ratios(summaries)}))
+    progress = _Progress(todo)
+    for plan, system in todo:
+        progress.begin(plan, system)
+        try:
+            runs[system, plan].append(measure(system, plan))
+        except (BenchError, OSError) as error:
+            typer.echo(f"cubecast bench {plan.scenario}: {system}: {error}", err=True)
+            raise typer.Exit(1) from None
+    return runs
 
 
-def _table(plan: Plan, summaries: dict[str, dict[str, dict[str, float]]]) -> Table:
-    said = ", ".join(f"{name} {value}" for name, value in _params(plan).items())
-    table = Table(title=f"{plan.scenario}: {said}", title_justify="left")
-    table.add_column("system")
-    names = [
-        name
-        for name in SHOWN.get(plan.scenario, SHOWN_ELSE)
-        if all(name in metrics for metrics in summaries.values())
-    ]
-    for name in names:
-        table.add_column(COLUMNS[name], justify="right")
-    ratios = _ratios(summaries)
-    for system, metrics in summaries.items():
-        cells = [_cell(metrics[name]["mean"], ratios.get(system, {}).get(name)) for name in names]
-        table.add_row(SYSTEMS[system], *cells)
-    return table
+class _Progress:
+    """A line per run, with the time that is left if the rest is like what is done."""
 
+    def __init__(self, todo: list[tuple[Plan, str]]) -> None:
+        self._ahead = [plan.duration + BETWEEN_RUNS_S for plan, _ in todo]
+        self._planned = sum(self._ahead)
+        self._begun = 0
+        self._started = time.monotonic()
 
-def _cell(value: float, ratio: float | None) -> str:
-    text = f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2f}"
-    return text if ratio is None else f"{text} ({ratio:.2f}x)"
+    def begin(self, plan: Plan, system: str) -> None:
+        done = sum(self._ahead[: self._begun])
+        took = time.monotonic() - self._started
+        left = (self._planned - done) * (took / done if done else 1.0)
+        self._begun += 1
+        said = ", ".join(f"{name} {value}" for name, value in params_of(plan).items())
+        typer.echo(
+            f"{plan.scenario} {self._begun} of {len(self._ahead)}: {SYSTEMS[system]}, {said}; "
+            f"about {left:.0f} s left",
+            err=True,
+        )

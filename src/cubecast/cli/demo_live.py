@@ -143,7 +143,7 @@ def converse(count: int, rounds: int, seed: int = 0) -> Conversation:
         for worker in workers:
             worker.order(Leave())
         traces = [worker.report(Left, deadline).trace for worker in workers]
-    return Conversation(merge(traces), members, slow)
+    return Conversation(list(merge(traces)), members, slow)
 
 
 def _slow_links(members: list[int], chance: Random) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Protocol, TypeAlias, cast
 
-from cubecast.bench.workloads import Scenario, Task
+from cubecast.bench.workloads import Task
 
 TOPIC = "bench"
 Receive: TypeAlias = Callable[[bytes], bytes | None]
@@ -17,9 +17,9 @@ Receive: TypeAlias = Callable[[bytes], bytes | None]
 
 SYSTEMS = {
     "cubecast": "cubecast",
-    "zmq": "ZeroMQ PUB/SUB mesh",
-    "zenoh": "Zenoh peers",
-    "nats": "NATS core",
+    "zmq": "ZeroMQ",
+    "zenoh": "Zenoh",
+    "nats": "NATS",
 }
 PEERS = tuple(name for name in SYSTEMS if name != "cubecast")
 _REQUIRED = {"cubecast": (), "zmq": ("zmq",), "zenoh": ("zenoh",), "nats": ("nats",)}
@@ -30,6 +30,8 @@ class AsyncClient(abc.ABC):
 
     def __init__(self, task: Task) -> None:
         self.task = task
+        self.delayed_bytes = 0
+        """What this end has held back itself, in mode `delayed`."""
 
     @abc.abstractmethod
     async def open(self, publishes: bool, subscribes: bool) -> None:
@@ -50,6 +52,8 @@ class AsyncClient(abc.ABC):
 
 class BlockingClient(abc.ABC):
     """One process's end of a system with an API that blocks."""
+
+    delayed_bytes = 0
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -72,20 +76,22 @@ class BlockingClient(abc.ABC):
 
 
 class Servers(Protocol):
-    """The processes a system needs beside those that use it."""
+    """What a system needs beside the processes that use it."""
 
-    pids: list[int]
-    cpu_s: float
-    """Processor time they used; known when they have ended."""
+    @property
+    def pids(self) -> list[int]:
+        """The processes of its servers."""
+
+    @property
+    def delayed_bytes(self) -> int:
+        """What its relay, if there is one, has passed on late."""
 
 
 class System(Protocol):
     """What a module of this package has."""
 
     def client(self, task: Task) -> AsyncClient | BlockingClient: ...
-    def servers(
-        self, scenario: Scenario, ports: tuple[int, ...]
-    ) -> AbstractContextManager[Servers]: ...
+    def servers(self, task: Task) -> AbstractContextManager[Servers]: ...
 
 
 def missing(system: str) -> str | None:

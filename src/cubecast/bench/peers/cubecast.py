@@ -3,47 +3,81 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Callable
 
 from cubecast.bench.peers import TOPIC, AsyncClient, Receive
-from cubecast.bench.peers.brokerless import servers
-from cubecast.bench.workloads import Task
-from cubecast.errors import JoinError
+from cubecast.bench.peers.brokerless import nothing as servers
+from cubecast.bench.workloads import ANSWERER, ASKER, Task
 from cubecast.net.config import NodeConfig
 from cubecast.net.node import Node
 from cubecast.net.subscription import Subscription
+from cubecast.protocol.port import NodeId
+from cubecast.topology import dimension_for, tree
 
-__all__ = ["client", "servers"]
+__all__ = ["client", "delay_link", "delayed_edge", "servers"]
 
-JOIN_ATTEMPTS = 200
-JOIN_PAUSE_S = 0.05
+
+def delayed_edge(processes: int) -> tuple[NodeId, NodeId]:
+    """The link that mode `delayed` makes late: the last hop of a question to the last process.
+
+    With 3 processes it is that from the asker, with 8 that from process 6 (the way is 0, 4, 6, 7):
+    the tree decides.  Answers must reach the last process another way, or they would be as late.
+    """
+    last, everyone, dimension = processes - 1, (1 << processes) - 1, dimension_for(processes)
+    parent = tree(ASKER, everyone, dimension).parent[last]
+    assert tree(ANSWERER, everyone, dimension).parent[last] != parent, "answers would be late, too"
+    return parent, last
+
+
+def delay_link(
+    node: Node, peer_address: str, seconds: float, count: Callable[[int], None] = lambda size: None
+) -> None:
+    """Send everything to one peer late, in order; to be replaced by a link fault of the node's.
+
+    `count` is told the size of each packet that is held back.
+    """
+    mesh = node._mesh
+    send = mesh.send
+    loop = asyncio.get_running_loop()
+    late: deque[tuple[NodeId, bytes]] = deque()
+
+    def send_oldest() -> None:  # by this queue, as equal times of the loop need not keep order
+        peer, packet = late.popleft()
+        if not node.closed:
+            send(peer, packet)
+
+    def send_late(peer: NodeId, packet: bytes) -> None:
+        if node.members.get(peer) == peer_address:
+            count(len(packet))
+            late.append((peer, packet))
+            loop.call_later(seconds, send_oldest)
+        else:
+            send(peer, packet)
+
+    mesh.send = send_late  # type: ignore[method-assign]
 
 
 class Client(AsyncClient):
-    """A node of a cluster; process 0 begins it."""
+    """A node of a cluster; process 0 begins it, and as they open in turn, slots are indices."""
 
     async def open(self, publishes: bool, subscribes: bool) -> None:
-        self._node = await self._start()
+        task = self.task
+        addresses = [f"127.0.0.1:{port}" for port in task.ports]
+        self._node = Node(NodeConfig(listen=addresses[task.index]))
+        await self._node.start(addresses[0] if task.index else None)
+        if self._node.slot != task.index:
+            raise RuntimeError(f"slot {self._node.slot} was given to process {task.index}")
+        if task.mode == "delayed":
+            parent, late = delayed_edge(task.processes)
+            if task.index == parent:
+                delay_link(self._node, addresses[late], task.delay_s, self._count)
         self._subscription: Subscription | None = None
         if subscribes:
             self._subscription = await self._node.subscribe(TOPIC).__aenter__()
 
-    async def _start(self) -> Node:
-        ports = self.task.ports
-        config = NodeConfig(listen=f"127.0.0.1:{ports[self.task.index]}")
-        if self.task.index == 0:
-            node = Node(config)
-            await node.start(None)
-            return node
-        for attempt in range(JOIN_ATTEMPTS):
-            node = Node(config)
-            try:
-                await node.start(f"127.0.0.1:{ports[0]}")
-                return node
-            except JoinError:
-                if attempt == JOIN_ATTEMPTS - 1:
-                    raise
-            await asyncio.sleep(JOIN_PAUSE_S)
-        raise AssertionError("unreachable")
+    def _count(self, size: int) -> None:
+        self.delayed_bytes += size
 
     async def publish(self, payload: bytes) -> None:
         await self._node.publish(TOPIC, payload)

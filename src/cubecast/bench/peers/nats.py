@@ -2,13 +2,18 @@
 
 One server orders everything that passes through it; three, which one runs to survive the loss
 of one, do not.  Limits on what may be pending are lifted on both sides, as beyond them messages
-are dropped.  A callback takes the messages, several times as fast as nats-py's `async for`.
+are dropped; memory grows instead where subscribers are slower than the publisher, and is watched.
+A callback takes the messages, several times as fast as nats-py's `async for`.
+
+In mode `delayed` the last process has the third server to itself, and what the asker's server
+sends to that one passes a relay.  Servers tell each other where others are and dial that, so those
+two advertise a port where nobody listens: the first dials the second, and the third the second and
+the relay before the first, and there are no other routes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import socket
 import subprocess
@@ -16,32 +21,43 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from cubecast.bench.peers import TOPIC, AsyncClient, Receive, Servers
-from cubecast.bench.workloads import Scenario, Task
+from cubecast.bench.relay import Relay, Route, relaying
+from cubecast.bench.workloads import Task
 
 CLUSTER = 3
+LAST = 2
+"""In mode `delayed`: the server of the last process; the others share those before it."""
 START_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 10.0
 PENDING = "16GB"
 YIELD_EVERY = 256
 """nats-py's publish need not give way to the reader; after so many messages we do."""
 
 
-def _client_ports(scenario: Scenario, ports: tuple[int, ...]) -> tuple[int, ...]:
-    return ports[: CLUSTER if scenario == "causal" else 1]
+def _client_ports(task: Task) -> tuple[int, ...]:
+    return task.more_ports[: CLUSTER if task.scenario == "causal" else 1]
+
+
+def server_of(task: Task) -> int:
+    """The number of the server that a process uses."""
+    if task.mode == "delayed":
+        return LAST if task.index == task.last else task.index % LAST
+    return task.index % len(_client_ports(task))
 
 
 class Client(AsyncClient):
-    """A connection to one of the servers; process i uses server i modulo their number."""
+    """A connection to one of the servers."""
 
     async def open(self, publishes: bool, subscribes: bool) -> None:
         nats: Any = import_module("nats")
-        ports = _client_ports(self.task.scenario, self.task.ports)
-        port = ports[self.task.index % len(ports)]
+        port = _client_ports(self.task)[server_of(self.task)]
         self._published = 0
         self._client = await nats.connect(
             f"nats://127.0.0.1:{port}", no_echo=True, allow_reconnect=False
@@ -75,37 +91,71 @@ def client(task: Task) -> AsyncClient:
 
 
 class _Running:
-    def __init__(self, processes: list[subprocess.Popen[bytes]]) -> None:
-        self._processes = processes
-        self.pids = [process.pid for process in processes]
-        self.cpu_s = 0.0
+    def __init__(self, relay: Relay | None) -> None:
+        self._relay = relay
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._processes]
+
+    @property
+    def delayed_bytes(self) -> int:
+        return 0 if self._relay is None else self._relay.delayed_bytes
+
+    def start(self, binary: str, configuration: Path) -> None:
+        self._processes.append(
+            subprocess.Popen([binary, "-c", str(configuration)], stderr=subprocess.DEVNULL)
+        )
 
     def stop(self) -> None:
         for process in self._processes:
             process.terminate()
         for process in self._processes:
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            self.cpu_s += usage.ru_utime + usage.ru_stime
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class _Routes:
+    """How servers find each other."""
+
+    listen: tuple[int, ...]
+    advertised: tuple[int, ...]
+    """What servers tell each other about where they listen."""
+    dialled: tuple[tuple[int, ...], ...]
+    """By each server, whatever it is told."""
+
+    @classmethod
+    def of(cls, task: Task) -> _Routes:
+        count = len(_client_ports(task))
+        listen = task.more_ports[count : 2 * count]
+        if task.mode != "delayed":
+            return cls(listen, listen, (listen,) * count)
+        relay, nobody = task.more_ports[-2:]
+        return cls(listen, (nobody, listen[1], nobody), ((listen[1],), (), (listen[1], relay)))
 
 
 @contextmanager
-def servers(scenario: Scenario, ports: tuple[int, ...]) -> Iterator[Servers]:
+def servers(task: Task) -> Iterator[Servers]:
     """As many servers as the scenario asks for, ready for clients."""
     binary = find_server()
-    client_ports = _client_ports(scenario, ports)
-    route_ports = ports[len(client_ports) : 2 * len(client_ports)]
-    with tempfile.TemporaryDirectory() as folder:
-        running = _Running([])
+    client_ports = _client_ports(task)
+    routes = _Routes.of(task)
+    relays: AbstractContextManager[Relay | None] = nullcontext()
+    if task.mode == "delayed":
+        relay_port = task.more_ports[-2]
+        relays = relaying([Route(relay_port, routes.listen[0], "dialler", task.delay_s)])
+    with tempfile.TemporaryDirectory() as folder, relays as relay:
+        running = _Running(relay)
         try:
-            processes = []
             for number, port in enumerate(client_ports):
                 path = Path(folder) / f"server-{number}.conf"
-                path.write_text(_configuration(number, port, route_ports), encoding="ascii")
-                processes.append(
-                    subprocess.Popen([binary, "-c", str(path)], stderr=subprocess.DEVNULL)
-                )
-                running = _Running(processes)
+                path.write_text(_configuration(number, port, routes), encoding="ascii")
+                running.start(binary, path)
             for port in client_ports:
                 _wait_for(port)
             yield running
@@ -122,18 +172,18 @@ def find_server() -> str:
     return found
 
 
-def _configuration(number: int, port: int, route_ports: tuple[int, ...]) -> str:
+def _configuration(number: int, port: int, routes: _Routes) -> str:
     lines = [
         f"server_name: bench-{number}",
         f'listen: "127.0.0.1:{port}"',
         f"max_pending: {PENDING}",
         'write_deadline: "60s"',
     ]
-    if len(route_ports) > 1:
-        routes = ", ".join(f'"nats://127.0.0.1:{route}"' for route in route_ports)
+    if len(routes.listen) > 1:
+        others = ", ".join(f'"nats://127.0.0.1:{route}"' for route in routes.dialled[number])
         lines.append(
-            "cluster { name: bench, "
-            f'listen: "127.0.0.1:{route_ports[number]}", routes: [{routes}] }}'
+            f'cluster {{ name: bench, listen: "127.0.0.1:{routes.listen[number]}", '
+            f'advertise: "127.0.0.1:{routes.advertised[number]}", routes: [{others}] }}'
         )
     return "\n".join(lines) + "\n"
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from cubecast.bench.peers import TOPIC, BlockingClient, Receive
-from cubecast.bench.peers.brokerless import servers
+from cubecast.bench.peers.brokerless import port_to_dial, servers
 from cubecast.bench.workloads import Task
 
 __all__ = ["client", "servers"]
@@ -24,12 +24,15 @@ class Client(BlockingClient):
     def open(self, publishes: bool, subscribes: bool, receive: Receive) -> None:
         zenoh: Any = import_module("zenoh")
         zenoh.init_log_from_env_or("error")
-        index, ports = self.task.index, self.task.ports
+        task = self.task
         config = zenoh.Config()
         config.insert_json5("mode", '"peer"')
         config.insert_json5("scouting/multicast/enabled", "false")
-        config.insert_json5("listen/endpoints", json.dumps([f"tcp/127.0.0.1:{ports[index]}"]))
-        before = [f"tcp/127.0.0.1:{port}" for port in ports[:index]]
+        # Nobody tells anybody else's address, so there is no way around a relay.
+        config.insert_json5("scouting/gossip/enabled", "false")
+        own = f"tcp/127.0.0.1:{task.ports[task.index]}"
+        config.insert_json5("listen/endpoints", json.dumps([own]))
+        before = [f"tcp/127.0.0.1:{port_to_dial(task, other)}" for other in range(task.index)]
         config.insert_json5("connect/endpoints", json.dumps(before))
         self._session = zenoh.open(config)
         self._publisher = self._session.declare_publisher(

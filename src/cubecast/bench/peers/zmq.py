@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from cubecast.bench.peers import BlockingClient, Receive
-from cubecast.bench.peers.brokerless import servers
+from cubecast.bench.peers.brokerless import port_to_dial, servers
 from cubecast.bench.workloads import Task
 
 __all__ = ["client", "servers"]
@@ -34,9 +34,9 @@ class Client(BlockingClient):
         self._sub.setsockopt(self._zmq.RCVHWM, 0)
         if subscribes:
             self._sub.setsockopt(self._zmq.SUBSCRIBE, b"")
-            for index, port in enumerate(self.task.ports):
+            for index in range(self.task.processes):
                 if index != self.task.index:
-                    self._sub.connect(f"tcp://127.0.0.1:{port}")
+                    self._sub.connect(f"tcp://127.0.0.1:{port_to_dial(self.task, index)}")
 
     def publish(self, payload: bytes) -> None:
         self._pub.send(payload)
