@@ -13,11 +13,22 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from cubecast.errors import Closed, CubecastError, JoinError, NotSent
+from cubecast.errors import (
+    AttachError,
+    Closed,
+    CubecastError,
+    JoinError,
+    NotSent,
+    Overflow,
+    Unknown,
+)
+from cubecast.net.client import Client
 from cubecast.net.config import NodeConfig
 from cubecast.net.events import ConnectionLost, Event, MemberJoined, MemberLeft, SlowSubscriber
 from cubecast.net.node import Node
+from cubecast.net.pipeline import ClientReceipt
 from cubecast.net.receipt import Receipt
+from cubecast.net.remote import RemoteSubscription
 from cubecast.net.subscription import Message, Policy, Subscription
 from cubecast.trace import Record
 
@@ -26,6 +37,9 @@ __version__ = "0.1.0"
 logging.getLogger("cubecast").addHandler(logging.NullHandler())  # the application decides
 
 __all__ = [
+    "AttachError",
+    "Client",
+    "ClientReceipt",
     "Closed",
     "ConnectionLost",
     "CubecastError",
@@ -37,11 +51,15 @@ __all__ = [
     "Node",
     "NodeConfig",
     "NotSent",
+    "Overflow",
     "Policy",
     "Receipt",
+    "RemoteSubscription",
     "SlowSubscriber",
     "Subscription",
+    "Unknown",
     "__version__",
+    "connect",
     "join",
     "start",
 ]
@@ -78,3 +96,21 @@ def start(
 ) -> AbstractAsyncContextManager[Node]:
     """Begin a cluster: the first node, for others to join."""
     return join(None, listen=listen, secret=secret, config=config, trace=trace)
+
+
+@asynccontextmanager
+async def connect(
+    addresses: str = "127.0.0.1:7400", *, secret: str = "", timeout_s: float = 10.0
+) -> AsyncIterator[Client]:
+    """Use a cluster through one of its nodes, without becoming a member.
+
+    `addresses` are tried in turn, as in "host:port,host:port", `timeout_s` seconds each.
+    """
+    client = Client(secret)
+    await client.attach(addresses, timeout_s)
+    try:
+        yield client
+    except BaseException:
+        await client.close(flush=False)
+        raise
+    await client.close()

@@ -16,11 +16,29 @@ class JoinError(CubecastError):
         self.reason = reason
 
 
+class AttachError(CubecastError):
+    """No node took us as its client; `reasons` says why, {address: reason}."""
+
+    def __init__(self, reasons: dict[str, str]) -> None:
+        tried = ", ".join(f"{address} ({reason})" for address, reason in reasons.items())
+        super().__init__(f"cannot attach to a node at {tried}")
+        self.reasons = reasons
+
+
 class NotSent(CubecastError):
     """A publication was not sent, and will not be."""
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(f"not sent to {topic!r}: {reason}")
+        self.topic = topic
+        self.reason = reason
+
+
+class Unknown(CubecastError):
+    """The connection broke with a publication under way: it may or may not have been sent."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f"it may or may not have been sent to {topic!r}: {reason}")
         self.topic = topic
         self.reason = reason
 

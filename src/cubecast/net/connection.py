@@ -183,6 +183,10 @@ class Connection(asyncio.Protocol):
         self._buffer.limit = MAX_PACKET
         self._owner.connected(self)
 
+    def hold_to(self, limit: int) -> None:
+        """Take no larger packets from this peer."""
+        self._buffer.limit = limit
+
     def _stop_clock(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
@@ -209,6 +213,10 @@ class Connection(asyncio.Protocol):
         outgoing, self._outgoing = self._outgoing, []
         if self._transport is not None and outgoing:
             self._transport.writelines(outgoing)
+
+    def backlog(self) -> int:
+        """Bytes sent before this tick that the network has not taken."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def close(self, reason: str) -> None:
         """Send what is gathered, then close; the first reason is the one that counts."""

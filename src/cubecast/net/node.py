@@ -25,8 +25,10 @@ from cubecast.net.events import (
     MemberLeft,
     SlowSubscriber,
 )
+from cubecast.net.guests import Guests
 from cubecast.net.hello import (
     NOBODY,
+    AttachRequest,
     ClusterUpdate,
     Goodbye,
     Greeting,
@@ -42,12 +44,14 @@ from cubecast.net.hello import (
 from cubecast.net.joining import Joining
 from cubecast.net.mesh import Mesh
 from cubecast.net.outbox import Outbox
+from cubecast.net.overview import known_topics, subscribers
 from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, Receipts
 from cubecast.net.recorder import Recorder
 from cubecast.net.subscription import Policy, Subscription
 from cubecast.net.wire import (
     ACK,
+    CLIENT,
     CONTROL,
     FRAME,
     HELLO,
@@ -99,6 +103,7 @@ class Node:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: Time = 0
         self._joining = Joining(self)
+        self._guests = Guests(self)
         self._released: asyncio.Future[bool] | None = None
 
     # -- starting and stopping -------------------------------------------------------------------
@@ -152,6 +157,7 @@ class Node:
         await self._shut_down()
 
     async def _leave(self) -> None:
+        await self._guests.finish()
         await self._readers.leave_all()
         core = self.core
         while core.unstable() or any(box.payloads for box in self._outboxes.values()):
@@ -183,6 +189,7 @@ class Node:
             self._server.close()
         for task in list(self._tasks):
             task.cancel()
+        self._guests.close("the node left the cluster")
         await self._mesh.close("the node stopped")
         self._readers.wake_all()
         for box in self._outboxes.values():
@@ -263,13 +270,27 @@ class Node:
         """What this node knows of a topic, and what waits for what."""
         return self.core.explain(topic)
 
+    async def topics(self) -> dict[Topic, list[NodeId]]:
+        """The topics this node knows of, and the slots subscribed to each."""
+        return await known_topics(self)
+
+    async def subscribers(self, topic: Topic) -> list[NodeId]:
+        """The slots subscribed to a topic, whether or not this node takes part in it."""
+        return await subscribers(self, topic)
+
+    def out_of_credit(self, topic: Topic) -> bool:
+        """Whether a `publish` would have to wait."""
+        box = self._outboxes.get(topic)
+        return box is not None and box.blocked
+
     def _tell(self, event: Event) -> None:
+        self._listeners = [listener for listener in self._listeners if not listener.closed]
         for listener in self._listeners:
             listener.put(event)
 
     def _new_outbox(self, topic: Topic) -> Outbox:
         self.core  # noqa: B018  # raises if the node is closed
-        self._learn(topic)
+        self.learn(topic)
         box = self._outboxes[topic] = Outbox(topic, self)
         return box
 
@@ -291,7 +312,7 @@ class Node:
     async def attach(self, subscription: Subscription) -> None:
         """Begin to deliver to a subscription; returns when the cut is fixed."""
         self.core  # noqa: B018  # raises if the node is closed
-        self._learn(subscription.topic)
+        self.learn(subscription.topic)
         await self._readers.attach(subscription)
 
     async def detach(self, subscription: Subscription) -> None:
@@ -310,7 +331,8 @@ class Node:
         """A subscription's policy had to act."""
         self._tell(SlowSubscriber(subscription.topic, subscription.policy, subscription.dropped))
 
-    def _learn(self, topic: Topic) -> None:
+    def learn(self, topic: Topic) -> None:
+        """Understand frames and ACKs of a topic from now on."""
         ident = topic_id(topic)
         known = self._topics.setdefault(ident, topic)
         if known != topic:
@@ -394,6 +416,7 @@ class Node:
 
     def disconnected(self, connection: Connection, reason: str) -> None:
         self._joining.disconnected(connection, reason)
+        self._guests.drop(connection)
         peer = connection.slot
         if not self._mesh.drop(connection) or self.closed or self._core is None:
             return
@@ -422,6 +445,9 @@ class Node:
             if kind == HELLO:
                 self._on_greeting(decode_greeting(raw), connection)
                 continue
+            if kind == CLIENT:
+                self._guests.received(connection, raw)
+                continue
             if sender == NOBODY:
                 raise WireError("a message from a node that is not a member")
             if kind == FRAME:
@@ -440,9 +466,12 @@ class Node:
 
     def _on_greeting(self, message: Greeting, connection: Connection) -> None:
         stranger = connection.slot == NOBODY and self.slot != NOBODY
-        if stranger and not isinstance(message, JoinRequest):
+        allowed = JoinRequest | AttachRequest if connection not in self._guests else ()
+        if stranger and not isinstance(message, allowed):
             raise WireError(f"{type(message).__name__} from a node that is not a member")
         match message:
+            case AttachRequest() if stranger:
+                self._guests.attach(connection)
             case JoinRequest():
                 self._spawn(self._admit(message, connection))
             case ClusterUpdate():

@@ -39,7 +39,7 @@ class Readers:
         """Begin to deliver to a subscription; returns when the cut is fixed."""
         topic = subscription.topic
         if topic in self._leaving:
-            await self._leaving[topic]
+            await asyncio.shield(self._leaving[topic])  # others wait for it as well
         ready = self._joining.get(topic)
         if topic not in self._by_topic:
             core = self._runtime.core

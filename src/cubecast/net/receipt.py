@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from cubecast.protocol.port import Seq, Topic
 
@@ -22,6 +23,10 @@ class Receipt:
     def is_stable(self) -> bool:
         """Whether everyone has consumed it, without waiting."""
         return self._done.done() and self._done.exception() is None
+
+    def when_stable(self, call: Callable[[], None]) -> None:
+        """Have `call` called once everyone has consumed it; never, if the node closes first."""
+        self._done.add_done_callback(lambda done: call() if done.exception() is None else None)
 
     async def stable(self) -> None:
         """Wait until everyone has consumed it; use ``asyncio.timeout`` for a bound of your own.

@@ -97,6 +97,20 @@ class CubecastNode:
         core = self._cores.get(topic)
         return core.stable_seq() if core is not None else -1
 
+    def topics(self) -> list[Topic]:
+        """The topics this node takes part in, or did."""
+        return list(self._memberships)
+
+    def informed(self, topic: Topic) -> bool:
+        """Whether this node knows who is subscribed to `topic`."""
+        membership = self._memberships.get(topic)
+        return membership is not None and membership.informed
+
+    def members(self, topic: Topic) -> list[NodeId]:
+        """The subscribers of `topic` that this node knows of, itself included."""
+        membership = self._memberships.get(topic)
+        return [] if membership is None else list(members_of(membership.addressed))
+
     def explain(self, topic: Topic) -> dict[str, object]:
         """What this node knows of a topic: its standing, members, and who waits for whom."""
         membership = self._memberships.get(topic)
