@@ -268,7 +268,7 @@ class Node:
 
     def explain(self, topic: Topic) -> dict[str, object]:
         """What this node knows of a topic, and what waits for what."""
-        return self.core.explain(topic)
+        return self.core.explain(topic, self.now())
 
     async def topics(self) -> dict[Topic, list[NodeId]]:
         """The topics this node knows of, and the slots subscribed to each."""

@@ -119,7 +119,7 @@ class Pipeline:
             await self._credit(topic)
         parcel = self._gather(topic, payload, receipt)
         if topic not in self._known:
-            await asyncio.shield(parcel.taken)
+            await self._answer(parcel)
             self._remember(topic)
             return ClientReceipt(topic, parcel.stable) if receipt else None
         parcel.unwatched = True
@@ -152,16 +152,20 @@ class Pipeline:
             return
         self.send_gathered()
         if self._sent:
-            last = self._sent[-1]
             try:
-                async with asyncio.timeout(self._timeout_s):
-                    await asyncio.shield(last.taken)
-            except TimeoutError:
-                reason = f"the node has not taken it in {self._timeout_s:g} s"
-                raise Unknown(last.topic, reason) from None
+                await self._answer(self._sent[-1])
             except Unknown:
                 self._lost = None
                 raise
+
+    async def _answer(self, parcel: Parcel) -> None:
+        """Wait until the node has taken a packet, or refused it, but not for ever."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await asyncio.shield(parcel.taken)
+        except TimeoutError:
+            reason = f"the node has not taken it in {self._timeout_s:g} s"
+            raise Unknown(parcel.topic, reason) from None
 
     def _tell_lost(self) -> None:
         lost, self._lost = self._lost, None

@@ -25,6 +25,7 @@ from cubecast.protocol.messages import (
     Wave,
 )
 from cubecast.protocol.port import Load, Message, NodeId, Port, Seq, Stream, Time, Topic
+from cubecast.protocol.streams import Inbox
 from cubecast.protocol.topic import TopicCore
 from cubecast.protocol.waves import NOTHING, Contribution, Waves
 from cubecast.topology import members_of
@@ -33,6 +34,37 @@ from cubecast.topology import members_of
 def _name(stream: Stream) -> str:
     """A stream for people: its node, and which life of it."""
     return f"{stream.source}.{stream.incarnation:x}"
+
+
+def _wait(core: TopicCore, inbox: Inbox, now: Time) -> dict[str, object]:
+    """Which message waits, for which one, and for how long it has."""
+    head = inbox.frames[inbox.next]
+    cause, seq = head.barrier[inbox.checked]
+    return {
+        "stream": _name(inbox.stream),
+        "seq": head.first,
+        "for_stream": _name(cause),
+        "for_seq": seq,
+        "delivered": core.front.delivered.get(cause, -1),
+        "waited": now - inbox.stuck[1] if inbox.stuck[0] == head.first else 0,
+    }
+
+
+def _behind(core: TopicCore) -> dict[int, Seq]:
+    """Who has not consumed all of our own messages, and how far each is.
+
+    Ours to see are our own application and our children, who speak for all below them.
+    """
+    inbox = core.inboxes.get(core.own)
+    if inbox is None or not core.in_flight:
+        return {}
+    last = core.next_seq - 1
+    behind = {core.node: inbox.consumed} if core.taking and inbox.consumed < last else {}
+    branch = inbox.branch
+    if branch is not None:
+        covered = zip(branch.children, branch.their_covered, strict=True)
+        behind |= {child: seq for child, seq in covered if seq < last}
+    return behind
 
 
 class CubecastNode:
@@ -111,7 +143,7 @@ class CubecastNode:
         membership = self._memberships.get(topic)
         return [] if membership is None else list(members_of(membership.addressed))
 
-    def explain(self, topic: Topic) -> dict[str, object]:
+    def explain(self, topic: Topic, now: Time) -> dict[str, object]:
         """What this node knows of a topic: its standing, members, and who waits for whom."""
         membership = self._memberships.get(topic)
         if membership is None:
@@ -125,10 +157,13 @@ class CubecastNode:
             "in_flight": core.in_flight,
             "held": core.load().held,
             "delivered": {_name(stream): seq for stream, seq in core.front.delivered.items()},
-            "waiting": {
-                _name(stream): [_name(waiting) for waiting in waiters]
-                for stream, waiters in core.front.waits().items()
+            "waiting": [_wait(core, inbox, now) for inbox in core.front.waiting()],
+            "missing": {
+                _name(inbox.stream): inbox.next
+                for inbox in core.inboxes.values()
+                if core.taking and inbox.next not in inbox.frames and inbox.held()
             },
+            "behind": _behind(core),
         }
 
     def set_cluster(self, cluster: int) -> None:
