@@ -147,9 +147,8 @@ class Session:
             case Subscribe() as request:
                 self._subscribe(request)
             case Unsubscribe(number):
-                task = self._serving.get(number)
-                if task is not None:
-                    task.cancel()
+                if self._feeds.pop(number, None) is not None:
+                    self._serving[number].cancel()
             case Ask() as question:
                 self._ask(question)
             case Listen() if not self._listening:
@@ -269,7 +268,9 @@ class Session:
         number = request.subscription
         if number in self._serving:
             raise WireError(f"a second subscription {number}")
-        if len(self._serving) >= limit:
+        if len(self._serving) >= 4 * limit:
+            raise WireError("more subscriptions begun and ended than can be kept up with")
+        if len(self._feeds) >= limit:
             self._send(Ended(number, f"a client may have {limit} subscriptions, not more"))
             return
         feed = Feed(number, request.queue_bytes or self._node.config.queue_bytes)
@@ -278,7 +279,8 @@ class Session:
         task.add_done_callback(lambda _: self._forget(number))
 
     def _forget(self, number: int) -> None:
-        del self._serving[number], self._feeds[number]
+        del self._serving[number]
+        self._feeds.pop(number, None)
 
     async def _serve(self, request: Subscribe, feed: Feed) -> None:
         """Send what is delivered to one subscription, as fast as it is read."""
