@@ -11,6 +11,7 @@ import pytest
 from test_live import TOPIC, Raw, cluster, join, live, raw, small_window
 
 import cubecast
+from cubecast.cli.why import explained
 from cubecast.errors import AttachError, Closed, CubecastError, NotSent, Overflow, Unknown
 from cubecast.net import session as session_module
 from cubecast.net.client import Client
@@ -738,6 +739,42 @@ async def test_a_topic_too_many_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(NotSent, match="2 topics"):
             await client.publish("c", b"")
         await client.publish("a", b"")
+
+
+def test_what_waits_is_said_in_sentences() -> None:
+    facts = {
+        "standing": "in",
+        "informed": True,
+        "members": [0, 1, 2],
+        "next": 9,
+        "in_flight": 300,
+        "held": 40,
+        "waiting": [
+            {
+                "stream": "2.ab",
+                "seq": 17,
+                "for_stream": "1.cd",
+                "for_seq": 9,
+                "delivered": 7,
+                "waited": 1_500_000,
+            }
+        ],
+        "missing": {"1.cd": 8},
+        "behind": {0: 5, 2: 3},
+    }
+    assert list(explained("chat", 0, facts)) == [
+        "chat at node 0: subscribed; others subscribed: 1, 2",
+        "published here: 9 messages, 300 bytes not consumed by all",
+        "  readers at this node have consumed 6 of 9",
+        "  node 2 and those below it have consumed 4 of 9",
+        "waits: message 17 of node 2 for message 9 of node 1 (here up to 7), for 1.500 s",
+        "missing: message 8 of node 1; later ones are here",
+        "held back: 40 bytes",
+    ]
+    assert list(explained("chat", 0, {"standing": "out", "informed": False})) == [
+        "chat at node 0: not subscribed; it does not know who else is",
+        "nothing waits",
+    ]
 
 
 # -- hostile clients -------------------------------------------------------------------------------

@@ -20,13 +20,12 @@ async def known_topics(node: Node) -> dict[Topic, list[NodeId]]:
 
 async def subscribers(node: Node, topic: Topic) -> list[NodeId]:
     """The subscribers of a topic; the cluster is asked if this node does not know."""
-    core = node.core
-    if not core.informed(topic):
+    if not node.core.informed(topic):
         node.learn(topic)
-        core.register(topic, node.now())
+        node.core.register(topic, node.now())
         deadline = node.now() + int(node.config.publish_timeout_s * 1e6)
-        while not core.informed(topic):
+        while not node.core.informed(topic):
             if node.now() > deadline:
                 raise CubecastError(f"not every node has told who is subscribed to {topic!r}")
             await asyncio.sleep(POLL_S)
-    return core.members(topic)
+    return node.core.members(topic)

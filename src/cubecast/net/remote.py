@@ -23,7 +23,7 @@ from cubecast.net.client_wire import (
 )
 from cubecast.net.events import SlowSubscriber
 from cubecast.net.subscription import Message, Policy, cut
-from cubecast.net.wire import Outgoing
+from cubecast.net.wire import Outgoing, WireError
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Stream, Topic
 
@@ -50,6 +50,7 @@ class RemoteSubscription:
         self._messages: Iterator[Message] = iter(())
         self._reading: Frame | None = None
         self._read = 0
+        self._held = 0
         self._ready: asyncio.Future[None] | None = None
         self._news = asyncio.Event()
         self._closed = False
@@ -99,11 +100,15 @@ class RemoteSubscription:
             self._ready.set_result(None)
 
     def on_deliver(self, news: Deliver) -> None:
-        """Queue what was delivered; it is in order."""
+        """Queue what was delivered; it is in order, and within the window but for one batch."""
+        if self._held >= self._window:
+            raise WireError("more deliveries than it has credit for")
         self.on_dropped(news.dropped)
         barrier = tuple(
             (Stream(source, incarnation), seq) for source, incarnation, seq in news.dependencies
         )
+        size = size_of(news.payloads)
+        self._held += size
         self._frames.append(
             Frame(
                 news.topic,
@@ -113,7 +118,7 @@ class RemoteSubscription:
                 Route(0, news.first, 0),
                 -1,
                 Outgoing(news.payloads, news.time),
-                size_of(news.payloads),
+                size,
             )
         )
         self._news.set()
@@ -172,4 +177,5 @@ class RemoteSubscription:
         self._read += size
         if self._read * 4 >= self._window and not self._closed and self._error is None:
             self._client.say(Read(self._number, self._read))
+            self._held -= self._read
             self._read = 0

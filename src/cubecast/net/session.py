@@ -21,6 +21,7 @@ the connection breaks meanwhile.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
@@ -67,6 +68,8 @@ from cubecast.protocol.port import Topic
 
 if TYPE_CHECKING:
     from cubecast.net.node import Node
+
+log = logging.getLogger("cubecast")
 
 BACKLOG = 1024 * 1024
 HARD_BACKLOG = 4 * BACKLOG
@@ -176,6 +179,7 @@ class Session:
         self._connection.send(encode(message))
 
     def _hang_up(self, reason: str) -> None:
+        log.warning("closing connection to a client, %s: %s", self._connection, reason)
         self._connection.close(reason)
         self._connection.abort()  # what it does not read would keep the connection open
 
@@ -193,6 +197,7 @@ class Session:
         self._batches.append(batch)
         if self._publishing is None:
             self._publishing = self._loop.create_task(self._publish_batches())
+            self._publishing.add_done_callback(self._check)
 
     async def _publish_batches(self) -> None:
         """Hand batches to the node, one after the other, until none is left."""
@@ -201,7 +206,7 @@ class Session:
                 batch = self._batches[0]
                 try:
                     await self._publish(batch)
-                except CubecastError as error:
+                except (CubecastError, ValueError) as error:
                     if self._node.closed:
                         return
                     self._send(Declined(batch.number, clipped(error)))
@@ -378,7 +383,15 @@ class Session:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._check)
         return task
+
+    def _check(self, task: asyncio.Task[None]) -> None:
+        """Whatever goes wrong with a client's wishes ends its session, and only that."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("a client's session failed", exc_info=error)
+            self._hang_up(f"its session failed: {error!r}")
 
     def farewell(self, reason: str) -> None:
         """The node ends the session."""
