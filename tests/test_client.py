@@ -543,11 +543,12 @@ async def test_what_a_client_handed_over_is_published_although_it_is_gone() -> N
         nodes[1].subscribe(TOPIC, queue_bytes=1000) as messages,
     ):
         async with raw_client(nodes[0]) as killed:
-            for number in range(50):
+            for number in range(100):
                 killed.say(Publish(number, TOPIC, [b"%0*d" % (500, number)] * 4, False))
             await until(lambda: nodes[0].out_of_credit(TOPIC))
-        received = [int((await anext(messages)).payload) for _ in range(100)]
-        assert received == [number for number in range(25) for _ in range(4)]
+        await settle()  # by now the node has seen the end
+        received = [int((await anext(messages)).payload) for _ in range(400)]
+        assert received == [number for number in range(100) for _ in range(4)]
 
 
 @live
