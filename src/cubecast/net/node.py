@@ -276,6 +276,7 @@ class Node:
 
     async def subscribers(self, topic: Topic) -> list[NodeId]:
         """The slots subscribed to a topic, whether or not this node takes part in it."""
+        self._learn(topic)
         return await subscribers(self, topic)
 
     def out_of_credit(self, topic: Topic) -> bool:
@@ -290,7 +291,7 @@ class Node:
 
     def _new_outbox(self, topic: Topic) -> Outbox:
         self.core  # noqa: B018  # raises if the node is closed
-        self.learn(topic)
+        self._learn(topic)
         box = self._outboxes[topic] = Outbox(topic, self)
         return box
 
@@ -312,7 +313,7 @@ class Node:
     async def attach(self, subscription: Subscription) -> None:
         """Begin to deliver to a subscription; returns when the cut is fixed."""
         self.core  # noqa: B018  # raises if the node is closed
-        self.learn(subscription.topic)
+        self._learn(subscription.topic)
         await self._readers.attach(subscription)
 
     async def detach(self, subscription: Subscription) -> None:
@@ -331,8 +332,7 @@ class Node:
         """A subscription's policy had to act."""
         self._tell(SlowSubscriber(subscription.topic, subscription.policy, subscription.dropped))
 
-    def learn(self, topic: Topic) -> None:
-        """Understand frames and ACKs of a topic from now on."""
+    def _learn(self, topic: Topic) -> None:
         ident = topic_id(topic)
         known = self._topics.setdefault(ident, topic)
         if known != topic:

@@ -21,7 +21,6 @@ async def known_topics(node: Node) -> dict[Topic, list[NodeId]]:
 async def subscribers(node: Node, topic: Topic) -> list[NodeId]:
     """The subscribers of a topic; the cluster is asked if this node does not know."""
     if not node.core.informed(topic):
-        node.learn(topic)
         node.core.register(topic, node.now())
         deadline = node.now() + int(node.config.publish_timeout_s * 1e6)
         while not node.core.informed(topic):

@@ -74,6 +74,7 @@ log = logging.getLogger("cubecast")
 BACKLOG = 1024 * 1024
 HARD_BACKLOG = 4 * BACKLOG
 CONGESTED_POLL_S = 0.005
+RETRY_S = 0.05
 TELLING_S = 0.01
 SLACK = 8
 MAX_TOPICS = 4096
@@ -131,6 +132,7 @@ class Session:
         self._answering: asyncio.Task[None] | None = None
         self._listening = False
         self._topics: set[Topic] = set()
+        self._taken: set[Topic] = set()
         self._heard_at = self._loop.time()
         self._check_silence()
         self.ended = False
@@ -219,37 +221,46 @@ class Session:
             self._publishing = None
 
     async def _publish(self, batch: Publish) -> None:
-        """Publish a whole batch; what is refused is refused with its first message."""
+        """Publish a whole batch; a topic that was taken once is not refused later.
+
+        So only the first batch of a topic can be refused, and for that one the client waits.
+        """
         self._count_topic(batch.topic)
-        node, topic = self._node, batch.topic
         last = len(batch.payloads) - 1
         receipt = None
-        for index, payload in enumerate(batch.payloads):
-            wants_receipt = batch.receipt and index == last
-            if node.out_of_credit(topic):
-                receipt = await self._publish_patiently(topic, payload, wants_receipt)
-            else:
-                receipt = await node.publish(topic, payload, receipt=wants_receipt)
+        self._waits_to_publish = True
+        try:
+            for index, payload in enumerate(batch.payloads):
+                wants_receipt = batch.receipt and index == last
+                receipt = await self._publish_one(batch.topic, payload, wants_receipt)
+        finally:
+            self._waits_to_publish = False
         if receipt is not None:
             receipt.when_stable(lambda: self._is_stable(batch.number))
 
-    async def _publish_patiently(
+    async def _publish_one(
         self, topic: Topic, payload: bytes, wants_receipt: bool
     ) -> Receipt | None:
-        """Wait for credit as long as it takes: what the client was granted room for is sent."""
-        self._waits_to_publish = True
+        """Try as long as the node lives: what the client was granted room for is sent."""
+        node = self._node
+        while True:
+            if node.out_of_credit(topic):
+                self._release()
+            try:
+                receipt = await node.publish(topic, payload, receipt=wants_receipt)
+                self._taken.add(topic)
+                return receipt
+            except NotSent:
+                refused = topic not in self._taken and not node.out_of_credit(topic)
+                if refused or node.closed:
+                    raise
+            await asyncio.sleep(RETRY_S)
+
+    def _release(self) -> None:
+        """We wait to publish: our readers hold up nobody meanwhile, within bound 4."""
         for feed in self._feeds.values():
             if feed.subscription is not None:
                 feed.subscription.release()
-        try:
-            while True:
-                try:
-                    return await self._node.publish(topic, payload, receipt=wants_receipt)
-                except NotSent:
-                    if self._node.closed:
-                        raise
-        finally:
-            self._waits_to_publish = False
 
     def _count_topic(self, topic: Topic) -> None:
         if topic not in self._topics:
