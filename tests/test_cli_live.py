@@ -50,37 +50,149 @@ def seed() -> Iterator[str]:
     assert up.returncode == 0
 
 
+def at(address: str) -> tuple[str, ...]:
+    return ("--at", address, "--secret", "s3cret")
+
+
+def one_line(done: subprocess.CompletedProcess[str]) -> str:
+    """What a command that failed says, and only that."""
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def addresses(seed: str) -> dict[int, str]:
+    listed = json.loads(cubecast("nodes", "--json", *at(seed)).stdout)
+    return {int(slot): address for slot, address in listed["nodes"].items()}
+
+
+def wait_for_subscriber(topic: str, seed: str) -> list[int]:
+    """The slots subscribed to a topic, once there is one; the command's own bound applies."""
+    while True:
+        listed = json.loads(cubecast("topics", "--json", *at(seed)).stdout)["topics"]
+        if listed.get(topic):
+            return list(listed[topic])
+
+
 def test_two_terminals_talk(seed: str) -> None:
-    options = ("--join", seed, "--secret", "s3cret")
-    with background("sub", "chat/room1", "--json", "--count", "3", *options) as sub:
-        # `pub` returns when every subscriber has consumed; until `sub` has joined that is nobody,
-        # so publish until the first message is seen.
-        while sub.poll() is None:
-            assert cubecast("pub", "chat/room1", *options, stdin="one\ntwo\n").returncode == 0
+    other = addresses(seed)[2]
+    with background("sub", "chat/room1", "--json", "--count", "3", *at(other)) as sub:
+        assert wait_for_subscriber("chat/room1", seed) == [2]
+        done = cubecast("pub", "chat/room1", *at(seed), stdin="one\ntwo\nthree")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
         assert sub.stdout is not None
         messages = [json.loads(line) for line in sub.stdout]
-    assert len(messages) == 3
-    assert {message["payload"] for message in messages} == {"one", "two"}
-    assert messages[0]["seq"] == 0
+    assert sub.returncode == 0
+    assert [message["payload"] for message in messages] == ["one", "two", "three"]
+    assert [message["seq"] for message in messages] == [0, 1, 2]
+    assert {(message["topic"], message["source"]) for message in messages} == {("chat/room1", 0)}
 
 
-def test_nodes_are_listed(seed: str) -> None:
-    listed = json.loads(cubecast("nodes", "--json", "--join", seed, "--secret", "s3cret").stdout)
-    assert set(listed["nodes"]) >= {"0", "1", "2"}
-    assert listed["nodes"]["0"] == seed
+def test_a_file_is_published_line_by_line(seed: str, tmp_path: Path) -> None:
+    lines = [str(number) for number in range(5000)]
+    file = tmp_path / "numbers.txt"
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with background("sub", "file", "--count", "5000", *at(seed)) as sub:
+        wait_for_subscriber("file", seed)
+        assert cubecast("pub", "file", "--file", str(file), *at(seed)).returncode == 0
+        assert sub.stdout is not None
+        assert sub.stdout.read().splitlines() == lines
+
+
+def test_ctrl_c_ends_sub_cleanly(seed: str) -> None:
+    with background("sub", "endless", *at(seed)) as sub:
+        wait_for_subscriber("endless", seed)
+        assert cubecast("pub", "endless", "hello", *at(seed)).returncode == 0
+        assert read_line(sub) == "hello"
+        sub.send_signal(signal.SIGINT)
+        assert sub.wait(timeout=30) == 0
+
+
+def test_pub_says_that_a_subscriber_has_not_consumed(seed: str) -> None:
+    with background("sub", "stopped", *at(seed)) as sub:
+        wait_for_subscriber("stopped", seed)
+        sub.send_signal(signal.SIGSTOP)
+        try:
+            lines = ("x" * 1000 + "\n") * 6000
+            done = cubecast("pub", "stopped", *at(seed), "--timeout", "1", stdin=lines)
+        finally:
+            sub.send_signal(signal.SIGCONT)
+            sub.send_signal(signal.SIGINT)
+        reason = one_line(done)
+        assert "in 1 s" in reason
+        assert "not known to be consumed" in reason or "unknown whether" in reason
+        assert sub.stdout is not None
+        sub.stdout.read()
+
+
+def test_the_live_tree_of_a_topic(seed: str) -> None:
+    nodes = addresses(seed)
+    with background("sub", "tree", *at(nodes[1])), background("sub", "tree", *at(nodes[2])):
+        while wait_for_subscriber("tree", seed) != [1, 2]:
+            pass
+        drawn = json.loads(cubecast("tree", "tree", "--json", *at(seed)).stdout)
+        assert (drawn["root"], drawn["members"]) == (0, [1, 2])
+        drawn = cubecast("tree", "tree", "--root", "2", *at(seed)).stdout
+        assert drawn.splitlines()[0] == "2  root"
+        assert drawn.splitlines()[-1].startswith("2 members")
+        assert "no node 9" in one_line(cubecast("tree", "tree", "--root", "9", *at(seed)))
+    assert "nobody is subscribed" in one_line(cubecast("tree", "nothing", *at(seed)))
+    assert "leave out" in one_line(cubecast("tree", "tree", "--nodes", "4", *at(seed)))
+
+
+def test_why_says_what_a_node_knows(seed: str) -> None:
+    with background("sub", "why", *at(addresses(seed)[1])):
+        wait_for_subscriber("why", seed)
+        assert cubecast("pub", "why", "hello", *at(seed)).returncode == 0
+        here = cubecast("why", "why", *at(seed)).stdout.splitlines()
+        assert here[0] == "why at node 0: not subscribed; others subscribed: 1"
+        assert here[-1] == "nothing waits"
+        there = cubecast("why", "why", "--node", "1", *at(seed)).stdout.splitlines()
+        assert there[0].startswith("why at node 1: subscribed")
+        facts = json.loads(cubecast("why", "why", "--node", "1", "--json", *at(seed)).stdout)
+        assert (facts["topic"], facts["node"], facts["standing"]) == ("why", 1, "in")
+        assert "no node 9" in one_line(cubecast("why", "why", "--node", "9", *at(seed)))
+
+
+def test_topics_are_listed_for_people(seed: str) -> None:
+    with background("sub", "listed", *at(addresses(seed)[1])):
+        wait_for_subscriber("listed", seed)
+        assert "listed  1" in cubecast("topics", *at(seed)).stdout.splitlines()
+
+
+def test_nodes_are_listed_and_clients_are_none(seed: str) -> None:
+    assert sorted(addresses(seed)) == [0, 1, 2]
+    assert addresses(seed)[0] == seed
+    listed = cubecast("nodes", "--join", seed, "--secret", "s3cret").stdout  # the older name
+    assert listed.splitlines()[0] == f"node 0  {seed}"
 
 
 def test_a_wrong_secret_is_refused_in_one_line(seed: str) -> None:
-    refused = cubecast("pub", "chat", "hello", "--join", seed, "--secret", "wrong")
-    assert refused.returncode == 2
-    assert refused.stderr.count("\n") == 1
-    assert "secret" in refused.stderr
+    refused = cubecast("pub", "chat", "hello", "--at", seed, "--secret", "wrong")
+    assert "the cluster secret is not the same" in one_line(refused)
 
 
 def test_nobody_listens_there() -> None:
-    refused = cubecast("sub", "chat", "--join", "127.0.0.1:1")
-    assert refused.returncode == 2
-    assert refused.stderr.startswith("cubecast sub: cannot join the cluster at 127.0.0.1:1")
+    refused = cubecast("sub", "chat", "--at", "127.0.0.1:1,127.0.0.1:2")
+    assert one_line(refused).startswith("cubecast sub: cannot attach to a node at 127.0.0.1:1 (")
+
+
+def test_a_node_that_stops_ends_its_clients_with_a_reason() -> None:
+    with background("node", "--listen", "127.0.0.1:0") as node:
+        address = read_line(node).rsplit(" ", 1)[1]
+        sub = subprocess.Popen(
+            [*COMMAND, "sub", "chat", "--at", address],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        while "chat" not in cubecast("topics", "--at", address).stdout:
+            assert sub.poll() is None
+        node.send_signal(signal.SIGTERM)
+        _, said = sub.communicate(timeout=30)
+        assert sub.returncode == 2
+        assert said == "cubecast sub: the node leaves the cluster\n"
 
 
 def test_a_cluster_may_be_set_up_by_a_file(tmp_path: Path) -> None:
@@ -106,13 +218,13 @@ def test_a_cluster_may_be_set_up_by_a_file(tmp_path: Path) -> None:
     "arguments",
     [
         ("pub", "t", "m", "--rate", "-1"),
+        ("pub", "t", "m", "--timeout", "0"),
         ("pub", "t", "m", "--file", "nowhere"),
-        ("sub", "t", "--join", "host:port"),
+        ("sub", "t", "--at", "host:port"),
+        ("sub", "t", "--at", ","),
+        ("sub", "t", "--count", "-1"),
         ("up", "--listen", "127.0.0.1:port"),
     ],
 )
 def test_nonsense_is_refused_in_one_line(arguments: tuple[str, ...]) -> None:
-    refused = cubecast(*arguments)
-    assert refused.returncode == 2
-    assert refused.stderr.count("\n") == 1
-    assert refused.stdout == ""
+    one_line(cubecast(*arguments))

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from cubecast.protocol.config import Config
+from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Stream
 from cubecast.sim.faults import Faults, Hold, Partition
@@ -223,6 +224,30 @@ def test_a_barrier_names_direct_causes_only() -> None:
         (2, 0): {zero: 0},
         (1, 1): {two: 0},
     }
+
+
+def test_a_message_that_waits_is_explained() -> None:
+    """An answer and its question are here, but not what came before the question."""
+    node = Stage(3, [0, 1, 2]).process(2)
+    route = Route(0, 0, 0b111)
+    answer = Frame(TOPIC, Stream(1, 0), 0, ((Stream(0, 0), 1),), route, -1, ("answer",), 1)
+    question = Frame(TOPIC, Stream(0, 0), 1, (), route, -1, ("question",), 1)
+    node.on_message(answer, 1, 100)
+    node.on_message(question, 0, 200)
+    node.on_message(answer, 1, 300)  # a copy changes nothing
+    facts = node.explain(TOPIC, 350)
+    assert facts["waiting"] == [
+        {
+            "stream": "1.0",
+            "seq": 0,
+            "for_stream": "0.0",
+            "for_seq": 1,
+            "delivered": -1,
+            "waited": 250,
+        }
+    ]
+    assert facts["missing"] == {"0.0": 0}
+    assert facts["held"] == 2
 
 
 def test_one_node_alone() -> None:

@@ -117,6 +117,16 @@ greetings = st.one_of(
     st.builds(hello.UpdateAck, numbers),
     st.builds(hello.LeaveRequest),
     st.builds(hello.Goodbye),
+    st.builds(hello.AttachRequest),
+    st.builds(
+        hello.Attached,
+        slots,
+        uids,
+        texts,
+        st.integers(1, 1 << 40),
+        st.floats(0.001, 1e6),
+        st.floats(0.001, 1e6),
+    ),
 )
 packets = st.one_of(
     frames().map(encode_frame),

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from cubecast.errors import (
+    AttachError,
     Closed,
     ConfigError,
     CubecastError,
@@ -23,6 +24,7 @@ from cubecast.errors import (
     Unknown,
 )
 from cubecast.net.callbacks import Listener
+from cubecast.net.client import Client
 from cubecast.net.config import NodeConfig
 from cubecast.net.events import (
     CallbackFailed,
@@ -36,7 +38,9 @@ from cubecast.net.events import (
 )
 from cubecast.net.faults import LinkFaults
 from cubecast.net.node import Node
+from cubecast.net.pipeline import ClientReceipt
 from cubecast.net.receipt import Receipt
+from cubecast.net.remote import RemoteSubscription
 from cubecast.net.settings import load_config
 from cubecast.net.subscription import Message, Policy, Subscription
 from cubecast.net.transport import Network
@@ -47,7 +51,10 @@ __version__ = "0.1.0"
 logging.getLogger("cubecast").addHandler(logging.NullHandler())  # the application decides
 
 __all__ = [
+    "AttachError",
     "CallbackFailed",
+    "Client",
+    "ClientReceipt",
     "Closed",
     "ConfigError",
     "ConnectionLost",
@@ -66,10 +73,12 @@ __all__ = [
     "Policy",
     "PublisherBlocked",
     "Receipt",
+    "RemoteSubscription",
     "SlowSubscriber",
     "Subscription",
     "Unknown",
     "__version__",
+    "connect",
     "join",
     "load_config",
     "start",
@@ -121,3 +130,25 @@ def start(
         network=network,
         faults=faults,
     )
+
+
+@asynccontextmanager
+async def connect(
+    addresses: str = "127.0.0.1:7400",
+    *,
+    secret: str = "",
+    timeout_s: float = 10.0,
+    network: Network | None = None,
+) -> AsyncIterator[Client]:
+    """Use a cluster through one of its nodes, without becoming a member.
+
+    `addresses` are tried in turn, as in "host:port,host:port", `timeout_s` seconds each.
+    """
+    client = Client(secret, network)
+    await client.attach(addresses, timeout_s)
+    try:
+        yield client
+    except BaseException:
+        await client.close(flush=False)
+        raise
+    await client.close()

@@ -20,6 +20,15 @@ class ConfigError(CubecastError, ValueError):
     """A configuration cannot be meant; the text names the source and the key."""
 
 
+class AttachError(CubecastError):
+    """No node took us as its client; `reasons` says why, {address: reason}."""
+
+    def __init__(self, reasons: dict[str, str]) -> None:
+        tried = ", ".join(f"{address} ({reason})" for address, reason in reasons.items())
+        super().__init__(f"cannot attach to a node at {tried}")
+        self.reasons = reasons
+
+
 class NotSent(CubecastError):
     """A publication was not sent, and will not be."""
 

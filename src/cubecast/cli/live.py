@@ -1,16 +1,14 @@
-"""``cubecast node``, ``up``, ``pub`` and ``sub``: live nodes from the terminal."""
+"""``cubecast node`` and ``up``: live nodes from the terminal."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Coroutine, Iterator
-from pathlib import Path
+from collections.abc import Coroutine
 from typing import Annotated, Any
 
 import typer
@@ -27,13 +25,10 @@ from cubecast.cli.config import (
     child_environment,
     effective,
 )
-from cubecast.cli.output import console, refuse
+from cubecast.cli.output import refuse
 from cubecast.net.address import format_address, parse_address
 from cubecast.net.loop import run_loop
 
-JoinOption = Annotated[
-    str, typer.Option("--join", metavar="ADDRESS", help="Any node of the cluster, as host:port.")
-]
 SecretOption = Annotated[
     str,
     typer.Option(
@@ -66,13 +61,13 @@ def node(
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     flags = Flags(listen, advertise, join, secret, preset)
     settings = effective("node", config, flags)
-    _run("node", _node(settings.config, settings.join or None))
+    run("node", _node(settings.config, settings.join or None))
 
 
 async def _node(config: cubecast.NodeConfig, seed: str | None) -> None:
     async with cubecast.join(seed, config=config) as member:
         events = member.events()
-        stop = _stop_signal(events.close)  # before the line: whoever has read it may stop us
+        stop = stop_signal(events.close)  # before the line: whoever has read it may stop us
         typer.echo(f"node {member.slot} on {member.address}")
         async for event in events:
             match event:
@@ -86,7 +81,7 @@ async def _node(config: cubecast.NodeConfig, seed: str | None) -> None:
         typer.echo(f"node {member.slot} leaves")
 
 
-def _stop_signal(stop: Any) -> Any:
+def stop_signal(stop: Any) -> Any:
     """Call `stop` on SIGINT and SIGTERM; the result undoes that."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -110,6 +105,12 @@ def up(
     """Run a local cluster, one process a node, until Ctrl-C.
 
     The first one listens where it is told, the others on free ports beside it.
+
+    Examples:
+
+    \b
+      cubecast up -n 3
+          then, in other terminals: cubecast sub chat, cubecast pub chat hello
     """
     settings = effective("up", config, Flags(listen, advertise, "", secret, preset))
     first = settings.config
@@ -131,7 +132,7 @@ def up(
             seed = seed or line.rsplit(" ", 1)[-1]
             typer.echo(line)
         typer.echo(
-            f"{nodes} nodes up in {time.monotonic() - started:.1f} s; join them at {seed}; "
+            f"{nodes} nodes up in {time.monotonic() - started:.1f} s; reach them at {seed}; "
             "Ctrl-C stops them"
         )
         while all(child.poll() is None for child in children):
@@ -166,126 +167,8 @@ def _start_child(
     return line
 
 
-def sub(
-    topic: Annotated[str, typer.Argument(help="The topic to read.")],
-    join: JoinOption = DEFAULT,
-    secret: SecretOption = "",
-    count: Annotated[int, typer.Option(help="Stop after this many messages; 0: never.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per message.")] = False,
-) -> None:
-    """Print the messages of a topic as they are delivered.
-
-    Examples:
-
-    \b
-      cubecast sub chat/room1
-      cubecast sub chat/room1 --json --count 10
-    """
-    _run("sub", _sub(topic, join, secret, count, as_json))
-
-
-async def _sub(topic: str, seed: str, secret: str, count: int, as_json: bool) -> None:
-    async with (
-        cubecast.join(seed, secret=secret) as member,
-        member.subscribe(topic) as messages,
-    ):
-        loop = asyncio.get_running_loop()
-        undo = _stop_signal(lambda: loop.create_task(messages.close()))
-        seen = 0
-        async for message in messages:
-            typer.echo(_shown(message, as_json))
-            seen += 1
-            if seen == count:
-                break
-        undo()
-
-
-def _shown(message: cubecast.Message, as_json: bool) -> str:
-    text = message.payload.decode(errors="replace")
-    if not as_json:
-        return text
-    return json.dumps(
-        {
-            "topic": message.topic,
-            "source": message.source,
-            "seq": message.seq,
-            "published_at": message.published_at,
-            "dependencies": message.dependencies,
-            "payload": text,
-        }
-    )
-
-
-def pub(
-    topic: Annotated[str, typer.Argument(help="The topic to publish to.")],
-    message: Annotated[
-        str | None, typer.Argument(help="What to publish; without it, each line of stdin.")
-    ] = None,
-    join: JoinOption = DEFAULT,
-    secret: SecretOption = "",
-    file: Annotated[Path | None, typer.Option(help="Publish each line of this file.")] = None,
-    rate: Annotated[float, typer.Option(help="Messages per second; 0: as fast as it goes.")] = 0,
-) -> None:
-    """Publish to a topic without subscribing to it.
-
-    Returns when every subscriber has consumed what was published.
-
-    Examples:
-
-    \b
-      cubecast pub chat/room1 "hello"
-      seq 1000 | cubecast pub numbers --rate 100
-    """
-    if message is not None and file is not None:
-        refuse("pub", "a message or --file, not both")
-    if rate < 0:
-        refuse("pub", "--rate must not be negative")
-    if file is not None and not file.is_file():
-        refuse("pub", f"cannot read {file}")
-    _run("pub", _pub(topic, _lines(message, file), join, secret, rate))
-
-
-def _lines(message: str | None, file: Path | None) -> Iterator[str]:
-    if message is not None:
-        yield message
-    elif file is not None:
-        with file.open(encoding="utf-8", errors="replace") as stream:
-            yield from (line.rstrip("\n") for line in stream)
-    else:
-        yield from (line.rstrip("\n") for line in sys.stdin)
-
-
-async def _pub(topic: str, lines: Iterator[str], seed: str, secret: str, rate: float) -> None:
-    async with cubecast.join(seed, secret=secret) as member:
-        receipt = None
-        while (line := await asyncio.to_thread(next, lines, None)) is not None:
-            receipt = await member.publish(topic, line, receipt=True)
-            if rate:
-                await asyncio.sleep(1 / rate)
-        if receipt is not None:
-            await receipt.stable()
-
-
-def nodes(
-    join: JoinOption = DEFAULT,
-    secret: SecretOption = "",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-) -> None:
-    """List the nodes of a cluster."""
-    _run("nodes", _nodes(join, secret, as_json))
-
-
-async def _nodes(seed: str, secret: str, as_json: bool) -> None:
-    async with cubecast.join(seed, secret=secret) as member:
-        others = {slot: at for slot, at in member.members.items() if slot != member.slot}
-    if as_json:
-        typer.echo(json.dumps({"nodes": {str(slot): at for slot, at in others.items()}}))
-    else:
-        for slot, at in others.items():
-            console.print(f"node {slot}  {at}", highlight=False)
-
-
-def _run(command: str, work: Coroutine[Any, Any, None]) -> None:
+def run(command: str, work: Coroutine[Any, Any, None]) -> None:
+    """Run a command's work; what goes wrong with it takes one line."""
     try:
         run_loop(work)
     except (cubecast.CubecastError, ValueError) as error:

@@ -16,9 +16,10 @@ from typer.core import TyperGroup
 
 from cubecast import __version__
 from cubecast.cli.bench import bench
+from cubecast.cli.client import nodes, pub, sub, topics, why
 from cubecast.cli.config import config
 from cubecast.cli.demo import demo
-from cubecast.cli.live import node, nodes, pub, sub, up
+from cubecast.cli.live import node, up
 from cubecast.cli.sim import sim
 from cubecast.cli.tree import tree
 
@@ -87,7 +88,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(bench)
-for command in (demo, sim, tree, up, node, pub, sub, nodes, config):
+for command in (demo, sim, tree, up, node, pub, sub, topics, nodes, why, config):
     app.command()(command)
 
 
@@ -111,6 +112,9 @@ def options(
     \b
     Start here:
       cubecast demo                    what causal order is good for
+      cubecast up -n 3                 a cluster on this machine
+      cubecast sub chat/room1          reads a topic, in a second terminal
+      cubecast pub chat/room1 hello    publishes to it, in a third
       cubecast tree --nodes 8          the tree that a publication takes
       cubecast sim                     what can be simulated
       cubecast sim storm --seeds 100   a hundred runs full of faults, all checked

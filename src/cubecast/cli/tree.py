@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 from cubecast import topology
+from cubecast.cli.client import AtOption, live_tree
+from cubecast.cli.live import DEFAULT, SecretOption
 
 _LIMIT = 1 << topology.MAX_DIMENSION
 
@@ -34,9 +36,18 @@ _ASCII = _Guides("+-- ", "|   ", "`-- ", "    ")
 
 
 def tree(
+    topic: Annotated[
+        str | None,
+        typer.Argument(help="Ask a live cluster for the subscribers of this topic."),
+    ] = None,
     root: Annotated[
-        str, typer.Option(metavar="ID", help="The publisher; it need not subscribe.")
-    ] = "0",
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="The publisher; it need not subscribe. "
+            "Without it, 0, or with a topic the node that is asked.",
+        ),
+    ] = None,
     members: Annotated[
         str,
         typer.Option(
@@ -63,6 +74,8 @@ def tree(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of a drawing.")
     ] = False,
+    at: AtOption = DEFAULT,
+    secret: SecretOption = "",
 ) -> None:
     """Draw the spanning tree of a publication.
 
@@ -86,9 +99,18 @@ def tree(
           the same question to a system with forwarders
       cubecast tree --members all --nodes 1000 --json
           for a script: root, members, dimension, height, edges
+      cubecast tree chat/room1 --root 2
+          the live cluster's: who gets what node 2 publishes there, and from whom
     """
     try:
-        spanning = _spanning(root, members, nodes, forwarders)
+        if topic is None:
+            spanning = _spanning(root or "0", members, nodes, forwarders)
+        elif members != "all" or nodes is not None or forwarders:
+            raise ValueError("a topic has its own members: leave out --members and the like")
+        else:
+            spanning = live_tree(
+                topic, None if root is None else _node_id("--root", root), at, secret
+            )
     except ValueError as refusal:
         typer.echo(f"cubecast tree: {refusal}", err=True)
         raise typer.Exit(2) from None

@@ -47,6 +47,12 @@ class NodeConfig:
     leave_timeout_s: float = 10.0
     publish_timeout_s: float = 30.0
     """A publish that gets no credit for this long raises `NotSent`."""
+    max_clients: int = 1000
+    """Light clients attached at a time; one more is refused."""
+    client_subscriptions: int = 256
+    """Subscriptions of one light client at a time."""
+    client_silence_s: float = 60.0
+    """A light client that says nothing for so long is gone; it says something thrice as often."""
     trace_arrivals: bool = False
     """Record in the trace also in which order messages arrive, before they are put in order."""
 

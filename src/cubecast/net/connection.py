@@ -204,6 +204,10 @@ class Connection(asyncio.Protocol):
         self._settle()
         self._owner.connected(self)
 
+    def hold_to(self, limit: int) -> None:
+        """Take no larger packets from this peer."""
+        self._buffer.limit = limit
+
     def _stop_clock(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
@@ -237,6 +241,10 @@ class Connection(asyncio.Protocol):
         """Give packets to the transport; only `send` and the shaper decide that it is time."""
         if self._transport is not None:
             self._transport.writelines(packets)
+
+    def backlog(self) -> int:
+        """Bytes sent before this tick that the network has not taken."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def close(self, reason: str) -> None:
         """Send what is gathered, then close; the first reason is the one that counts."""

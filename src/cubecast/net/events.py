@@ -90,16 +90,18 @@ class Events:
     def __init__(self) -> None:
         self._kept: deque[Event] = deque(maxlen=KEPT)
         self._news = asyncio.Event()
-        self._closed = False
+        self.closed = False
+        self._error: Exception | None = None
 
     def put(self, event: Event) -> None:
         """Something happened."""
         self._kept.append(event)
         self._news.set()
 
-    def close(self) -> None:
-        """Nothing more will happen."""
-        self._closed = True
+    def close(self, error: Exception | None = None) -> None:
+        """Nothing more will be told; with `error`, who reads on is told why."""
+        self.closed = True
+        self._error = error
         self._news.set()
 
     def __aiter__(self) -> Events:
@@ -107,8 +109,8 @@ class Events:
 
     async def __anext__(self) -> Event:
         while not self._kept:
-            if self._closed:
-                raise StopAsyncIteration
+            if self.closed:
+                raise self._error or StopAsyncIteration
             self._news.clear()
             await self._news.wait()
         return self._kept.popleft()

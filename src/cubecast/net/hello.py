@@ -28,6 +28,9 @@ Uid: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_.-]{1,64}$")]
 Nonce: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}$")]
 Address: TypeAlias = Annotated[str, msgspec.Meta(max_length=512)]
 Reason: TypeAlias = Annotated[str, msgspec.Meta(max_length=1024)]
+Version: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
+ByteCount: TypeAlias = Annotated[int, msgspec.Meta(ge=1, lt=MAX_NUMBER)]
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 ProofText: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
 
 
@@ -114,6 +117,23 @@ class Goodbye(msgspec.Struct, frozen=True, tag=True):
     """Nobody will send you anything more."""
 
 
+class AttachRequest(msgspec.Struct, frozen=True, tag=True):
+    """A light client wants to be served; it never becomes a member."""
+
+
+class Attached(msgspec.Struct, frozen=True, tag=True):
+    """You are a client of this node: who it is, and what it allows you."""
+
+    slot: Slot
+    uid: Uid
+    version: Version
+    window: ByteCount
+    """Bytes of publications that may be on their way to the node."""
+    publish_timeout_s: Seconds
+    silence_s: Seconds
+    """Either side takes the other for gone if it hears nothing for so long."""
+
+
 Greeting: TypeAlias = (
     Hello
     | Challenge
@@ -127,6 +147,8 @@ Greeting: TypeAlias = (
     | UpdateAck
     | LeaveRequest
     | Goodbye
+    | AttachRequest
+    | Attached
 )
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Greeting] = msgspec.json.Decoder(Greeting)

@@ -31,8 +31,10 @@ from cubecast.net.events import (
     SlowSubscriber,
 )
 from cubecast.net.faults import LinkFaults
+from cubecast.net.guests import Guests
 from cubecast.net.hello import (
     NOBODY,
+    AttachRequest,
     ClusterUpdate,
     Goodbye,
     Greeting,
@@ -48,6 +50,7 @@ from cubecast.net.hello import (
 from cubecast.net.joining import Joining
 from cubecast.net.mesh import Mesh
 from cubecast.net.outbox import Outbox
+from cubecast.net.overview import known_topics, subscribers
 from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, ReceiptBook
 from cubecast.net.recorder import Recorder
@@ -56,6 +59,7 @@ from cubecast.net.topics import check_topic, encode_payload
 from cubecast.net.transport import Network, Server, TcpNetwork
 from cubecast.net.wire import (
     ACK,
+    CLIENT,
     CONTROL,
     FRAME,
     HELLO,
@@ -119,6 +123,7 @@ class Node:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: Time = 0
         self._joining = Joining(self)
+        self._guests = Guests(self)
         self._released: asyncio.Future[bool] | None = None
 
     # -- starting and stopping -------------------------------------------------------------------
@@ -164,7 +169,6 @@ class Node:
         """Leave gracefully: nothing published is lost, and the others hear of it."""
         if self.closed:
             return
-        self._stop_accepting()
         try:
             await asyncio.wait_for(self._leave(), self.config.leave_timeout_s)
         except TimeoutError:
@@ -177,6 +181,8 @@ class Node:
             box.stop()
 
     async def _leave(self) -> None:
+        await self._guests.finish()
+        self._stop_accepting()
         await self._readers.leave_all()
         core = self.core
         while core.unstable() or any(box.payloads for box in self._outboxes.values()):
@@ -209,6 +215,7 @@ class Node:
             self._server.close()
         for task in list(self._tasks):
             task.cancel()
+        self._guests.close("the node left the cluster")
         await self._mesh.close("the node stopped")
         self._readers.wake_all()
         if self._core is not None:
@@ -298,7 +305,7 @@ class Node:
         """What this node knows of a topic, and what waits for what."""
         box = self._outboxes.get(topic)
         return {
-            **self.core.explain(topic),
+            **self.core.explain(topic, self.now()),
             "blocked": box is not None and box.blocked,
             "accepted": 0 if box is None else len(box.payloads),
         }
@@ -314,7 +321,22 @@ class Node:
             or any(box.payloads for box in self._outboxes.values())
         )
 
+    async def topics(self) -> dict[Topic, list[NodeId]]:
+        """The topics this node knows of, and the slots subscribed to each."""
+        return await known_topics(self)
+
+    async def subscribers(self, topic: Topic) -> list[NodeId]:
+        """The slots subscribed to a topic, whether or not this node takes part in it."""
+        self._learn(topic)
+        return await subscribers(self, topic)
+
+    def out_of_credit(self, topic: Topic) -> bool:
+        """Whether a `publish` would have to wait."""
+        box = self._outboxes.get(topic)
+        return box is not None and box.blocked
+
     def _tell(self, event: Event) -> None:
+        self._listeners = [listener for listener in self._listeners if not listener.closed]
         for listener in self._listeners:
             listener.put(event)
 
@@ -461,6 +483,7 @@ class Node:
 
     def disconnected(self, connection: Connection, reason: str) -> None:
         self._joining.disconnected(connection, reason)
+        self._guests.drop(connection)
         peer = connection.slot
         if not self._mesh.drop(connection) or self.closed or self._core is None:
             return
@@ -489,6 +512,9 @@ class Node:
             if kind == HELLO:
                 self._on_greeting(decode_greeting(raw), connection)
                 continue
+            if kind == CLIENT:
+                self._guests.received(connection, raw)
+                continue
             if sender == NOBODY:
                 raise WireError("a message from a node that is not a member")
             if kind == FRAME:
@@ -509,9 +535,12 @@ class Node:
 
     def _on_greeting(self, message: Greeting, connection: Connection) -> None:
         stranger = connection.slot == NOBODY and self.slot != NOBODY
-        if stranger and not isinstance(message, JoinRequest):
+        allowed = JoinRequest | AttachRequest if connection not in self._guests else ()
+        if stranger and not isinstance(message, allowed):
             raise WireError(f"{type(message).__name__} from a node that is not a member")
         match message:
+            case AttachRequest() if stranger:
+                self._guests.attach(connection)
             case JoinRequest():
                 self._spawn(self._admit(message, connection))
             case ClusterUpdate():

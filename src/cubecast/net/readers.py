@@ -42,7 +42,7 @@ class Readers:
         """
         topic = subscription.topic
         if topic in self._leaving:
-            await self._leaving[topic]
+            await asyncio.shield(self._leaving[topic])  # others wait for it as well
         if topic not in self._by_topic:
             self._by_topic[topic] = []
             self._joining[topic] = self._loop.create_future()

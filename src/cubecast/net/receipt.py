@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from cubecast.errors import NotSent, Unknown
 from cubecast.protocol.node import CubecastNode
@@ -25,6 +26,10 @@ class Receipt:
     def is_stable(self) -> bool:
         """Whether everyone has taken it in, without waiting."""
         return self._done.done() and self._done.exception() is None
+
+    def when_stable(self, call: Callable[[], None]) -> None:
+        """Have `call` called once everyone has consumed it; never, if the node closes first."""
+        self._done.add_done_callback(lambda done: call() if done.exception() is None else None)
 
     async def stable(self, timeout: float | None = None) -> None:
         """Wait until everyone has taken it in, at most `timeout` seconds.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
@@ -84,9 +84,17 @@ class Subscription:
         self._cut_off = False
         self.dropped = 0
         """Messages this subscription's policy has dropped."""
+        self.on_slow: Callable[[], None] = lambda: None
+        """Called when the policy had to act."""
+        self.yields: Callable[[], bool] = lambda: True
+        """Whether unread messages may count as read because this node waits to publish."""
 
     async def __aenter__(self) -> Subscription:
-        await self._node.attach(self)
+        try:
+            await self._node.attach(self)
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(
@@ -96,6 +104,11 @@ class Subscription:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+    @property
+    def unread(self) -> int:
+        """Bytes that wait to be read, the frame that is being read included."""
+        return self._queued
 
     async def close(self) -> None:
         """Deliver nothing more."""
@@ -136,6 +149,7 @@ class Subscription:
             self._cut_off = True
             self.dropped += len(frame.body)
         self._node.slow_subscriber(self)
+        self.on_slow()
 
     def missed(self, count: int) -> None:
         """The node was left behind: so many messages never came."""
@@ -152,10 +166,13 @@ class Subscription:
 
     def release(self) -> None:
         """Let publishers go on although nothing was read: we ourselves wait to publish."""
-        if self._owing:
-            owing, self._owing = self._owing, {}
-            for stream, seq in owing.items():
-                self._node.consumed(self, stream, seq)
+        if self._owing and self.yields():
+            self._settle()
+
+    def _settle(self) -> None:
+        owing, self._owing = self._owing, {}
+        for stream, seq in owing.items():
+            self._node.consumed(self, stream, seq)
 
     # -- to the application ----------------------------------------------------------------------
 
@@ -167,6 +184,17 @@ class Subscription:
             return message
         await self._next_frame()
         return next(self._messages)
+
+    async def batch(self) -> list[Message]:
+        """What is left of the frame being read, or else the next frame; empty at the end."""
+        messages = list(self._messages)
+        if not messages:
+            try:
+                await self._next_frame()
+            except StopAsyncIteration:
+                return []
+            messages = list(self._messages)
+        return messages
 
     async def _next_frame(self) -> None:
         """Finish with the frame that was read and begin the next one, waiting for it."""
@@ -188,4 +216,4 @@ class Subscription:
     def _finish(self, frame: Frame) -> None:
         self._queued -= frame.size
         if self._owing and self._queued <= self._limit // 2:
-            self.release()
+            self._settle()

@@ -4,6 +4,7 @@ Everything on a connection is a *packet*: four bytes of length, one of kind, and
 publication's packet is immutable: a relay sends on the very bytes it received.  Publications and
 ACKs are packed by hand, everything else is JSON of the tagged structures in
 `cubecast.protocol.messages` and `cubecast.net.hello`, checked against their types on the way in.
+What light clients say is in `cubecast.net.client_wire`.
 
 Whatever comes in is hostile until it is decoded: sizes are bounded before anything is allocated,
 and a packet that does not add up raises `WireError`, which closes that connection and nothing
@@ -57,6 +58,7 @@ FRAME = 1
 ACK = 2
 CONTROL = 3
 HELLO = 4
+CLIENT = 5
 
 PREFIX = Struct("<IB")
 HEADER = Struct("<QIQQIqIQQHHH")

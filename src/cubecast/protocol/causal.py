@@ -83,11 +83,9 @@ class CausalFront:
             inbox.waiting = False
         return woken
 
-    def waits(self) -> dict[Stream, list[Stream]]:
-        """Who waits for whom: {stream that must advance: streams held up by it}."""
-        return {
-            stream: [inbox.stream for inbox in inboxes] for stream, inboxes in self._waiting.items()
-        }
+    def waiting(self) -> list[Inbox]:
+        """The inboxes whose head frame waits for another stream."""
+        return [inbox for inboxes in self._waiting.values() for inbox in inboxes]
 
     def stop_waiting_of(self, inbox: Inbox) -> None:
         """An inbox is dropped: it waits for nothing."""

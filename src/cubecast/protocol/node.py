@@ -27,6 +27,7 @@ from cubecast.protocol.messages import (
     Wave,
 )
 from cubecast.protocol.port import Load, Message, NodeId, Port, Seq, Stream, Time, Topic
+from cubecast.protocol.streams import Inbox
 from cubecast.protocol.topic import TopicCore
 from cubecast.protocol.waves import NOTHING, Contribution, Waves
 from cubecast.topology import members_of
@@ -35,6 +36,20 @@ from cubecast.topology import members_of
 def _name(stream: Stream) -> str:
     """A stream for people: its node, and which life of it."""
     return f"{stream.source}.{stream.incarnation:x}"
+
+
+def _wait(core: TopicCore, inbox: Inbox, now: Time) -> dict[str, object]:
+    """Which message waits, for which one, and for how long it has."""
+    head = inbox.frames[inbox.next]
+    cause, seq = head.barrier[inbox.checked]
+    return {
+        "stream": _name(inbox.stream),
+        "seq": head.first,
+        "for_stream": _name(cause),
+        "for_seq": seq,
+        "delivered": core.front.delivered.get(cause, -1),
+        "waited": now - inbox.stuck[1] if inbox.stuck[0] == head.first else 0,
+    }
 
 
 class CubecastNode:
@@ -105,7 +120,21 @@ class CubecastNode:
         core = self._cores.get(topic)
         return core.stable_seq() if core is not None else -1
 
-    def explain(self, topic: Topic) -> dict[str, object]:
+    def topics(self) -> list[Topic]:
+        """The topics this node takes part in, or did."""
+        return list(self._memberships)
+
+    def informed(self, topic: Topic) -> bool:
+        """Whether this node knows who is subscribed to `topic`."""
+        membership = self._memberships.get(topic)
+        return membership is not None and membership.informed
+
+    def members(self, topic: Topic) -> list[NodeId]:
+        """The subscribers of `topic` that this node knows of, itself included."""
+        membership = self._memberships.get(topic)
+        return [] if membership is None else list(members_of(membership.addressed))
+
+    def explain(self, topic: Topic, now: Time) -> dict[str, object]:
         """What this node knows of a topic: its standing, members, and who waits for whom."""
         membership = self._memberships.get(topic)
         if membership is None:
@@ -122,9 +151,11 @@ class CubecastNode:
             "behind": self.behind(topic),
             "held": core.load().held,
             "delivered": {_name(stream): seq for stream, seq in core.front.delivered.items()},
-            "waiting": {
-                _name(stream): [_name(waiting) for waiting in waiters]
-                for stream, waiters in core.front.waits().items()
+            "waiting": [_wait(core, inbox, now) for inbox in core.front.waiting()],
+            "missing": {
+                _name(inbox.stream): inbox.next
+                for inbox in core.inboxes.values()
+                if core.taking and inbox.next not in inbox.frames and inbox.held()
             },
         }
 

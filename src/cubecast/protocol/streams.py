@@ -145,6 +145,7 @@ class Inbox:
         "oldest",
         "stable",
         "stream",
+        "stuck",
         "waiting",
     )
 
@@ -158,6 +159,7 @@ class Inbox:
         self.branch: Branch | None = None
         self.branches: dict[int, Branch] = {}
         self.waiting = False
+        self.stuck: tuple[Seq, Time] = (-1, 0)  # the last frame that had to wait, and since when
         self.checked = 0  # entries of the head frame's barrier found satisfied
 
     def forget(self, stable: Seq) -> int:

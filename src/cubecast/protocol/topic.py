@@ -245,6 +245,8 @@ class TopicCore:
             progress = False
             while (frame := frames.get(inbox.next)) is not None:
                 if frame.barrier and not front.ready(inbox, frame.barrier):
+                    if inbox.stuck[0] != frame.first:
+                        inbox.stuck = frame.first, now
                     break
                 inbox.next = frame.last + 1
                 front.deliver(frame)

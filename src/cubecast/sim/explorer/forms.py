@@ -37,7 +37,7 @@ class Likeness:
     unordered: frozenset[str] = frozenset()
     """Maps and tuples whose order decides nothing."""
     caches: frozenset[str] = frozenset()
-    """Attributes that only remember what would be computed again."""
+    """Attributes that only remember what would be computed again, or are only told to people."""
     values: frozenset[type] = frozenset({Route})
     """Classes whose instances are never changed."""
 
@@ -63,7 +63,7 @@ PRODUCTION = Likeness(
             "Inbox.branches",
         }
     ),
-    caches=frozenset({"TopicCore._trees"}),
+    caches=frozenset({"TopicCore._trees", "Inbox.stuck"}),
 )
 """The production protocol.
 

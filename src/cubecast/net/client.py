@@ -1,0 +1,364 @@
+"""A light client: a process that uses a cluster through one of its nodes and is no member.
+
+It has no slot, takes part in no tree, and costs the cluster nothing when it comes and goes.  What
+it publishes has its node's slot as source.  When the connection ends, everything that waits is
+told so; a client never goes on at another node by itself, as there would be no order between the
+two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import TypeVar
+
+import msgspec
+
+from cubecast import topology
+from cubecast.errors import AttachError, Closed, CubecastError
+from cubecast.net.address import parse_address
+from cubecast.net.client_wire import (
+    MAX_REQUESTS,
+    Answered,
+    Ask,
+    Consumed,
+    Declined,
+    Deliver,
+    Dropped,
+    Ended,
+    Farewell,
+    FromClient,
+    FromNode,
+    Happened,
+    Listen,
+    Ping,
+    Pong,
+    Question,
+    Subscribed,
+    Taken,
+    Unanswered,
+    decode_from_node,
+    encode,
+)
+from cubecast.net.connection import Connection
+from cubecast.net.events import Event, Events
+from cubecast.net.faults import LinkFaults
+from cubecast.net.hello import (
+    NOBODY,
+    Attached,
+    AttachRequest,
+    Refused,
+    decode_greeting,
+    encode_greeting,
+)
+from cubecast.net.pipeline import ClientReceipt, Pipeline
+from cubecast.net.remote import RemoteSubscription
+from cubecast.net.subscription import Policy
+from cubecast.net.transport import Network, TcpNetwork
+from cubecast.net.wire import CLIENT, HELLO, WireError
+from cubecast.protocol.port import NodeId, Topic
+
+T = TypeVar("T")
+
+
+class Client:
+    """Attached to one node; make one with `cubecast.connect`."""
+
+    def __init__(self, secret: str = "", network: Network | None = None) -> None:
+        self.secret = secret
+        self.faults = LinkFaults()
+        self._network = network or TcpNetwork()
+        self.uid = secrets.token_hex(16)
+        self.slot: NodeId = NOBODY
+        """The slot of the node we are attached to, and the source of what we publish."""
+        self.address = ""
+        self.version = ""
+        self.closed = False
+        self._loop = asyncio.get_running_loop()
+        self._connection: Connection | None = None
+        self._attached: asyncio.Future[Attached] | None = None
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._pipeline: Pipeline | None = None
+        self._subscriptions: dict[int, RemoteSubscription] = {}
+        self._numbers = 0
+        self._answers: dict[int, asyncio.Future[msgspec.Raw]] = {}
+        self._asking = asyncio.Semaphore(MAX_REQUESTS // 2)
+        self._listeners: list[Events] = []
+        self._heard_at = 0.0
+        self._silence_s = 0.0
+        self._pinging: asyncio.TimerHandle | None = None
+        self._why = ""
+
+    # -- attaching and closing -------------------------------------------------------------------
+
+    async def attach(self, addresses: str, timeout_s: float) -> None:
+        """Attach to the first node of a comma-separated list that takes us."""
+        reasons: dict[str, str] = {}
+        for address in filter(None, map(str.strip, addresses.split(","))):
+            parse_address(address)  # a ValueError is the caller's mistake, not the node's
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._attach_to(address)
+                return
+            except TimeoutError:
+                reasons[address] = f"no answer in {timeout_s:g} s"
+            except OSError as error:
+                reasons[address] = error.strerror or str(error)
+            except Closed as error:
+                reasons[address] = str(error)
+            if self._connection is not None:
+                self._connection.abort()
+        raise AttachError(reasons) if reasons else ValueError("no address to attach to")
+
+    async def _attach_to(self, address: str) -> None:
+        host, port = parse_address(address)
+        self._attached = self._loop.create_future()
+        connection = Connection(self, dialled=True)
+        self._connection = None
+        await self._network.dial(lambda: connection, host, port)
+        self._connection = connection
+        try:
+            welcome = await self._attached
+        except BaseException:
+            connection.abort()
+            raise
+        self.slot, self.version, self.address = welcome.slot, welcome.version, address
+        self._silence_s = welcome.silence_s
+        self._heard_at = self._loop.time()
+        self._pipeline = Pipeline(self.say, welcome.window, welcome.publish_timeout_s)
+        self._ping()
+
+    async def flush(self) -> None:
+        """Return when the node has taken everything published so far.
+
+        Raises `Unknown` if the connection broke with publications under way.
+        """
+        await self._published.flush()
+
+    async def close(self, *, flush: bool = True) -> None:
+        """End the connection, after the node has taken what was published."""
+        try:
+            if self._pipeline is not None:
+                self._pipeline.send_gathered()
+                if flush:
+                    await self._pipeline.flush()
+        finally:
+            self._end("the client is closed")
+            if self._connection is not None:
+                self._connection.close("the client is closed")
+                await asyncio.wait([self._ended], timeout=1.0)
+                self._connection.abort()
+
+    def _end(self, reason: str) -> None:
+        """The connection is of no use any more: tell everyone who waits."""
+        if self.closed:
+            return
+        self.closed = True
+        self._why = reason
+        if self._pinging is not None:
+            self._pinging.cancel()
+        if self._pipeline is not None:
+            self._pipeline.broken(reason)
+        for subscription in list(self._subscriptions.values()):
+            subscription.fail(Closed(reason))
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(Closed(reason))
+                answer.exception()
+        for listener in self._listeners:
+            listener.close(Closed(reason))
+
+    # -- what the application calls --------------------------------------------------------------
+
+    def subscribe(
+        self, topic: Topic, *, policy: Policy = "block", queue_bytes: int | None = None
+    ) -> RemoteSubscription:
+        """Subscribe with ``async with client.subscribe(topic) as messages``.
+
+        `queue_bytes` is what the node keeps unread before `policy` applies there.
+        """
+        self._numbers += 1
+        return RemoteSubscription(self, self._numbers, topic, policy, queue_bytes or 0)
+
+    async def publish(
+        self, topic: Topic, payload: bytes | str, *, receipt: bool = False
+    ) -> ClientReceipt | None:
+        """Publish one message; it waits if the node has no room for it.
+
+        It returns when the message is on its way; `flush`, or leaving the client, tells when
+        the node has taken it.  Raises `NotSent` if there is no credit for as long as the node's
+        `publish_timeout_s`, or if the node refuses the topic, and `Unknown` if the connection
+        breaks while it waits for the node's word on a topic that is new to it.
+        """
+        if isinstance(payload, str):
+            payload = payload.encode()
+        return await self._published.publish(topic, payload, receipt)
+
+    def events(self) -> Events:
+        """Members joining and leaving, our own slow subscriptions: an async iterator."""
+        events = Events()
+        if not self._listeners:
+            self.say(Listen())
+        self._listeners.append(events)
+        return events
+
+    async def members(self) -> dict[NodeId, str]:
+        """The nodes of the cluster, {slot: address}."""
+        return await self._ask("members", "", dict[NodeId, str])
+
+    async def topics(self) -> dict[Topic, list[NodeId]]:
+        """The topics our node knows of, and the slots subscribed to each."""
+        return await self._ask("topics", "", dict[Topic, list[NodeId]])
+
+    async def explain(self, topic: Topic) -> dict[str, object]:
+        """What our node knows of a topic, and what waits for what."""
+        return await self._ask("explain", topic, dict[str, object])
+
+    async def subscribers(self, topic: Topic) -> list[NodeId]:
+        """The slots subscribed to a topic."""
+        return await self._ask("subscribers", topic, list[NodeId])
+
+    async def tree(self, topic: Topic, root: NodeId | None = None) -> topology.Tree:
+        """The tree that a publication of node `root` (else: ours) to `topic` would take now."""
+        root = self.slot if root is None else root
+        members = await self.members()
+        if root not in members:
+            raise ValueError(f"there is no node {root}")
+        mask = topology.mask_of(await self.subscribers(topic))
+        dimension = topology.dimension_for(max([*members, mask.bit_length() - 1]) + 1)
+        return topology.tree(root, mask, dimension)
+
+    async def _ask(self, about: Question, topic: Topic, kind: type[T]) -> T:
+        async with self._asking:
+            self._numbers += 1
+            request = self._numbers
+            answer = self._answers[request] = self._loop.create_future()
+            try:
+                self.say(Ask(request, about, topic))
+                return msgspec.msgpack.decode(await answer, type=kind)
+            except msgspec.DecodeError as error:
+                raise CubecastError(f"the node gave no sense: {error}") from error
+            finally:
+                del self._answers[request]
+
+    @property
+    def _published(self) -> Pipeline:
+        if self._pipeline is None:
+            raise Closed("the client is not attached")
+        return self._pipeline
+
+    # -- for subscriptions -----------------------------------------------------------------------
+
+    def open(self, number: int, subscription: RemoteSubscription) -> None:
+        """Hand what comes under `number` to a subscription."""
+        self._subscriptions[number] = subscription
+
+    def shut(self, number: int) -> None:
+        """Nobody reads it any more."""
+        self._subscriptions.pop(number, None)
+
+    def say(self, message: FromClient) -> None:
+        """Send to the node."""
+        if self.closed or self._connection is None:
+            raise Closed(self._why or "the client is not attached")
+        self._connection.send(encode(message))
+
+    def tell(self, event: Event) -> None:
+        """Something happened."""
+        for listener in self._listeners:
+            listener.put(event)
+
+    def _ping(self) -> None:
+        """Show that we are here, and notice if the node is not."""
+        if self._loop.time() - self._heard_at > self._silence_s:
+            self._lost(f"nothing heard from the node for {self._silence_s:g} s")
+            return
+        self.say(Ping())
+        self._pinging = self._loop.call_later(self._silence_s / 3, self._ping)
+
+    def _lost(self, reason: str) -> None:
+        connection = self._connection
+        self._end(reason)
+        if connection is not None:
+            connection.abort()
+
+    # -- the connection's owner ------------------------------------------------------------------
+
+    def opened(self, connection: Connection) -> None:
+        """It proves nothing yet."""
+
+    def connected(self, connection: Connection) -> None:
+        """The handshake is complete."""
+        connection.send(encode_greeting(AttachRequest()))
+
+    def received(self, connection: Connection, packets: list[tuple[int, bytes]]) -> None:
+        """Hand packets to whom they concern."""
+        self._heard_at = self._loop.time()
+        for kind, raw in packets:
+            if kind == HELLO:
+                self._on_greeting(connection, raw)
+            elif kind == CLIENT and self._pipeline is not None:
+                self._on_message(decode_from_node(raw), self._pipeline)
+            else:
+                raise WireError(f"a packet of kind {kind} to a client")
+
+    def _on_greeting(self, connection: Connection, raw: bytes) -> None:
+        message = decode_greeting(raw)
+        match message:
+            case Attached() if self._attached is not None and not self._attached.done():
+                self._attached.set_result(message)
+            case Refused():
+                connection.close(f"refused: {message.reason}")
+            case _:
+                raise WireError(f"{type(message).__name__} to a client")
+
+    def _on_message(self, message: FromNode, pipeline: Pipeline) -> None:
+        match message:
+            case Deliver():
+                subscription = self._subscriptions.get(message.subscription)
+                if subscription is not None:  # else it was closed meanwhile
+                    subscription.on_deliver(message)
+            case Taken():
+                pipeline.on_taken(message)
+            case Consumed():
+                pipeline.on_consumed(message)
+            case Declined():
+                pipeline.on_declined(message)
+            case Subscribed() | Dropped() | Ended():
+                self._on_subscription(message)
+            case Answered(request, body):
+                answer = self._answers.get(request)
+                if answer is not None and not answer.done():
+                    answer.set_result(body)
+            case Unanswered(request, reason):
+                answer = self._answers.get(request)
+                if answer is not None and not answer.done():
+                    answer.set_exception(CubecastError(reason))
+            case Happened(event):
+                self.tell(event)
+            case Farewell(reason):
+                self._why = reason
+            case Pong():
+                pass
+
+    def _on_subscription(self, message: Subscribed | Dropped | Ended) -> None:
+        subscription = self._subscriptions.get(message.subscription)
+        if subscription is None:
+            return
+        match message:
+            case Subscribed():
+                subscription.on_subscribed(message)
+            case Dropped():
+                subscription.on_dropped(message.dropped)
+            case Ended():
+                subscription.on_ended(message)
+
+    def disconnected(self, connection: Connection, reason: str) -> None:
+        """Everything that waits is told why."""
+        if self._attached is not None and not self._attached.done():
+            self._attached.set_exception(Closed(reason))
+            self._attached.exception()
+        if connection is self._connection and self._pipeline is not None:
+            self._end(f"the connection to the node at {self.address} ended: {self._why or reason}")
+            if not self._ended.done():
+                self._ended.set_result(None)

@@ -1,0 +1,81 @@
+"""The light clients of one node: who is attached, and what becomes of them at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from cubecast.net.client_wire import MAX_CLIENT_PACKET, PUBLISH_WINDOW
+from cubecast.net.connection import Connection
+from cubecast.net.hello import Attached, encode_greeting
+from cubecast.net.session import Session
+from cubecast.net.wire import WireError
+
+if TYPE_CHECKING:
+    from cubecast.net.node import Node
+
+
+class Guests:
+    """The sessions of one node, by their connections.
+
+    A client whose connection broke counts until what it had handed over is published, so
+    `NodeConfig.max_clients` bounds those as well.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._sessions: dict[Connection, Session] = {}
+        self._finishing: set[asyncio.Task[None]] = set()
+        self._leaving = False
+
+    def __contains__(self, connection: Connection) -> bool:
+        return connection in self._sessions
+
+    def attach(self, connection: Connection) -> None:
+        """Take a client, or refuse it in words."""
+        from cubecast import __version__  # which imports us
+
+        node, config = self._node, self._node.config
+        if self._leaving:
+            connection.refuse("the node leaves the cluster")
+        elif len(self._sessions) + len(self._finishing) >= config.max_clients:
+            connection.refuse(f"the node has {config.max_clients} clients already")
+        else:
+            connection.hold_to(MAX_CLIENT_PACKET)
+            self._sessions[connection] = Session(node, connection)
+            timeout, silence = config.publish_timeout_s, config.client_silence_s
+            welcome = Attached(node.slot, node.uid, __version__, PUBLISH_WINDOW, timeout, silence)
+            connection.send(encode_greeting(welcome))
+
+    def received(self, connection: Connection, raw: bytes) -> None:
+        """A packet of a client; while we leave, nothing more is begun."""
+        session = self._sessions.get(connection)
+        if session is None:
+            raise WireError("a client's message from somebody who is not attached")
+        if not self._leaving:
+            session.received(raw)
+
+    def drop(self, connection: Connection) -> None:
+        """A connection ended; what its client handed over is still published."""
+        session = self._sessions.pop(connection, None)
+        if session is not None:
+            publishing = session.end()
+            if publishing is not None:
+                self._finishing.add(publishing)
+                publishing.add_done_callback(self._finishing.discard)
+
+    async def finish(self) -> None:
+        """Take nothing more, and hand the node what was taken."""
+        self._leaving = True
+        tasks = {session.publishing for session in self._sessions.values()} | self._finishing
+        await asyncio.gather(*(task for task in tasks if task is not None))
+
+    def close(self, reason: str) -> None:
+        """End every session."""
+        self._leaving = True
+        for session in self._sessions.values():
+            session.farewell(reason)
+            if session.publishing is not None:
+                session.publishing.cancel()
+        for task in self._finishing:
+            task.cancel()

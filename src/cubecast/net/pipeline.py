@@ -1,0 +1,263 @@
+"""Publications of a light client on their way to its node: gathered, numbered, bounded.
+
+What `publish` accepts is gathered per topic for one tick and sent as one packet.  The node answers
+each packet when it has taken it; until then its bytes count against a window, and a `publish`
+beyond the window waits.  So what is known of a publication when the connection breaks is: *not
+sent* if it was still gathered, *unknown* if its packet was sent and not answered, *sent* otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from cubecast.errors import Closed, CubecastError, NotSent, Unknown
+from cubecast.net.client_wire import (
+    BATCH_BYTES,
+    BATCH_MESSAGES,
+    MAX_TOPIC,
+    Consumed,
+    Declined,
+    Publish,
+    Taken,
+)
+from cubecast.net.wire import MAX_PAYLOAD, MESSAGE_OVERHEAD
+from cubecast.protocol.port import Topic
+
+MAX_KNOWN = 4096
+"""Topics remembered as accepted by the node; one more and they are asked about anew."""
+
+
+class ClientReceipt:
+    """Handed out by ``client.publish(..., receipt=True)``.
+
+    A message is *stable* when every subscriber it was addressed to has consumed it.
+    """
+
+    def __init__(self, topic: Topic, done: asyncio.Future[None]) -> None:
+        self.topic = topic
+        self._done = done
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether everyone has consumed it, without waiting."""
+        return self._done.done() and self._done.exception() is None
+
+    async def stable(self) -> None:
+        """Wait until everyone has consumed it; use ``asyncio.timeout`` for a bound of your own.
+
+        If the connection breaks first it raises `NotSent`, `Unknown`, or, for a message that the
+        node had taken, `Closed`.
+        """
+        await asyncio.shield(self._done)
+
+
+class Parcel:
+    """The messages of one packet, and what becomes of them."""
+
+    __slots__ = (
+        "number",
+        "payloads",
+        "receipt",
+        "size",
+        "stable",
+        "taken",
+        "topic",
+        "unwatched",
+    )
+
+    def __init__(self, topic: Topic) -> None:
+        loop = asyncio.get_running_loop()
+        self.topic = topic
+        self.number = -1
+        self.payloads: list[bytes] = []
+        self.size = 0
+        self.receipt = False
+        self.unwatched = False  # whether a `publish` returned before the node had taken it
+        self.taken: asyncio.Future[None] = loop.create_future()
+        self.stable: asyncio.Future[None] = loop.create_future()
+
+    def fail(self, error: CubecastError) -> None:
+        """Whoever waits for anything about it is told; nobody has to wait."""
+        for future in (self.taken, self.stable):
+            if not future.done():
+                future.set_exception(error)
+                future.exception()
+
+
+class Pipeline:
+    """All publications of one client."""
+
+    def __init__(self, send: Callable[[Publish], None], window: int, timeout_s: float) -> None:
+        self._send = send
+        self._window = window
+        self._timeout_s = timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._gathered: dict[Topic, Parcel] = {}
+        self._planned = False
+        self._next = 0
+        self._used = 0
+        self._sent: deque[Parcel] = deque()
+        self._unstable: dict[int, Parcel] = {}
+        self._known: set[Topic] = set()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._broken = ""
+        self._lost: Unknown | None = None
+
+    # -- what the application calls --------------------------------------------------------------
+
+    async def publish(self, topic: Topic, payload: bytes, receipt: bool) -> ClientReceipt | None:
+        """Accept one message, waiting for credit if there is none."""
+        if len(payload) > MAX_PAYLOAD:
+            raise NotSent(topic, f"{len(payload)} bytes are more than {MAX_PAYLOAD}")
+        if len(topic) > MAX_TOPIC:
+            raise NotSent(topic[:40] + "...", f"a topic has at most {MAX_TOPIC} characters")
+        if self._broken:
+            raise NotSent(topic, self._broken)
+        if self._used >= self._window:
+            await self._credit(topic)
+        parcel = self._gather(topic, payload, receipt)
+        if topic not in self._known:
+            await self._answer(parcel)
+            self._remember(topic)
+            return ClientReceipt(topic, parcel.stable) if receipt else None
+        parcel.unwatched = True
+        if parcel.number >= 0:
+            await asyncio.sleep(0)  # let the loop read: publishing alone never waits
+        return ClientReceipt(topic, parcel.stable) if receipt else None
+
+    def _gather(self, topic: Topic, payload: bytes, receipt: bool) -> Parcel:
+        size = len(payload) + MESSAGE_OVERHEAD
+        if size >= BATCH_BYTES:
+            self.send_gathered()  # so that a large one comes last and alone exceeds the window
+        parcel = self._gathered.get(topic)
+        if parcel is None:
+            parcel = self._gathered[topic] = Parcel(topic)
+        parcel.payloads.append(payload)
+        parcel.size += size
+        parcel.receipt |= receipt
+        self._used += size
+        if parcel.size >= BATCH_BYTES or len(parcel.payloads) >= BATCH_MESSAGES:
+            self._send_parcel(self._gathered.pop(topic))
+        elif not self._planned:
+            self._planned = True
+            self._loop.call_soon(self._end_of_tick)
+        return parcel
+
+    async def flush(self) -> None:
+        """Return when the node has taken everything; `Unknown` if that cannot be known."""
+        if self._broken:
+            self._tell_lost()
+            return
+        self.send_gathered()
+        if self._sent:
+            try:
+                await self._answer(self._sent[-1])
+            except Unknown:
+                self._lost = None
+                raise
+
+    async def _answer(self, parcel: Parcel) -> None:
+        """Wait until the node has taken a packet, or refused it, but not for ever."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await asyncio.shield(parcel.taken)
+        except TimeoutError:
+            reason = f"the node has not taken it in {self._timeout_s:g} s"
+            raise Unknown(parcel.topic, reason) from None
+
+    def _tell_lost(self) -> None:
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            raise lost
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def _end_of_tick(self) -> None:
+        self._planned = False
+        self.send_gathered()
+
+    def send_gathered(self) -> None:
+        """Send what has gathered without waiting for the end of the tick."""
+        gathered, self._gathered = self._gathered, {}
+        for parcel in gathered.values():
+            self._send_parcel(parcel)
+
+    def _send_parcel(self, parcel: Parcel) -> None:
+        if self._broken:
+            parcel.fail(NotSent(parcel.topic, self._broken))
+            return
+        parcel.number = self._next
+        self._next += 1
+        self._sent.append(parcel)
+        if parcel.receipt:
+            self._unstable[parcel.number] = parcel
+        self._send(Publish(parcel.number, parcel.topic, parcel.payloads, parcel.receipt))
+
+    async def _credit(self, topic: Topic) -> None:
+        """Wait for room in the window; `NotSent` if that takes too long or never comes."""
+        while self._used >= self._window:
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    await waiter
+            except TimeoutError:
+                raise NotSent(topic, f"no credit for {self._timeout_s:g} s") from None
+            finally:
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+            if self._broken:
+                raise NotSent(topic, self._broken)
+
+    def _remember(self, topic: Topic) -> None:
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        self._known.add(topic)
+
+    # -- what the node says ----------------------------------------------------------------------
+
+    def on_taken(self, news: Taken) -> None:
+        """Everything up to there is with the node."""
+        while self._sent and self._sent[0].number <= news.number:
+            parcel = self._sent.popleft()
+            self._used -= parcel.size
+            if not parcel.taken.done():
+                parcel.taken.set_result(None)
+        self._wake()
+
+    def on_declined(self, news: Declined) -> None:
+        """One packet was refused."""
+        for parcel in self._sent:
+            if parcel.number == news.number:
+                parcel.fail(NotSent(parcel.topic, news.reason))
+                self._unstable.pop(parcel.number, None)
+
+    def on_consumed(self, news: Consumed) -> None:
+        """Everyone has consumed those."""
+        for number in news.numbers:
+            parcel = self._unstable.pop(number, None)
+            if parcel is not None and not parcel.stable.done():
+                parcel.stable.set_result(None)
+
+    def broken(self, reason: str) -> None:
+        """The connection is gone; say of each publication what is known."""
+        self._broken = reason
+        for parcel in self._sent:
+            error = Unknown(parcel.topic, reason)
+            if parcel.unwatched and not parcel.taken.done():
+                self._lost = error
+            parcel.fail(error)
+        self._sent.clear()
+        self.send_gathered()
+        for parcel in self._unstable.values():
+            parcel.fail(Closed(f"{reason}, before the message was known to be stable"))
+        self._unstable.clear()
+        self._wake()
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, deque()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)

@@ -1,0 +1,453 @@
+"""A light client as its node sees it: one session per attached connection.
+
+A session calls what an application at the node would call (`Node.subscribe`, `Node.publish`), so
+the client's order is the node's: the node has delivered what it sends to the client, and what the
+client publishes after that depends on it.
+
+Bounds, whatever the client does or leaves undone:
+
+1. Publications received and not taken by the node: one window and one packet (`WireError` beyond).
+2. Sent and not read by the application: one window and one batch per subscription; what else comes
+   waits in the node's subscription, where the client's policy applies.
+3. What the network does not take from us: `BACKLOG`, then we stop sending; `HARD_BACKLOG`, then we
+   hang up.  A client that is silent for `client_silence_s` is gone.
+4. While a client itself waits to publish, its subscriptions count as read (or two clients that
+   publish while they read could wait for each other), up to `SLACK` times their bound.
+
+A packet of publications is taken whole or not at all: one that was received is published even if
+the connection breaks meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cubecast.errors import CubecastError, NotSent, Overflow
+from cubecast.net.client_wire import (
+    BATCH_BYTES,
+    DELIVER_WINDOW,
+    MAX_REQUESTS,
+    PUBLISH_WINDOW,
+    Answered,
+    Ask,
+    Consumed,
+    Declined,
+    Deliver,
+    Dropped,
+    Ended,
+    Farewell,
+    FromNode,
+    Happened,
+    Listen,
+    Ping,
+    Pong,
+    Publish,
+    Read,
+    Subscribe,
+    Subscribed,
+    Taken,
+    Unanswered,
+    Unsubscribe,
+    clipped,
+    decode_from_client,
+    encode,
+    size_of,
+)
+from cubecast.net.connection import Connection
+from cubecast.net.events import SlowSubscriber
+from cubecast.net.receipt import Receipt
+from cubecast.net.subscription import Message, Subscription
+from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing, Payloads, WireError
+from cubecast.protocol.port import Topic
+
+if TYPE_CHECKING:
+    from cubecast.net.node import Node
+
+log = logging.getLogger("cubecast")
+
+BACKLOG = 1024 * 1024
+HARD_BACKLOG = 4 * BACKLOG
+CONGESTED_POLL_S = 0.005
+RETRY_S = 0.05
+TELLING_S = 0.01
+SLACK = 8
+MAX_TOPICS = 4096
+"""Topics one client may publish to or ask about: each costs its node some memory for good."""
+
+
+class Feed:
+    """One subscription of a client: what was sent and not read, and how much may be."""
+
+    def __init__(self, number: int, queue_bytes: int) -> None:
+        self.number = number
+        self.queue_bytes = queue_bytes
+        self.window = min(queue_bytes, DELIVER_WINDOW)
+        self.subscription: Subscription | None = None
+        self.telling = False
+        self._unread = 0
+        self._credit = asyncio.Event()
+        self._credit.set()
+
+    def sent(self, size: int) -> None:
+        """So much is on its way to the application."""
+        self._unread += size
+        if self._unread >= self.window:
+            self._credit.clear()
+
+    def read(self, size: int) -> None:
+        """The application has read so much of it."""
+        if size > self._unread:
+            raise WireError(f"{size} bytes read of {self._unread}")
+        self._unread -= size
+        if self._unread < self.window:
+            self._credit.set()
+
+    async def credit(self) -> None:
+        """Wait until something may be sent."""
+        await self._credit.wait()
+
+
+class Session:
+    """One attached client."""
+
+    def __init__(self, node: Node, connection: Connection) -> None:
+        self._node = node
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._feeds: dict[int, Feed] = {}
+        self._serving: dict[int, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._batches: deque[Publish] = deque()
+        self._batched = 0
+        self._publishing: asyncio.Task[None] | None = None
+        self._waits_to_publish = False
+        self._stable: list[int] = []
+        self._questions: deque[Ask] = deque()
+        self._answering: asyncio.Task[None] | None = None
+        self._listening = False
+        self._topics: set[Topic] = set()
+        self._taken: set[Topic] = set()
+        self._heard_at = self._loop.time()
+        self._check_silence()
+        self.ended = False
+
+    # -- what the client says --------------------------------------------------------------------
+
+    def received(self, raw: bytes) -> None:
+        """Carry out one packet; `WireError` ends the session."""
+        self._heard_at = self._loop.time()
+        match decode_from_client(raw):
+            case Publish() as batch:
+                self._take(batch)
+            case Read(number, size):
+                feed = self._feeds.get(number)
+                if feed is not None:  # it may have ended meanwhile
+                    feed.read(size)
+            case Subscribe() as request:
+                self._subscribe(request)
+            case Unsubscribe(number):
+                if self._feeds.pop(number, None) is not None:
+                    self._serving[number].cancel()
+            case Ask() as question:
+                self._ask(question)
+            case Listen() if not self._listening:
+                self._listening = True
+                self._spawn(self._tell_events())
+            case Ping():
+                self._send(Pong())
+            case other:
+                raise WireError(f"{type(other).__name__} out of turn")
+
+    def _check_silence(self) -> None:
+        limit = self._node.config.client_silence_s
+        if self._loop.time() - self._heard_at > limit:
+            self._hang_up(f"nothing heard for {limit:g} s")
+        self._silence = self._loop.call_later(limit / 4, self._check_silence)
+
+    # -- what the client hears -------------------------------------------------------------------
+
+    def _send(self, message: FromNode) -> None:
+        if self.ended:
+            return
+        if self._connection.backlog() > HARD_BACKLOG:
+            self._hang_up("it does not read what it is sent")
+            return
+        self._connection.send(encode(message))
+
+    def _hang_up(self, reason: str) -> None:
+        log.warning("closing connection to a client, %s: %s", self._connection, reason)
+        self._connection.close(reason)
+        self._connection.abort()  # what it does not read would keep the connection open
+
+    async def _room(self) -> None:
+        """Wait until the network has taken most of what was sent."""
+        while self._connection.backlog() > BACKLOG:
+            await asyncio.sleep(CONGESTED_POLL_S)
+
+    # -- publishing ------------------------------------------------------------------------------
+
+    def _take(self, batch: Publish) -> None:
+        if self._batched >= PUBLISH_WINDOW + BATCH_BYTES:
+            raise WireError("more publications than it has credit for")
+        self._batched += size_of(batch.payloads)
+        self._batches.append(batch)
+        if self._publishing is None:
+            self._publishing = self._loop.create_task(self._publish_batches())
+            self._publishing.add_done_callback(self._check)
+
+    async def _publish_batches(self) -> None:
+        """Hand batches to the node, one after the other, until none is left."""
+        try:
+            while self._batches:
+                batch = self._batches[0]
+                try:
+                    await self._publish(batch)
+                except (CubecastError, ValueError) as error:
+                    if self._node.closed:
+                        return
+                    self._send(Declined(batch.number, clipped(error)))
+                self._batches.popleft()
+                self._batched -= size_of(batch.payloads)
+                self._send(Taken(batch.number))
+                if not self.ended:
+                    await self._room()
+        finally:
+            self._publishing = None
+
+    async def _publish(self, batch: Publish) -> None:
+        """Publish a whole batch; a topic that was taken once is not refused later.
+
+        So only the first batch of a topic can be refused, and for that one the client waits.
+        """
+        self._count_topic(batch.topic)
+        last = len(batch.payloads) - 1
+        receipt = None
+        self._waits_to_publish = True
+        try:
+            for index, payload in enumerate(batch.payloads):
+                wants_receipt = batch.receipt and index == last
+                receipt = await self._publish_one(batch.topic, payload, wants_receipt)
+        finally:
+            self._waits_to_publish = False
+        if receipt is not None:
+            receipt.when_stable(lambda: self._is_stable(batch.number))
+
+    async def _publish_one(
+        self, topic: Topic, payload: bytes, wants_receipt: bool
+    ) -> Receipt | None:
+        """Try as long as the node lives: what the client was granted room for is sent."""
+        node = self._node
+        while True:
+            if node.out_of_credit(topic):
+                self._release()
+            try:
+                receipt = await node.publish(topic, payload, receipt=wants_receipt)
+                self._taken.add(topic)
+                return receipt
+            except NotSent:
+                refused = topic not in self._taken and not node.out_of_credit(topic)
+                if refused or node.closed:
+                    raise
+            await asyncio.sleep(RETRY_S)
+
+    def _release(self) -> None:
+        """We wait to publish: our readers hold up nobody meanwhile, within bound 4."""
+        for feed in self._feeds.values():
+            if feed.subscription is not None:
+                feed.subscription.release()
+
+    def _count_topic(self, topic: Topic) -> None:
+        if topic not in self._topics:
+            if len(self._topics) >= MAX_TOPICS:
+                raise CubecastError(f"a client may use {MAX_TOPICS} topics, not more")
+            self._topics.add(topic)
+
+    def _is_stable(self, number: int) -> None:
+        if not self._stable:
+            self._loop.call_soon(self._tell_stable)
+        self._stable.append(number)
+
+    def _tell_stable(self) -> None:
+        numbers, self._stable = self._stable, []
+        self._send(Consumed(numbers))
+
+    # -- subscribing -----------------------------------------------------------------------------
+
+    def _subscribe(self, request: Subscribe) -> None:
+        limit = self._node.config.client_subscriptions
+        number = request.subscription
+        if number in self._serving:
+            raise WireError(f"a second subscription {number}")
+        if len(self._serving) >= 4 * limit:
+            raise WireError("more subscriptions begun and ended than can be kept up with")
+        if len(self._feeds) >= limit:
+            self._send(Ended(number, f"a client may have {limit} subscriptions, not more"))
+            return
+        feed = Feed(number, request.queue_bytes or self._node.config.queue_bytes)
+        self._feeds[number] = feed
+        task = self._serving[number] = self._spawn(self._serve(request, feed))
+        task.add_done_callback(lambda _: self._forget(number))
+
+    def _forget(self, number: int) -> None:
+        del self._serving[number]
+        self._feeds.pop(number, None)
+
+    async def _serve(self, request: Subscribe, feed: Feed) -> None:
+        """Send what is delivered to one subscription, as fast as it is read."""
+        try:
+            subscription = self._node.subscribe(
+                request.topic, policy=request.policy, queue_bytes=feed.queue_bytes
+            )
+            subscription.yields = lambda: self._yields(feed)
+            subscription.on_slow = lambda: self._slow(feed)
+            feed.subscription = subscription
+            async with subscription:
+                self._send(Subscribed(feed.number, feed.window))
+                await self._forward(subscription, feed)
+            self._send(Ended(feed.number, "the node leaves the cluster"))
+        except Overflow as error:
+            self._send(Ended(feed.number, clipped(error), error.limit))
+        except (CubecastError, ValueError) as error:
+            self._send(Ended(feed.number, clipped(error)))
+
+    async def _forward(self, subscription: Subscription, feed: Feed) -> None:
+        while messages := await subscription.batch():
+            for part in parts(messages):
+                await feed.credit()
+                await self._room()
+                payloads = [message.payload for message in part]
+                self._send(deliver(feed.number, subscription.dropped, part[0], payloads))
+                feed.sent(size_of(payloads))
+
+    def _yields(self, feed: Feed) -> bool:
+        assert feed.subscription is not None
+        return self._waits_to_publish and feed.subscription.unread < SLACK * feed.queue_bytes
+
+    def _slow(self, feed: Feed) -> None:
+        """The policy had to act: tell the client, not more often than it helps."""
+        if not feed.telling:
+            feed.telling = True
+            self._loop.call_later(TELLING_S, self._tell_dropped, feed)
+
+    def _tell_dropped(self, feed: Feed) -> None:
+        feed.telling = False
+        assert feed.subscription is not None
+        # It may have ended; and to one that does not read, the next delivery tells.
+        if feed.number in self._feeds and self._connection.backlog() < BACKLOG:
+            self._send(Dropped(feed.number, feed.subscription.dropped))
+
+    # -- questions and events --------------------------------------------------------------------
+
+    def _ask(self, question: Ask) -> None:
+        if len(self._questions) >= MAX_REQUESTS:
+            raise WireError("too many questions at once")
+        self._questions.append(question)
+        if self._answering is None:
+            self._answering = self._spawn(self._answer_all())
+
+    async def _answer_all(self) -> None:
+        try:
+            while self._questions:
+                question = self._questions.popleft()
+                try:
+                    answer = msgspec.Raw(msgspec.msgpack.encode(await self._answer(question)))
+                    self._send(Answered(question.request, answer))
+                except (CubecastError, ValueError) as error:
+                    self._send(Unanswered(question.request, clipped(error)))
+                await asyncio.sleep(0)  # what was sent now counts as backlog
+                await self._room()
+        finally:
+            self._answering = None
+
+    async def _answer(self, question: Ask) -> object:
+        node = self._node
+        match question.about:
+            case "members":
+                return node.members
+            case "topics":
+                return await node.topics()
+            case "explain":
+                return node.explain(question.topic)
+            case "subscribers":
+                self._count_topic(question.topic)
+                return await node.subscribers(question.topic)
+
+    async def _tell_events(self) -> None:
+        events = self._node.events()
+        try:
+            async for event in events:
+                if not isinstance(event, SlowSubscriber):  # those of others are not its concern
+                    await self._room()
+                    self._send(Happened(event))
+        finally:
+            events.close()
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._check)
+        return task
+
+    def _check(self, task: asyncio.Task[None]) -> None:
+        """Whatever goes wrong with a client's wishes ends its session, and only that."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("a client's session failed", exc_info=error)
+            self._hang_up(f"its session failed: {error!r}")
+
+    def farewell(self, reason: str) -> None:
+        """The node ends the session."""
+        self._send(Farewell(reason))
+        self._connection.close(reason)
+
+    def end(self) -> asyncio.Task[None] | None:
+        """The connection is gone: stop everything but what was received whole."""
+        self.ended = True
+        self._silence.cancel()
+        for task in self._tasks:
+            task.cancel()
+        return self._publishing
+
+    @property
+    def publishing(self) -> asyncio.Task[None] | None:
+        """The task that hands publications to the node, while there are any."""
+        return self._publishing
+
+
+def parts(messages: list[Message]) -> Iterator[list[Message]]:
+    """Cut the messages of a frame into what fits a packet; they stay in order."""
+    start = size = 0
+    for index, message in enumerate(messages):
+        size += len(message.payload) + MESSAGE_OVERHEAD
+        if size >= BATCH_BYTES:
+            yield messages[start : index + 1]
+            start, size = index + 1, 0
+    if start < len(messages):
+        yield messages[start:]
+
+
+def deliver(number: int, dropped: int, first: Message, payloads: list[bytes]) -> Deliver:
+    """The packet that delivers consecutive messages of one frame."""
+    frame = first.frame
+    body = frame.body
+    assert isinstance(body, Payloads | Outgoing)
+    return Deliver(
+        number,
+        dropped,
+        first.topic,
+        first.source,
+        frame.stream.incarnation,
+        first.seq,
+        body.time,
+        [(stream.source, stream.incarnation, seq) for stream, seq in frame.barrier],
+        payloads,
+    )
