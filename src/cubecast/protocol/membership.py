@@ -10,7 +10,8 @@ Invariants:
 
 1. One operation of this node runs at a time, so each node sees our operations in order.
 2. A node that never joined nor registered publishes nothing before its first wave is complete.
-   From then on it sees every operation and so stays `informed`, subscribed or not.
+   From then on it sees every operation and so stays `informed`, subscribed or not.  One that
+   only adopted a topic (`cubecast.protocol.discovery`) is a member and not informed.
 3. An operation of a peer that arrives while our first wave runs overrides the membership that
    the wave gathers: the answers may be older than it.
 4. A leaver passes frames on until every publisher that addressed it says `Release`.
@@ -69,6 +70,23 @@ class Membership:
         self._want_in = True
         self.members = members & ~(1 << self.core.node)
         self.informed = True
+        self.core.begin({}, 0)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether this node is subscribed or will be, as far as its application has said."""
+        return self._want_in
+
+    def adopt(self) -> None:
+        """Become a member of a topic to which nothing was ever published (`discovery`).
+
+        The cut is empty.  Whom to address is not known: a REGISTER teaches it before we publish.
+        """
+        assert self.standing is Standing.OUT
+        assert self._running is None
+        self.standing = Standing.IN
+        self._want_in = True
+        self._port.joined(self.core.topic)
         self.core.begin({}, 0)
 
     def subscribe(self, now: Time) -> None:

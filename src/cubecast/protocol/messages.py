@@ -159,6 +159,7 @@ class Op(Enum):
     JOIN = "join"
     LEAVE = "leave"
     REGISTER = "register"
+    TOPICS = "topics"
 
 
 class Wave(msgspec.Struct, frozen=True, tag=True):
@@ -176,7 +177,8 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
     """What a subtree answers to a wave.
 
     `vector` is the elementwise maximum of the answers' vectors, `members` the set of those who
-    are subscribed or about to be.
+    are subscribed or about to be.  A TOPICS wave is answered with `topics` and those in the
+    subtree who are subscribed to them; `more`: there were more topics than fit.
     """
 
     kind: ClassVar[str] = "answer"
@@ -185,6 +187,8 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
     number: int
     vector: Barrier
     members: int
+    topics: tuple[tuple[Topic, int], ...] = ()
+    more: bool = False
 
 
 class Parcel(msgspec.Struct, frozen=True, tag=True):
