@@ -36,3 +36,12 @@ class Overflow(CubecastError):
         super().__init__(f"subscription to {topic!r} cut off: more than {limit} bytes unread")
         self.topic = topic
         self.limit = limit
+
+
+class TooManyTopics(CubecastError):
+    """The cluster has more topics than one answer can name, so a pattern could miss some."""
+
+    def __init__(self, pattern: str | None = None) -> None:
+        self.pattern = pattern
+        what = "list them" if pattern is None else f"subscribe to {pattern!r}"
+        super().__init__(f"the cluster has too many topics to {what}: their names exceed 2 MiB")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from cubecast.errors import Closed, Overflow
+from cubecast.net.patterns import Pattern
 from cubecast.net.wire import Outgoing, Payloads
 from cubecast.protocol.messages import Frame
 from cubecast.protocol.port import NodeId, Seq, Stream, Topic
@@ -64,19 +65,29 @@ def cut(frame: Frame) -> list[Message]:
 
 
 class Subscription:
-    """An async context manager and iterator over the messages of one topic.
+    """An async context manager and iterator over the messages of a topic, or of many.
 
-    Entering it returns when everything published from then on will be delivered.
+    Entering it returns when everything published from then on will be delivered.  With a pattern,
+    `topic` is the pattern and `Message.topic` says where a message was published; messages of one
+    topic are in causal order, those of two topics in none.
     """
 
-    def __init__(self, node: Node, topic: Topic, policy: Policy, queue_bytes: int) -> None:
+    def __init__(
+        self,
+        node: Node,
+        topic: Topic,
+        policy: Policy,
+        queue_bytes: int,
+        pattern: Pattern | None = None,
+    ) -> None:
         self._node = node
         self.topic = topic
+        self.pattern = pattern
         self.policy = policy
         self._limit = queue_bytes
         self._frames: deque[Frame] = deque()
         self._queued = 0
-        self._owing: dict[Stream, Seq] = {}
+        self._owing: dict[tuple[Topic, Stream], Seq] = {}
         self._messages: Iterator[Message] = iter(())
         self._reading: Frame | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -118,7 +129,7 @@ class Subscription:
         self._frames.append(frame)
         self._queued += frame.size
         if over or self._owing:
-            self._owing[frame.stream] = frame.last
+            self._owing[frame.topic, frame.stream] = frame.last
             return False
         return True
 
@@ -146,8 +157,8 @@ class Subscription:
         """Let publishers go on although nothing was read: we ourselves wait to publish."""
         if self._owing:
             owing, self._owing = self._owing, {}
-            for stream, seq in owing.items():
-                self._node.consumed(self, stream, seq)
+            for (topic, stream), seq in owing.items():
+                self._node.consumed(self, topic, stream, seq)
 
     # -- to the application ----------------------------------------------------------------------
 
