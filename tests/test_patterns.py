@@ -17,7 +17,7 @@ from cubecast.net.node import Node
 from cubecast.net.patterns import Pattern, is_pattern
 from cubecast.net.subscription import Subscription
 from cubecast.net.wire import WireError, decode_control, encode_control
-from cubecast.protocol import listing
+from cubecast.protocol import discovery, listing
 from cubecast.protocol.listing import ENTRY, MAX_LISTING, Listing
 from cubecast.protocol.messages import Answer, Parcel
 from cubecast.trace import Record
@@ -394,7 +394,7 @@ async def test_more_topics_than_can_be_named_is_an_error(monkeypatch: pytest.Mon
     async with cluster(2) as nodes:
         for index in range(10):
             await nodes[1].publish(f"room/{index}", "x")
-        with pytest.raises(TooManyTopics, match="too many topics to subscribe to '#'"):
+        with pytest.raises(TooManyTopics, match="too many topics to follow '#'"):
             await nodes[0].subscribe("#").__aenter__()
         with pytest.raises(CubecastError, match="too many topics to list"):
             await nodes[0].topics()
@@ -402,6 +402,27 @@ async def test_more_topics_than_can_be_named_is_an_error(monkeypatch: pytest.Mon
         async with nodes[0].subscribe("#") as messages:
             await nodes[1].publish("room/3", "y")
             assert (await take(messages, 1))[0].topic == "room/3"
+
+
+@live
+async def test_a_pattern_that_outgrows_its_node_ends_with_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(discovery, "MAX_TOPICS", 3)
+    async with cluster(2) as nodes, nodes[0].subscribe("room/+") as messages:
+        for index in range(3):
+            await nodes[1].publish(f"room/{index}", "x")
+        assert len(await drain(messages, {f"room/{index}": 1 for index in range(3)})) == 3
+        await nodes[1].publish("other", "x")
+        await nodes[1].publish("room/3", "one too many")
+        with pytest.raises(TooManyTopics, match="too many topics to follow 'room/\\+'"):
+            await anext(messages)
+        with pytest.raises(TooManyTopics):
+            await nodes[0].subscribe("room/+").__aenter__()
+        monkeypatch.undo()
+        async with nodes[0].subscribe("room/+") as again:
+            await nodes[1].publish("room/3", "y")
+            assert (await take(again, 1))[0].payload == b"y"
 
 
 @live

@@ -13,7 +13,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from cubecast.errors import Closed, CubecastError, JoinError, NotSent
+from cubecast.errors import Closed, CubecastError, JoinError, NotSent, TooManyTopics
 from cubecast.net.config import NodeConfig
 from cubecast.net.events import ConnectionLost, Event, MemberJoined, MemberLeft, SlowSubscriber
 from cubecast.net.node import Node
@@ -41,6 +41,7 @@ __all__ = [
     "Receipt",
     "SlowSubscriber",
     "Subscription",
+    "TooManyTopics",
     "__version__",
     "join",
     "start",

@@ -39,9 +39,9 @@ class Overflow(CubecastError):
 
 
 class TooManyTopics(CubecastError):
-    """The cluster has more topics than one answer can name, so a pattern could miss some."""
+    """There are more topics than can be named or followed, so a pattern would miss some."""
 
     def __init__(self, pattern: str | None = None) -> None:
         self.pattern = pattern
-        what = "list them" if pattern is None else f"subscribe to {pattern!r}"
-        super().__init__(f"the cluster has too many topics to {what}: their names exceed 2 MiB")
+        what = "list them" if pattern is None else f"follow {pattern!r}"
+        super().__init__(f"there are too many topics to {what}")

@@ -200,7 +200,11 @@ class Readers:
             self._expect(topic)
 
     def followed(self, pattern: str, complete: bool) -> None:
-        """Whatever exists and matches is joined; or there is too much of it to know."""
+        """Whatever exists and matches is joined; or there is too much of it, now or later."""
+        if not complete:
+            self._runtime.membership_called(pattern, False)
+            for reader in self._by_pattern.pop(pattern, ()):
+                reader.fail(TooManyTopics(pattern))
         _finish(self._following.pop(pattern, None), complete)
 
     def joined(self, topic: Topic) -> None:

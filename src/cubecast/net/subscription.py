@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from cubecast.errors import Closed, Overflow
+from cubecast.errors import Closed, CubecastError, Overflow
 from cubecast.net.patterns import Pattern
 from cubecast.net.wire import Outgoing, Payloads
 from cubecast.protocol.messages import Frame
@@ -93,6 +93,7 @@ class Subscription:
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
         self._cut_off = False
+        self._failure: CubecastError | None = None
         self.dropped = 0
         """Messages this subscription's policy has dropped."""
 
@@ -119,7 +120,7 @@ class Subscription:
 
     def deliver(self, frame: Frame) -> bool:
         """Queue a frame; True if it may count as consumed already."""
-        if self._closed or self._cut_off:
+        if self._closed or self._cut_off or self._failure is not None:
             return True
         self.wake()
         over = self._queued + frame.size > self._limit and self._queued > 0
@@ -153,6 +154,11 @@ class Subscription:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def fail(self, error: CubecastError) -> None:
+        """Nothing complete will come any more: raise, once what is here has been read."""
+        self._failure = error
+        self.wake()
+
     def release(self) -> None:
         """Let publishers go on although nothing was read: we ourselves wait to publish."""
         if self._owing:
@@ -179,6 +185,8 @@ class Subscription:
         while not self._frames:
             if self._closed:
                 raise StopAsyncIteration
+            if self._failure is not None:
+                raise self._failure
             if self._cut_off:
                 raise Overflow(self.topic, self._limit)
             if self._node.closed:

@@ -30,8 +30,9 @@ Invariants:
 1. An active predicate and a wanted topic: there is a membership, or the topic is new.
 2. One TOPICS wave of this node runs at a time; what is asked meanwhile shares the next one.
 3. Nothing is kept of topics of which this node is no member, but while it asks.
-4. If the names do not fit an answer (`cubecast.protocol.listing`) the pattern does not become
-   active: the world is told, and nothing is joined.
+4. A pattern is followed whole or not at all.  If the names do not fit an answer
+   (`cubecast.protocol.listing`), or there would be memberships for more than `MAX_TOPICS` topics,
+   the world is told that it is not followed, or no longer.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ from cubecast.protocol.membership import Membership, Standing
 from cubecast.protocol.messages import Op, Wave
 from cubecast.protocol.port import NodeId, Port, Time, Topic, Wanted
 from cubecast.protocol.waves import NOTHING, Gathering, Waves
+
+MAX_TOPICS = 100_000
+"""A pattern makes a node a member of a topic only while it has to do with fewer than this."""
 
 
 class Owner(Protocol):
@@ -130,9 +134,16 @@ class Discovery:
 
     def is_new(self, topic: Topic) -> bool:
         """Whether a topic is followed and nothing was ever published to it (invariant 1)."""
-        if not self.active or topic in self._owner.memberships:
+        memberships = self._owner.memberships
+        if not self.active or topic in memberships:
             return False
-        return any(wanted(topic) for wanted in self.active.values())
+        keys = [key for key, wanted in self.active.items() if wanted(topic)]
+        if keys and len(memberships) >= MAX_TOPICS:
+            for key in keys:
+                self.unfollow(key)
+                self._port.followed(key, False)
+            return False
+        return bool(keys)
 
     # -- answers ---------------------------------------------------------------------------------
 
@@ -161,6 +172,9 @@ class Discovery:
         # Our own memberships may be younger than what we contributed.
         found |= {topic for topic in self._owner.memberships if wanted(topic)}
         topics = tuple(sorted(found | question.seen))
+        if len(self._owner.memberships.keys() | set(topics)) > MAX_TOPICS:
+            self._port.followed(question.key, False)
+            return
         for topic in topics:
             membership = self._owner.membership_of(topic)
             if not membership.wanted:

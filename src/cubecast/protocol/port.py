@@ -97,7 +97,8 @@ class Port(Protocol):
     def followed(self, key: Hashable, complete: bool) -> None:
         """`follow` is complete: whatever is published to a wanted topic will be delivered.
 
-        Or it is in vain, because there are more topics than can be listed; then it has no effect.
+        Or not `complete`: there are more topics than can be named or followed.  The pattern is
+        not followed, or from now on no longer; topics that it found stay subscribed.
         """
 
     def listed(self, ticket: Hashable, topics: Sequence[tuple[Topic, int]], complete: bool) -> None:
