@@ -14,6 +14,7 @@ import pytest
 
 from cubecast.protocol.config import Config
 from cubecast.protocol.discovery import Discovery
+from cubecast.protocol.membership import Membership, Standing
 from cubecast.protocol.messages import Op, Wave
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Port, Process, Time, Topic
@@ -65,6 +66,11 @@ def assert_calm(outcome: Outcome) -> None:
 def test_fifty_pattern_storms_of_up_to_8_nodes(block: int) -> None:
     for seed in range(50 * block, 50 * block + 50):
         assert_calm(weather(seed))
+
+
+@pytest.mark.parametrize("seed", [34, 307, 4425, 10748])
+def test_storms_that_were_not_survived_once(seed: int) -> None:
+    assert_calm(weather(seed))
 
 
 def test_pattern_storms_of_32_nodes() -> None:
@@ -166,6 +172,31 @@ class DoesNotFollowItself(OwnTopics):
     """Publishes the first message of a followed topic without being a member of it."""
 
 
+class OwesOnlyTheNewest(Discovery):
+    def _join_existing(self, question: Any, wanted: Any, listed: Any, now: Time) -> None:
+        active, self.active = self.active, {}
+        super()._join_existing(question, wanted, listed, now)
+        self.active = {**active, **self.active}
+
+
+class JoinsWhatIsNewToAnother(CubecastNode):
+    """Joins what a second pattern finds by a wave, although it is new to the first."""
+
+    discovery_class = OwesOnlyTheNewest
+
+
+class Hesitant(Membership):
+    @property
+    def receiving(self) -> bool:
+        return self.standing is Standing.IN and self._want_in
+
+
+class ComesBackWithoutLeaving(CubecastNode):
+    """Unsubscribes and subscribes again while it registers, and never takes messages again."""
+
+    membership_class = Hesitant
+
+
 MUTANTS = [
     (AdoptsWhileItAsks, 40),
     (ForgetsWhatItSawWhileAsking, 120),
@@ -189,6 +220,12 @@ def test_pattern_storms_catch(kind: type[CubecastNode], within: int) -> None:
         if outcome.report.counts["completeness"]:
             return
     pytest.fail(f"{kind.__doc__} Nothing lost in {within} storms.")
+
+
+def test_a_storm_catches_who_comes_back_without_leaving() -> None:
+    report = weather(4425, ComesBackWithoutLeaving).report
+    assert report is not None
+    assert report.counts["quiescence"]
 
 
 # -- every interleaving of small cases ------------------------------------------------------------
@@ -219,8 +256,8 @@ def every(
     return explore(Case(nodes, make, steps, agreed, rules, idle, likeness))
 
 
-def follow(node: NodeId) -> Step:
-    return Step(node, "follow", topic="+")
+def follow(node: NodeId, pattern: str = "+") -> Step:
+    return Step(node, "follow", topic=pattern)
 
 
 def publish(node: NodeId, name: str, *after: str) -> Step:
@@ -237,6 +274,7 @@ CASES = {
     "two followers": (3, (follow(0), follow(1), publish(2, "a")), 0),
     "a subscriber comes": (3, (follow(0), Step(1, "subscribe"), publish(2, "a")), 0),
     "a subscriber begins to follow": (2, (Step(0, "subscribe"), follow(0), publish(1, "a")), 0),
+    "a second pattern finds what is new": (4, (follow(0), follow(0, "#"), publish(3, "a")), 0),
     "a publisher begins to follow": (2, (publish(0, "a"), follow(0), publish(1, "b")), 0),
 }
 
@@ -269,6 +307,7 @@ def test_the_orders_that_are_said_to_decide_nothing_decide_nothing() -> None:
         (JoinsAfterAnswering, "a REGISTER races with the activation"),
         (NamesNoTopics, "two messages, one perhaps before"),
         (DoesNotFollowItself, "a follower publishes"),
+        (JoinsWhatIsNewToAnother, "a second pattern finds what is new"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -58,6 +58,7 @@ class Owner(Protocol):
     @property
     def memberships(self) -> dict[Topic, Membership]: ...
     def membership_of(self, topic: Topic) -> Membership: ...
+    def adopt_if_new(self, topic: Topic) -> None: ...
 
 
 class Question:
@@ -79,8 +80,8 @@ class Discovery:
         self._waves = waves
         self._port = port
         self.active: dict[Hashable, Wanted] = {}
-        self.joining: dict[Hashable, tuple[Topic, ...]] = {}
-        """Active, but some joins are not complete."""
+        self.joining: dict[Hashable, list[Topic]] = {}
+        """Active, but some of these joins are not complete."""
         self._asked: list[Question] = []
         """What the running wave is to answer; perhaps nothing any more."""
         self._running = False
@@ -171,11 +172,12 @@ class Discovery:
         found = {topic for topic, _ in listed if wanted(topic)}
         # Our own memberships may be younger than what we contributed.
         found |= {topic for topic in self._owner.memberships if wanted(topic)}
-        topics = tuple(sorted(found | question.seen))
+        topics = sorted(found | question.seen)
         if len(self._owner.memberships.keys() | set(topics)) > MAX_TOPICS:
             self._port.followed(question.key, False)
             return
         for topic in topics:
+            self._owner.adopt_if_new(topic)  # another pattern may be active, and owed everything
             membership = self._owner.membership_of(topic)
             if not membership.wanted:
                 self._port.discovered(topic)
@@ -184,9 +186,11 @@ class Discovery:
         self.joining[question.key] = topics
 
     def settle(self) -> None:
-        """Tell of every pattern whose joins are complete."""
+        """Tell of every pattern whose joins are complete; look at each join once when it is."""
         memberships = self._owner.memberships
         for key, topics in list(self.joining.items()):
-            if all(memberships[topic].standing is Standing.IN for topic in topics):
+            while topics and memberships[topics[-1]].receiving:
+                topics.pop()
+            if not topics:
                 del self.joining[key]
                 self._port.followed(key, True)

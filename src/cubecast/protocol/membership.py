@@ -77,6 +77,14 @@ class Membership:
         """Whether this node is subscribed or will be, as far as its application has said."""
         return self._want_in
 
+    @property
+    def receiving(self) -> bool:
+        """Whether we are in, and no leave is due: one may wait for a REGISTER to be complete.
+
+        What was stopped is left before it is joined again, or its cut would have a hole.
+        """
+        return self.standing is Standing.IN and self._want_in and self.core.taking
+
     def adopt(self) -> None:
         """Become a member of a topic to which nothing was ever published (`discovery`).
 
@@ -112,7 +120,7 @@ class Membership:
             self.standing = Standing.JOINING
             self.core.expecting = True
             self._start(Op.JOIN, now)
-        elif not self._want_in and self.standing is Standing.IN:
+        elif self.standing is Standing.IN and not self.receiving:
             self.standing = Standing.LEAVING
             self._start(Op.LEAVE, now)
         elif self._want_informed and not self.informed:

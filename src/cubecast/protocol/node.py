@@ -83,14 +83,14 @@ class CubecastNode:
             self._membership(topic).establish(members)
 
     def subscribe(self, topic: Topic, now: Time) -> None:
-        self._adopt_if_new(topic)
+        self.adopt_if_new(topic)
         self._membership(topic).subscribe(now)
 
     def unsubscribe(self, topic: Topic, now: Time) -> None:
         self._membership(topic).unsubscribe(now)
 
     def register(self, topic: Topic, now: Time) -> None:
-        self._adopt_if_new(topic)
+        self.adopt_if_new(topic)
         self._membership(topic).register(now)
 
     def follow(self, key: Hashable, wanted: Wanted, now: Time) -> None:
@@ -237,7 +237,7 @@ class CubecastNode:
             return
         self._discovery.saw(wave)
         if wave.op is not Op.LEAVE:
-            self._adopt_if_new(wave.topic)
+            self.adopt_if_new(wave.topic)
         self._waves.on_wave(wave, sender, self._contribution(wave), now)
 
     def _complete(self, result: Gathering, now: Time) -> None:
@@ -247,7 +247,7 @@ class CubecastNode:
         else:
             self._membership(result.wave.topic).complete(result, now)
 
-    def _adopt_if_new(self, topic: Topic) -> None:
+    def adopt_if_new(self, topic: Topic) -> None:
         """Be a member of a followed topic from its beginning on (`Discovery`)."""
         if self._discovery.is_new(topic):
             self._port.discovered(topic)
