@@ -487,6 +487,15 @@ class PlainPort:
     def left(self, topic: str) -> None:
         self.history.append(("left", ""))
 
+    def discovered(self, topic: str) -> None:
+        """Nobody follows a pattern in these cases."""
+
+    def followed(self, key: object, complete: bool) -> None:
+        """Nobody follows a pattern in these cases."""
+
+    def listed(self, ticket: object, topics: object, complete: bool) -> None:
+        """Nobody follows a pattern in these cases."""
+
     def writable(self, topic: str) -> None:
         """Nothing is refused in these cases."""
 

@@ -306,7 +306,7 @@ async def test_what_cannot_be_published_is_refused_and_nothing_is_lost() -> None
             assert (message.seq, message.payload) == (number, str(number).encode())
 
 
-@pytest.mark.parametrize("topic", ["a", "/", "a//b", "c++/#1", "é" * 512, "a b"])
+@pytest.mark.parametrize("topic", ["a", "/", "a//b", "é" * 512, "a b"])
 @live
 async def test_other_names_are_fine(topic: str) -> None:
     async with cluster(2) as nodes, nodes[1].subscribe(topic) as messages:

@@ -14,6 +14,8 @@ from cubecast.sim.run import Outcome, run
 from cubecast.sim.scenarios import SCENARIOS, WORKLOAD
 from cubecast.trace import Record
 
+STORMS = ("storm", "pattern-storm")
+
 
 def simulate(name: str, protocol: str = "cubecast", seed: int = 0, **params: Any) -> Outcome:
     scenario = SCENARIOS[name]
@@ -113,17 +115,21 @@ def test_a_run_that_does_not_come_to_rest_has_failed() -> None:
 @pytest.mark.parametrize("nodes", [1, 2, 3, 7, 13, 16])
 def test_every_size_runs_or_is_refused(name: str, protocol: str, nodes: int) -> None:
     small = {"messages": 5} if "messages" in SCENARIOS[name].takes else {}
-    if name == "storm" and nodes == 1:
+    if name in STORMS and nodes == 1:
         with pytest.raises(ParamError, match="at least 2 nodes"):
             simulate(name, protocol, nodes=nodes)
+        return
+    if name == "pattern-storm" and protocol != "cubecast":
+        with pytest.raises(ProtocolError, match=r"no patterns to follow|power of two"):
+            simulate(name, protocol, nodes=nodes, **small)
         return
     if protocol == "srpt" and nodes in (3, 7, 13):
         with pytest.raises(ProtocolError, match="power of two"):
             simulate(name, protocol, nodes=nodes, **small)
         return
     outcome = simulate(name, protocol, nodes=nodes, **small)
-    assert outcome.metrics["publications"] > 0 or name == "storm"
-    if name not in ("storm", "churn") and protocol in ("cubecast", "vcube-ps", "fixed-tree"):
+    assert outcome.metrics["publications"] > 0 or name in STORMS
+    if name not in (*STORMS, "churn") and protocol in ("cubecast", "vcube-ps", "fixed-tree"):
         assert outcome.ok, outcome.report and outcome.report.violations[:2]
 
 
@@ -200,7 +206,7 @@ def test_scenarios_take_only_parameters_that_exist() -> None:
         assert not set(scenario.defaults) & scenario.ignores()
 
 
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "storm"])
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in STORMS])
 def test_what_a_scenario_takes_changes_it_and_what_it_ignores_does_not(name: str) -> None:
     other = {
         "subscribers": 0.3, "publishers": 0.3, "messages": 7, "span": 333, "wait": 3,

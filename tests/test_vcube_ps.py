@@ -95,6 +95,15 @@ class Plug:
     def left(self, topic: Topic) -> None:
         self.wire.left.append((self.node, topic))
 
+    def discovered(self, topic: str) -> None:
+        raise AssertionError("nobody follows")
+
+    def followed(self, key: object, complete: bool) -> None:
+        raise AssertionError("nobody follows")
+
+    def listed(self, ticket: object, topics: object, complete: bool) -> None:
+        raise AssertionError("nobody follows")
+
     def writable(self, topic: Topic) -> None:
         raise AssertionError("nothing is ever refused")
 

@@ -21,6 +21,7 @@ from cubecast.errors import (
     JoinError,
     NotSent,
     Overflow,
+    TooManyTopics,
     Unknown,
 )
 from cubecast.net.callbacks import Listener
@@ -76,6 +77,7 @@ __all__ = [
     "RemoteSubscription",
     "SlowSubscriber",
     "Subscription",
+    "TooManyTopics",
     "Unknown",
     "__version__",
     "connect",

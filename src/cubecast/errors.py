@@ -58,3 +58,12 @@ class Overflow(CubecastError):
         super().__init__(f"subscription to {topic!r} cut off: more than {limit} bytes unread")
         self.topic = topic
         self.limit = limit
+
+
+class TooManyTopics(CubecastError):
+    """There are more topics than can be named or followed, so a pattern would miss some."""
+
+    def __init__(self, pattern: str | None = None) -> None:
+        self.pattern = pattern
+        what = "list them" if pattern is None else f"follow {pattern!r}"
+        super().__init__(f"there are too many topics to {what}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -48,9 +48,11 @@ from cubecast.net.hello import (
     encode_greeting,
 )
 from cubecast.net.joining import Joining
+from cubecast.net.listings import Listings
 from cubecast.net.mesh import Mesh
 from cubecast.net.outbox import Outbox
-from cubecast.net.overview import known_topics, subscribers
+from cubecast.net.overview import subscribers
+from cubecast.net.patterns import Pattern, is_pattern
 from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, ReceiptBook
 from cubecast.net.recorder import Recorder
@@ -117,6 +119,7 @@ class Node:
         self._topics: dict[int, Topic] = {}
         self._outboxes: dict[Topic, Outbox] = {}
         self._readers = Readers(self)
+        self._listings = Listings(self, config.join_timeout_s)
         self._receipts = ReceiptBook()
         self._listeners: list[Events] = []
         self._recorder = Recorder(self, trace, config.trace_arrivals)
@@ -243,9 +246,20 @@ class Node:
     def subscribe(
         self, topic: Topic, *, policy: Policy = "block", queue_bytes: int | None = None
     ) -> Subscription:
-        """Subscribe with ``async with node.subscribe(topic) as messages``."""
+        """Subscribe with ``async with node.subscribe(topic) as messages``.
+
+        `topic` may be a pattern with the wildcards ``+`` and ``#`` of MQTT.
+        """
         limit = self.config.queue_bytes if queue_bytes is None else queue_bytes
-        return Subscription(self, topic, policy, limit)
+        pattern = Pattern(topic) if isinstance(topic, str) and is_pattern(topic) else None
+        if pattern is None:
+            check_topic(topic)
+        return Subscription(self, topic, policy, limit, pattern)
+
+    async def topics(self) -> dict[Topic, list[NodeId]]:
+        """Ask the cluster for its topics, those that any node has published or subscribed to
+        since it started, with the slots of their subscribers."""
+        return await self._listings.ask()
 
     def on(
         self,
@@ -321,10 +335,6 @@ class Node:
             or any(box.payloads for box in self._outboxes.values())
         )
 
-    async def topics(self) -> dict[Topic, list[NodeId]]:
-        """The topics this node knows of, and the slots subscribed to each."""
-        return await known_topics(self)
-
     async def subscribers(self, topic: Topic) -> list[NodeId]:
         """The slots subscribed to a topic, whether or not this node takes part in it."""
         self._learn(topic)
@@ -366,16 +376,17 @@ class Node:
     async def attach(self, subscription: Subscription) -> None:
         """Begin to deliver to a subscription; returns when the cut is fixed."""
         self.core  # noqa: B018  # raises if the node is closed
-        self._learn(subscription.topic)
+        if subscription.pattern is None:
+            self._learn(subscription.topic)
         await self._readers.attach(subscription)
 
     async def detach(self, subscription: Subscription) -> None:
         """Stop delivering to a subscription."""
         self._readers.detach(subscription)
 
-    def consumed(self, subscription: Subscription, stream: Stream, seq: Seq) -> None:
+    def consumed(self, subscription: Subscription, topic: Topic, stream: Stream, seq: Seq) -> None:
         """A subscription has read what it owed."""
-        self._readers.consumed(subscription, stream, seq)
+        self._readers.consumed(subscription, topic, stream, seq)
 
     def membership_called(self, topic: Topic, joins: bool) -> None:
         """The application subscribes for the first time, or no longer."""
@@ -420,10 +431,19 @@ class Node:
         if self.trace is not None:
             self._recorder.delivered(publication)
         consumed = self._readers.deliver(publication)
-        box = self._outboxes.get(topic)
-        if not consumed and box is not None and box.blocked:
+        if not consumed and self._waits_behind(topic):
             self._loop.call_soon(self._readers.release, topic)
         return consumed
+
+    def _waits_behind(self, topic: Topic) -> bool:
+        """Whether we wait to publish to a topic, or to one that is read together with it."""
+        box = self._outboxes.get(topic)
+        if box is not None and box.blocked:
+            return True
+        return self._readers.follow and any(
+            other.blocked and self._readers.share(topic, other.topic)
+            for other in self._outboxes.values()
+        )
 
     def joined(self, topic: Topic) -> None:
         self._recorder.membership("join", topic)
@@ -437,6 +457,21 @@ class Node:
 
     def left(self, topic: Topic) -> None:
         self._readers.left(topic)
+
+    def discovered(self, topic: Topic) -> None:
+        try:
+            self._learn(topic)
+        except CubecastError as error:
+            log.error("a pattern cannot read %r: %s", topic, error)
+        self._readers.discovered(topic)
+
+    def followed(self, key: Hashable, complete: bool) -> None:
+        if complete:
+            self._recorder.membership("join", str(key))
+        self._readers.followed(str(key), complete)
+
+    def listed(self, ticket: Hashable, topics: Sequence[tuple[Topic, int]], complete: bool) -> None:
+        self._listings.listed(ticket, topics, complete)
 
     def writable(self, topic: Topic) -> None:
         box = self._outboxes.get(topic)

@@ -1,4 +1,4 @@
-"""What a node can tell of topics: those it knows of, and who is subscribed to one."""
+"""Who is subscribed to a topic, whether or not this node takes part in it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,6 @@ from cubecast.protocol.port import NodeId, Topic
 
 if TYPE_CHECKING:
     from cubecast.net.node import Node
-
-
-async def known_topics(node: Node) -> dict[Topic, list[NodeId]]:
-    """The topics this node takes part in, and their subscribers, by name."""
-    return {topic: node.core.members(topic) for topic in sorted(node.core.topics())}
 
 
 async def subscribers(node: Node, topic: Topic) -> list[NodeId]:

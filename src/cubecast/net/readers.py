@@ -1,4 +1,9 @@
-"""The subscriptions of one node: who reads which topic, and when the core may be told so."""
+"""The subscriptions of one node: who reads which topic, and when the core may be told so.
+
+A subscription reads one topic, or every topic that its pattern matches.  Who reads a topic is in
+one list whatever brought it there, and the node is a member of a topic while its list is not
+empty.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,9 @@ import asyncio
 from collections.abc import Hashable
 from typing import Protocol
 
+from cubecast.errors import TooManyTopics
 from cubecast.net.ledger import Ledger
+from cubecast.net.patterns import Pattern
 from cubecast.net.subscription import Subscription
 from cubecast.protocol.messages import Frame
 from cubecast.protocol.node import CubecastNode
@@ -25,63 +32,165 @@ class Runtime(Protocol):
 
 
 class Readers:
-    """One membership per topic in the core, shared by any number of subscriptions."""
+    """One membership per topic in the core, shared by any number of subscriptions.
+
+    A pattern, too, is followed once and shared by the subscriptions that have the same one.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._loop = asyncio.get_running_loop()
         self._by_topic: dict[Topic, list[Subscription]] = {}
-        self._joining: dict[Topic, asyncio.Future[None]] = {}
-        self._leaving: dict[Topic, asyncio.Future[None]] = {}
+        self._by_pattern: dict[str, list[Subscription]] = {}
+        self._joining: dict[Topic, asyncio.Future[bool]] = {}
+        self._leaving: dict[Topic, asyncio.Future[bool]] = {}
+        self._following: dict[str, asyncio.Future[bool]] = {}
         self._ledger = Ledger()
+
+    # -- coming and going ------------------------------------------------------------------------
 
     async def attach(self, subscription: Subscription) -> None:
         """Begin to deliver to a subscription; returns when the cut is fixed.
 
         One that blocks also waits until every publisher knows that it may miss nothing.
         """
+        try:
+            if subscription.pattern is None:
+                await self._attach_to_topic(subscription)
+            else:
+                await self._attach_to_pattern(subscription, subscription.pattern)
+            if subscription.policy == "block":
+                await self._not_lossy(subscription)
+            self._runtime.core  # noqa: B018  # raises if the node was closed meanwhile
+        except BaseException:
+            self.detach(subscription)
+            raise
+
+    async def _attach_to_topic(self, subscription: Subscription) -> None:
         topic = subscription.topic
-        if topic in self._leaving:
-            await asyncio.shield(self._leaving[topic])  # others wait for it as well
+        while topic in self._leaving:
+            await asyncio.shield(self._leaving[topic])
         if topic not in self._by_topic:
-            self._by_topic[topic] = []
-            self._joining[topic] = self._loop.create_future()
-            self._runtime.membership_called(topic, True)
+            self._runtime.core  # noqa: B018  # raises if the node is closed
+            self._expect(topic)
         self._by_topic[topic].append(subscription)
         self._tell_attitude(topic)
-        if topic in self._joining:
-            await asyncio.shield(self._joining[topic])
-        while subscription.policy == "block" and self._runtime.core.is_lossy(topic):
-            told = self._joining.setdefault(topic, self._loop.create_future())
-            await asyncio.shield(told)
+        ready = self._joining.get(topic)
+        if ready is not None:
+            await asyncio.shield(ready)
+
+    async def _attach_to_pattern(self, subscription: Subscription, pattern: Pattern) -> None:
+        text = pattern.text
+        first = text not in self._by_pattern
+        self._by_pattern.setdefault(text, []).append(subscription)
+        for topic, readers in self._by_topic.items():
+            if pattern(topic):
+                readers.append(subscription)
+        if first:
+            self._following[text] = self._loop.create_future()
+            self._runtime.membership_called(text, True)
+            self._runtime.core.follow(text, pattern, self._runtime.now())
+        ready = self._following.get(text)
+        if ready is not None and not await asyncio.shield(ready):
+            raise TooManyTopics(text)
+        for topic in [topic for topic in self._by_topic if pattern(topic)]:
+            self._tell_attitude(topic)
+
+    async def _not_lossy(self, subscription: Subscription) -> None:
+        """Wait until nobody takes the node for lossy in a topic that the subscription reads."""
+        for topic in [
+            topic for topic, readers in self._by_topic.items() if subscription in readers
+        ]:
+            while topic in self._by_topic and self._runtime.core.is_lossy(topic):
+                await asyncio.shield(self._joining.setdefault(topic, self._loop.create_future()))
 
     def _tell_attitude(self, topic: Topic) -> None:
         """Subscribe, or say that this has changed: whether we would rather miss messages.
 
         A topic's node is lossy if every subscription has a policy that drops.
         """
-        lossy = all(reader.policy != "block" for reader in self._by_topic[topic])
-        self._runtime.core.subscribe(topic, self._runtime.now(), lossy)
+        readers = self._by_topic.get(topic)
+        if readers and not self._runtime.closed:
+            lossy = all(reader.policy != "block" for reader in readers)
+            self._runtime.core.subscribe(topic, self._runtime.now(), lossy)
 
     def detach(self, subscription: Subscription) -> None:
         """Stop delivering to a subscription; the last one of a topic unsubscribes the node."""
-        topic = subscription.topic
-        readers = self._by_topic.get(topic, [])
-        if subscription in readers:
-            readers.remove(subscription)
+        if subscription.pattern is None:
+            topics = [subscription.topic]
+        else:
+            topics = list(self._by_topic)
+            self._detach_from_pattern(subscription, subscription.pattern.text)
+        read = [topic for topic in topics if subscription in self._by_topic.get(topic, ())]
+        idle = [topic for topic in topics if self._remove(subscription, topic)]
         settled = self._ledger.forgive(subscription)
         if self._runtime.closed:
             return
         now = self._runtime.now()
         for one in settled:
             self._runtime.core.consumed(*one, now)
-        if not readers and topic in self._by_topic:
-            del self._by_topic[topic]
-            self._leaving[topic] = self._loop.create_future()
-            self._runtime.membership_called(topic, False)
-            self._runtime.core.unsubscribe(topic, now)
-        elif readers:
+        for topic in idle:
+            self._leave(topic, now)
+        for topic in read:
             self._tell_attitude(topic)
+
+    def _detach_from_pattern(self, subscription: Subscription, text: str) -> None:
+        """Follow a pattern no longer if this was the last subscription to it."""
+        readers = self._by_pattern.get(text, [])
+        if subscription in readers:
+            readers.remove(subscription)
+            if not readers:
+                del self._by_pattern[text]
+                _finish(self._following.pop(text, None))
+                if not self._runtime.closed:
+                    self._runtime.membership_called(text, False)
+                    self._runtime.core.unfollow(text)
+
+    def _remove(self, subscription: Subscription, topic: Topic) -> bool:
+        """Take a subscription off a topic; True if nobody reads it any more."""
+        readers = self._by_topic.get(topic)
+        if readers is None:
+            return False
+        if subscription in readers:
+            readers.remove(subscription)
+        return not readers
+
+    def _expect(self, topic: Topic) -> None:
+        """The node becomes a member of a topic: whoever follows it reads it."""
+        self._by_topic[topic] = [
+            reader
+            for readers in self._by_pattern.values()
+            for reader in readers
+            if reader.pattern is not None and reader.pattern(topic)
+        ]
+        self._joining[topic] = self._loop.create_future()
+        self._runtime.membership_called(topic, True)
+
+    def _leave(self, topic: Topic, now: Time) -> None:
+        del self._by_topic[topic]
+        _finish(self._joining.pop(topic, None))
+        self._leaving.setdefault(topic, self._loop.create_future())
+        self._runtime.membership_called(topic, False)
+        self._runtime.core.unsubscribe(topic, now)
+
+    async def leave_all(self) -> None:
+        """Close every subscription and wait until the node is out of every topic."""
+        for reader in self._all():
+            await reader.close()
+        await asyncio.gather(*self._leaving.values())
+
+    def wake_all(self) -> None:
+        """The node is closed: let every reader notice."""
+        for reader in self._all():
+            reader.wake()
+        for future in (*self._joining.values(), *self._leaving.values(), *self._following.values()):
+            _finish(future)
+
+    def _all(self) -> list[Subscription]:
+        lists = (*self._by_topic.values(), *self._by_pattern.values())
+        return list(dict.fromkeys(reader for readers in lists for reader in readers))
+
+    # -- what is delivered and read --------------------------------------------------------------
 
     def deliver(self, frame: Frame) -> bool:
         """Hand a frame to every reader of its topic; True if it counts as consumed."""
@@ -90,22 +199,47 @@ class Readers:
         }
         return self._ledger.hand_out(frame.topic, frame.stream, frame.last, owing)
 
-    def consumed(self, subscription: Subscription, stream: Stream, seq: Seq) -> None:
+    def consumed(self, subscription: Subscription, topic: Topic, stream: Stream, seq: Seq) -> None:
         """A subscription has read what it owed; the core is told when all have."""
-        topic = subscription.topic
         settled = self._ledger.settle(subscription, topic, stream, seq)
         if settled is not None and not self._runtime.closed:
             self._runtime.core.consumed(topic, stream, settled, self._runtime.now())
 
     def release(self, topic: Topic) -> None:
-        """Take what the readers of a topic owe for read."""
+        """Take what the readers of a topic owe, of whatever topic, for read."""
         for reader in self._by_topic.get(topic, ()):
             reader.release()
+
+    @property
+    def follow(self) -> bool:
+        """Whether there is a pattern."""
+        return bool(self._by_pattern)
+
+    def share(self, topic: Topic, other: Topic) -> bool:
+        """Whether a pattern reads both topics, so that one may wait for the other."""
+        others = self._by_topic.get(other, ())
+        return any(reader in others for reader in self._by_topic.get(topic, ()))
+
+    # -- what the core tells ---------------------------------------------------------------------
+
+    def discovered(self, topic: Topic) -> None:
+        """A pattern makes the node a member of a topic, if it was none."""
+        if topic not in self._by_topic:
+            self._expect(topic)
+            self._loop.call_soon(self._tell_attitude, topic)  # not from inside the core
 
     def missed(self, topic: Topic, count: int) -> None:
         """So many messages of a topic were skipped."""
         for reader in self._by_topic.get(topic, ()):
             reader.missed(count)
+
+    def followed(self, pattern: str, complete: bool) -> None:
+        """Whatever exists and matches is joined; or there is too much of it, now or later."""
+        if not complete:
+            self._runtime.membership_called(pattern, False)
+            for reader in self._by_pattern.pop(pattern, ()):
+                reader.fail(TooManyTopics(pattern))
+        _finish(self._following.pop(pattern, None), complete)
 
     def joined(self, topic: Topic) -> None:
         """The cut is fixed."""
@@ -115,20 +249,7 @@ class Readers:
         """Nobody needs this node for the topic any more."""
         _finish(self._leaving.pop(topic, None))
 
-    async def leave_all(self) -> None:
-        """Close every subscription and wait until the node is out of every topic."""
-        for readers in list(self._by_topic.values()):
-            for reader in list(readers):
-                await reader.close()
-        await asyncio.gather(*self._leaving.values())
 
-    def wake_all(self) -> None:
-        """The node is closed: let every reader notice."""
-        for readers in self._by_topic.values():
-            for reader in readers:
-                reader.wake()
-
-
-def _finish(future: asyncio.Future[None] | None) -> None:
+def _finish(future: asyncio.Future[bool] | None, result: bool = True) -> None:
     if future is not None and not future.done():
-        future.set_result(None)
+        future.set_result(result)

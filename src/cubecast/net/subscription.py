@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from cubecast.errors import Closed, Overflow
+from cubecast.errors import Closed, CubecastError, Overflow
+from cubecast.net.patterns import Pattern
 from cubecast.net.wire import Outgoing, Payloads
 from cubecast.protocol.messages import Frame
 from cubecast.protocol.port import NodeId, Seq, Stream, Topic
@@ -64,24 +65,35 @@ def cut(frame: Frame) -> list[Message]:
 
 
 class Subscription:
-    """An async context manager and iterator over the messages of one topic.
+    """An async context manager and iterator over the messages of a topic, or of many.
 
-    Entering it returns when everything published from then on will be delivered.
+    Entering it returns when everything published from then on will be delivered.  With a pattern,
+    `topic` is the pattern and `Message.topic` says where a message was published; messages of one
+    topic are in causal order, those of two topics in none.
     """
 
-    def __init__(self, node: Node, topic: Topic, policy: Policy, queue_bytes: int) -> None:
+    def __init__(
+        self,
+        node: Node,
+        topic: Topic,
+        policy: Policy,
+        queue_bytes: int,
+        pattern: Pattern | None = None,
+    ) -> None:
         self._node = node
         self.topic = topic
+        self.pattern = pattern
         self.policy = policy
         self._limit = queue_bytes
         self._frames: deque[Frame] = deque()
         self._queued = 0
-        self._owing: dict[Stream, Seq] = {}
+        self._owing: dict[tuple[Topic, Stream], Seq] = {}
         self._messages: Iterator[Message] = iter(())
         self._reading: Frame | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
         self._cut_off = False
+        self._failure: CubecastError | None = None
         self.dropped = 0
         """Messages this subscription's policy has dropped."""
         self.on_slow: Callable[[], None] = lambda: None
@@ -121,7 +133,7 @@ class Subscription:
 
     def deliver(self, frame: Frame) -> bool:
         """Queue a frame; True if it may count as consumed already."""
-        if self._closed or self._cut_off:
+        if self._closed or self._cut_off or self._failure is not None:
             return True
         self.wake()
         over = self._queued + frame.size > self._limit and self._queued > 0
@@ -131,7 +143,7 @@ class Subscription:
         self._frames.append(frame)
         self._queued += frame.size
         if over or self._owing:
-            self._owing[frame.stream] = frame.last
+            self._owing[frame.topic, frame.stream] = frame.last
             return False
         return True
 
@@ -164,6 +176,11 @@ class Subscription:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def fail(self, error: CubecastError) -> None:
+        """Nothing complete will come any more: raise, once what is here has been read."""
+        self._failure = error
+        self.wake()
+
     def release(self) -> None:
         """Let publishers go on although nothing was read: we ourselves wait to publish."""
         if self._owing and self.yields():
@@ -171,8 +188,8 @@ class Subscription:
 
     def _settle(self) -> None:
         owing, self._owing = self._owing, {}
-        for stream, seq in owing.items():
-            self._node.consumed(self, stream, seq)
+        for (topic, stream), seq in owing.items():
+            self._node.consumed(self, topic, stream, seq)
 
     # -- to the application ----------------------------------------------------------------------
 
@@ -204,6 +221,8 @@ class Subscription:
         while not self._frames:
             if self._closed:
                 raise StopAsyncIteration
+            if self._failure is not None:
+                raise self._failure
             if self._cut_off:
                 raise Overflow(self.topic, self._limit)
             if self._node.closed:

@@ -6,7 +6,7 @@ from cubecast.protocol.port import Topic
 
 MAX_TOPIC_BYTES = 1024
 WILDCARDS = ("+", "#")
-"""As a whole level these stand for other topics, so no topic has such a level itself."""
+"""In a subscription these stand for other topics, so no topic has them in its name."""
 
 
 def check_topic(topic: Topic) -> None:
@@ -23,7 +23,7 @@ def check_topic(topic: Topic) -> None:
         raise ValueError(f"a topic must have at most {MAX_TOPIC_BYTES} bytes, not {size}")
     if "\0" in topic:
         raise ValueError(f"a topic must not contain NUL: {topic!r}")
-    if any(level in WILDCARDS for level in topic.split("/")):
+    if any(wildcard in topic for wildcard in WILDCARDS):
         raise ValueError(f"{topic!r} is a pattern; only a topic without wildcards has publishers")
 
 

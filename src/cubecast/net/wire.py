@@ -24,6 +24,7 @@ from typing import TypeAlias
 import msgspec
 
 from cubecast.protocol.links import Carried
+from cubecast.protocol.listing import ENTRY, MAX_LISTING
 from cubecast.protocol.messages import (
     Ack,
     Answer,
@@ -356,6 +357,7 @@ def _within_bounds(message: Control | Carried) -> bool:
                 and all(_stream(stream) and _number(seq) for stream, seq in message.vector)
                 and _set(message.members)
                 and _set(message.lossy)
+                and _listing(message.topics)
             )
 
 
@@ -369,6 +371,13 @@ def _number(number: int) -> bool:
 
 def _set(members: int) -> bool:
     return members >= 0 and members.bit_length() <= MAX_SLOTS
+
+
+def _listing(topics: tuple[tuple[Topic, int], ...]) -> bool:
+    """As many names as an answer may have, none longer than all of them together."""
+    return len(topics) <= MAX_LISTING // ENTRY and all(
+        len(topic) <= MAX_LISTING and _set(members) for topic, members in topics
+    )
 
 
 def _stream(stream: Stream) -> bool:

@@ -10,7 +10,8 @@ Invariants:
 
 1. One operation of this node runs at a time, so each node sees our operations in order.
 2. A node that never joined nor registered publishes nothing before its first wave is complete.
-   From then on it sees every operation and so stays `informed`, subscribed or not.
+   From then on it sees every operation and so stays `informed`, subscribed or not.  One that
+   only adopted a topic (`cubecast.protocol.discovery`) is a member and not informed.
 3. An operation of a peer that arrives while our first wave runs overrides the membership that
    the wave gathers: the answers may be older than it.
 4. A leaver passes frames on until every publisher that addressed it says `Release`.
@@ -84,6 +85,31 @@ class Membership:
         self.informed = True
         self.core.begin({}, 0)
 
+    @property
+    def wanted(self) -> bool:
+        """Whether this node is subscribed or will be, as far as its application has said."""
+        return self._want_in
+
+    @property
+    def receiving(self) -> bool:
+        """Whether we are in, and no leave is due: one may wait for a REGISTER to be complete.
+
+        What was stopped is left before it is joined again, or its cut would have a hole.
+        """
+        return self.standing is Standing.IN and self._want_in and self.core.taking
+
+    def adopt(self) -> None:
+        """Become a member of a topic to which nothing was ever published (`discovery`).
+
+        The cut is empty.  Whom to address is not known: a REGISTER teaches it before we publish.
+        """
+        assert self.standing is Standing.OUT
+        assert self._running is None
+        self.standing = Standing.IN
+        self._want_in = True
+        self._port.joined(self.core.topic)
+        self.core.begin({}, 0)
+
     def subscribe(self, now: Time, lossy: bool = False) -> None:
         """Join; if we are in already, tell everyone whether we are `lossy`, if that is news."""
         self._want_in = True
@@ -109,17 +135,17 @@ class Membership:
             self.standing = Standing.JOINING
             self.core.expecting = True
             self._start(Op.JOIN, now)
-        elif self._want_in and self.standing is Standing.IN and self._cut_off:
+        elif self.standing is Standing.IN and not self.receiving:
+            self.standing = Standing.LEAVING
+            self._start(Op.LEAVE, now)
+        elif self.standing is Standing.IN and self._cut_off:
             self.standing = Standing.JOINING
             self._cut_off = False
             self._reached = dict(self.core.front.delivered)
             self.core.pause()
             self._start(Op.JOIN, now)
-        elif self._want_in and self.standing is Standing.IN and self._lossy != self._lossy_told:
+        elif self.standing is Standing.IN and self._lossy != self._lossy_told:
             self._start(Op.JOIN, now)
-        elif not self._want_in and self.standing is Standing.IN:
-            self.standing = Standing.LEAVING
-            self._start(Op.LEAVE, now)
         elif self._want_informed and not self.informed:
             self._start(Op.REGISTER, now)
 

@@ -193,6 +193,7 @@ class Op(Enum):
     JOIN = "join"
     LEAVE = "leave"
     REGISTER = "register"
+    TOPICS = "topics"
 
 
 class Wave(msgspec.Struct, frozen=True, tag=True):
@@ -212,7 +213,8 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
     """What a subtree answers to a wave.
 
     `vector` is the elementwise maximum of the answers' vectors, `members` the set of those who
-    are subscribed or about to be.
+    are subscribed or about to be.  A TOPICS wave is answered with `topics` and those in the
+    subtree who are subscribed to them; `more`: there were more topics than fit.
     """
 
     kind: ClassVar[str] = "answer"
@@ -223,6 +225,8 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
     members: int
     lossy: int = 0
     """Those of `members` who would rather miss messages than hold publishers up."""
+    topics: tuple[tuple[Topic, int], ...] = ()
+    more: bool = False
 
 
 class Parcel(msgspec.Struct, frozen=True, tag=True):

@@ -7,10 +7,11 @@ ever seen; per peer the control messages it has not acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from typing import ClassVar
 
 from cubecast.protocol.config import Config
+from cubecast.protocol.discovery import Discovery
 from cubecast.protocol.links import Carried, Links
 from cubecast.protocol.membership import Membership
 from cubecast.protocol.messages import (
@@ -18,6 +19,7 @@ from cubecast.protocol.messages import (
     Answer,
     Direct,
     Frame,
+    Op,
     Parcel,
     ParcelAck,
     Probe,
@@ -26,10 +28,10 @@ from cubecast.protocol.messages import (
     Suspended,
     Wave,
 )
-from cubecast.protocol.port import Load, Message, NodeId, Port, Seq, Stream, Time, Topic
+from cubecast.protocol.port import Load, Message, NodeId, Port, Seq, Stream, Time, Topic, Wanted
 from cubecast.protocol.streams import Inbox
 from cubecast.protocol.topic import TopicCore
-from cubecast.protocol.waves import NOTHING, Contribution, Waves
+from cubecast.protocol.waves import NOTHING, Contribution, Gathering, Waves
 from cubecast.topology import members_of
 
 
@@ -58,6 +60,7 @@ class CubecastNode:
     label: ClassVar[str] = "cubecast"
     core_class: ClassVar[type[TopicCore]] = TopicCore
     membership_class: ClassVar[type[Membership]] = Membership
+    discovery_class: ClassVar[type[Discovery]] = Discovery
 
     def __init__(
         self,
@@ -78,6 +81,7 @@ class CubecastNode:
         self._waves = Waves(node, self._links, cluster)
         self._cores: dict[Topic, TopicCore] = {}
         self._memberships: dict[Topic, Membership] = {}
+        self._discovery = self.discovery_class(self, self._waves, port)
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -87,20 +91,34 @@ class CubecastNode:
 
     def subscribe(self, topic: Topic, now: Time, lossy: bool = False) -> None:
         """Subscribe; `lossy`: rather miss messages (`Port.gap`) than hold publishers up."""
+        self.adopt_if_new(topic)
         self._membership(topic).subscribe(now, lossy)
 
     def unsubscribe(self, topic: Topic, now: Time) -> None:
         self._membership(topic).unsubscribe(now)
 
     def register(self, topic: Topic, now: Time) -> None:
+        self.adopt_if_new(topic)
         self._membership(topic).register(now)
+
+    def follow(self, key: Hashable, wanted: Wanted, now: Time) -> None:
+        """Subscribe to every topic that is `wanted`, whenever it comes into being."""
+        self._discovery.follow(key, wanted, now)
+
+    def unfollow(self, key: Hashable) -> None:
+        """Subscribe to nothing more for `key`; leave the topics with `unsubscribe`."""
+        self._discovery.unfollow(key)
+
+    def list_topics(self, ticket: Hashable, now: Time) -> None:
+        """Ask all nodes which topics they know; `Port.listed` has the answer."""
+        self._discovery.list_topics(ticket, now)
 
     def publish(self, topic: Topic, body: Collection[object], size: int, now: Time) -> bool:
         """Publish; a node that does not subscribe is registered as a publisher first."""
         membership = self._memberships.get(topic)
         if membership is None or not membership.informed:
+            self.register(topic, now)
             membership = self._membership(topic)
-            membership.register(now)
             if not membership.informed:
                 return False
         return self._cores[topic].publish(membership.addressed, body, size, now)
@@ -250,13 +268,37 @@ class CubecastNode:
             case Answer():
                 result = self._waves.on_answer(message, sender, now)
                 if result is not None:
-                    self._membership(message.topic).complete(result, now)
+                    self._complete(result, now)
             case Wave():
-                self._waves.on_wave(message, sender, self._contribution(message), now)
+                self._on_wave(message, sender, now)
             case Release():
                 self._membership(message.topic).on_release(message.stream, now)
             case Suspended():
                 self._membership(message.topic).on_suspended(message, now)
+        if self._discovery.joining:
+            self._discovery.settle()
+
+    def _on_wave(self, wave: Wave, sender: NodeId, now: Time) -> None:
+        if wave.op is Op.TOPICS:
+            self._waves.on_wave(wave, sender, NOTHING, now, self._discovery.known())
+            return
+        self._discovery.saw(wave)
+        if wave.op is not Op.LEAVE:
+            self.adopt_if_new(wave.topic)
+        self._waves.on_wave(wave, sender, self._contribution(wave), now)
+
+    def _complete(self, result: Gathering, now: Time) -> None:
+        """An operation of ours has been answered by every node."""
+        if result.wave.op is Op.TOPICS:
+            self._discovery.complete(result, now)
+        else:
+            self._membership(result.wave.topic).complete(result, now)
+
+    def adopt_if_new(self, topic: Topic) -> None:
+        """Be a member of a followed topic from its beginning on (`Discovery`)."""
+        if self._discovery.is_new(topic):
+            self._port.discovered(topic)
+            self._membership(topic).adopt()
 
     def _contribution(self, wave: Wave) -> Contribution:
         membership = self._memberships.get(wave.topic)
@@ -270,6 +312,15 @@ class CubecastNode:
                 self._port.wake(due)
 
     # -- state -----------------------------------------------------------------------------------
+
+    @property
+    def memberships(self) -> dict[Topic, Membership]:
+        """Where this node stands with every topic it has to do with."""
+        return self._memberships
+
+    def membership_of(self, topic: Topic) -> Membership:
+        """Where this node stands with a topic; from here on it has to do with it."""
+        return self._membership(topic)
 
     def load(self) -> Load:
         """The sum over topics of what is held, retained, and their bounds."""

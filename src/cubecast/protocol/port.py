@@ -15,7 +15,7 @@ Duties of a world:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 NodeId: TypeAlias = int
@@ -25,6 +25,9 @@ Seq: TypeAlias = int
 """Position of a message in its stream, from 0, without holes."""
 Time: TypeAlias = int
 """Whole units of the world's clock: u.t. in the simulator, microseconds in a live node."""
+
+Wanted: TypeAlias = Callable[[Topic], bool]
+"""Says whether a pattern matches a topic; the same answer each time."""
 
 
 class Stream(NamedTuple):
@@ -87,6 +90,22 @@ class Port(Protocol):
 
     def left(self, topic: Topic) -> None:
         """`unsubscribe` is complete: nobody relies on this node for the topic any more."""
+
+    def discovered(self, topic: Topic) -> None:
+        """A pattern makes this node subscribe to `topic`, as if `subscribe` had been called.
+
+        `joined` follows: within this call into the process if the topic is new.
+        """
+
+    def followed(self, key: Hashable, complete: bool) -> None:
+        """`follow` is complete: whatever is published to a wanted topic will be delivered.
+
+        Or not `complete`: there are more topics than can be named or followed.  The pattern is
+        not followed, or from now on no longer; topics that it found stay subscribed.
+        """
+
+    def listed(self, ticket: Hashable, topics: Sequence[tuple[Topic, int]], complete: bool) -> None:
+        """What `list_topics` asked for: topics, each with the set of its subscribers."""
 
     def writable(self, topic: Topic) -> None:
         """A `publish` that was refused may be tried again."""

@@ -15,9 +15,11 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from cubecast.protocol.links import Links
+from cubecast.protocol.listing import Listing
 from cubecast.protocol.messages import Answer, Op, Wave
 from cubecast.protocol.port import NodeId, Seq, Stream, Time, Topic
 from cubecast.topology import MAX_DIMENSION, children, cluster
@@ -39,7 +41,7 @@ NOTHING = Contribution({}, False)
 class Gathering:
     """A wave that passed here and whose answer is not complete."""
 
-    __slots__ = ("awaited", "lossy", "members", "parent", "vector", "wave")
+    __slots__ = ("awaited", "listing", "lossy", "members", "parent", "vector", "wave")
 
     def __init__(self, wave: Wave, parent: NodeId | None, awaited: int) -> None:
         self.wave = wave
@@ -48,6 +50,7 @@ class Gathering:
         self.vector: dict[Stream, Seq] = {}
         self.members = 0
         self.lossy = 0
+        self.listing: Listing | None = None  # of a TOPICS wave
 
     def merge(self, vector: dict[Stream, Seq], members: int, lossy: int) -> None:
         """Add one node's or one subtree's answer."""
@@ -69,23 +72,48 @@ class Waves:
         self._number = 0
         self._gatherings: dict[WaveId, Gathering] = {}
 
-    def start(self, topic: Topic, op: Op, own: Contribution, now: Time) -> Gathering | None:
-        """Send a wave to everyone; return its result at once if there is nobody else."""
+    def start(
+        self,
+        topic: Topic,
+        op: Op,
+        own: Contribution,
+        now: Time,
+        topics: Mapping[Topic, int] | None = None,
+    ) -> Gathering | None:
+        """Send a wave to everyone; return its result at once if there is nobody else.
+
+        `topics` is what this node contributes to a TOPICS wave, here and in `on_wave`.
+        """
         wave = Wave(topic, self._node, self._number, op, self.cluster, own.lossy)
         self._number += 1
-        return self._pass_on(wave, None, MAX_DIMENSION, own, now)
+        return self._pass_on(wave, None, MAX_DIMENSION, own, now, topics)
 
-    def on_wave(self, wave: Wave, sender: NodeId, own: Contribution, now: Time) -> Gathering | None:
+    def on_wave(
+        self,
+        wave: Wave,
+        sender: NodeId,
+        own: Contribution,
+        now: Time,
+        topics: Mapping[Topic, int] | None = None,
+    ) -> Gathering | None:
         """Pass on a wave and answer it; `own` is what this node contributes."""
-        return self._pass_on(wave, sender, cluster(self._node, sender) - 1, own, now)
+        return self._pass_on(wave, sender, cluster(self._node, sender) - 1, own, now, topics)
 
     def _pass_on(
-        self, wave: Wave, parent: NodeId | None, height: int, own: Contribution, now: Time
+        self,
+        wave: Wave,
+        parent: NodeId | None,
+        height: int,
+        own: Contribution,
+        now: Time,
+        topics: Mapping[Topic, int] | None,
     ) -> Gathering | None:
         below = children(self._node, wave.cluster, height)
         gathering = Gathering(wave, parent, sum(1 << child for child in below))
         member = 1 << self._node if own.member else 0
         gathering.merge(own.vector, member, member if own.lossy else 0)
+        if topics is not None:
+            gathering.listing = Listing(topics)
         self._gatherings[wave.origin, wave.topic, wave.number] = gathering
         for child in below:
             self._links.send(child, wave, now)
@@ -96,6 +124,8 @@ class Waves:
         gathering = self._gatherings[answer.origin, answer.topic, answer.number]
         gathering.awaited &= ~(1 << sender)
         gathering.merge(dict(answer.vector), answer.members, answer.lossy)
+        if gathering.listing is not None:
+            gathering.listing.merge(answer.topics, answer.more)
         return self._finish(gathering, now)
 
     def _finish(self, gathering: Gathering, now: Time) -> Gathering | None:
@@ -105,6 +135,7 @@ class Waves:
         del self._gatherings[wave.origin, wave.topic, wave.number]
         if gathering.parent is None:
             return gathering
+        listed, more = gathering.listing.packed() if gathering.listing is not None else ((), False)
         answer = Answer(
             wave.topic,
             wave.origin,
@@ -112,6 +143,8 @@ class Waves:
             tuple(gathering.vector.items()),
             gathering.members,
             gathering.lossy,
+            listed,
+            more,
         )
         self._links.send(gathering.parent, answer, now)
         return None

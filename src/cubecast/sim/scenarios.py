@@ -13,6 +13,7 @@ from typing import Any
 
 from cubecast.protocol.port import NodeId, Time, Topic
 from cubecast.sim.params import MAX_MESSAGES, ParamError, Params
+from cubecast.sim.pattern_storm import plan_pattern_storm
 from cubecast.sim.storm import draw_laggards, draw_storm, plan_laggards, plan_storm
 from cubecast.sim.world import World
 
@@ -255,6 +256,13 @@ SCENARIOS: dict[str, Scenario] = {
             plan_laggards,
             {"nodes": 8, "network": "uniform", "low": 1, "high": 30},
             draw=draw_laggards,
+        ),
+        Scenario(
+            "pattern-storm",
+            "a storm over topics that come into being while nodes follow patterns",
+            plan_pattern_storm,
+            {"nodes": 8, "network": "uniform", "low": 1, "high": 30},
+            draw=draw_storm,
         ),
     )
 }

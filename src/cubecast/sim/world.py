@@ -17,10 +17,11 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cubecast.net.patterns import Pattern
 from cubecast.protocol.port import (
     Message,
     NodeId,
@@ -115,6 +116,8 @@ class World:
         self.instants: list[Time] = []
         self._published = 0
         self._subscribed: dict[Topic, bytearray] = {}
+        self._wanted: list[dict[Topic, None]] = [{} for _ in range(nodes)]
+        self._patterns: list[dict[str, Pattern]] = [{} for _ in range(nodes)]
         self._backlog: dict[tuple[NodeId, Topic], deque[tuple[int, int]]] = {}
         self.ports = [SimPort(self, node, network) for node in range(nodes)]
         self.processes: list[Process] = [make(node, self.ports[node]) for node in range(nodes)]
@@ -185,6 +188,7 @@ class World:
         for node in members:
             mask |= 1 << node
             flags[node] = 1
+            self._wanted[node][topic] = None
             self._record("subscribe", node, topic)
             self._record("join", node, topic)
         for process in self.processes:
@@ -192,6 +196,7 @@ class World:
 
     def subscribe(self, node: NodeId, topic: Topic, lossy: bool = False) -> None:
         """The application at `node` calls ``subscribe(topic)``; `lossy`: it takes gaps."""
+        self._wanted[node][topic] = None
         self._record("subscribe", node, topic)
         if lossy:
             process: Any = self.processes[node]
@@ -201,6 +206,7 @@ class World:
 
     def unsubscribe(self, node: NodeId, topic: Topic) -> None:
         """The application at `node` calls ``unsubscribe(topic)``: it wants no more messages."""
+        self._wanted[node].pop(topic, None)
         self._record("leave", node, topic)
         self._flags(topic)[node] = 0
         self.processes[node].unsubscribe(topic, self.now)
@@ -208,6 +214,28 @@ class World:
     def register(self, node: NodeId, topic: Topic) -> None:
         """The application at `node` announces that it will publish without subscribing."""
         self.processes[node].register(topic, self.now)
+
+    def follow(self, node: NodeId, pattern: str) -> None:
+        """The application at `node` subscribes to a pattern; the trace has it as a topic."""
+        self._record("subscribe", node, pattern)
+        matches = self._patterns[node][pattern] = Pattern(pattern)
+        process: Any = self.processes[node]
+        process.follow(pattern, matches, self.now)
+
+    def unfollow(self, node: NodeId, pattern: str) -> None:
+        """The application at `node` closes a pattern, and with it what no other one matches."""
+        self._record("leave", node, pattern)
+        process: Any = self.processes[node]
+        process.unfollow(pattern)
+        closed = self._patterns[node].pop(pattern)
+        rest = self._patterns[node].values()
+        for topic in list(self._wanted[node]):
+            if closed(topic) and not any(other(topic) for other in rest):
+                self.unsubscribe(node, topic)
+
+    def wants(self, node: NodeId, topic: Topic) -> bool:
+        """Whether `node` is subscribed or about to be, by itself or by a pattern."""
+        return topic in self._wanted[node]
 
     def publish(
         self, node: NodeId, topic: Topic, reply_to: tuple[int, ...] = (), size: int = 1
@@ -276,6 +304,17 @@ class World:
         """The protocol jumped over messages at `node`."""
         if self.trace is not None:
             self.trace.append(Record("gap", self.now, node, topic, seq=count))
+
+    def discovered(self, node: NodeId, topic: Topic) -> None:
+        """A pattern makes `node` subscribe to a topic."""
+        if topic not in self._wanted[node]:
+            self._wanted[node][topic] = None
+            self._record("subscribe", node, topic)
+
+    def followed(self, node: NodeId, pattern: Hashable, complete: bool) -> None:
+        """A pattern's subscription returned at `node`."""
+        if complete:
+            self._record("join", node, str(pattern))
 
     # -- records ---------------------------------------------------------------------------------
 
@@ -359,6 +398,15 @@ class SimPort:
 
     def left(self, topic: Topic) -> None:
         """Nobody waits for the end of a leave in a simulation."""
+
+    def discovered(self, topic: Topic) -> None:
+        self._world.discovered(self._node, topic)
+
+    def followed(self, key: Hashable, complete: bool) -> None:
+        self._world.followed(self._node, key, complete)
+
+    def listed(self, ticket: Hashable, topics: Sequence[tuple[Topic, int]], complete: bool) -> None:
+        """Nobody asks in a simulation."""
 
     def writable(self, topic: Topic) -> None:
         world = self._world

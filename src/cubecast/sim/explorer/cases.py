@@ -12,7 +12,7 @@ from cubecast.sim.explorer.histories import Entry
 from cubecast.sim.explorer.processes import MakeProcess
 from cubecast.trace import Record
 
-Action: TypeAlias = Literal["publish", "subscribe", "unsubscribe", "register"]
+Action: TypeAlias = Literal["publish", "subscribe", "unsubscribe", "register", "follow"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ PRODUCTION = Likeness(
             "Answer.vector",
             "Membership._meanwhile",
             "Inbox.branches",
+            "Listing.topics",
         }
     ),
     caches=frozenset({"TopicCore._trees", "Inbox.stuck"}),

@@ -30,6 +30,7 @@ _KINDS: dict[str, Kind] = {
     "publish": "publish",
     "deliver": "deliver",
     "subscribe": "subscribe",
+    "follow": "subscribe",
     "join": "join",
     "unsubscribe": "leave",
     "state": "state",

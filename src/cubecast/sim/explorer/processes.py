@@ -9,12 +9,13 @@ it did through its port is written down.  States and messages are numbered by th
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cache
 from io import BytesIO
 from typing import Any, NamedTuple, TypeAlias
 
+from cubecast.net.patterns import Pattern
 from cubecast.protocol.port import (
     Message,
     NodeId,
@@ -37,7 +38,7 @@ _SETTLE_LIMIT = 1000
 class Event(NamedTuple):
     """Something that happens to a process: a call with its arguments."""
 
-    call: str  # publish, subscribe, unsubscribe, register, message, wake, consume
+    call: str  # publish, subscribe, unsubscribe, register, follow, message, wake, consume
     topic: Topic = ""
     name: str = ""  # publish: the message's name
     sender: NodeId = -1
@@ -47,7 +48,7 @@ class Event(NamedTuple):
 class Note(NamedTuple):
     """Something a process did that a trace records."""
 
-    kind: str  # deliver, join, left, state
+    kind: str  # deliver, subscribe, join, left, state
     topic: Topic = ""
     name: str = ""
     source: NodeId = -1
@@ -145,6 +146,15 @@ class RecordingPort:
 
     def left(self, topic: Topic) -> None:
         self.notes.append(Note("left", topic))
+
+    def discovered(self, topic: Topic) -> None:
+        self.notes.append(Note("subscribe", topic))
+
+    def followed(self, key: Hashable, complete: bool) -> None:
+        self.notes.append(Note("join", str(key)))
+
+    def listed(self, ticket: Hashable, topics: Sequence[tuple[Topic, int]], complete: bool) -> None:
+        """Nobody asks in an exploration."""
 
     def writable(self, topic: Topic) -> None:
         self.writable_topics.append(topic)
@@ -270,6 +280,8 @@ class Processes:
                 process.unsubscribe(event.topic, now)
             case "register":
                 process.register(event.topic, now)
+            case "follow":
+                process.follow(event.topic, Pattern(event.topic), now)  # type: ignore[attr-defined]
             case _:
                 raise ValueError(f"no such event: {event.call!r}")
 

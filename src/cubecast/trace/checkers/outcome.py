@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from cubecast.trace.checkers.patterns import Debts
 from cubecast.trace.checkers.replay import Checker, Seat, Topic
 from cubecast.trace.checkers.report import Tally
 from cubecast.trace.records import Record
@@ -62,6 +63,9 @@ class Completeness(Checker):
     of what was published after its ``join``, all that happens before anything delivered in it was
     delivered in it too (before that thing: which is causal order's to check).
 
+    For an open subscription to a pattern (a ``join`` whose topic has wildcards): all that was
+    published after that ``join`` to any topic the pattern matches was delivered at the node.
+
     A message is excused at a node that reported its loss: by name (a ``discard`` with its id), or
     as one of the ``seq`` messages (at least 1) of a ``gap``, or of a ``discard`` without an id,
     that comes after its publication.
@@ -70,6 +74,13 @@ class Completeness(Checker):
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
         self.excuses: dict[Seat, _Excuses] = {}
+        self.debts = Debts()
+
+    def join(self, record: Record, topic: Topic, seat: Seat) -> None:
+        self.debts.join(seat.node, topic.name)
+
+    def publish(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+        self.debts.publish(topic.name, index)
 
     def gap(self, record: Record, topic: Topic, seat: Seat) -> None:
         excuses = self.excuses.setdefault(seat, _Excuses())
@@ -83,6 +94,7 @@ class Completeness(Checker):
             excuses.named.add(topic.index[record.id])
 
     def leave(self, record: Record, topic: Topic, seat: Seat) -> None:
+        self.debts.leave(seat.node, topic.name)
         if seat.joined:
             shadow = topic.causality.in_shadow
             holes = (index for index in _missing(topic, seat) if shadow(seat.node, index))
@@ -90,11 +102,13 @@ class Completeness(Checker):
             self._judge(topic, seat, holes, record.time, why)
 
     def finish(self, time: int, topics: Iterable[Topic]) -> None:
-        for topic in topics:
+        why = "published inside an open subscription and not delivered"
+        for topic in list(topics):
+            owed = dict(self.debts.unpaid(topic))
             for seat in topic.seats.values():
-                if seat.joined:
-                    why = "published inside an open subscription and not delivered"
-                    self._judge(topic, seat, _missing(topic, seat), time, why)
+                missing = set(_missing(topic, seat)) if seat.joined else set()
+                missing.update(owed.get(seat, ()))
+                self._judge(topic, seat, sorted(missing), time, why)
 
     def _judge(self, topic: Topic, seat: Seat, missing: Iterable[int], time: int, why: str) -> None:
         excuses = self.excuses.pop(seat, None)

@@ -78,6 +78,9 @@ class Checker:
     def deliver_unknown(self, record: Record, topic: Topic, seat: Seat) -> None:
         """Something was delivered that was not published on this topic."""
 
+    def join(self, record: Record, topic: Topic, seat: Seat) -> None:
+        """``subscribe()`` returned."""
+
     def leave(self, record: Record, topic: Topic, seat: Seat) -> None:
         """The seat's subscription, if there is one (``seat.joined``), ends after this."""
 
@@ -131,6 +134,7 @@ class _Replay:
         self._on_deliver = _overridden(checkers, "deliver")
         self._on_redeliver = _overridden(checkers, "redeliver")
         self._on_unknown = _overridden(checkers, "deliver_unknown")
+        self._on_join = _overridden(checkers, "join")
         self._on_leave = _overridden(checkers, "leave")
         self._on_gap = _overridden(checkers, "gap")
         self._on_discard = _overridden(checkers, "discard")
@@ -182,6 +186,8 @@ class _Replay:
         topic = self._topic(record.topic)
         seat = topic.seat(record.node)
         seat.subscribing = False
+        for join in self._on_join:
+            join(record, topic, seat)
         if not seat.joined:
             seat.joined = True
             seat.since = len(topic.ids)
