@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol, cast
 
 from cubecast.net.hello import (
@@ -48,7 +46,7 @@ class Owner(Protocol):
     def disconnected(self, connection: Connection, reason: str) -> None: ...
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """A connection, dialled or accepted; `slot` and `uid` are the peer's once it is `ready`."""
 
     def __init__(self, owner: Owner, dialled: bool) -> None:
@@ -78,41 +76,46 @@ class Connection(asyncio.Protocol):
         if self.dialled:
             self._greet(self._hello)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Shake hands, then hand packets to the node."""
-        with self._blaming_peer():
+        if self._closing:
+            return
+        self._buffer.filled(nbytes)
+        try:
             if not self.ready:
-                self._before_ready(data)
-                data = b""
+                self._before_ready()
             if self.ready and not self._closing:
-                packets = self._buffer.feed(data)
+                packets = self._buffer.packets()
                 if packets:
                     self._owner.received(self, packets)
+        except Exception as error:
+            self._blame_peer(error)
 
     def again(self, packets: list[tuple[int, bytes]]) -> None:
         """Hand packets to the node that it could not take when they came."""
-        with self._blaming_peer():
-            self._owner.received(self, packets)
-
-    @contextmanager
-    def _blaming_peer(self) -> Iterator[None]:
-        """Whatever goes wrong with a peer's bytes ends this connection, and only this one."""
         try:
-            yield
-        except WireError as error:
+            self._owner.received(self, packets)
+        except Exception as error:
+            self._blame_peer(error)
+
+    def _blame_peer(self, error: Exception) -> None:
+        """Whatever goes wrong with a peer's bytes ends this connection, and only this one."""
+        if isinstance(error, WireError):
             log.warning("closing connection to %s: %s", self, error)
             self.close(str(error))
-        except Exception as error:
+        else:
             log.exception("closing connection to %s: it sent what it cannot mean", self)
             self.close(f"it sent what it cannot mean: {error!r}")
 
-    def _before_ready(self, data: bytes) -> None:
+    def _before_ready(self) -> None:
         """One packet at a time: the peer is held to `MAX_HELLO` until it has proved itself."""
         while not self.ready and not self._closing:
-            packet = self._buffer.first(data)
+            packet = self._buffer.first()
             if packet is None:
                 return
-            data = b""
             kind, raw = packet
             if kind != HELLO:
                 raise WireError("a message before the handshake")
