@@ -183,6 +183,17 @@ def test_a_frame_is_read_back(frame: Frame) -> None:
     assert read.body.time == frame.body.time
 
 
+@given(st.integers(0, 70), st.integers(1, 100), st.lists(st.binary(max_size=3), max_size=2))
+def test_payloads_of_one_size_are_cut_as_any_others(
+    size: int, count: int, others: list[bytes]
+) -> None:
+    random = Random(size)
+    bodies = [random.randbytes(size) for _ in range(count)] + others
+    read = FrameDecoder().decode(encode_frame(example_frame(body=Outgoing(bodies, 0))), TOPICS)
+    assert read is not None
+    assert list(read.body) == bodies
+
+
 @given(frames())
 def test_a_relay_sends_the_very_bytes_it_received(frame: Frame) -> None:
     raw = encode_frame(frame)
