@@ -1,4 +1,4 @@
-"""One TCP connection between two nodes: handshake, packets in, writes gathered per tick."""
+"""One TCP connection between two nodes: handshake, packets in, writes gathered."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from cubecast.net.hello import (
     transcript,
 )
 from cubecast.net.wire import HELLO, MAX_PACKET, VERSION, PacketBuffer, WireError
+from cubecast.net.writes import Writes
 from cubecast.protocol.port import NodeId
 
 __all__ = ["HANDSHAKE_S", "NOBODY", "Connection", "Owner"]
@@ -39,6 +40,7 @@ class Owner(Protocol):
     uid: str
     slot: NodeId
     secret: str
+    writes: Writes
 
     def opened(self, connection: Connection) -> None: ...
     def connected(self, connection: Connection) -> None: ...
@@ -57,7 +59,7 @@ class Connection(asyncio.BufferedProtocol):
         self._said = ""
         self._buffer = PacketBuffer(MAX_HELLO)
         self._outgoing: list[bytes] = []
-        self._flush_planned = False
+        self._writes = owner.writes
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._deadline: asyncio.TimerHandle | None = None
@@ -84,6 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._closing:
             return
         self._buffer.filled(nbytes)
+        self._writes.begin()
         try:
             if not self.ready:
                 self._before_ready()
@@ -93,6 +96,8 @@ class Connection(asyncio.BufferedProtocol):
                     self._owner.received(self, packets)
         except Exception as error:
             self._blame_peer(error)
+        finally:
+            self._writes.end()
 
     def again(self, packets: list[tuple[int, bytes]]) -> None:
         """Hand packets to the node that it could not take when they came."""
@@ -199,16 +204,15 @@ class Connection(asyncio.BufferedProtocol):
     # -- sending ---------------------------------------------------------------------------------
 
     def send(self, packet: bytes) -> None:
-        """Send with everything else of this tick; a connection that closes takes no more."""
+        """Send with everything else of this burst; a connection that closes takes no more."""
         if self._closing:
             return
+        if not self._outgoing:
+            self._writes.add(self)
         self._outgoing.append(packet)
-        if not self._flush_planned:
-            self._flush_planned = True
-            self._loop.call_soon(self._flush)
 
-    def _flush(self) -> None:
-        self._flush_planned = False
+    def flush(self) -> None:
+        """Write what has gathered."""
         outgoing, self._outgoing = self._outgoing, []
         if self._transport is not None and outgoing:
             self._transport.writelines(outgoing)
@@ -220,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._stop_clock()
         self.reason = reason
-        self._flush()
+        self.flush()
         if self._transport is not None:
             self._transport.close()
 

@@ -63,6 +63,7 @@ from cubecast.net.wire import (
     encode_frame,
     topic_id,
 )
+from cubecast.net.writes import Writes
 from cubecast.protocol.messages import Ack, Frame
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Seq, Stream, Time, Topic
@@ -86,6 +87,7 @@ class Node:
         self._incarnation = secrets.randbits(63)
         self._core: CubecastNode | None = None
         self._cluster = Cluster(self, config.join_timeout_s)
+        self.writes = Writes()
         self._server: asyncio.Server | None = None
         self._mesh = Mesh(self, self._address_of, self._unreachable)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -278,8 +280,12 @@ class Node:
         core = self.core
         first = core.next_seq(topic)
         position = self._recorder.position()
-        if not core.publish(topic, body, size, self.now()):
-            return False
+        self.writes.begin()
+        try:
+            if not core.publish(topic, body, size, self.now()):
+                return False
+        finally:
+            self.writes.end()
         stream = Stream(self.slot, self._incarnation)
         self._recorder.published(topic, stream, first, len(body), position)
         return True
