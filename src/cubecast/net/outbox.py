@@ -33,7 +33,9 @@ class Outbox:
 
     __slots__ = (
         "_loop",
+        "_one_by_one",
         "_publisher",
+        "_sent_at_once",
         "_waiters",
         "blocked",
         "bytes",
@@ -50,16 +52,26 @@ class Outbox:
         self.bytes = 0
         self.planned = False
         self.blocked = False
+        self._one_by_one = False
+        self._sent_at_once = False
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     def plan(self) -> None:
-        """Send what has gathered at the end of this tick."""
+        """Send what gathers in this tick at its end.
+
+        While messages come one by one there is nothing to gather: then the first of a tick is
+        sent at once, and a second one ends that.
+        """
         self.planned = True
         self._loop.call_soon(self._end_of_tick)
+        self._sent_at_once = self._one_by_one and not self.blocked
+        if self._sent_at_once:
+            self.send()
 
     def _end_of_tick(self) -> None:
         self.planned = False
         if self.payloads and not self.blocked:
+            self._one_by_one = len(self.payloads) == 1 and not self._sent_at_once
             self.send()
 
     def send(self) -> None:
