@@ -12,6 +12,7 @@ def local_protocol() -> Config:
     return Config(
         window=1024 * 1024,
         ack_delay=1_000,
+        ack_pause=5_000,
         stable_delay=20_000,
         resend_after=500_000,
         resend_max=8_000_000,

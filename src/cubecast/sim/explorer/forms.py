@@ -63,7 +63,7 @@ PRODUCTION = Likeness(
             "Inbox.branches",
         }
     ),
-    caches=frozenset({"TopicCore._trees"}),
+    caches=frozenset({"TopicCore._trees", "TopicCore.pace"}),
 )
 """The production protocol.
 
@@ -71,7 +71,7 @@ The orders that decide nothing, line by line: iterated only to send, and what is
 multiset; looked up by key, or summed; merged key by key; iterated to acknowledge (one's own
 branches are made, and so stand, in the order of their numbers).  `inboxes`, `frontier`, `barrier`
 and `_waiting` are not among them: their order can decide which of two concurrent messages is
-delivered first.
+delivered first.  `pace` decides nothing without `Config.ack_pause`, which no case sets.
 """
 
 _PLAIN = frozenset({int, str, bool, bytes, float, type(None)})
