@@ -79,6 +79,7 @@ class WireError(ValueError):
     """A peer sent bytes that are not a packet of this protocol."""
 
 
+@lru_cache(maxsize=1024)
 def topic_id(topic: Topic) -> int:
     """The same 64 bits for a topic on every node, without asking anyone."""
     return int.from_bytes(blake2b(topic.encode(), digest_size=8).digest(), "little")
@@ -180,13 +181,9 @@ def encode_frame(frame: Frame) -> bytes:
         len(members),
         len(barrier),
     )
-    parts = [
-        header,
-        members,
-        *(DEPENDENCY.pack(stream[0], stream[1], seq) for stream, seq in barrier),
-        sizes.tobytes(),
-        *body.payloads,
-    ]
+    dependencies = b"".join([DEPENDENCY.pack(*stream, seq) for stream, seq in barrier])
+    payloads = b"".join(body.payloads)
+    parts = header, members, dependencies, sizes.tobytes(), payloads
     length = 1 + sum(map(len, parts))
     if length > MAX_PACKET:
         raise WireError(f"a frame of {length} bytes is larger than {MAX_PACKET}")
