@@ -60,7 +60,7 @@ class Outbox:
         """Send what gathers in this tick at its end.
 
         While messages come one by one there is nothing to gather: then the first of a tick is
-        sent at once, and a second one ends that.
+        sent at once, and a second one or a frame of several ends that.
         """
         self.planned = True
         self._loop.call_soon(self._end_of_tick)
@@ -84,6 +84,8 @@ class Outbox:
             self._publisher.credit_ran_out(self.topic)
             return
         self.blocked = False
+        if len(self.payloads) > 1:
+            self._one_by_one = False
         self.payloads = []
         self.bytes = 0
         self._wake(lambda waiter: waiter.set_result(None))

@@ -55,7 +55,7 @@ MAX_ROUTES = 4096
 AT_A_TIME = 32
 """Payloads of one size are cut from a packet so many at a time, which takes half as long."""
 FIRST_ROOM = 8 * 1024
-STEADY_ROOM = 128 * 1024
+STEADY_ROOM = 256 * 1024
 """Receive buffer of a connection: a quiet one has the first, a busy one the second."""
 
 FRAME = 1
