@@ -77,6 +77,39 @@ async def test_receivers_forget_what_a_publisher_that_left_had_sent() -> None:
 
 
 @live
+async def test_a_receipt_names_its_message_whether_sent_at_once_or_gathered() -> None:
+    """One message per tick, then several, then one again: each way of sending meets the other."""
+    bursts = [1, 1, 1, 3, 3, 1, 1, 1, 2, 1, 1]
+    async with cluster(2) as nodes, nodes[1].subscribe(TOPIC) as messages:
+        promised = []
+        for burst in bursts:
+            for _ in range(burst):
+                receipt = await nodes[0].publish(TOPIC, str(len(promised)), receipt=True)
+                assert receipt is not None
+                promised.append(receipt.seq)
+            await asyncio.sleep(0)
+        received = await take(messages, sum(bursts))
+    assert promised == list(range(sum(bursts)))
+    assert [(int(message.payload), message.seq) for message in received] == [
+        (number, number) for number in promised
+    ]
+
+
+@live
+async def test_full_frames_follow_each_other_after_lone_messages() -> None:
+    """A lone message is sent at once; a burst after it is not taken for more of them."""
+    async with cluster(1, frame_messages=10) as (node,), node.subscribe(TOPIC) as messages:
+        for _ in range(3):
+            await node.publish(TOPIC, b"lone")
+            await take(messages, 1)
+            await asyncio.sleep(0)  # the next one belongs to another tick
+        for _ in range(100):
+            await node.publish(TOPIC, b"burst")
+        burst = await take(messages, 100)
+    assert len({message.frame.first for message in burst}) <= 12
+
+
+@live
 async def test_a_receipt_tells_when_everyone_has_read() -> None:
     async with cluster(3) as nodes, nodes[1].subscribe(TOPIC), nodes[2].subscribe(TOPIC):
         receipt = await nodes[0].publish(TOPIC, b"read me", receipt=True)

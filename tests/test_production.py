@@ -26,10 +26,18 @@ class Stage:
     """A world of production nodes with a trace and short words for what tests do."""
 
     def __init__(
-        self, nodes: int, members: list[NodeId], *, window: int = 8, **faults: object
+        self,
+        nodes: int,
+        members: list[NodeId],
+        *,
+        window: int = 8,
+        ack_pause: int = 0,
+        **faults: object,
     ) -> None:
         self.records: list[Record] = []
-        config = Config(window=window, ack_delay=5, stable_delay=100, resend_after=1000)
+        config = Config(
+            window=window, ack_delay=5, ack_pause=ack_pause, stable_delay=100, resend_after=1000
+        )
         self.world = World(
             nodes,
             lambda node, port: CubecastNode(node, port, cluster=(1 << nodes) - 1, config=config),
@@ -182,6 +190,45 @@ def test_the_window_bounds_what_is_on_its_way() -> None:
     assert len({r.time for r in sent[:3]}) == 1  # three at once, then as ACKs come in
     assert sent[3].time > sent[2].time
     assert stage.delivered(3) == list(range(20))
+
+
+def acks_of_light_traffic(ack_pause: int) -> int:
+    stage = Stage(8, list(range(8)), window=1000, ack_pause=ack_pause)
+    for time in range(0, 10_000, 100):
+        stage.at(time, "publish", 0)
+    stage.settle()
+    assert all(stage.delivered(node) == list(range(100)) for node in range(8))
+    assert stage.kept() == 0
+    return stage.world.meter.messages["ack"]
+
+
+def test_in_light_traffic_acknowledgements_keep_a_pause() -> None:
+    assert acks_of_light_traffic(ack_pause=500) < acks_of_light_traffic(ack_pause=0) / 3
+
+
+def end_of_heavy_traffic(ack_pause: int) -> int:
+    stage = Stage(8, list(range(8)), window=32, ack_pause=ack_pause)
+    for _ in range(1000):
+        stage.at(0, "publish", 0)
+    stage.settle()
+    assert stage.delivered(7) == list(range(1000))
+    return max(r.time for r in stage.records if r.kind == "deliver")
+
+
+def test_who_waits_for_credit_does_not_wait_for_the_pause() -> None:
+    assert end_of_heavy_traffic(ack_pause=500) < 1.1 * end_of_heavy_traffic(ack_pause=0)
+
+
+def test_a_pause_changes_nothing_but_the_number_of_acknowledgements() -> None:
+    """Loss, joins and leaves with acknowledgements that keep a long pause."""
+    stage = Stage(8, [0, 1, 2, 3, 4], window=16, ack_pause=300, loss=0.1)
+    for time in range(0, 3000, 20):
+        stage.at(time, "publish", time // 20 % 3)
+    stage.at(500, "subscribe", 6)
+    stage.at(900, "unsubscribe", 4)
+    stage.settle()
+    assert len(stage.delivered(1)) == 150
+    assert stage.kept() == 0
 
 
 def test_a_frame_larger_than_the_window_travels_alone() -> None:

@@ -200,6 +200,17 @@ def test_a_frame_is_read_back(frame: Frame) -> None:
     assert read.body.time == frame.body.time
 
 
+@given(st.integers(0, 70), st.integers(1, 100), st.lists(st.binary(max_size=3), max_size=2))
+def test_payloads_of_one_size_are_cut_as_any_others(
+    size: int, count: int, others: list[bytes]
+) -> None:
+    random = Random(size)
+    bodies = [random.randbytes(size) for _ in range(count)] + others
+    read = FrameDecoder().decode(encode_frame(example_frame(body=Outgoing(bodies, 0))), TOPICS)
+    assert read is not None
+    assert list(read.body) == bodies
+
+
 @given(frames())
 def test_a_relay_sends_the_very_bytes_it_received(frame: Frame) -> None:
     raw = encode_frame(frame)
@@ -456,6 +467,15 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in pairwise(edges)]
 
 
+def write(buffer: PacketBuffer, data: bytes) -> None:
+    """As a transport does: into the room there is, again and again."""
+    while data:
+        room = buffer.room()
+        piece, data = data[: len(room)], data[len(room) :]
+        room[: len(piece)] = piece
+        buffer.filled(len(piece))
+
+
 @given(st.lists(packets, max_size=6), st.lists(st.integers(0, 1 << 20), max_size=20))
 def test_packets_come_out_whole_however_the_bytes_are_cut(
     sent: list[bytes], places: list[int]
@@ -477,32 +497,34 @@ def test_packets_come_out_one_by_one_before_the_rest(
     buffer = PacketBuffer()
     received: list[tuple[int, bytes]] = []
     for data in cut(b"".join(sent), places):
-        chunk = data
+        write(buffer, data)
         while len(received) < single:
-            packet = buffer.first(chunk)
-            chunk = b""
+            packet = buffer.first()
             if packet is None:
                 break
             received.append(packet)
         else:
-            received += buffer.feed(chunk)
+            received += buffer.packets()
     assert received == [(raw[4], raw) for raw in sent]
 
 
 @pytest.mark.parametrize("length", [0, 4097, 0xFFFFFFFF])
 def test_a_length_beyond_the_limit_is_refused_at_once(length: int) -> None:
-    for take in ("feed", "first"):
+    for take in ("packets", "first"):
+        buffer = PacketBuffer(4096)
+        write(buffer, PREFIX.pack(length, FRAME))
         with pytest.raises(WireError, match=f"a packet of {length} bytes"):
-            getattr(PacketBuffer(4096), take)(PREFIX.pack(length, FRAME))
+            getattr(buffer, take)()
 
 
 def test_the_limit_applies_to_the_packet_it_was_set_for() -> None:
     """A large packet right behind the end of the handshake is none of the handshake's."""
     small, large = EXAMPLES[-2], PREFIX.pack(100_001, CONTROL) + bytes(100_000)
     buffer = PacketBuffer(hello.MAX_HELLO)
-    assert buffer.first(small + large) == (HELLO, small)
+    write(buffer, small + large)
+    assert buffer.first() == (HELLO, small)
     buffer.limit = wire.MAX_PACKET
-    assert buffer.feed(b"") == [(CONTROL, large)]
+    assert buffer.packets() == [(CONTROL, large)]
 
 
 def test_a_claimed_length_reserves_nothing() -> None:
@@ -516,7 +538,7 @@ def test_a_claimed_length_reserves_nothing() -> None:
         )
         with pytest.raises(WireError):
             FrameDecoder().decode(PREFIX.pack(1 + len(header), FRAME) + header, TOPICS)
-        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+        assert tracemalloc.get_traced_memory()[1] < 100 * wire.FIRST_ROOM + 500_000
     finally:
         tracemalloc.stop()
 
@@ -529,6 +551,35 @@ def test_a_large_packet_in_small_pieces_takes_linear_work() -> None:
     for start in range(0, len(raw), 64):
         received += buffer.feed(raw[start : start + 64])
     assert received == [(CONTROL, raw)]
+
+
+def test_the_room_grows_with_what_arrives_and_shrinks_when_it_is_read() -> None:
+    buffer = PacketBuffer()
+    largest = PREFIX.pack(wire.MAX_PACKET, CONTROL) + bytes(wire.MAX_PACKET - 1)
+    assert len(buffer.room()) == wire.FIRST_ROOM
+    arrived = 0
+    received = []
+    while arrived < len(largest):
+        room = len(buffer.room())
+        assert room <= max(arrived, wire.FIRST_ROOM)
+        received += buffer.feed(largest[arrived : arrived + room])
+        arrived += room
+    assert received == [(CONTROL, largest)]
+    assert len(buffer.room()) == wire.STEADY_ROOM
+
+
+def test_small_packets_never_need_more_than_the_steady_room() -> None:
+    buffer = PacketBuffer()
+    raw = PREFIX.pack(1 + 1000, CONTROL) + bytes(1000)
+    stream = raw * 2000
+    received = 0
+    while stream:
+        room = len(buffer.room())
+        assert room <= wire.STEADY_ROOM
+        received += len(buffer.feed(stream[:room]))
+        stream = stream[room:]
+    assert received == 2000
+    assert wire.STEADY_ROOM - len(raw) < len(buffer.room()) <= wire.STEADY_ROOM
 
 
 # -- the document ----------------------------------------------------------------------------------

@@ -56,6 +56,7 @@ from cubecast.net.remote import RemoteSubscription
 from cubecast.net.subscription import Policy
 from cubecast.net.transport import Network, TcpNetwork
 from cubecast.net.wire import CLIENT, HELLO, WireError
+from cubecast.net.writes import Writes
 from cubecast.protocol.port import NodeId, Topic
 
 T = TypeVar("T")
@@ -67,6 +68,7 @@ class Client:
     def __init__(self, secret: str = "", network: Network | None = None) -> None:
         self.secret = secret
         self.faults = LinkFaults()
+        self.writes = Writes()
         self._network = network or TcpNetwork()
         self.uid = secrets.token_hex(16)
         self.slot: NodeId = NOBODY

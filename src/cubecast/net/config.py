@@ -38,7 +38,7 @@ class NodeConfig:
     advertise: str = ""
     """The address others are told; empty: the one we listen on; without a port: the bound one."""
     protocol: Config = field(default_factory=local_protocol)
-    frame_bytes: int = 64 * 1024
+    frame_bytes: int = 128 * 1024
     """Publications of one tick share a frame up to this size."""
     frame_messages: int = 1024
     queue_bytes: int = 1024 * 1024

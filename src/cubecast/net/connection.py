@@ -1,11 +1,9 @@
-"""One TCP connection between two nodes: handshake, packets in, writes gathered per tick."""
+"""One TCP connection between two nodes: handshake, packets in, writes gathered."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol, cast
 
 from cubecast.net.faults import LinkFaults, Shaper
@@ -26,6 +24,7 @@ from cubecast.net.hello import (
     transcript,
 )
 from cubecast.net.wire import HELLO, MAX_PACKET, VERSION, PacketBuffer, WireError
+from cubecast.net.writes import Writes
 from cubecast.protocol.port import NodeId
 
 __all__ = ["HANDSHAKE_S", "NOBODY", "Connection", "Owner"]
@@ -43,6 +42,7 @@ class Owner(Protocol):
     slot: NodeId
     secret: str
     faults: LinkFaults
+    writes: Writes
 
     def opened(self, connection: Connection) -> None: ...
     def connected(self, connection: Connection) -> None: ...
@@ -50,7 +50,7 @@ class Owner(Protocol):
     def disconnected(self, connection: Connection, reason: str) -> None: ...
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """A connection, dialled or accepted; `slot` and `uid` are the peer's once it is `ready`."""
 
     def __init__(self, owner: Owner, dialled: bool) -> None:
@@ -61,7 +61,7 @@ class Connection(asyncio.Protocol):
         self._said = ""
         self._buffer = PacketBuffer(MAX_HELLO)
         self._outgoing: list[bytes] = []
-        self._flush_planned = False
+        self._writes = owner.writes
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._deadline: asyncio.TimerHandle | None = None
@@ -84,49 +84,57 @@ class Connection(asyncio.Protocol):
         if self.dialled:
             self._greet(self._hello)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Shake hands, then hand packets to the node."""
-        with self._blaming_peer():
+        if self._closing:
+            return
+        self._buffer.filled(nbytes)
+        self._writes.begin()
+        try:
             if not self.ready:
-                if self.shaper is not None:
-                    data = self.shaper.data_before_handshake(data)
-                self._before_ready(data)
-                data = b""
+                if self.shaper is not None and not self.shaper.may_shake_hands():
+                    return  # it stays in the buffer
+                self._before_ready()
             if self.ready and not self._closing:
-                packets = self._buffer.feed(data)
+                packets = self._buffer.packets()
                 if self.shaper is not None:
                     packets = self.shaper.packets_after_handshake(packets)
                 if packets:
                     self._owner.received(self, packets)
+        except Exception as error:
+            self._blame_peer(error)
+        finally:
+            self._writes.end()
 
     def resume(self) -> None:
         """Take in what the shaper held back."""
-        self.data_received(b"")
+        self.buffer_updated(0)
 
     def again(self, packets: list[tuple[int, bytes]]) -> None:
         """Hand packets to the node that it could not take when they came."""
-        with self._blaming_peer():
-            self._owner.received(self, packets)
-
-    @contextmanager
-    def _blaming_peer(self) -> Iterator[None]:
-        """Whatever goes wrong with a peer's bytes ends this connection, and only this one."""
         try:
-            yield
-        except WireError as error:
+            self._owner.received(self, packets)
+        except Exception as error:
+            self._blame_peer(error)
+
+    def _blame_peer(self, error: Exception) -> None:
+        """Whatever goes wrong with a peer's bytes ends this connection, and only this one."""
+        if isinstance(error, WireError):
             log.warning("closing connection to %s: %s", self, error)
             self.close(str(error))
-        except Exception as error:
+        else:
             log.exception("closing connection to %s: it sent what it cannot mean", self)
             self.close(f"it sent what it cannot mean: {error!r}")
 
-    def _before_ready(self, data: bytes) -> None:
+    def _before_ready(self) -> None:
         """One packet at a time: the peer is held to `MAX_HELLO` until it has proved itself."""
         while not self.ready and not self._closing:
-            packet = self._buffer.first(data)
+            packet = self._buffer.first()
             if packet is None:
                 return
-            data = b""
             kind, raw = packet
             if kind != HELLO:
                 raise WireError("a message before the handshake")
@@ -221,16 +229,15 @@ class Connection(asyncio.Protocol):
     # -- sending ---------------------------------------------------------------------------------
 
     def send(self, packet: bytes) -> None:
-        """Send with everything else of this tick; a connection that closes takes no more."""
+        """Send with everything else of this burst; a connection that closes takes no more."""
         if self._closing:
             return
+        if not self._outgoing:
+            self._writes.add(self)
         self._outgoing.append(packet)
-        if not self._flush_planned:
-            self._flush_planned = True
-            self._loop.call_soon(self._flush)
 
-    def _flush(self) -> None:
-        self._flush_planned = False
+    def flush(self) -> None:
+        """Write what has gathered."""
         outgoing, self._outgoing = self._outgoing, []
         if self.shaper is not None:
             self.shaper.send(outgoing)
@@ -253,7 +260,7 @@ class Connection(asyncio.Protocol):
         self._closing = True
         self._stop_clock()
         self.reason = reason
-        self._flush()
+        self.flush()
         if self.shaper is not None:
             self.shaper.end()
         else:

@@ -33,7 +33,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Protocol
 
-from cubecast.net.wire import ACK, CONTROL, FRAME, MAX_PACKET
+from cubecast.net.wire import ACK, CONTROL, FRAME
 from cubecast.protocol.port import NodeId
 
 REPAIRED = frozenset((FRAME, ACK, CONTROL))
@@ -224,13 +224,13 @@ class Shaper:
         self._timer: asyncio.TimerHandle | None = None
         self._held: list[bytes] = []
         self._arrived: list[tuple[int, bytes]] = []
-        self._arrived_data = b""
+        self._unread = False
         self._ending = False
 
     @property
     def busy(self) -> bool:
         """Whether something waits here that must not be forgotten."""
-        return bool(self._queue or self._held or self._arrived or self._arrived_data)
+        return bool(self._queue or self._held or self._arrived or self._unread)
 
     @property
     def _rule(self) -> Rule:
@@ -306,18 +306,14 @@ class Shaper:
         self._queue.clear()
         self._held.clear()
         self._arrived.clear()
-        self._arrived_data = b""
+        self._unread = False
 
     # -- coming in -------------------------------------------------------------------------------
 
-    def data_before_handshake(self, data: bytes) -> bytes:
-        """What may be read of what has come before the handshake is complete."""
-        data = self._arrived_data + data
-        cut = self._rule.cut
-        self._arrived_data = data if cut else b""
-        if len(self._arrived_data) > MAX_PACKET:
-            self._connection.close("too much came over a link that is cut")
-        return b"" if cut else data
+    def may_shake_hands(self) -> bool:
+        """Whether to read what has come before the handshake is complete, or leave it for later."""
+        self._unread = self._rule.cut
+        return not self._unread
 
     def packets_after_handshake(self, packets: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
         """What may be taken in of `packets`, and of what came while the link was cut."""
@@ -339,7 +335,7 @@ class Shaper:
         """Let go of what waited out a cut, if it is over; not from inside whoever changed it."""
         if not self._rule.silent and self._held:
             self._loop.call_soon(self.send, [])
-        if not self._rule.cut and (self._arrived or self._arrived_data):
+        if not self._rule.cut and (self._arrived or self._unread):
             self._loop.call_soon(self._connection.resume)
 
 

@@ -77,6 +77,7 @@ from cubecast.net.wire import (
     encode_frame,
     topic_id,
 )
+from cubecast.net.writes import Writes
 from cubecast.protocol.messages import Ack, Frame
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Seq, Stream, Time, Topic
@@ -114,6 +115,7 @@ class Node:
         self._cluster = Cluster(self, config.join_timeout_s)
         self._server: Server | None = None
         self._mesh = Mesh(self, self.network, self._address_of, self._unreachable)
+        self.writes = Writes()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._decoder = FrameDecoder()
         self._topics: dict[int, Topic] = {}
@@ -363,8 +365,12 @@ class Node:
         core = self.core
         first = core.next_seq(topic)
         position = self._recorder.position()
-        if not core.publish(topic, body, size, self.now()):
-            return False
+        self.writes.begin()
+        try:
+            if not core.publish(topic, body, size, self.now()):
+                return False
+        finally:
+            self.writes.end()
         stream = Stream(self.slot, self._incarnation)
         self._recorder.published(topic, stream, first, len(body), position)
         return True

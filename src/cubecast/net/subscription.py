@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import repeat
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
@@ -46,22 +47,15 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 def cut(frame: Frame) -> list[Message]:
     """The messages of a frame, cut from its packet (or from what we published ourselves)."""
-    topic, source, seq = frame.topic, frame.stream.source, frame.first
     body = frame.body
     if isinstance(body, Outgoing):
-        return [
-            Message(topic, payload, source, seq + index, frame)
-            for index, payload in enumerate(body.payloads)
-        ]
-    assert isinstance(body, Payloads)
-    raw, start = body.raw, body.start
-    messages = []
-    for size in body.sizes:
-        end = start + size
-        messages.append(Message(topic, raw[start:end], source, seq, frame))
-        start = end
-        seq += 1
-    return messages
+        payloads = body.payloads
+    else:
+        assert isinstance(body, Payloads)
+        payloads = body.cut()
+    topic, source = repeat(frame.topic), repeat(frame.stream.source)
+    numbers = range(frame.first, frame.last + 1)
+    return list(map(Message, topic, payloads, source, numbers, repeat(frame)))
 
 
 class Subscription:

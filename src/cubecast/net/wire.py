@@ -16,6 +16,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
 from struct import error as StructError
@@ -55,6 +56,12 @@ MAX_NUMBER = 1 << 62
 MAX_ROUTES = 4096
 """Routes a decoder remembers; one more and it begins anew."""
 
+AT_A_TIME = 32
+"""Payloads of one size are cut from a packet so many at a time, which takes half as long."""
+FIRST_ROOM = 8 * 1024
+STEADY_ROOM = 256 * 1024
+"""Receive buffer of a connection: a quiet one has the first, a busy one the second."""
+
 FRAME = 1
 ACK = 2
 CONTROL = 3
@@ -78,6 +85,7 @@ class WireError(ValueError):
     """A peer sent bytes that are not a packet of this protocol."""
 
 
+@lru_cache(maxsize=1024)
 def topic_id(topic: Topic) -> int:
     """The same 64 bits for a topic on every node, without asking anyone."""
     return int.from_bytes(blake2b(topic.encode(), digest_size=8).digest(), "little")
@@ -101,13 +109,32 @@ class Payloads(Collection[object]):
         return len(self.sizes)
 
     def __iter__(self) -> Iterator[bytes]:
-        start = self.start
-        for size in self.sizes:
-            yield self.raw[start : start + size]
-            start += size
+        return iter(self.cut())
 
     def __contains__(self, payload: object) -> bool:
-        return any(payload == mine for mine in self)
+        return payload in self.cut()
+
+    def cut(self) -> list[bytes]:
+        """Every payload, as bytes of its own; those of one size are cut several at a time."""
+        raw, start, sizes = self.raw, self.start, self.sizes
+        payloads: list[bytes] = []
+        size = sizes[0]
+        if size > 0 and len(sizes) >= AT_A_TIME and sizes.count(size) == len(sizes):
+            end = start + len(sizes) // AT_A_TIME * AT_A_TIME * size
+            for several in _several(size).iter_unpack(memoryview(raw)[start:end]):
+                payloads += several
+            start = end
+            sizes = sizes[len(payloads) :]
+        for size in sizes:
+            end = start + size
+            payloads.append(raw[start:end])
+            start = end
+        return payloads
+
+
+@lru_cache(maxsize=64)
+def _several(size: int) -> Struct:
+    return Struct(f"{size}s" * AT_A_TIME)
 
 
 class Outgoing(Collection[object]):
@@ -162,14 +189,9 @@ def encode_frame(frame: Frame) -> bytes:
         len(leaves),
         len(barrier),
     )
-    parts = [
-        header,
-        members,
-        leaves,
-        *(DEPENDENCY.pack(stream[0], stream[1], seq) for stream, seq in barrier),
-        sizes.tobytes(),
-        *body.payloads,
-    ]
+    dependencies = b"".join([DEPENDENCY.pack(*stream, seq) for stream, seq in barrier])
+    payloads = b"".join(body.payloads)
+    parts = header, members, leaves, dependencies, sizes.tobytes(), payloads
     length = 1 + sum(map(len, parts))
     if length > MAX_PACKET:
         raise WireError(f"a frame of {length} bytes is larger than {MAX_PACKET}")
@@ -385,59 +407,102 @@ def _stream(stream: Stream) -> bool:
 
 
 class PacketBuffer:
-    """Cuts a stream of bytes into packets; keeps at most one incomplete packet.
+    """Cuts a stream of bytes into packets; between reads it holds one incomplete packet at most.
 
-    What is kept are bytes that have arrived; a claimed length reserves nothing.  An incomplete
-    packet is looked at again only when enough has come to complete it, so the work is linear in
-    the bytes however they are cut.
+    A transport writes into `room()` and says how much by `filled`; bytes are copied once more,
+    into their packet.  The buffer begins with `FIRST_ROOM` and doubles when a read fills it, up
+    to `STEADY_ROOM`; beyond that only for a packet that is larger, as its bytes arrive (a claimed
+    length reserves nothing), and only until that packet is complete.
+
+    An incomplete packet is looked at again only when enough has come to complete it, and moved
+    to the front once, so the work is linear in the bytes however they are cut.
     """
 
-    __slots__ = ("_missing", "_rest", "limit")
+    __slots__ = ("_held", "_memory", "_needed", "_view", "limit")
 
     def __init__(self, limit: int = MAX_PACKET) -> None:
-        self._rest = bytearray()
-        self._missing = 0
+        self._held = 0
+        self._needed = PREFIX.size
         self.limit = limit
+        self._memory = bytearray(FIRST_ROOM)
+        self._view = memoryview(self._memory)
 
-    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """The packets (kind, whole packet) that `data` completes."""
-        if self._rest:
-            self._rest += data
-            self._missing -= len(data)
-            if self._missing > 0:
-                return []
-            data = bytes(self._rest)
+    def room(self) -> memoryview:
+        """Where the next bytes belong; never empty."""
+        if self._held == len(self._memory):
+            self._resize(2 * self._held)
+        return self._view[self._held :]
+
+    def filled(self, count: int) -> None:
+        """So many bytes were written to the beginning of `room()`."""
+        self._held += count
+
+    def packets(self) -> list[tuple[int, bytes]]:
+        """The packets (kind, whole packet) that are complete."""
+        held = self._held
+        if held < self._needed:
+            return []
+        memory, view, limit = self._memory, self._view, self.limit
         packets: list[tuple[int, bytes]] = []
-        offset = 0
-        total = len(data)
-        missing = PREFIX.size
-        while total - offset >= PREFIX.size:
-            length, kind = PREFIX.unpack_from(data, offset)
-            if not 1 <= length <= self.limit:
+        start = 0
+        needed = PREFIX.size
+        while held - start >= PREFIX.size:
+            length, kind = PREFIX.unpack_from(memory, start)
+            if not 1 <= length <= limit:
                 raise WireError(f"a packet of {length} bytes")
-            end = offset + 4 + length
-            if end > total:
-                missing = 4 + length
+            end = start + 4 + length
+            if end > held:
+                needed = 4 + length
                 break
-            packets.append((kind, data[offset:end]))
-            offset = end
-        self._rest = bytearray(data[offset:])
-        self._missing = missing - (total - offset)
+            packets.append((kind, view[start:end].tobytes()))
+            start = end
+        self._drop(start, needed)
         return packets
 
-    def first(self, data: bytes) -> tuple[int, bytes] | None:
+    def first(self) -> tuple[int, bytes] | None:
         """The first packet only; what follows stays, to be cut when `limit` may be another."""
-        self._rest += data
-        if len(self._rest) < PREFIX.size:
-            self._missing = PREFIX.size - len(self._rest)
+        if self._held < PREFIX.size:
             return None
-        length, kind = PREFIX.unpack_from(self._rest)
+        length, kind = PREFIX.unpack_from(self._memory)
         if not 1 <= length <= self.limit:
             raise WireError(f"a packet of {length} bytes")
-        self._missing = 4 + length - len(self._rest)
-        if self._missing > 0:
+        end = 4 + length
+        if end > self._held:
             return None
-        packet = bytes(self._rest[: 4 + length])
-        del self._rest[: 4 + length]
-        self._missing = 0
+        packet = self._view[:end].tobytes()
+        self._drop(end, PREFIX.size)
         return kind, packet
+
+    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
+        """The packets that `data` completes, for those who are handed bytes."""
+        packets: list[tuple[int, bytes]] = []
+        with memoryview(data) as rest:
+            start = 0
+            while start < len(rest):
+                room = self.room()
+                piece = rest[start : start + len(room)]
+                room[: len(piece)] = piece
+                self.filled(len(piece))
+                packets += self.packets()
+                start += len(piece)
+        return packets
+
+    def _drop(self, cut: int, needed: int) -> None:
+        """Move what lies behind `cut` to the front, and choose the size of the next read."""
+        held, room = self._held, len(self._memory)
+        rest = held - cut
+        if rest:
+            self._view[:rest] = self._view[cut:held]
+        self._held = rest
+        self._needed = needed
+        if held == room < STEADY_ROOM:
+            self._resize(2 * room)
+        elif room > STEADY_ROOM > 2 * rest:
+            self._resize(STEADY_ROOM)
+
+    def _resize(self, size: int) -> None:
+        """Go on in memory of `size` bytes.  Nothing is resident before bytes are written to it."""
+        memory = bytearray(size)
+        view = memoryview(memory)
+        view[: self._held] = self._view[: self._held]
+        self._memory, self._view = memory, view

@@ -23,6 +23,9 @@ class Config:
     ack_delay: Time = 10
     """Acknowledgements of one node gather this long; 0 sends them at once."""
 
+    ack_pause: Time = 0
+    """In light traffic, a node acknowledges no more often than this; see `AckPace`."""
+
     stable_delay: Time = 400
     """A publisher with nothing to send tells its receivers what is stable after this long."""
 
@@ -47,7 +50,7 @@ class Config:
         for name in ("window", "resend_after", "resend_burst"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("ack_delay", "stable_delay", "patience", "leaf_for"):
+        for name in ("ack_delay", "ack_pause", "stable_delay", "patience", "leaf_for"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
         if self.resend_max < self.resend_after:

@@ -38,6 +38,7 @@ from cubecast.protocol.messages import (
     Stable,
     Suspended,
 )
+from cubecast.protocol.pacing import AckPace
 from cubecast.protocol.port import Load, NodeId, Port, Seq, Stream, Time, Topic
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
 from cubecast.topology import MAX_DIMENSION, children, cluster, members_of
@@ -74,6 +75,7 @@ class TopicCore:
         self.dirty: dict[Stream, Inbox] = {}
         self.unacked: dict[tuple[Stream, int], Branch] = {}
         self.flush_at: Time | None = None
+        self.pace = AckPace(config)
         self.repair_at: Time | None = None  # no later than any `Branch.resend_at`
         # The publisher's side.
         self.next_seq: Seq = 0
@@ -120,6 +122,8 @@ class TopicCore:
         self.next_seq = frame.last + 1
         self.told = inbox.stable
         self.in_flight += size
+        if self.pace.passed(size, now):
+            self._hasten(now)
         inbox.frames[frame.first] = frame
         branch.have = frame.last
         front.publish(self.own, frame.last)
@@ -194,6 +198,8 @@ class TopicCore:
                 inbox.forget(frame.stable)
         if stream not in self.dirty:
             self._touch(inbox, now)
+        if self.pace.passed(frame.size, now):
+            self._hasten(now)
 
     def _forget_routes(self, inbox: Inbox, frame: Frame) -> None:
         """Forget what is stable, and leave the trees of routes that are complete."""
@@ -279,15 +285,23 @@ class TopicCore:
     # -- acknowledgements and stability ----------------------------------------------------------
 
     def _touch(self, inbox: Inbox, now: Time) -> None:
-        """Something about `inbox` may have to be acknowledged; gather for `ack_delay`."""
+        """Something about `inbox` may have to be acknowledged; gather until it is due."""
         self.dirty[inbox.stream] = inbox
         if self.flush_at is None:
-            self.flush_at = now + self.config.ack_delay
+            self.flush_at = self.pace.due(now)
             self.port.wake(self.flush_at)
+
+    def _hasten(self, now: Time) -> None:
+        """Traffic is heavy: publishers may need credit before the planned flush gives it."""
+        due = self.pace.due(now)
+        if self.flush_at is not None and due < self.flush_at:
+            self.flush_at = due
+            self.port.wake(due)
 
     def flush(self, now: Time) -> None:
         """Acknowledge every stream with news; advance our own stability."""
         self.flush_at = None
+        self.pace.flushed(now)
         dirty, self.dirty = self.dirty, {}
         for stream, inbox in dirty.items():
             if stream == self.own:

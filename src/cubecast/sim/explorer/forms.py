@@ -64,7 +64,7 @@ PRODUCTION = Likeness(
             "Listing.topics",
         }
     ),
-    caches=frozenset({"TopicCore._trees", "Inbox.stuck"}),
+    caches=frozenset({"TopicCore._trees", "TopicCore.pace", "Inbox.stuck"}),
 )
 """The production protocol.
 
@@ -72,7 +72,7 @@ The orders that decide nothing, line by line: iterated only to send, and what is
 multiset; looked up by key, or summed; merged key by key; iterated to acknowledge (one's own
 branches are made, and so stand, in the order of their numbers).  `inboxes`, `frontier`, `barrier`
 and `_waiting` are not among them: their order can decide which of two concurrent messages is
-delivered first.
+delivered first.  `pace` decides nothing without `Config.ack_pause`, which no case sets.
 """
 
 _PLAIN = frozenset({int, str, bool, bytes, float, type(None)})

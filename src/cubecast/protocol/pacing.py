@@ -1,0 +1,51 @@
+"""When acknowledgements are due: soon if publishers may wait for credit, else not so often."""
+
+from __future__ import annotations
+
+from cubecast.protocol.config import Config
+from cubecast.protocol.port import Time
+
+HEAVY_SHARE = 16
+"""Traffic is heavy once one part in this many of a window has passed between two flushes ..."""
+HEAVY_PAUSES = 4
+"""... and for so many pauses after that."""
+
+
+class AckPace:
+    """The pace of one topic's acknowledgements.
+
+    They gather for `Config.ack_delay`.  In light traffic, when a publisher has most of its window
+    left, they also keep `Config.ack_pause` between them: an acknowledgement per message costs more
+    than the message.  Without `ack_pause` the pace decides nothing.
+    """
+
+    __slots__ = ("_delay", "_flushed_at", "_heavy", "_heavy_until", "_passed", "_pause")
+
+    def __init__(self, config: Config) -> None:
+        self._delay = config.ack_delay
+        self._pause = config.ack_pause
+        self._heavy = max(1, config.window // HEAVY_SHARE)
+        self._passed = 0
+        self._flushed_at: Time = -config.ack_pause
+        self._heavy_until: Time = 0
+
+    def due(self, now: Time) -> Time:
+        """When to acknowledge what came now."""
+        soon = now + self._delay
+        if not self._pause or now < self._heavy_until:
+            return soon
+        return max(soon, self._flushed_at + self._pause)
+
+    def passed(self, size: int, now: Time) -> bool:
+        """Count a frame; True if traffic is heavy by it, so that what is planned may be late."""
+        self._passed += size
+        if self._passed < self._heavy or not self._pause:
+            return False
+        self._passed = 0
+        self._heavy_until = now + HEAVY_PAUSES * self._pause
+        return True
+
+    def flushed(self, now: Time) -> None:
+        """Everything is acknowledged as of now."""
+        self._passed = 0
+        self._flushed_at = now
