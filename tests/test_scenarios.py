@@ -14,7 +14,7 @@ from cubecast.sim.run import Outcome, run
 from cubecast.sim.scenarios import SCENARIOS, WORKLOAD
 from cubecast.trace import Record
 
-STORMS = ("storm", "pattern-storm")
+STORMS = ("storm", "pattern-storm", "laggards")
 
 
 def simulate(name: str, protocol: str = "cubecast", seed: int = 0, **params: Any) -> Outcome:
@@ -119,8 +119,9 @@ def test_every_size_runs_or_is_refused(name: str, protocol: str, nodes: int) -> 
         with pytest.raises(ParamError, match="at least 2 nodes"):
             simulate(name, protocol, nodes=nodes)
         return
-    if name == "pattern-storm" and protocol != "cubecast":
-        with pytest.raises(ProtocolError, match=r"no patterns to follow|power of two"):
+    if name in ("pattern-storm", "laggards") and protocol != "cubecast":
+        reason = r"no patterns to follow|no lossy members|power of two"
+        with pytest.raises(ProtocolError, match=reason):
             simulate(name, protocol, nodes=nodes, **small)
         return
     if protocol == "srpt" and nodes in (3, 7, 13):

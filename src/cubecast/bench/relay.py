@@ -109,9 +109,9 @@ class Relay:
         while True:
             due, data = await late.get()
             await asyncio.sleep(max(0.0, due - loop.time()))
+            self.delayed_bytes += len(data)
             writer.write(data)
             await writer.drain()
-            self.delayed_bytes += len(data)
 
 
 @contextmanager

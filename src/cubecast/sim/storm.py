@@ -12,6 +12,7 @@ from random import Random
 from cubecast.protocol.port import NodeId, Time, Topic
 from cubecast.sim.faults import Partition, Pause
 from cubecast.sim.params import ParamError, Params
+from cubecast.sim.protocols import ProtocolError
 from cubecast.sim.world import World
 
 ACTIVE: Time = 4000
@@ -106,9 +107,9 @@ def plan_storm(world: World, params: Params, rng: Random) -> None:
 
 def draw_laggards(params: Params, rng: Random) -> Params:
     """Choose pauses and delays for a run in which some members stop for a while."""
-    if params.nodes < 3:
-        raise ParamError(f"laggards need at least 3 nodes, not {params.nodes}")
-    nodes = rng.randint(3, params.nodes)
+    if params.nodes < 2:
+        raise ParamError(f"laggards need at least 2 nodes, not {params.nodes}")
+    nodes = rng.randint(min(3, params.nodes), params.nodes)
     pauses = []
     for _ in range(rng.randint(1, 3)):
         start = rng.randrange(500, ACTIVE)
@@ -140,6 +141,8 @@ def plan_laggards(world: World, params: Params, rng: Random) -> None:
     """Everyone subscribes; two nodes publish most of `messages`; a few leave and come back."""
     topic: Topic = "t"
     nodes = range(params.nodes)
+    if not hasattr(world.processes[0], "is_lossy"):
+        raise ProtocolError(f"{world.processes[0].label} has no lossy members: use cubecast")
     world.establish(topic, [node for node in nodes if not is_lossy(node)])
     wanted = dict.fromkeys(nodes, True)
 
