@@ -69,8 +69,10 @@ def frames(draw: st.DrawFn, topic: str = TOPIC) -> Frame:
     route = Route(draw(st.integers(0, (1 << 32) - 1)), start, draw(sets))
     bodies = draw(payloads)
     body = Outgoing(bodies, draw(numbers))
+    barrier = draw(vectors)
     size = sum(map(len, bodies)) + wire.MESSAGE_OVERHEAD * len(bodies)
-    return Frame(topic, draw(streams), first, draw(vectors), route, stable, body, size)
+    size += wire.frame_overhead(len(barrier))
+    return Frame(topic, draw(streams), first, barrier, route, stable, body, size)
 
 
 @st.composite
@@ -314,7 +316,8 @@ def survives(raw: bytes, decoder: FrameDecoder) -> None:
         case Frame():
             assert encode_frame(message) is raw
             payload = sum(map(len, message.body))  # type: ignore[arg-type]
-            assert payload + wire.MESSAGE_OVERHEAD * len(message.body) == message.size
+            cost = payload + wire.MESSAGE_OVERHEAD * len(message.body)
+            assert cost + wire.frame_overhead(len(message.barrier)) == message.size
             assert -1 <= message.stable < message.first
         case Ack():
             again = decode_ack(encode_ack(message), TOPICS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cubecast.net.wire import MAX_MESSAGES, MAX_PACKET
 from cubecast.protocol.config import Config
 
 
@@ -35,5 +36,18 @@ class NodeConfig:
     """What a subscription may hold unread before its policy applies."""
     join_timeout_s: float = 10.0
     leave_timeout_s: float = 10.0
+    max_strangers: int = 256
+    """Connections that are not a member's, at a time; one more and the oldest is closed."""
+    unread_bytes: int = 64 * 1024 * 1024
+    """What a peer may leave unread before its connection is closed: as many windows as a peer has
+    streams to be sent at a time, 64 by default.  What was lost is sent again after it is back."""
     publish_timeout_s: float = 30.0
     """A publish that gets no credit for this long raises `NotSent`."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.frame_messages <= MAX_MESSAGES:
+            raise ValueError(f"frame_messages is 1 to {MAX_MESSAGES}, not {self.frame_messages}")
+        if self.max_strangers < 1:
+            raise ValueError(f"max_strangers is at least 1, not {self.max_strangers}")
+        if self.unread_bytes < 2 * MAX_PACKET:
+            raise ValueError(f"unread_bytes is at least two packets, {2 * MAX_PACKET}")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol, cast
 
+from cubecast.net.config import NodeConfig
 from cubecast.net.hello import (
     MAX_HELLO,
     NOBODY,
@@ -25,6 +26,7 @@ from cubecast.net.hello import (
     transcript,
 )
 from cubecast.net.wire import HELLO, MAX_PACKET, VERSION, PacketBuffer, WireError
+from cubecast.protocol.errors import ProtocolError
 from cubecast.protocol.port import NodeId
 
 __all__ = ["HANDSHAKE_S", "NOBODY", "Connection", "Owner"]
@@ -32,7 +34,10 @@ __all__ = ["HANDSHAKE_S", "NOBODY", "Connection", "Owner"]
 log = logging.getLogger("cubecast")
 
 HANDSHAKE_S = 10.0
-"""A connection whose handshake takes longer is closed."""
+"""A connection whose handshake takes longer is closed, and one that then asks for nothing."""
+
+CLOSING_S = 5.0
+"""A peer that does not read what is left to tell it is cut off after this long."""
 
 
 class Owner(Protocol):
@@ -41,6 +46,7 @@ class Owner(Protocol):
     uid: str
     slot: NodeId
     secret: str
+    config: NodeConfig
 
     def opened(self, connection: Connection) -> None: ...
     def connected(self, connection: Connection) -> None: ...
@@ -51,9 +57,11 @@ class Owner(Protocol):
 class Connection(asyncio.Protocol):
     """A connection, dialled or accepted; `slot` and `uid` are the peer's once it is `ready`."""
 
-    def __init__(self, owner: Owner, dialled: bool) -> None:
+    def __init__(self, owner: Owner, dialled: bool, intended: NodeId = NOBODY) -> None:
         self._owner = owner
         self.dialled = dialled
+        self.intended = intended  # whom we dial, whatever the peer says it is
+        self.asked = False  # a stranger asked to join
         self._nonce = new_nonce()
         self._hello = Hello(VERSION, owner.uid, owner.slot, self._nonce)
         self._said = ""
@@ -99,7 +107,7 @@ class Connection(asyncio.Protocol):
         """Whatever goes wrong with a peer's bytes ends this connection, and only this one."""
         try:
             yield
-        except WireError as error:
+        except (WireError, ProtocolError) as error:
             log.warning("closing connection to %s: %s", self, error)
             self.close(str(error))
         except Exception as error:
@@ -121,6 +129,16 @@ class Connection(asyncio.Protocol):
     def _too_late(self) -> None:
         log.warning("closing connection to %s: no handshake in %g s", self, HANDSHAKE_S)
         self.close(f"no handshake in {HANDSHAKE_S:g} s")
+
+    @property
+    def closing(self) -> bool:
+        """Whether nothing can be sent by it any more."""
+        return self._closing
+
+    def _asks_nothing(self) -> None:
+        if self.slot == NOBODY and not self.asked:
+            log.warning("closing connection to %s: no request in %g s", self, HANDSHAKE_S)
+            self.close(f"no request in {HANDSHAKE_S:g} s")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
@@ -182,6 +200,8 @@ class Connection(asyncio.Protocol):
         self._stop_clock()
         self._buffer.limit = MAX_PACKET
         self._owner.connected(self)
+        if self.slot == NOBODY and not self.dialled and not self._closing:
+            self._deadline = self._loop.call_later(HANDSHAKE_S, self._asks_nothing)
 
     def _stop_clock(self) -> None:
         if self._deadline is not None:
@@ -209,6 +229,9 @@ class Connection(asyncio.Protocol):
         outgoing, self._outgoing = self._outgoing, []
         if self._transport is not None and outgoing:
             self._transport.writelines(outgoing)
+            unread = self._transport.get_write_buffer_size()
+            if unread > self._owner.config.unread_bytes:
+                self.turn_away(f"it leaves {unread} bytes unread")
 
     def close(self, reason: str) -> None:
         """Send what is gathered, then close; the first reason is the one that counts."""
@@ -220,6 +243,17 @@ class Connection(asyncio.Protocol):
         self._flush()
         if self._transport is not None:
             self._transport.close()
+            self._deadline = self._loop.call_later(CLOSING_S, self.abort)
+
+    def turn_away(self, reason: str) -> None:
+        """Close at once, with a word in the log and none to the peer."""
+        if not self._closing or self.reason != reason:
+            log.warning("closing connection to %s: %s", self, reason)
+        if not self._closing:
+            self._closing = True
+            self.reason = reason
+        self._stop_clock()
+        self.abort()
 
     def abort(self) -> None:
         """Close without waiting for what was not sent."""

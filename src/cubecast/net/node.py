@@ -39,7 +39,7 @@ from cubecast.net.hello import (
     decode_greeting,
     encode_greeting,
 )
-from cubecast.net.joining import Joining
+from cubecast.net.joining import Joining, check_request
 from cubecast.net.mesh import Mesh
 from cubecast.net.outbox import Outbox
 from cubecast.net.readers import Readers
@@ -52,6 +52,7 @@ from cubecast.net.wire import (
     FRAME,
     HELLO,
     MAX_PAYLOAD,
+    MAX_TOPIC,
     MESSAGE_OVERHEAD,
     FrameDecoder,
     Outgoing,
@@ -61,6 +62,7 @@ from cubecast.net.wire import (
     encode_ack,
     encode_control,
     encode_frame,
+    frame_overhead,
     topic_id,
 )
 from cubecast.protocol.messages import Ack, Frame
@@ -87,7 +89,7 @@ class Node:
         self._core: CubecastNode | None = None
         self._cluster = Cluster(self, config.join_timeout_s)
         self._server: asyncio.Server | None = None
-        self._mesh = Mesh(self, self._address_of, self._unreachable)
+        self._mesh = Mesh(self, self._address_of, self._unreachable, config.max_strangers)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._decoder = FrameDecoder()
         self._topics: dict[int, Topic] = {}
@@ -277,6 +279,7 @@ class Node:
         """Hand a frame to the core; False if there is no credit for it."""
         core = self.core
         first = core.next_seq(topic)
+        size += frame_overhead(core.dependencies(topic))
         position = self._recorder.position()
         if not core.publish(topic, body, size, self.now()):
             return False
@@ -311,6 +314,8 @@ class Node:
         self._tell(SlowSubscriber(subscription.topic, subscription.policy, subscription.dropped))
 
     def _learn(self, topic: Topic) -> None:
+        if len(topic) > MAX_TOPIC:
+            raise CubecastError(f"a topic's name has at most {MAX_TOPIC} characters")
         ident = topic_id(topic)
         known = self._topics.setdefault(ident, topic)
         if known != topic:
@@ -406,7 +411,7 @@ class Node:
     def _unreachable(self, peer: NodeId) -> None:
         """Nothing more is to be expected of a node that left and does not answer."""
         if self._core is not None and peer not in self._cluster.members:
-            self._core.forget_peer(peer)
+            self._core.forget_peer(peer, self.now())
             self._cluster.forget(peer)
             self._cluster.settle()
 
@@ -444,6 +449,7 @@ class Node:
             raise WireError(f"{type(message).__name__} from a node that is not a member")
         match message:
             case JoinRequest():
+                check_request(message, connection)
                 self._spawn(self._admit(message, connection))
             case ClusterUpdate():
                 self._cluster.on_update(message, connection.slot)
@@ -464,13 +470,18 @@ class Node:
         """Welcome a newcomer, or send it to the node that gives out slots."""
         welcome = None
         if self._cluster.coordinator == self.slot:
-            welcome = await self._cluster.admit(Member(request.uid, request.address))
+            try:
+                welcome = await self._cluster.admit(Member(request.uid, request.address))
+            except WireError as error:
+                connection.refuse(str(error))
+                return
         if welcome is None:
             address = self._cluster.members[self._cluster.coordinator].address
             connection.send(encode_greeting(Redirect(address)))
             return
-        self._mesh.adopt(welcome.slot, connection)
-        connection.send(encode_greeting(welcome))
+        if not connection.closing:
+            self._mesh.adopt(welcome.slot, connection)
+            connection.send(encode_greeting(welcome))
 
     # -- the cluster ------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from typing import ClassVar
 
 from cubecast.protocol.config import Config
+from cubecast.protocol.errors import OPEN_STREAMS_PER_NODE, SPARE_STREAMS, ProtocolError
 from cubecast.protocol.links import Links
 from cubecast.protocol.membership import Membership
 from cubecast.protocol.messages import (
@@ -59,6 +60,7 @@ class CubecastNode:
         self._incarnation = incarnation
         self._links = Links(port, self.config)
         self._waves = Waves(node, self._links, cluster)
+        self._known = cluster  # the slots that were ever in use
         self._cores: dict[Topic, TopicCore] = {}
         self._memberships: dict[Topic, Membership] = {}
 
@@ -97,6 +99,11 @@ class CubecastNode:
         core = self._cores.get(topic)
         return core.stable_seq() if core is not None else -1
 
+    def dependencies(self, topic: Topic) -> int:
+        """How many entries the barrier of the next own frame of `topic` has."""
+        core = self._cores.get(topic)
+        return len(core.front.frontier) if core is not None else 0
+
     def explain(self, topic: Topic) -> dict[str, object]:
         """What this node knows of a topic: its standing, members, and who waits for whom."""
         membership = self._memberships.get(topic)
@@ -110,6 +117,7 @@ class CubecastNode:
             "next": core.next_seq,
             "in_flight": core.in_flight,
             "held": core.load().held,
+            "dropped": dict(core.dropped),
             "delivered": {_name(stream): seq for stream, seq in core.front.delivered.items()},
             "waiting": {
                 _name(stream): [_name(waiting) for waiting in waiters]
@@ -127,10 +135,19 @@ class CubecastNode:
         for newcomer in members_of(cluster & ~self._waves.cluster):
             self._links.forget(newcomer)  # what its slot's last owner was told is no concern of it
         self._waves.cluster = cluster
+        self._known |= cluster
+        for core in self._cores.values():
+            core.max_open = self._max_open()
 
-    def forget_peer(self, peer: NodeId) -> None:
+    def _max_open(self) -> int:
+        """How many streams of a topic can honestly be open at a time."""
+        return OPEN_STREAMS_PER_NODE * self._waves.cluster.bit_count() + SPARE_STREAMS
+
+    def forget_peer(self, peer: NodeId, now: Time) -> None:
         """A node that left is out of reach: nothing more will come from it or go to it."""
         self._links.forget(peer)
+        for done in self._waves.forget(peer, now):
+            self._membership(done.wave.topic).complete(done, now)
 
     def own_waves(self) -> int:
         """Operations of this node that not every node has answered."""
@@ -175,6 +192,8 @@ class CubecastNode:
     def _on_control(self, message: Message, sender: NodeId, now: Time) -> None:
         match message:
             case Parcel():
+                if self._names_a_stranger(message):
+                    return
                 for carried in self._links.on_parcel(message, sender, now):
                     self._on_carried(carried, sender, now)
             case ParcelAck():
@@ -186,20 +205,35 @@ class CubecastNode:
             case _:
                 raise TypeError(f"node {self.node} cannot handle {message!r} from {sender}")
 
+    def _names_a_stranger(self, parcel: Parcel) -> bool:
+        """Whether a wave visits a node we have not heard of; it is sent again when we have.
+
+        What we sent to that node before we know it would be forgotten in `set_cluster`.
+        """
+        wave = parcel.message
+        return type(wave) is Wave and bool(wave.cluster & ~self._known)
+
     def _on_carried(
         self, message: Stable | Release | Wave | Answer, sender: NodeId, now: Time
     ) -> None:
         match message:
             case Stable():
-                self._membership(message.topic).core.on_stable(message, sender, now)
+                core = self._cores.get(message.topic)
+                if core is not None:  # else we were never a member, and nobody honest tells us
+                    core.on_stable(message, sender, now)
             case Answer():
                 result = self._waves.on_answer(message, sender, now)
                 if result is not None:
                     self._membership(message.topic).complete(result, now)
             case Wave():
-                self._waves.on_wave(message, sender, self._contribution(message), now)
+                if self._waves.admits(message, sender):
+                    self._waves.on_wave(message, sender, self._contribution(message), now)
             case Release():
-                self._membership(message.topic).on_release(message.stream, now)
+                if message.stream.source != sender:
+                    raise ProtocolError("a release from a stream of another node")
+                membership = self._memberships.get(message.topic)
+                if membership is not None:
+                    membership.on_release(message.stream, now)
 
     def _contribution(self, wave: Wave) -> Contribution:
         membership = self._memberships.get(wave.topic)
@@ -234,6 +268,7 @@ class CubecastNode:
                 self._links,
                 self.config,
             )
+            core.max_open = self._max_open()
             self._cores[topic] = core
             membership = self.membership_class(core, self._waves, self._port)
             self._memberships[topic] = membership

@@ -105,6 +105,7 @@ class Inbox:
         "checked",
         "consumed",
         "frames",
+        "kept",
         "next",
         "oldest",
         "stable",
@@ -117,6 +118,7 @@ class Inbox:
         self.next = next_seq
         self.consumed = consumed
         self.frames: dict[Seq, Frame] = {}
+        self.kept = 0  # the sizes of `frames`
         self.stable: Seq = -1
         self.oldest: Seq = 0
         self.branch: Branch | None = None
@@ -131,11 +133,27 @@ class Inbox:
         oldest = self.oldest
         freed = 0
         while oldest <= stable:
-            frame = frames.pop(oldest)
+            frame = frames.pop(oldest, None)
+            if frame is None:
+                freed += self._forget_torn(stable)
+                oldest = stable + 1
+                break
             freed += frame.size
             oldest = frame.last + 1
         self.oldest = oldest
+        self.kept -= freed
         return freed
+
+    def _forget_torn(self, stable: Seq) -> int:
+        """Drop what is left up to `stable` of a stream that a liar gave holes."""
+        torn = [frame for frame in self.frames.values() if frame.last <= stable]
+        for frame in torn:
+            del self.frames[frame.first]
+        return sum(frame.size for frame in torn)
+
+    def reached(self) -> Seq:
+        """The last message up to which some route is complete here: no more can be stable."""
+        return max((branch.have for branch in self.branches.values()), default=self.stable)
 
     def add_branch(self, branch: Branch) -> None:
         """Take part in another route; it becomes `branch` if it is the newest."""

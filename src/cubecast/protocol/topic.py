@@ -16,7 +16,9 @@ Invariants:
    calls stable nobody can need again.
 4. Sent and not stable is at most `Config.window` per stream, at the publisher by its credit and
    at each receiver because a frame's number and its `stable` are at most a window apart.
-5. The state of an idle stream is two numbers, delivered and stable, and perhaps its entry in the
+5. What a receiver keeps of one stream is at most `Config.room` whatever its publisher claims, and
+   a message that a peer made up raises `ProtocolError` or is dropped before anything changes.
+6. The state of an idle stream is two numbers, delivered and stable, and perhaps its entry in the
    frontier.
 """
 
@@ -26,6 +28,7 @@ from collections.abc import Collection
 
 from cubecast.protocol.causal import CausalFront
 from cubecast.protocol.config import Config
+from cubecast.protocol.errors import MAX_BRANCHES, MAX_STREAMS, ProtocolError
 from cubecast.protocol.links import Links
 from cubecast.protocol.messages import Ack, Frame, Probe, Release, Route, Stable
 from cubecast.protocol.port import Load, NodeId, Port, Seq, Stream, Time, Topic
@@ -55,6 +58,9 @@ class TopicCore:
         self.links = links
         self.config = config
         self.front = CausalFront()
+        self.max_open = MAX_STREAMS  # inboxes at a time; the node knows how many it can need
+        self.dropped: dict[str, int] = {}
+        self._room = config.room
         self._trees: dict[tuple[int, int], tuple[NodeId, ...]] = {}
         self.taking = False
         self.expecting = False  # waits for its cut: it will consume, but not yet from where
@@ -109,6 +115,7 @@ class TopicCore:
         self.told = inbox.stable
         self.in_flight += size
         inbox.frames[frame.first] = frame
+        inbox.kept += size
         branch.have = frame.last
         front.publish(self.own, frame.last)
         if branch.children:
@@ -155,6 +162,8 @@ class TopicCore:
         if inbox is None:
             if frame.last <= self.floor.get(stream, -1):
                 return  # a late copy: everyone has consumed it
+            if not self._may_open(frame, sender):
+                return
             inbox = self._open(stream)
         branch = inbox.branch
         if branch is None or branch.route.number != frame.route.number:
@@ -162,8 +171,15 @@ class TopicCore:
             if branch is None:
                 return
         first = frame.first
-        if not branch.receive(first, frame.last):
-            return  # a copy
+        kept = inbox.kept + frame.size
+        if first == branch.have + 1 and branch.parent == sender and kept <= self._room:
+            if branch.early:
+                branch.receive(first, frame.last)
+            else:
+                branch.have = frame.last
+        elif not self._take_unusual(inbox, branch, frame, sender):
+            return  # a copy, or nothing that could be true
+        inbox.kept = kept
         inbox.frames[first] = frame
         if branch.children:
             self.port.relay(branch.children, frame)
@@ -178,6 +194,47 @@ class TopicCore:
         if stream not in self.dirty:
             self._touch(inbox, now)
 
+    def _take_unusual(self, inbox: Inbox, branch: Branch, frame: Frame, sender: NodeId) -> bool:
+        """Note a frame that is not the next one, or is suspect; False if it is not to be taken."""
+        if branch.parent is None:
+            raise ProtocolError(f"a frame of our own in {self.topic!r}")
+        if branch.parent != sender:
+            return self._drop("not from the parent in its tree")
+        stable = frame.stable
+        if stable > branch.have:
+            return self._drop("stable beyond what we have", frame.stream.source == sender)
+        if inbox.kept + frame.size > self._room:
+            rest = sum(one.size for one in inbox.frames.values() if one.last > stable)
+            if rest and rest + frame.size > self._room and frame.first not in inbox.frames:
+                return self._drop("beyond the window", frame.stream.source == sender)
+        return branch.receive(frame.first, frame.last)
+
+    def _drop(self, reason: str, lied: bool = False) -> bool:
+        """Count a frame that is not taken; blame the sender if nobody else can have lied."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+        if lied:
+            raise ProtocolError(f"a frame in {self.topic!r}: {reason}")
+        return False
+
+    def _may_open(self, frame: Frame, sender: NodeId) -> bool:
+        """Whether to begin to keep state for the stream of `frame`."""
+        stream = frame.stream
+        if stream == self.own:
+            raise ProtocolError(f"a frame of our own in {self.topic!r}")
+        self._check_addressed(frame)
+        if len(self.inboxes) >= self.max_open:
+            return self._drop("too many streams at a time")
+        if stream in self.floor or stream in self.front.delivered:
+            return True
+        if len(self.floor) + len(self.inboxes) >= MAX_STREAMS:
+            return self._drop("too many streams")
+        return True
+
+    def _check_addressed(self, frame: Frame) -> None:
+        """A tree reaches only members, so nobody passes on to us what does not name us."""
+        if not frame.route.members >> self.node & 1:
+            raise ProtocolError(f"a frame in {self.topic!r} that is not addressed to us")
+
     def _branch_for(self, inbox: Inbox, frame: Frame, sender: NodeId) -> Branch | None:
         """Our place in the tree of the frame's route; None if the frame is a late copy."""
         if frame.last <= inbox.stable:
@@ -185,6 +242,12 @@ class TopicCore:
         route = frame.route
         branch = inbox.branches.get(route.number)
         if branch is None:
+            self._check_addressed(frame)
+            if frame.first <= inbox.stable or frame.first in inbox.frames:
+                return None
+            if len(inbox.branches) >= MAX_BRANCHES:
+                self._drop("too many routes", frame.stream.source == sender)
+                return None
             below = self._children(route.members, cluster(self.node, sender) - 1)
             if inbox.stable < frame.stable and not inbox.branches:
                 inbox.stable = frame.stable
@@ -297,6 +360,8 @@ class TopicCore:
         branch = inbox.branches.get(ack.route) if inbox is not None else None
         if inbox is None or branch is None or sender not in branch.children:
             return  # a late copy about a route that is complete
+        if ack.have > branch.have:
+            raise ProtocolError(f"an ACK in {self.topic!r} of what was never sent")
         branch.absent |= ack.absent
         if branch.heard(sender, ack.have, ack.covered):
             if branch.low_covered >= branch.have:
@@ -371,8 +436,13 @@ class TopicCore:
 
     def on_stable(self, news: Stable, sender: NodeId, now: Time) -> None:
         """Pass the news on, whatever we keep of the stream ourselves, and forget."""
-        self._pass_on(news, cluster(self.node, sender) - 1, now)
+        if news.stream == self.own:
+            raise ProtocolError(f"news of our own stream in {self.topic!r}")
         inbox = self.inboxes.get(news.stream)
+        if inbox is not None and news.seq > inbox.reached():
+            self._drop("stable beyond what we have", news.stream.source == sender)
+            return
+        self._pass_on(news, cluster(self.node, sender) - 1, now)
         if inbox is None:
             return
         if inbox.stable < news.seq:
@@ -400,6 +470,8 @@ class TopicCore:
             return
         if branch is not None:
             self.unacked.pop((inbox.stream, branch.route.number), None)
+        for number in inbox.branches:
+            self.unacked.pop((inbox.stream, number), None)
         del self.inboxes[inbox.stream]
         self.dirty.pop(inbox.stream, None)
         self.floor[inbox.stream] = inbox.stable
@@ -429,7 +501,9 @@ class TopicCore:
         for _ in range(self.config.resend_burst):
             if seq > branch.have:
                 break
-            frame = inbox.frames[seq]
+            frame = inbox.frames.get(seq)
+            if frame is None:
+                break  # the child claims to have a part of a frame
             self.port.relay((child,), frame)
             seq = frame.last + 1
 
@@ -438,7 +512,8 @@ class TopicCore:
         self.repair_at = None
         for (stream, number), branch in list(self.unacked.items()):
             assert branch.resend_at is not None
-            if branch.have <= self.inboxes[stream].stable:
+            inbox = self.inboxes.get(stream)
+            if inbox is None or branch.have <= inbox.stable:
                 branch.resend_at = None  # the publisher knows more than our children told us
                 del self.unacked[stream, number]
                 continue
