@@ -1,9 +1,9 @@
 """What a peer must not say, and how much of anything it may say.
 
 Who is blamed.  A message is refused with `ProtocolError`, and its connection closed, where the
-*sender* must have lied: what it sent contradicts itself, or is about its own stream.  A relay may
-pass on in good faith what contradicts only the state of this node; that is dropped and counted
-(`TopicCore.dropped`), as if the network had lost it.
+*sender* must have lied: what it sent contradicts itself, or what it alone has told us before.  What
+contradicts only the state of this node may come from an honest node after a lie of another; that is
+dropped and counted (`TopicCore.dropped`), as if the network had lost it.
 """
 
 from __future__ import annotations

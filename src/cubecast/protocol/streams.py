@@ -110,6 +110,7 @@ class Inbox:
         "oldest",
         "stable",
         "stream",
+        "told_by",
         "waiting",
     )
 
@@ -119,6 +120,7 @@ class Inbox:
         self.consumed = consumed
         self.frames: dict[Seq, Frame] = {}
         self.kept = 0  # the sizes of `frames`
+        self.told_by: NodeId | None = None  # who alone told us of this stream; -1: several did
         self.stable: Seq = -1
         self.oldest: Seq = 0
         self.branch: Branch | None = None
@@ -135,21 +137,28 @@ class Inbox:
         while oldest <= stable:
             frame = frames.pop(oldest, None)
             if frame is None:
-                freed += self._forget_torn(stable)
-                oldest = stable + 1
-                break
+                self.oldest = stable + 1
+                self.sweep(stable)  # a liar gave this stream holes
+                return freed
             freed += frame.size
             oldest = frame.last + 1
         self.oldest = oldest
         self.kept -= freed
         return freed
 
-    def _forget_torn(self, stable: Seq) -> int:
-        """Drop what is left up to `stable` of a stream that a liar gave holes."""
-        torn = [frame for frame in self.frames.values() if frame.last <= stable]
-        for frame in torn:
-            del self.frames[frame.first]
-        return sum(frame.size for frame in torn)
+    def sweep(self, stable: Seq) -> None:
+        """Drop all that is stable, in order or not, and count what is left."""
+        limit = max(stable, self.stable)
+        for first in [first for first, frame in self.frames.items() if frame.last <= limit]:
+            del self.frames[first]
+        self.kept = self.size()
+
+    def hear_from(self, sender: NodeId) -> None:
+        """Note whose word the state of this inbox rests on: who alone wrote it is to blame."""
+        if self.told_by is None:
+            self.told_by = sender
+        elif self.told_by != sender:
+            self.told_by = -1
 
     def reached(self) -> Seq:
         """The last message up to which some route is complete here: no more can be stable."""

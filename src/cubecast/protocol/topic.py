@@ -33,7 +33,7 @@ from cubecast.protocol.links import Links
 from cubecast.protocol.messages import Ack, Frame, Probe, Release, Route, Stable
 from cubecast.protocol.port import Load, NodeId, Port, Seq, Stream, Time, Topic
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
-from cubecast.topology import MAX_DIMENSION, children, cluster
+from cubecast.topology import MAX_DIMENSION, children, cluster, parent
 
 REMEMBERED_TREES = 256
 """How many (members, height) a node remembers its children for."""
@@ -166,20 +166,20 @@ class TopicCore:
                 return
             inbox = self._open(stream)
         branch = inbox.branch
-        if branch is None or branch.route.number != frame.route.number:
+        if branch is None or branch.route is not frame.route:
             branch = self._branch_for(inbox, frame, sender)
             if branch is None:
                 return
         first = frame.first
-        kept = inbox.kept + frame.size
-        if first == branch.have + 1 and branch.parent == sender and kept <= self._room:
+        room = self._room - frame.size
+        if first == branch.have + 1 and branch.parent == sender and inbox.kept <= room:
             if branch.early:
                 branch.receive(first, frame.last)
             else:
                 branch.have = frame.last
         elif not self._take_unusual(inbox, branch, frame, sender):
             return  # a copy, or nothing that could be true
-        inbox.kept = kept
+        inbox.kept += frame.size
         inbox.frames[first] = frame
         if branch.children:
             self.port.relay(branch.children, frame)
@@ -196,17 +196,17 @@ class TopicCore:
 
     def _take_unusual(self, inbox: Inbox, branch: Branch, frame: Frame, sender: NodeId) -> bool:
         """Note a frame that is not the next one, or is suspect; False if it is not to be taken."""
-        if branch.parent is None:
-            raise ProtocolError(f"a frame of our own in {self.topic!r}")
         if branch.parent != sender:
+            self._check_addressed(frame, sender)
             return self._drop("not from the parent in its tree")
-        stable = frame.stable
-        if stable > branch.have:
-            return self._drop("stable beyond what we have", frame.stream.source == sender)
+        if frame.first <= branch.have or frame.first in branch.early:
+            return False
+        if frame.stable > branch.have:
+            return self._drop("stable beyond what we have")
         if inbox.kept + frame.size > self._room:
-            rest = sum(one.size for one in inbox.frames.values() if one.last > stable)
-            if rest and rest + frame.size > self._room and frame.first not in inbox.frames:
-                return self._drop("beyond the window", frame.stream.source == sender)
+            inbox.sweep(frame.stable)
+            if inbox.frames and inbox.kept + frame.size > self._room:
+                return self._drop("beyond the window", inbox.told_by == sender)
         return branch.receive(frame.first, frame.last)
 
     def _drop(self, reason: str, lied: bool = False) -> bool:
@@ -219,9 +219,7 @@ class TopicCore:
     def _may_open(self, frame: Frame, sender: NodeId) -> bool:
         """Whether to begin to keep state for the stream of `frame`."""
         stream = frame.stream
-        if stream == self.own:
-            raise ProtocolError(f"a frame of our own in {self.topic!r}")
-        self._check_addressed(frame)
+        self._check_addressed(frame, sender)
         if len(self.inboxes) >= self.max_open:
             return self._drop("too many streams at a time")
         if stream in self.floor or stream in self.front.delivered:
@@ -230,10 +228,12 @@ class TopicCore:
             return self._drop("too many streams")
         return True
 
-    def _check_addressed(self, frame: Frame) -> None:
-        """A tree reaches only members, so nobody passes on to us what does not name us."""
-        if not frame.route.members >> self.node & 1:
-            raise ProtocolError(f"a frame in {self.topic!r} that is not addressed to us")
+    def _check_addressed(self, frame: Frame, sender: NodeId) -> None:
+        """Nobody but our parent in its tree passes a frame on to us, and none comes back to its
+        publisher; relays check the same, so the sender is to blame."""
+        if parent(frame.stream.source, self.node, frame.route.members) != sender:
+            name = f"of node {frame.stream.source} in {self.topic!r}"
+            raise ProtocolError(f"a frame {name} by another way than its tree")
 
     def _branch_for(self, inbox: Inbox, frame: Frame, sender: NodeId) -> Branch | None:
         """Our place in the tree of the frame's route; None if the frame is a late copy."""
@@ -242,17 +242,23 @@ class TopicCore:
         route = frame.route
         branch = inbox.branches.get(route.number)
         if branch is None:
-            self._check_addressed(frame)
+            self._check_addressed(frame, sender)
             if frame.first <= inbox.stable or frame.first in inbox.frames:
                 return None
             if len(inbox.branches) >= MAX_BRANCHES:
-                self._drop("too many routes", frame.stream.source == sender)
+                self._drop("too many routes")
                 return None
             below = self._children(route.members, cluster(self.node, sender) - 1)
             if inbox.stable < frame.stable and not inbox.branches:
                 inbox.stable = frame.stable
             branch = Branch(route, sender, below, max(route.start - 1, inbox.stable))
             inbox.add_branch(branch)
+            inbox.hear_from(sender)
+        elif branch.route.members != route.members or branch.route.start != route.start:
+            self._drop("another route of the same number")
+            return None
+        else:
+            branch.route = route  # the next frame brings this very object
         return branch
 
     def _open(self, stream: Stream) -> Inbox:
@@ -361,7 +367,9 @@ class TopicCore:
         if inbox is None or branch is None or sender not in branch.children:
             return  # a late copy about a route that is complete
         if ack.have > branch.have:
-            raise ProtocolError(f"an ACK in {self.topic!r} of what was never sent")
+            if ack.stream == self.own:
+                raise ProtocolError(f"an ACK in {self.topic!r} of what was never sent")
+            return
         branch.absent |= ack.absent
         if branch.heard(sender, ack.have, ack.covered):
             if branch.low_covered >= branch.have:
@@ -436,15 +444,16 @@ class TopicCore:
 
     def on_stable(self, news: Stable, sender: NodeId, now: Time) -> None:
         """Pass the news on, whatever we keep of the stream ourselves, and forget."""
-        if news.stream == self.own:
-            raise ProtocolError(f"news of our own stream in {self.topic!r}")
+        if parent(news.stream.source, self.node, news.members) != sender:
+            raise ProtocolError(f"news of a stream in {self.topic!r} by another way than its tree")
         inbox = self.inboxes.get(news.stream)
         if inbox is not None and news.seq > inbox.reached():
-            self._drop("stable beyond what we have", news.stream.source == sender)
+            self._drop("stable beyond what we have")
             return
         self._pass_on(news, cluster(self.node, sender) - 1, now)
         if inbox is None:
             return
+        inbox.hear_from(sender)
         if inbox.stable < news.seq:
             inbox.forget(news.seq)
         self._close_branches(inbox, news.route, news.start)

@@ -1,0 +1,304 @@
+"""Lies of a member against the sans-I/O core: well-typed messages that mean nothing.
+
+Node 3 of a group of four runs the protocol like the others, and besides sends whatever the fuzzer
+thinks of.  Required: nothing but `ProtocolError` comes out of a node, and only for what node 3
+sent (an honest relay is never blamed for a liar); every container stays within its bound; another
+topic of the honest three loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import Any
+
+import pytest
+
+from cubecast.protocol import links, topic, waves
+from cubecast.protocol.config import Config
+from cubecast.protocol.errors import ProtocolError
+from cubecast.protocol.messages import (
+    Ack,
+    Answer,
+    Frame,
+    Op,
+    Parcel,
+    ParcelAck,
+    Probe,
+    Release,
+    Route,
+    Stable,
+    Wave,
+)
+from cubecast.protocol.node import CubecastNode
+from cubecast.protocol.port import NodeId, Stream
+
+LIAR = 3
+HONEST = (0, 1, 2)
+ATTACKED, QUIET = "attacked", "quiet"
+HUGE = (1 << 62) - 1
+WINDOW = 64
+
+
+class Desk:
+    """A port that queues what its node sends and remembers what it delivers."""
+
+    def __init__(self, node: NodeId, world: World) -> None:
+        self.node = node
+        self.world = world
+        self.delivered: list[Any] = []
+        self.next_wake = 0
+
+    def relay(self, peers: Any, message: Any) -> None:
+        for peer in peers:
+            self.control(peer, message)
+
+    def control(self, peer: NodeId, message: Any) -> None:
+        if self.node == LIAR:
+            self.world.heard.append(message)
+        if peer in self.world.nodes:
+            self.world.queue.append((self.node, peer, message))
+
+    def deliver(self, publication: Any) -> bool:
+        if publication.topic == QUIET:
+            self.delivered += publication.body
+        return True
+
+    def joined(self, topic: str) -> None: ...
+    def left(self, topic: str) -> None: ...
+    def writable(self, topic: str) -> None: ...
+    def wake(self, at: int) -> None: ...
+
+
+class World:
+    """Four nodes, a queue of messages, a clock."""
+
+    def __init__(self) -> None:
+        config = Config(window=WINDOW, stable_delay=50, resend_after=200, resend_max=800)
+        self.queue: deque[tuple[NodeId, NodeId, Any]] = deque()
+        self.heard: list[Any] = []
+        self.now = 0
+        self.refused = 0
+        self.nodes: dict[NodeId, CubecastNode] = {}
+        self.desks = {node: Desk(node, self) for node in range(4)}
+        for node, desk in self.desks.items():
+            self.nodes[node] = CubecastNode(
+                node, desk, cluster=0b1111, config=config, incarnation=node
+            )
+        for one in self.nodes.values():
+            one.establish(ATTACKED, 0b1111)
+            one.establish(QUIET, 0b0111)
+
+    def step(self, sender: NodeId, receiver: NodeId, message: Any) -> None:
+        try:
+            self.nodes[receiver].on_message(message, sender, self.now)
+        except ProtocolError:
+            assert LIAR in (sender, receiver), f"node {receiver} blames {sender}: {message!r}"
+            self.refused += 1
+
+    def run(self, time: int = 20) -> None:
+        """Let everything that was sent arrive, and some time pass."""
+        for _ in range(2):
+            steps = 0
+            while self.queue:
+                self.step(*self.queue.popleft())
+                steps += 1
+                assert steps < 20_000, "messages beget messages without end"
+            self.now += time
+            for node in self.nodes.values():
+                node.on_wake(self.now)
+        del self.heard[:-200]
+
+    def publish(self, sender: NodeId, topic: str, body: object) -> bool:
+        return self.nodes[sender].publish(topic, (body,), 1, self.now)
+
+
+class Liar:
+    """Makes up messages; knows the state of its victim better than any attacker could."""
+
+    def __init__(self, random: Random, world: World) -> None:
+        self.random = random
+        self.world = world
+
+    def lie(self, victim: NodeId) -> Any:
+        random = self.random
+        match random.randrange(10):
+            case 0 | 1 | 2 | 3:
+                return self.frame(victim)
+            case 4 | 5:
+                return self.ack()
+            case 6:
+                return self.changed()
+            case 7:
+                return Probe(self.topic(), self.stream(), self.number())
+            case 8:
+                return ParcelAck(self.number())
+            case _:
+                expected = self.world.nodes[victim]._links._link(LIAR).expected
+                number = random.choice([expected, expected, expected + 1, self.number()])
+                return Parcel(number, self.carried())
+
+    def changed(self) -> Any:
+        """Something that node 3 did send, with one field that is another's."""
+        said = [one for one in self.world.heard if getattr(one, "topic", "") == ATTACKED]
+        if not said:
+            return ParcelAck(0)
+        one = self.random.choice(said)
+        if isinstance(one, Frame):
+            values = {name: getattr(one, name) for name in one.__slots__ if name != "last"}
+            other = self.frame(0)
+            name = self.random.choice(["stream", "first", "barrier", "route", "stable", "size"])
+            values[name] = getattr(other, name)
+            values["stable"] = min(values["stable"], values["first"] - 1)
+            return Frame(**values)
+        if isinstance(one, Ack):
+            values = {name: getattr(one, name) for name in one.__slots__}
+            values["have"] = max(values["covered"], self.number())
+            return Ack(**values)
+        return one
+
+    def frame(self, victim: NodeId) -> Frame:
+        random = self.random
+        core = self.world.nodes[victim]._cores[ATTACKED]
+        stream = self.stream()
+        inbox = core.inboxes.get(stream)
+        first = self.number()
+        number = random.choice([0, 0, 0, 1, 2, random.getrandbits(32)])
+        if inbox is not None and inbox.branch is not None and random.random() < 0.7:
+            first = inbox.branch.have + random.choice([1, 1, 1, 1, 2, 5])
+            if random.random() < 0.8:
+                number = inbox.branch.route.number
+        start = random.choice([0, first, max(0, first - 3)])
+        stable = random.choice([-1, first - 1, max(-1, first - 4)])
+        members = random.choice([0b1111, 0b1111, 1 << victim, random.getrandbits(6), 1 << 8191])
+        size = random.choice([1, 1, 1, 7, WINDOW, 5 * WINDOW])
+        barrier = tuple(
+            (self.stream(), self.number()) for _ in range(random.choice([0, 0, 0, 1, 3]))
+        )
+        body = ("lie",) * random.choice([1, 1, 1, 3])
+        return Frame(
+            self.topic(), stream, first, barrier, Route(number, start, members), stable, body, size
+        )
+
+    def ack(self) -> Ack:
+        covered = self.number() - 1
+        have = max(covered, self.number() - 1)
+        absent = self.random.getrandbits(5)
+        route = self.random.choice([0, 0, 1, 2, 1 << 31])
+        asked = self.random.random() < 0.5
+        return Ack(self.topic(), self.stream(), route, have, covered, absent, asked)
+
+    def carried(self) -> Any:
+        random = self.random
+        origin = random.choice([0, 1, 2, 3, 3, 3, 4, 8191])
+        mask = random.choice([0b1111, 0b1111, 0b1111, random.getrandbits(5), 1 << 8191])
+        match random.randrange(5):
+            case 0:
+                return Stable(
+                    self.topic(),
+                    self.stream(),
+                    random.choice([0, 1, self.number()]),
+                    self.number(),
+                    self.number(),
+                    mask,
+                )
+            case 1:
+                return Release(self.topic(), self.stream())
+            case 2:
+                vector = tuple((self.stream(), self.number()) for _ in range(random.randrange(5)))
+                return Answer(self.topic(), origin, self.number(), vector, mask)
+            case _:
+                return Wave(self.topic(), origin, self.number(), random.choice(list(Op)), mask)
+
+    def topic(self) -> str:
+        return self.random.choice([ATTACKED, ATTACKED, ATTACKED, f"made up {self.number()}"])
+
+    def stream(self) -> Stream:
+        source = self.random.choice([0, 1, 2, 3, 3, 3, 5])
+        return Stream(source, self.random.choice([source, source, source, self.number()]))
+
+    def number(self) -> int:
+        return self.random.choice(
+            [0, 1, 2, 3, self.random.randrange(40), self.random.randrange(5000), HUGE]
+        )
+
+
+def check_bounds(node: CubecastNode) -> None:
+    """Every container of a node is within what docs/guarantees.md states."""
+    assert set(node._cores) == {ATTACKED, QUIET}
+    assert node.load().held + node.load().retained <= 50 * node._max_open() * WINDOW
+    for core in node._cores.values():
+        assert len(core.inboxes) <= core.max_open
+        assert len(core.floor) + len(core.inboxes) <= topic.MAX_STREAMS
+        assert len(core.front.delivered) <= topic.MAX_STREAMS
+        assert len(core.front.frontier) <= topic.MAX_STREAMS
+        assert len(core.dirty) <= len(core.inboxes)
+        assert len(core.dropped) < 10
+        assert len(core._trees) <= topic.REMEMBERED_TREES
+        branches = sum(len(inbox.branches) + 1 for inbox in core.inboxes.values())
+        assert len(core.unacked) <= branches
+        for inbox in core.inboxes.values():
+            assert inbox.size() <= inbox.kept
+            assert inbox.kept <= core.config.room or len(inbox.frames) == 1
+            if inbox.stream != core.own:
+                assert len(inbox.branches) <= topic.MAX_BRANCHES
+            for branch in inbox.branches.values():
+                assert len(branch.early) <= core.config.room
+    for link in node._links._links.values():
+        assert len(link.early) <= links.MAX_EARLY_PARCELS
+        assert link.early_weight <= links.MAX_EARLY_WEIGHT
+    assert node.pending_waves() <= 2 * waves.MAX_WAVES
+
+
+def attack(seed: int, lies: int) -> World:
+    random = Random(seed)
+    world = World()
+    liar = Liar(random, world)
+    said: dict[NodeId, int] = dict.fromkeys(HONEST, 0)
+    for number in range(lies):
+        victim = random.choice(HONEST)
+        world.step(LIAR, victim, liar.lie(victim))
+        if number % 5 == 0:
+            for sender in random.sample(range(4), 2):
+                world.publish(sender, ATTACKED, number)
+            sender = random.choice(HONEST)
+            if world.publish(sender, QUIET, (sender, said[sender])):
+                said[sender] += 1
+            world.run()
+        if number % 50 == 0:
+            for node in HONEST:
+                check_bounds(world.nodes[node])
+    for _ in range(20):
+        world.run(500)
+    for reader in HONEST:
+        check_bounds(world.nodes[reader])
+        heard = world.desks[reader].delivered
+        for sender in HONEST:
+            mine = [seq for source, seq in heard if source == sender]
+            assert mine == list(range(said[sender])), f"the quiet topic at {reader} from {sender}"
+    assert sum(said.values()) > lies // 10
+    return world
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_lying_member_breaks_no_node_and_no_other_topic(seed: int) -> None:
+    world = attack(seed, 500)
+    assert world.refused > 20
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_small_bounds_are_kept(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with bounds so small that the liar runs into each."""
+    monkeypatch.setattr(topic, "MAX_STREAMS", 12)
+    monkeypatch.setattr(topic, "MAX_BRANCHES", 2)
+    monkeypatch.setattr(links, "MAX_EARLY_PARCELS", 3)
+    monkeypatch.setattr(links, "MAX_EARLY_WEIGHT", 5)
+    monkeypatch.setattr(waves, "MAX_WAVES", 2)
+    attack(1000 + seed, 600)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(20))
+def test_a_million_lies(seed: int) -> None:
+    for part in range(50):
+        attack(10_000 + 50 * seed + part, 1_000)
