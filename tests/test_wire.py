@@ -54,6 +54,7 @@ TOPICS = {topic_id(topic): topic for topic in (TOPIC, "other")}
 
 slots = st.integers(0, MAX_SLOTS - 1)
 numbers = st.integers(0, MAX_NUMBER - 1)
+routes = st.integers(0, (1 << 32) - 1)
 sets = st.integers(0, (1 << 70) - 1) | slots.map(lambda slot: 1 << slot)
 streams = st.builds(Stream, slots, st.integers(0, (1 << 64) - 1))
 vectors = st.lists(st.tuples(streams, numbers), max_size=5).map(tuple)
@@ -84,13 +85,13 @@ def acks(draw: st.DrawFn) -> Ack:
 
 
 carried = st.one_of(
-    st.builds(Stable, topics, streams, numbers, numbers, numbers, sets),
+    st.builds(Stable, topics, streams, routes, numbers, numbers, sets),
     st.builds(Release, topics, streams),
     st.builds(Wave, topics, slots, numbers, st.sampled_from(Op), sets),
     st.builds(Answer, topics, slots, numbers, vectors, sets),
 )
 controls = st.one_of(
-    st.builds(Probe, topics, streams, numbers),
+    st.builds(Probe, topics, streams, routes),
     st.builds(Parcel, numbers, carried),
     st.builds(ParcelAck, numbers),
 )
@@ -343,6 +344,7 @@ def survives(raw: bytes, decoder: FrameDecoder) -> None:
         {"barrier": ((Stream(MAX_SLOTS, 0), 0),)},
         {"barrier": ((Stream(0, 0), MAX_NUMBER),)},
         {"body": Outgoing([], 0)},
+        {"body": Outgoing([b""] * (wire.MAX_MESSAGES + 1), 0)},
     ],
 )
 def test_frames_beyond_the_bounds_are_refused(changes: dict[str, Any]) -> None:
@@ -376,6 +378,10 @@ def test_acks_beyond_the_bounds_are_refused(
         ParcelAck(MAX_NUMBER),
         Probe(TOPIC, Stream(-1, 0), 0),
         Probe(TOPIC, Stream(0, 1 << 64), 0),
+        Probe(TOPIC, Stream(0, 0), 1 << 32),
+        Probe("x" * (wire.MAX_TOPIC + 1), Stream(0, 0), 0),
+        Parcel(0, Stable(TOPIC, Stream(0, 0), 1 << 32, 0, 0, 1)),
+        Parcel(0, Answer(TOPIC, 0, 0, ((Stream(0, 0), 1),) * (1 << 16), 0)),
         Parcel(0, Release(TOPIC, Stream(MAX_SLOTS, 0))),
         Parcel(0, Wave(TOPIC, -1, 0, Op.JOIN, 1)),
         Parcel(0, Wave(TOPIC, 0, 0, Op.JOIN, -1)),

@@ -330,14 +330,16 @@ def _within_bounds(message: Control | Carried) -> bool:
         case ParcelAck():
             return _number(message.expected)
         case Probe():
-            return _topic(message.topic) and _stream(message.stream) and _number(message.route)
+            return _topic(message.topic) and _stream(message.stream) and _route(message.route)
         case Release():
             return _topic(message.topic) and _stream(message.stream)
         case Stable():
             return (
                 _topic(message.topic)
                 and _stream(message.stream)
-                and all(map(_number, (message.route, message.start, message.seq)))
+                and _route(message.route)
+                and _number(message.start)
+                and _number(message.seq)
                 and _set(message.members)
             )
         case Wave():
@@ -368,6 +370,10 @@ def _slot(slot: int) -> bool:
 
 def _number(number: int) -> bool:
     return 0 <= number < MAX_NUMBER
+
+
+def _route(number: int) -> bool:
+    return 0 <= number < 1 << 32
 
 
 def _set(members: int) -> bool:
