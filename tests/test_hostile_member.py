@@ -1,8 +1,8 @@
 """A member that knows the secret and keeps to nothing, against live nodes on real sockets.
 
 The mole has a slot and runs the protocol, so that the cluster works; besides, it opens connections
-of its own and sends noise, broken packets, packets of its earnest traffic that are changed, repeated
-or out of order, and lies that fit the state of its victim.
+of its own and sends noise, broken packets, packets of its earnest traffic that are changed,
+repeated or out of order, and lies that fit the state of its victim.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from test_hostile_core import ATTACKED, QUIET, Liar, check_bounds
-from test_live import PATIENCE_S, Raw, cluster, guarded, join, live, raw, subscribed, take
+from test_live import PATIENCE_S, Raw, cluster, guarded, join, live, raw, take
 from test_wire import mutate
 
 from cubecast.errors import CubecastError, JoinError, NotSent
@@ -47,9 +47,7 @@ from cubecast.net.subscription import Subscription
 from cubecast.net.wire import (
     MAX_TOPIC,
     PREFIX,
-    VERSION,
     Outgoing,
-    WireError,
     encode_ack,
     encode_control,
     encode_frame,
@@ -94,7 +92,7 @@ class Mole(Node):
 
 
 def packet_of(message: Any) -> bytes:
-    """The bytes of an earnest message or of a lie; what cannot be encoded becomes noise."""
+    """The bytes of an earnest message or of a lie."""
     if isinstance(message, Ack):
         return encode_ack(message)
     if not isinstance(message, Frame):
@@ -323,3 +321,212 @@ def test_a_million_packets_of_a_hostile_member() -> None:
     why, sizes = asyncio.run(besiege(2, 50, 20_000))
     assert not why.errors, why.errors[0]
     assert sizes[-1] - sizes[4] < 100_000_000, sizes
+
+
+# -- one trick at a time ---------------------------------------------------------------------------
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@live
+async def test_a_peer_that_does_not_read_is_cut_off_and_loses_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "cubecast")
+    limit, payload, count = 32 * 1024 * 1024, bytes(1024 * 1024), 60
+    window = Config(
+        window=1 << 27,
+        ack_delay=1_000,
+        stable_delay=20_000,
+        resend_after=100_000,
+        resend_max=1_000_000,
+    )
+    async with (
+        cluster(2, secret=SECRET, unread_bytes=limit, protocol=window) as nodes,
+        nodes[1].subscribe(ATTACKED, queue_bytes=1 << 30) as reader,
+    ):
+        await nodes[0].publish(ATTACKED, b"first")
+        assert (await anext(reader)).payload == b"first"
+        for connection in nodes[1]._mesh._open:
+            connection._transport.pause_reading()
+        largest = 0
+        for number in range(count):
+            await nodes[0].publish(ATTACKED, number.to_bytes(2, "big") + payload)
+            await asyncio.sleep(0)
+            for connection in nodes[0]._mesh._open:
+                if connection._transport is not None:
+                    largest = max(largest, connection._transport.get_write_buffer_size())
+        messages = await take(reader, count)
+        assert [int.from_bytes(one.payload[:2], "big") for one in messages] == list(range(count))
+        assert "bytes unread" in caplog.text
+        assert largest < limit + 4 * len(payload)
+
+
+@live
+async def test_strangers_are_few_at_a_time_and_keep_nobody_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "cubecast")
+    async with cluster(2, secret=SECRET, max_strangers=8) as nodes:
+        flood = [await Raw.dial(nodes[0]) for _ in range(50)]
+        await until(lambda: "more than 8 strangers at a time" in caplog.text)
+        assert (await join(nodes, secret=SECRET)).slot == 2
+        assert len(nodes[0]._mesh._strangers) <= 8
+        await asyncio.gather(*(client.ended() for client in flood[:40]))
+        for client in flood:
+            await client.close()
+
+
+@live
+async def test_who_knows_the_secret_and_asks_for_nothing_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connection_module, "HANDSHAKE_S", 0.3)
+    async with cluster(1, secret=SECRET) as nodes, raw(nodes[0]) as client:
+        await client.authenticate(SECRET)
+        await client.ended()
+        assert "no request in" in caplog.text
+
+
+@live
+async def test_a_member_has_few_connections() -> None:
+    async with cluster(2, secret=SECRET) as nodes:
+        clients = []
+        for _ in range(20):
+            client = await Raw.dial(nodes[0])
+            await client.authenticate(SECRET, nodes[1].uid, 1)
+            clients.append(client)
+        await asyncio.gather(*(client.ended() for client in clients[:15]))
+        assert len(nodes[0]._mesh._open) <= 5
+        for client in clients:
+            await client.close()
+
+
+REQUESTS: dict[str, list[Greeting]] = {
+    "for somebody else": [JoinRequest("somebody", "127.0.0.1:1")],
+    "from nowhere": [JoinRequest("raw", "nowhere:at:all]:x:")],
+    "second request": [JoinRequest("raw", "127.0.0.1:1")] * 2,
+    "LeaveRequest from a node that is not a member": [LeaveRequest()],
+    "ClusterUpdate from a node that is not a member": [ClusterUpdate(9, {})],
+}
+
+
+@pytest.mark.parametrize("reason", REQUESTS)
+@live
+async def test_requests_that_make_no_sense(reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    address = "nowhere:70000" if reason == "from nowhere" else None
+    async with cluster(1, secret=SECRET, leave_timeout_s=0.1) as nodes, raw(nodes[0]) as client:
+        await client.authenticate(SECRET)
+        for request in REQUESTS[reason]:
+            client.greet(JoinRequest("raw", address) if address else request)
+        await client.ended()
+        assert reason in caplog.text
+
+
+@live
+async def test_only_who_gives_out_slots_changes_the_cluster(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with cluster(3, secret=SECRET) as nodes:
+        known = dict(nodes[0]._cluster.members)
+        evicted = {slot: member for slot, member in known.items() if slot != 1}
+        for victim, members, reason in (
+            (0, known, "which gives out no slots"),
+            (1, evicted, "leaves us out"),
+            (0, {**known, 0: Member("other", "127.0.0.1:1")}, "leaves us out"),
+        ):
+            caplog.clear()
+            async with raw(nodes[victim]) as client:
+                await client.authenticate(SECRET, nodes[2].uid, 2)
+                client.greet(ClusterUpdate(1 << 40, members))
+                await client.ended()
+            assert reason in caplog.text
+        assert all(node._cluster.epoch < 100 for node in nodes)
+
+
+@asynccontextmanager
+async def impostor(*answers: Any) -> AsyncIterator[str]:
+    """A server that knows the secret and answers each request to join with `answers` of (uid)."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client = Raw(reader, writer)
+        with suppress(AssertionError, ConnectionError):
+            hello = await client.greeting()
+            assert isinstance(hello, Hello)
+            nonce = new_nonce()
+            said = transcript(hello, "impostor", 0, nonce)
+            client.greet(Challenge("impostor", 0, nonce, prove(SECRET, "dialled", said)))
+            assert isinstance(await client.greeting(), Proof)
+            client.greet(connection_module.Accepted())
+            assert isinstance(await client.greeting(), JoinRequest)
+            for answer in answers:
+                client.greet(answer(address))
+            await client.ended()
+        await client.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    address = f"{host}:{port}"
+    try:
+        yield address
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Redirect, "sent on 16 times"),
+        (lambda address: Redirect("nowhere:99999"), "not a port"),
+        (lambda address: Welcome(0, 0, {}), "a welcome for somebody else"),
+        (lambda address: Welcome(1, 0, {1: Member("x", address)}), "a welcome for somebody else"),
+        (lambda address: LeaveRequest(), "something else than an answer"),
+    ],
+)
+@live
+async def test_a_seed_that_lies_is_named_in_the_error(answer: Any, reason: str) -> None:
+    async with impostor(answer) as address:
+        node = Node(NodeConfig(secret=SECRET))
+        with pytest.raises(JoinError, match=reason):
+            await node.start(address)
+
+
+@live
+async def test_what_comes_before_the_welcome_is_bounded() -> None:
+    """Members may speak before the welcome arrives, but not for ever."""
+    async with impostor() as address:
+        node = Node(NodeConfig(secret=SECRET, join_timeout_s=PATIENCE_S))
+        joining = asyncio.create_task(node.start(address))
+        await until(lambda: node.address)
+        client = await Raw.dial(node)
+        await client.authenticate(SECRET, "early", 5)
+        noise = PREFIX.pack(1 + (1 << 20), 3) + bytes(1 << 20)
+        for _ in range(40):
+            client.write(noise)
+        await client.ended()
+        await client.close()
+        joining.cancel()
+        with suppress(asyncio.CancelledError):
+            await joining
+
+
+@live
+async def test_a_name_too_long_for_a_topic() -> None:
+    async with cluster(1) as nodes:
+        with pytest.raises(CubecastError, match="at most"):
+            await nodes[0].publish("x" * (MAX_TOPIC + 1), b"")
+
+
+@live
+async def test_a_member_gone_while_it_was_admitted_is_dialled_not_spoken_to_in_vain() -> None:
+    async with cluster(2, secret=SECRET, leave_timeout_s=0.1) as nodes:
+        async with raw(nodes[0]) as client:
+            await client.authenticate(SECRET)
+            client.greet(JoinRequest("raw", "127.0.0.1:1"))
+            await until(lambda: 2 in nodes[0].members)
+            hang_up(client)
+        await until(lambda: 2 not in nodes[0]._mesh._connections)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import tracemalloc
 from itertools import pairwise
@@ -288,6 +289,91 @@ def test_mutated_packets_are_read_or_refused(raw: bytes, seed: int) -> None:
 @given(st.sampled_from([FRAME, ACK, CONTROL, HELLO]), st.binary(max_size=300))
 def test_random_packets_are_read_or_refused(kind: int, body: bytes) -> None:
     survives(PREFIX.pack(1 + len(body), kind) + body, FrameDecoder())
+
+
+integers = st.integers(-(1 << 70), 1 << 70) | st.sampled_from([-1, 0, 1, 1 << 32, MAX_NUMBER])
+near_json = st.fixed_dictionaries(
+    {"type": st.sampled_from(["Wave", "Answer", "Stable", "Release", "Probe", "ParcelAck"])},
+    optional={
+        "topic": topics,
+        "origin": integers,
+        "number": integers,
+        "expected": integers,
+        "op": st.sampled_from(["join", "leave", "register", "explode"]),
+        "cluster": integers,
+        "members": integers,
+        "route": integers,
+        "start": integers,
+        "seq": integers,
+        "stream": st.lists(integers, max_size=3),
+        "vector": st.lists(st.tuples(st.lists(integers, max_size=3), integers), max_size=3),
+    },
+)
+
+
+@st.composite
+def near_frames(draw: st.DrawFn) -> bytes:
+    """A frame's packet with a header of any numbers that fit, and something behind it."""
+    small = st.integers(0, 5)
+    u16, u32 = small | st.integers(0, (1 << 16) - 1), small | st.integers(0, (1 << 32) - 1)
+    u64 = small | st.integers(0, (1 << 64) - 1)
+    i64 = st.integers(-1, 5) | st.integers(-(1 << 63), (1 << 63) - 1)
+    header = wire.HEADER.pack(
+        draw(st.sampled_from([*TOPICS, 0])),
+        *(draw(kind) for kind in (u32, u64, u64, u32, i64, u32, u64, u64, u16, u16)),
+    )
+    body = header + draw(st.binary(max_size=120))
+    return PREFIX.pack(1 + len(body), FRAME) + body
+
+
+@given(near_frames())
+def test_frames_that_are_nearly_right_are_read_or_refused(raw: bytes) -> None:
+    survives(raw, FrameDecoder())
+
+
+@given(near_json, st.booleans())
+def test_control_messages_that_are_nearly_right_are_read_or_refused(
+    message: dict[str, Any], wrapped: bool
+) -> None:
+    body = json.dumps({"type": "Parcel", "number": 0, "message": message} if wrapped else message)
+    survives(PREFIX.pack(1 + len(body), CONTROL) + body.encode(), FrameDecoder())
+
+
+def test_thirty_thousand_packets_through_the_buffer_and_the_decoders() -> None:
+    fuzz_the_decoders(30_000, Random(17))
+
+
+@pytest.mark.soak
+def test_a_million_packets_through_the_buffer_and_the_decoders() -> None:
+    fuzz_the_decoders(1_000_000, Random(11))
+
+
+def fuzz_the_decoders(count: int, random: Random) -> None:
+    """Mutated packets and noise, cut anywhere; a buffer that has refused is as good as closed."""
+    decoder, buffer = FrameDecoder(), PacketBuffer(1 << 20)
+    seen = 0
+    while seen < count:
+        data = b"".join(hostile_bytes(random) for _ in range(random.randint(1, 5)))
+        try:
+            for chunk in cut(data, [random.randrange(len(data)) for _ in range(3)]):
+                for _, raw in buffer.feed(chunk):
+                    seen += 1
+                    survives(raw, decoder)
+        except WireError:
+            seen += 1
+            buffer = PacketBuffer(1 << 20)
+
+
+def hostile_bytes(random: Random) -> bytes:
+    """A valid packet with a few bytes wrong, a packet of noise, or, rarely, noise."""
+    chance = random.random()
+    if chance < 0.02:
+        return random.randbytes(random.randint(1, 200))
+    if chance < 0.2:
+        body = random.randbytes(random.randint(0, 200))
+        return PREFIX.pack(1 + len(body), random.randint(0, 5)) + body
+    broken = mutate(random.choice(EXAMPLES), random)
+    return PREFIX.pack(len(broken) - 4, broken[4]) + broken[5:]
 
 
 def mutate(raw: bytes, random: Random) -> bytes:

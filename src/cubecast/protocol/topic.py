@@ -199,11 +199,10 @@ class TopicCore:
         if branch.parent != sender:
             self._check_addressed(frame, sender)
             return self._drop("not from the parent in its tree")
-        if frame.first <= branch.have or frame.first in branch.early:
-            return False
-        if frame.stable > branch.have:
+        new = frame.first > branch.have and frame.first not in branch.early
+        if new and frame.stable > branch.have:
             return self._drop("stable beyond what we have")
-        if inbox.kept + frame.size > self._room:
+        if new and inbox.kept + frame.size > self._room:
             inbox.sweep(frame.stable)
             if inbox.frames and inbox.kept + frame.size > self._room:
                 return self._drop("beyond the window", inbox.told_by == sender)
