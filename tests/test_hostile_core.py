@@ -311,6 +311,164 @@ def test_small_bounds_are_kept(seed: int, monkeypatch: pytest.MonkeyPatch) -> No
     attack(1000 + seed, 600)
 
 
+# -- one lie at a time ----------------------------------------------------------------------------
+
+
+def lie(source: NodeId, first: int, **changes: Any) -> Frame:
+    values: dict[str, Any] = {
+        "topic": ATTACKED,
+        "stream": Stream(source, source),
+        "first": first,
+        "barrier": (),
+        "route": ROUTE,
+        "stable": -1,
+        "body": ("lie",),
+        "size": 1,
+    }
+    return Frame(**(values | changes))
+
+
+ROUTE = Route(0, 0, 0b1111)
+
+
+def victim() -> tuple[World, CubecastNode]:
+    """Node 1: in the trees of node 3, node 3 itself is its parent."""
+    world = World()
+    return world, world.nodes[1]
+
+
+def test_a_publisher_that_never_lets_go_is_refused() -> None:
+    _, node = victim()
+    with pytest.raises(ProtocolError, match="beyond the window"):
+        for first in range(10 * WINDOW):
+            node.on_message(lie(LIAR, first), LIAR, 0)
+    assert node.load().held + node.load().retained == 4 * WINDOW
+
+
+def test_frames_far_ahead_of_their_turn_are_bounded() -> None:
+    _, node = victim()
+    with pytest.raises(ProtocolError, match="beyond the window"):
+        for first in range(1, 1_000_000, 1000):
+            node.on_message(lie(LIAR, first), LIAR, 0)
+    assert node.load().held + node.load().retained == 4 * WINDOW
+
+
+def test_one_frame_larger_than_all_room_is_taken_alone() -> None:
+    _, node = victim()
+    node.on_message(lie(LIAR, 0, size=100 * WINDOW), LIAR, 0)
+    with pytest.raises(ProtocolError, match="beyond the window"):
+        node.on_message(lie(LIAR, 1), LIAR, 0)
+    node.on_message(lie(LIAR, 1, stable=0), LIAR, 0)
+    assert node.load().held + node.load().retained == 1
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        lie(1, 0),  # our own
+        lie(0, 0),  # node 0 sends to node 1 itself
+        lie(LIAR, 0, route=Route(0, 0, 0b1101)),  # not to us
+        lie(LIAR, 0, stream=Stream(8, 0)),  # its tree leads here by node 0
+    ],
+)
+def test_frames_by_another_way_than_their_tree_are_refused(frame: Frame) -> None:
+    _, node = victim()
+    with pytest.raises(ProtocolError, match="by another way than its tree"):
+        node.on_message(frame, LIAR, 0)
+    assert not any(node.load())
+
+
+def test_made_up_lives_are_bounded() -> None:
+    _, node = victim()
+    for life in range(10_000):
+        node.on_message(lie(LIAR, 0, stream=Stream(LIAR, life)), LIAR, 0)
+    core = node._cores[ATTACKED]
+    assert len(core.inboxes) == core.max_open == 2 * 4 + 16
+    assert core.dropped == {"too many streams at a time": 10_000 - core.max_open}
+
+
+def test_made_up_lives_that_end_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic, "MAX_STREAMS", 100)
+    _, node = victim()
+    core = node._cores[ATTACKED]
+    for life in range(1_000):
+        stream = Stream(LIAR, life)
+        node.on_message(lie(LIAR, 0, stream=stream), LIAR, 0)
+        news = Stable(ATTACKED, stream, 0, 0, 0, 0b1111)
+        node.on_message(Parcel(life, news), LIAR, 0)
+    assert len(core.floor) == len(core.front.delivered) == 100
+    assert core.dropped == {"too many streams": 900}
+
+
+def test_who_asks_must_acknowledge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "MAX_UNACKED_WEIGHT", 50)
+    _, node = victim()
+    with pytest.raises(ProtocolError, match="without acknowledging"):
+        for number in range(1000):
+            wave = Wave(ATTACKED, LIAR, number, Op.REGISTER, 0b1010)
+            node.on_message(Parcel(number, wave), LIAR, 0)
+    assert node.unacked_parcels(LIAR) == 51
+
+
+def test_made_up_topics_leave_nothing_behind() -> None:
+    _, node = victim()
+    for number, name in enumerate("abc"):
+        stream = Stream(LIAR, LIAR)
+        node.on_message(Parcel(3 * number, Stable(name, stream, 0, 0, 0, 0b1010)), LIAR, 0)
+        node.on_message(Parcel(3 * number + 1, Release(name, stream)), LIAR, 0)
+        node.on_message(Parcel(3 * number + 2, Wave(name, LIAR, 0, Op.JOIN, 0b1010)), LIAR, 0)
+    assert set(node._cores) == {ATTACKED, QUIET}
+    assert node.pending_waves() == 0
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (Parcel(0, Answer(ATTACKED, 1, 0, (), 0)), "nobody waits for"),
+        (Parcel(0, Wave(ATTACKED, 1, 0, Op.LEAVE, 0b1111)), "does not lead here"),
+        (Parcel(0, Wave(ATTACKED, 0, 0, Op.LEAVE, 0b1111)), "another way than its tree"),
+        (Parcel(0, Wave(ATTACKED, LIAR, 0, Op.JOIN, 0b1101)), "does not lead here"),
+        (Parcel(0, Release(ATTACKED, Stream(0, 0))), "another node"),
+        (Parcel(0, Stable(ATTACKED, Stream(1, 1), 0, 0, 5, 0b1111)), "another way than its tree"),
+        (Ack(ATTACKED, Stream(1, 1), 0, 7, 7, 0, False), "never sent"),
+    ],
+)
+def test_control_messages_that_cannot_be_are_refused(message: Any, reason: str) -> None:
+    _, node = victim()
+    node.publish(ATTACKED, ("earnest",), 1, 0)
+    before = node.explain(ATTACKED)
+    with pytest.raises(ProtocolError, match=reason):
+        node.on_message(message, LIAR, 0)
+    assert node.explain(ATTACKED) == before
+
+
+def test_a_wave_to_a_node_we_have_not_heard_of_waits_until_we_have() -> None:
+    """Its origin may know of a newcomer before we do; the parcel is sent again."""
+    world, node = victim()
+    parcel = Parcel(0, Wave("new", LIAR, 0, Op.JOIN, 0b1_0000_1010))
+    node.on_message(parcel, LIAR, 0)
+    assert node._links._link(LIAR).expected == 0
+    node.set_cluster(0b1_0000_1111)
+    node.on_message(parcel, LIAR, 0)
+    assert node._links._link(LIAR).expected == 1
+    assert not world.queue or world.queue[-1][1] == LIAR
+
+
+def test_nobody_waits_for_the_answer_of_a_node_that_is_gone() -> None:
+    world = World()
+    node = world.nodes[2]
+    node.subscribe("new", 0)
+    assert node.own_waves() == 1
+    while world.queue:
+        sender, receiver, message = world.queue.popleft()
+        if LIAR not in (sender, receiver):
+            world.step(sender, receiver, message)
+    assert node.own_waves() == 1
+    node.forget_peer(LIAR, 0)
+    assert node.own_waves() == 0
+    assert node.explain("new")["standing"] == "in"
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(20))
 def test_a_million_lies(seed: int) -> None:

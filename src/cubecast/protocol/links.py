@@ -128,7 +128,7 @@ class Links:
     def on_parcel_ack(self, ack: ParcelAck, sender: NodeId, now: Time) -> None:
         """Forget what arrived; what is left gets a fresh time-out."""
         link = self._link(sender)
-        if ack.expected > link.next_number:
+        if ack.expected > link.next_number > 0:  # 0: we forgot this peer when it left
             raise ProtocolError("it acknowledges a control message that was never sent")
         progress = False
         while link.unacked and link.unacked[0].number < ack.expected:
