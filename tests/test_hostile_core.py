@@ -9,7 +9,7 @@ topic of the honest three loses nothing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
 
@@ -337,19 +337,22 @@ def victim() -> tuple[World, CubecastNode]:
     return world, world.nodes[1]
 
 
+def feed(node: CubecastNode, messages: Iterable[Any]) -> None:
+    for message in messages:
+        node.on_message(message, LIAR, 0)
+
+
 def test_a_publisher_that_never_lets_go_is_refused() -> None:
     _, node = victim()
     with pytest.raises(ProtocolError, match="beyond the window"):
-        for first in range(10 * WINDOW):
-            node.on_message(lie(LIAR, first), LIAR, 0)
+        feed(node, (lie(LIAR, first) for first in range(10 * WINDOW)))
     assert node.load().held + node.load().retained == 4 * WINDOW
 
 
 def test_frames_far_ahead_of_their_turn_are_bounded() -> None:
     _, node = victim()
     with pytest.raises(ProtocolError, match="beyond the window"):
-        for first in range(1, 1_000_000, 1000):
-            node.on_message(lie(LIAR, first), LIAR, 0)
+        feed(node, (lie(LIAR, first) for first in range(1, 1_000_000, 1000)))
     assert node.load().held + node.load().retained == 4 * WINDOW
 
 
@@ -403,10 +406,9 @@ def test_made_up_lives_that_end_are_bounded_too(monkeypatch: pytest.MonkeyPatch)
 def test_who_asks_must_acknowledge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "MAX_UNACKED_WEIGHT", 50)
     _, node = victim()
+    waves = (Wave(ATTACKED, LIAR, number, Op.REGISTER, 0b1010) for number in range(1000))
     with pytest.raises(ProtocolError, match="without acknowledging"):
-        for number in range(1000):
-            wave = Wave(ATTACKED, LIAR, number, Op.REGISTER, 0b1010)
-            node.on_message(Parcel(number, wave), LIAR, 0)
+        feed(node, (Parcel(wave.number, wave) for wave in waves))
     assert node.unacked_parcels(LIAR) == 51
 
 
