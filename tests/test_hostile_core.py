@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cubecast.protocol import links, topic, waves
+from cubecast.protocol import guard, links, topic, waves
 from cubecast.protocol.config import Config
 from cubecast.protocol.errors import ProtocolError
 from cubecast.protocol.messages import (
@@ -241,12 +241,12 @@ def check_bounds(node: CubecastNode) -> None:
     """Every container of a node is within what docs/guarantees.md states."""
     assert set(node._cores) == {ATTACKED, QUIET}
     for core in node._cores.values():
-        assert len(core.inboxes) <= core.max_open
-        assert len(core.floor) + len(core.inboxes) <= topic.MAX_STREAMS
-        assert len(core.front.delivered) <= topic.MAX_STREAMS
-        assert len(core.front.frontier) <= topic.MAX_STREAMS
+        assert len(core.inboxes) <= core.guard.max_open
+        assert len(core.floor) + len(core.inboxes) <= guard.MAX_STREAMS
+        assert len(core.front.delivered) <= guard.MAX_STREAMS
+        assert len(core.front.frontier) <= guard.MAX_STREAMS
         assert len(core.dirty) <= len(core.inboxes)
-        assert len(core.dropped) < 10
+        assert len(core.guard.dropped) < 10
         assert len(core._trees) <= topic.REMEMBERED_TREES
         branches = sum(len(inbox.branches) + 1 for inbox in core.inboxes.values())
         assert len(core.unacked) <= branches
@@ -254,7 +254,7 @@ def check_bounds(node: CubecastNode) -> None:
             assert inbox.size() <= inbox.kept
             assert inbox.kept <= core.config.room or len(inbox.frames) == 1
             if inbox.stream != core.own:
-                assert len(inbox.branches) <= topic.MAX_BRANCHES
+                assert len(inbox.branches) <= guard.MAX_BRANCHES
             for branch in inbox.branches.values():
                 assert len(branch.early) <= core.config.room
                 assert len(branch.children) <= 13
@@ -303,8 +303,8 @@ def test_a_lying_member_breaks_no_node_and_no_other_topic(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_small_bounds_are_kept(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same with bounds so small that the liar runs into each."""
-    monkeypatch.setattr(topic, "MAX_STREAMS", 12)
-    monkeypatch.setattr(topic, "MAX_BRANCHES", 2)
+    monkeypatch.setattr(guard, "MAX_STREAMS", 12)
+    monkeypatch.setattr(guard, "MAX_BRANCHES", 2)
     monkeypatch.setattr(links, "MAX_EARLY_PARCELS", 3)
     monkeypatch.setattr(links, "MAX_EARLY_WEIGHT", 5)
     monkeypatch.setattr(waves, "MAX_WAVES", 2)
@@ -386,12 +386,12 @@ def test_made_up_lives_are_bounded() -> None:
     for life in range(10_000):
         node.on_message(lie(LIAR, 0, stream=Stream(LIAR, life)), LIAR, 0)
     core = node._cores[ATTACKED]
-    assert len(core.inboxes) == core.max_open == 2 * 4 + 16
-    assert core.dropped == {"too many streams at a time": 10_000 - core.max_open}
+    assert len(core.inboxes) == core.guard.max_open == 2 * 4 + 16
+    assert core.guard.dropped == {"too many streams at a time": 10_000 - core.guard.max_open}
 
 
 def test_made_up_lives_that_end_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic, "MAX_STREAMS", 100)
+    monkeypatch.setattr(guard, "MAX_STREAMS", 100)
     _, node = victim()
     core = node._cores[ATTACKED]
     for life in range(1_000):
@@ -400,7 +400,7 @@ def test_made_up_lives_that_end_are_bounded_too(monkeypatch: pytest.MonkeyPatch)
         news = Stable(ATTACKED, stream, 0, 0, 0, 0b1111)
         node.on_message(Parcel(life, news), LIAR, 0)
     assert len(core.floor) == len(core.front.delivered) == 100
-    assert core.dropped == {"too many streams": 900}
+    assert core.guard.dropped == {"too many streams": 900}
 
 
 def test_who_asks_must_acknowledge(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ class CubecastNode:
             "next": core.next_seq,
             "in_flight": core.in_flight,
             "held": core.load().held,
-            "dropped": dict(core.dropped),
+            "dropped": dict(core.guard.dropped),
             "delivered": {_name(stream): seq for stream, seq in core.front.delivered.items()},
             "waiting": {
                 _name(stream): [_name(waiting) for waiting in waiters]
@@ -137,7 +137,7 @@ class CubecastNode:
         self._waves.cluster = cluster
         self._known |= cluster
         for core in self._cores.values():
-            core.max_open = self._max_open()
+            core.guard.max_open = self._max_open()
 
     def _max_open(self) -> int:
         """How many streams of a topic can honestly be open at a time."""
@@ -268,7 +268,7 @@ class CubecastNode:
                 self._links,
                 self.config,
             )
-            core.max_open = self._max_open()
+            core.guard.max_open = self._max_open()
             self._cores[topic] = core
             membership = self.membership_class(core, self._waves, self._port)
             self._memberships[topic] = membership

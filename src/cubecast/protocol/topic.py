@@ -28,12 +28,13 @@ from collections.abc import Collection
 
 from cubecast.protocol.causal import CausalFront
 from cubecast.protocol.config import Config
-from cubecast.protocol.errors import MAX_BRANCHES, MAX_STREAMS, ProtocolError
+from cubecast.protocol.errors import ProtocolError
+from cubecast.protocol.guard import Guard
 from cubecast.protocol.links import Links
 from cubecast.protocol.messages import Ack, Frame, Probe, Release, Route, Stable
 from cubecast.protocol.port import Load, NodeId, Port, Seq, Stream, Time, Topic
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
-from cubecast.topology import MAX_DIMENSION, children, cluster, parent
+from cubecast.topology import MAX_DIMENSION, children, cluster
 
 REMEMBERED_TREES = 256
 """How many (members, height) a node remembers its children for."""
@@ -58,9 +59,7 @@ class TopicCore:
         self.links = links
         self.config = config
         self.front = CausalFront()
-        self.max_open = MAX_STREAMS  # inboxes at a time; the node knows how many it can need
-        self.dropped: dict[str, int] = {}
-        self._room = config.room
+        self.guard = Guard(topic, node, config.room)
         self._trees: dict[tuple[int, int], tuple[NodeId, ...]] = {}
         self.taking = False
         self.expecting = False  # waits for its cut: it will consume, but not yet from where
@@ -162,7 +161,7 @@ class TopicCore:
         if inbox is None:
             if frame.last <= self.floor.get(stream, -1):
                 return  # a late copy: everyone has consumed it
-            if not self._may_open(frame, sender):
+            if not self.guard.may_open(frame, sender, self.inboxes, self.floor):
                 return
             inbox = self._open(stream)
         branch = inbox.branch
@@ -171,13 +170,13 @@ class TopicCore:
             if branch is None:
                 return
         first = frame.first
-        room = self._room - frame.size
+        room = self.guard.room - frame.size
         if first == branch.have + 1 and branch.parent == sender and inbox.kept <= room:
             if branch.early:
                 branch.receive(first, frame.last)
             else:
                 branch.have = frame.last
-        elif not self._take_unusual(inbox, branch, frame, sender):
+        elif not self.guard.receive(inbox, branch, frame, sender):
             return  # a copy, or nothing that could be true
         inbox.kept += frame.size
         inbox.frames[first] = frame
@@ -194,46 +193,6 @@ class TopicCore:
         if stream not in self.dirty:
             self._touch(inbox, now)
 
-    def _take_unusual(self, inbox: Inbox, branch: Branch, frame: Frame, sender: NodeId) -> bool:
-        """Note a frame that is not the next one, or is suspect; False if it is not to be taken."""
-        if branch.parent != sender:
-            self._check_addressed(frame, sender)
-            return self._drop("not from the parent in its tree")
-        new = frame.first > branch.have and frame.first not in branch.early
-        if new and frame.stable > branch.have:
-            return self._drop("stable beyond what we have")
-        if new and inbox.kept + frame.size > self._room:
-            inbox.sweep(frame.stable)
-            if inbox.frames and inbox.kept + frame.size > self._room:
-                return self._drop("beyond the window", inbox.told_by == sender)
-        return branch.receive(frame.first, frame.last)
-
-    def _drop(self, reason: str, lied: bool = False) -> bool:
-        """Count a frame that is not taken; blame the sender if nobody else can have lied."""
-        self.dropped[reason] = self.dropped.get(reason, 0) + 1
-        if lied:
-            raise ProtocolError(f"a frame in {self.topic!r}: {reason}")
-        return False
-
-    def _may_open(self, frame: Frame, sender: NodeId) -> bool:
-        """Whether to begin to keep state for the stream of `frame`."""
-        stream = frame.stream
-        self._check_addressed(frame, sender)
-        if len(self.inboxes) >= self.max_open:
-            return self._drop("too many streams at a time")
-        if stream in self.floor or stream in self.front.delivered:
-            return True
-        if len(self.floor) + len(self.inboxes) >= MAX_STREAMS:
-            return self._drop("too many streams")
-        return True
-
-    def _check_addressed(self, frame: Frame, sender: NodeId) -> None:
-        """Nobody but our parent in its tree passes a frame on to us, and none comes back to its
-        publisher; relays check the same, so the sender is to blame."""
-        if parent(frame.stream.source, self.node, frame.route.members) != sender:
-            name = f"of node {frame.stream.source} in {self.topic!r}"
-            raise ProtocolError(f"a frame {name} by another way than its tree")
-
     def _branch_for(self, inbox: Inbox, frame: Frame, sender: NodeId) -> Branch | None:
         """Our place in the tree of the frame's route; None if the frame is a late copy."""
         if frame.last <= inbox.stable:
@@ -241,11 +200,7 @@ class TopicCore:
         route = frame.route
         branch = inbox.branches.get(route.number)
         if branch is None:
-            self._check_addressed(frame, sender)
-            if frame.first <= inbox.stable or frame.first in inbox.frames:
-                return None
-            if len(inbox.branches) >= MAX_BRANCHES:
-                self._drop("too many routes")
+            if not self.guard.may_branch(inbox, frame, sender):
                 return None
             below = self._children(route.members, cluster(self.node, sender) - 1)
             if inbox.stable < frame.stable and not inbox.branches:
@@ -253,8 +208,7 @@ class TopicCore:
             branch = Branch(route, sender, below, max(route.start - 1, inbox.stable))
             inbox.add_branch(branch)
             inbox.hear_from(sender)
-        elif branch.route.members != route.members or branch.route.start != route.start:
-            self._drop("another route of the same number")
+        elif not self.guard.is_route_of(branch, frame):
             return None
         else:
             branch.route = route  # the next frame brings this very object
@@ -365,12 +319,13 @@ class TopicCore:
         branch = inbox.branches.get(ack.route) if inbox is not None else None
         if inbox is None or branch is None or sender not in branch.children:
             return  # a late copy about a route that is complete
-        if ack.have > branch.have:
+        have, covered = ack.have, ack.covered
+        if have > branch.have:
             if ack.stream == self.own:
                 raise ProtocolError(f"an ACK in {self.topic!r} of what was never sent")
-            return
+            have, covered = branch.have, min(covered, branch.have)
         branch.absent |= ack.absent
-        if branch.heard(sender, ack.have, ack.covered):
+        if branch.heard(sender, have, covered):
             if branch.low_covered >= branch.have:
                 branch.resend_at = None
                 self.unacked.pop((ack.stream, ack.route), None)
@@ -443,11 +398,10 @@ class TopicCore:
 
     def on_stable(self, news: Stable, sender: NodeId, now: Time) -> None:
         """Pass the news on, whatever we keep of the stream ourselves, and forget."""
-        if parent(news.stream.source, self.node, news.members) != sender:
-            raise ProtocolError(f"news of a stream in {self.topic!r} by another way than its tree")
+        self.guard.check_tree(news.stream.source, news.members, sender)
         inbox = self.inboxes.get(news.stream)
         if inbox is not None and news.seq > inbox.reached():
-            self._drop("stable beyond what we have")
+            self.guard.drop("stable beyond what we have")
             return
         self._pass_on(news, cluster(self.node, sender) - 1, now)
         if inbox is None:
