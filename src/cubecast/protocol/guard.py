@@ -35,6 +35,10 @@ class Guard:
             raise ProtocolError(f"a frame in {self._topic!r}: {reason}")
         return False
 
+    def check_route(self, frame: Frame, sender: NodeId) -> None:
+        """A frame comes from our parent in the tree of its route."""
+        self.check_tree(frame.stream.source, frame.route.members, sender)
+
     def check_tree(self, source: NodeId, members: int, sender: NodeId) -> None:
         """Nobody but our parent in its tree passes on to us what `source` sends to `members`, and
         nothing comes back to its source.  Relays check the same, so the sender is to blame."""
@@ -50,7 +54,7 @@ class Guard:
         floor: dict[Stream, Seq],
     ) -> bool:
         """Whether to begin, or resume, to keep state for the stream of `frame`."""
-        self.check_tree(frame.stream.source, frame.route.members, sender)
+        self.check_route(frame, sender)
         if len(inboxes) >= self.max_open:
             return self.drop("too many streams at a time")
         if frame.stream not in floor and len(floor) + len(inboxes) >= MAX_STREAMS:
@@ -59,7 +63,7 @@ class Guard:
 
     def may_branch(self, inbox: Inbox, frame: Frame, sender: NodeId) -> bool:
         """Whether to take part in the route of `frame`, which is new to `inbox`."""
-        self.check_tree(frame.stream.source, frame.route.members, sender)
+        self.check_route(frame, sender)
         if frame.first <= inbox.stable or frame.first in inbox.frames:
             return False
         return len(inbox.branches) < MAX_BRANCHES or self.drop("too many routes")
@@ -74,7 +78,7 @@ class Guard:
     def receive(self, inbox: Inbox, branch: Branch, frame: Frame, sender: NodeId) -> bool:
         """Note a frame that is not the next one, or is suspect; False if it is not to be taken."""
         if branch.parent != sender:
-            self.check_tree(frame.stream.source, frame.route.members, sender)
+            self.check_route(frame, sender)
             return self.drop("not from the parent in its tree")
         new = frame.first > branch.have and frame.first not in branch.early
         if new and frame.stable > branch.have:
