@@ -12,7 +12,7 @@ import logging
 import socket
 import struct
 from collections import Counter, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Any
@@ -53,20 +53,40 @@ from cubecast.net.wire import (
     encode_frame,
 )
 from cubecast.protocol.config import Config
-from cubecast.protocol.messages import Ack, Frame, ParcelAck
+from cubecast.protocol.messages import (
+    Ack,
+    Answer,
+    Frame,
+    Parcel,
+    ParcelAck,
+    Release,
+    Stable,
+    Wave,
+)
+from cubecast.topology import parent
 
 SECRET = "open sesame"
 HONEST = (0, 1, 2)
 
 
-class Victim(Node):
-    """A node that counts the packets it looks at."""
+@pytest.fixture(autouse=True)
+def _reasons_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "cubecast")
 
-    looked_at = 0
+
+class Victim(Node):
+    """A node that counts the packets it looks at on the connections of an attack."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        super().__init__(config)
+        self.hostile_ports: set[int] = set()
+        self.looked_at = 0
 
     def received(self, connection: Any, packets: list[tuple[int, bytes]]) -> None:
+        port = connection._transport.get_extra_info("peername")[1]
+        hostile = port in self.hostile_ports
         for packet in packets:
-            self.looked_at += 1
+            self.looked_at += hostile
             super().received(connection, [packet])
 
 
@@ -183,18 +203,50 @@ class Attack:
         """One connection: as many packets as the victim takes, or a burst."""
         victim = self.random.choice(self.victims)
         client = await Raw.dial(victim)
-        stop_gently = self.random.random() < 0.5
+        port = client._writer.get_extra_info("sockname")[1]
+        victim.hostile_ports.add(port)
         try:
             await client.authenticate(SECRET, self.mole.uid, self.mole.slot)
-            for _ in range(self.random.choice([1, 3, 10, 40])):
-                client.write(self.packet(victim))
-            if stop_gently:
-                client.finish()
-                await client.ended()
-            else:
-                await asyncio.sleep(0)
+            client.write(b"".join(self.burst(victim)))
+            client.finish()
+            await client.ended()
         finally:
             hang_up(client)
+            victim.hostile_ports.discard(port)
+
+    def burst(self, victim: Victim) -> Iterator[bytes]:
+        """Rude: a few of anything, soon refused.  Sly: many that a node may well take."""
+        if self.random.random() < 0.4:
+            for _ in range(self.random.choice([1, 3, 10])):
+                yield self.packet(victim)
+        else:
+            for _ in range(100):
+                message = self.liar.lie(victim.slot)
+                if self.is_believable(message, victim):
+                    yield packet_of(message)
+                elif self.mole.said and self.random.random() < 0.2:
+                    yield packet_of(self.random.choice(self.mole.said))
+
+    def is_believable(self, message: Any, victim: Victim) -> bool:
+        """Whether a lie fits at least the place that the mole has in the victim's trees."""
+        said = message.message if isinstance(message, Parcel) else message
+        me, node = self.mole.slot, victim.slot
+        match said:
+            case Frame():
+                return parent(said.stream.source, node, said.route.members) == me
+            case Stable():
+                return parent(said.stream.source, node, said.members) == me
+            case Wave():
+                return parent(said.origin, node, said.cluster) == me
+            case Release():
+                return said.stream.source == me
+            case Ack():
+                return said.stream.source != node
+            case ParcelAck():
+                return said.expected <= victim.core._links._link(me).next_number
+            case Answer():
+                return False
+        return True
 
     async def until(self, looked_at: int) -> None:
         """Go on until the victims have looked at so many packets more."""
@@ -300,9 +352,9 @@ def resident_bytes() -> int:
 
 
 def test_a_hostile_member_hurts_only_its_own_connections() -> None:
-    why, _ = asyncio.run(guarded_result(besiege(1, 4, 1000)))
+    why, _ = asyncio.run(guarded_result(besiege(1, 4, 2000)))
     assert not why.errors, why.errors[0]
-    assert sum(why.closed.values()) > 100
+    assert sum(why.closed.values()) > 50
     assert len(why.closed) > 10
 
 
@@ -336,7 +388,6 @@ async def until(condition: Any) -> None:
 async def test_a_peer_that_does_not_read_is_cut_off_and_loses_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.WARNING, "cubecast")
     limit, payload, count = 32 * 1024 * 1024, bytes(1024 * 1024), 60
     window = Config(
         window=1 << 27,
@@ -370,7 +421,6 @@ async def test_a_peer_that_does_not_read_is_cut_off_and_loses_nothing(
 async def test_strangers_are_few_at_a_time_and_keep_nobody_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.WARNING, "cubecast")
     async with cluster(2, secret=SECRET, max_strangers=8) as nodes:
         flood = [await Raw.dial(nodes[0]) for _ in range(50)]
         await until(lambda: "more than 8 strangers at a time" in caplog.text)

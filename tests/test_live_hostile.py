@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import tracemalloc
+from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -20,9 +21,13 @@ SECRET = "open sesame"
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> None:
+def _quiet() -> Iterator[None]:
     """Thousands of warnings are the point; nobody reads them."""
-    logging.getLogger("cubecast").setLevel(logging.CRITICAL)
+    log = logging.getLogger("cubecast")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    yield
+    log.setLevel(before)
 
 
 async def still_works(nodes: list[Node], subscriptions: list[Subscription]) -> None:
