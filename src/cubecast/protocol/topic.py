@@ -464,8 +464,8 @@ class TopicCore:
             if seq > branch.have:
                 break
             frame = inbox.frames.get(seq)
-            if frame is None:
-                break  # the child claims to have a part of a frame
+            if frame is None or frame.route.number != branch.route.number:
+                break  # the child claims a part of a frame, or the number is taken twice
             self.port.relay((child,), frame)
             seq = frame.last + 1
 
