@@ -416,9 +416,9 @@ class TellsItsCore(Membership):
         core.membership = self
 
 
-@mutant("completeness", 100)
+@mutant("crash", 100)
 class RelaysByItsOwnView(CubecastNode):
-    """Hole 2: a relay passes a frame to the members it knows, not to those addressed."""
+    """Hole 2: a relay passes a frame to the members it knows; whoever is not addressed objects."""
 
     core_class = Opinionated
     membership_class = TellsItsCore

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import tracemalloc
+from collections.abc import Iterator
 from random import Random
 
 import pytest
 from test_live import TOPIC, Raw, cluster, live, raw, subscribed, take
-from test_wire import EXAMPLES, mutate
+from test_wire import hostile_bytes
 
 from cubecast.net.hello import MAX_HELLO, Hello, encode_greeting, new_nonce
 from cubecast.net.node import Node
@@ -20,22 +21,13 @@ SECRET = "open sesame"
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> None:
+def _quiet() -> Iterator[None]:
     """Thousands of warnings are the point; nobody reads them."""
-    logging.getLogger("cubecast").setLevel(logging.CRITICAL)
-
-
-def hostile_packet(random: Random) -> bytes:
-    """Noise, a packet of noise, or a valid packet with a few bytes wrong."""
-    match random.randrange(6):
-        case 0:
-            return random.randbytes(random.randint(1, 200))
-        case 1:
-            body = random.randbytes(random.randint(0, 200))
-            return PREFIX.pack(1 + len(body), random.randint(0, 5)) + body
-        case _:
-            broken = mutate(random.choice(EXAMPLES), random)
-            return PREFIX.pack(len(broken) - 4, broken[4]) + broken[5:]
+    log = logging.getLogger("cubecast")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    yield
+    log.setLevel(before)
 
 
 async def still_works(nodes: list[Node], subscriptions: list[Subscription]) -> None:
@@ -50,7 +42,7 @@ async def still_works(nodes: list[Node], subscriptions: list[Subscription]) -> N
 async def bombard(client: Raw, random: Random, count: int) -> None:
     """Send `count` packets and the end of the stream; wait for the node to hang up."""
     for _ in range(count):
-        client.write(hostile_packet(random))
+        client.write(hostile_bytes(random))
     client.finish()
     await client.ended()
 
@@ -74,7 +66,7 @@ async def test_thousands_of_hostile_packets_hurt_nobody(authenticated: bool) -> 
     random = Random(7)
     async with cluster(2, secret=SECRET) as nodes, subscribed(nodes) as subscriptions:
         for _ in range(4):
-            await attack(nodes[0], random, 1000, authenticated=authenticated)
+            await attack(nodes[0], random, 500, authenticated=authenticated)
             await still_works(nodes, subscriptions)
         assert sorted(nodes[1].members) == [0, 1]
 
@@ -105,16 +97,6 @@ async def test_a_flood_of_hellos_is_answered_once() -> None:
         while await client.packet() is not None:
             answers += 1
         assert answers <= 1
-
-
-@pytest.mark.soak
-def test_a_million_packets_against_the_decoders() -> None:
-    from test_wire import FrameDecoder, survives
-
-    random = Random(11)
-    decoder = FrameDecoder()
-    for number in range(1_000_000):
-        survives(mutate(EXAMPLES[number % len(EXAMPLES)], random), decoder)
 
 
 @pytest.mark.soak

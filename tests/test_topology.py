@@ -24,6 +24,7 @@ from cubecast.topology import (
     forwarding_tree,
     mask_of,
     members_of,
+    parent,
     tree,
 )
 
@@ -303,3 +304,11 @@ BEYOND = 2**MAX_DIMENSION
 def test_bad_input_is_refused(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         call()
+
+
+@given(st.integers(0, 511), st.sets(st.integers(0, 511), max_size=60))
+def test_parent_is_the_one_of_the_tree(root: int, members: set[int]) -> None:
+    mask = mask_of(members)
+    grown = tree(root, mask, 9)
+    for node in range(512):
+        assert parent(root, node, mask) == grown.parent.get(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import tracemalloc
 from itertools import pairwise
@@ -56,6 +57,7 @@ TOPICS = {topic_id(topic): topic for topic in (TOPIC, "other")}
 
 slots = st.integers(0, MAX_SLOTS - 1)
 numbers = st.integers(0, MAX_NUMBER - 1)
+routes = st.integers(0, (1 << 32) - 1)
 sets = st.integers(0, (1 << 70) - 1) | slots.map(lambda slot: 1 << slot)
 streams = st.builds(Stream, slots, st.integers(0, (1 << 64) - 1))
 vectors = st.lists(st.tuples(streams, numbers), max_size=5).map(tuple)
@@ -73,8 +75,10 @@ def frames(draw: st.DrawFn, topic: str = TOPIC) -> Frame:
     route = Route(draw(st.integers(0, (1 << 32) - 1)), start, members, leaves)
     bodies = draw(payloads)
     body = Outgoing(bodies, draw(numbers))
+    barrier = draw(vectors)
     size = sum(map(len, bodies)) + wire.MESSAGE_OVERHEAD * len(bodies)
-    return Frame(topic, draw(streams), first, draw(vectors), route, stable, body, size)
+    size += wire.frame_overhead(len(barrier))
+    return Frame(topic, draw(streams), first, barrier, route, stable, body, size)
 
 
 @st.composite
@@ -87,15 +91,15 @@ def acks(draw: st.DrawFn) -> Ack:
 
 
 carried = st.one_of(
-    st.builds(Stable, topics, streams, numbers, numbers, numbers, sets),
+    st.builds(Stable, topics, streams, routes, numbers, numbers, sets),
     st.builds(Release, topics, streams),
-    st.builds(Suspended, topics, streams, numbers),
+    st.builds(Suspended, topics, streams, routes),
     st.builds(Wave, topics, slots, numbers, st.sampled_from(Op), sets, st.booleans()),
     st.builds(Answer, topics, slots, numbers, vectors, sets, sets),
 )
 controls = st.one_of(
-    st.builds(Probe, topics, streams, numbers),
-    st.builds(Direct, topics, streams, numbers, numbers, numbers, numbers),
+    st.builds(Probe, topics, streams, routes),
+    st.builds(Direct, topics, streams, routes, numbers, numbers, st.integers(-1, MAX_NUMBER - 2)),
     st.builds(Parcel, numbers, carried),
     st.builds(ParcelAck, numbers),
 )
@@ -315,6 +319,99 @@ def test_random_packets_are_read_or_refused(kind: int, body: bytes) -> None:
     survives(PREFIX.pack(1 + len(body), kind) + body, FrameDecoder())
 
 
+integers = st.integers(-(1 << 70), 1 << 70) | st.sampled_from([-1, 0, 1, 1 << 32, MAX_NUMBER])
+near_json = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(
+            ["Wave", "Answer", "Stable", "Release", "Probe", "ParcelAck", "Direct", "Suspended"]
+        )
+    },
+    optional={
+        "topic": topics,
+        "origin": integers,
+        "number": integers,
+        "expected": integers,
+        "op": st.sampled_from(["join", "leave", "register", "topics", "explode"]),
+        "cluster": integers,
+        "members": integers,
+        "route": integers,
+        "start": integers,
+        "seq": integers,
+        "last": integers,
+        "stable": integers,
+        "lossy": integers,
+        "topics": st.lists(st.tuples(topics, integers), max_size=3),
+        "stream": st.lists(integers, max_size=3),
+        "vector": st.lists(st.tuples(st.lists(integers, max_size=3), integers), max_size=3),
+    },
+)
+
+
+@st.composite
+def near_frames(draw: st.DrawFn) -> bytes:
+    """A frame's packet with a header of any numbers that fit, and something behind it."""
+    small = st.integers(0, 5)
+    u16, u32 = small | st.integers(0, (1 << 16) - 1), small | st.integers(0, (1 << 32) - 1)
+    u64 = small | st.integers(0, (1 << 64) - 1)
+    i64 = st.integers(-1, 5) | st.integers(-(1 << 63), (1 << 63) - 1)
+    header = wire.HEADER.pack(
+        draw(st.sampled_from([*TOPICS, 0])),
+        *(draw(kind) for kind in (u32, u64, u64, u32, i64, u32, u64, u64, u16, u16, u16)),
+    )
+    body = header + draw(st.binary(max_size=120))
+    return PREFIX.pack(1 + len(body), FRAME) + body
+
+
+@given(near_frames())
+def test_frames_that_are_nearly_right_are_read_or_refused(raw: bytes) -> None:
+    survives(raw, FrameDecoder())
+
+
+@given(near_json, st.booleans())
+def test_control_messages_that_are_nearly_right_are_read_or_refused(
+    message: dict[str, Any], wrapped: bool
+) -> None:
+    body = json.dumps({"type": "Parcel", "number": 0, "message": message} if wrapped else message)
+    survives(PREFIX.pack(1 + len(body), CONTROL) + body.encode(), FrameDecoder())
+
+
+def test_thirty_thousand_packets_through_the_buffer_and_the_decoders() -> None:
+    fuzz_the_decoders(30_000, Random(17))
+
+
+@pytest.mark.soak
+def test_a_million_packets_through_the_buffer_and_the_decoders() -> None:
+    fuzz_the_decoders(1_000_000, Random(11))
+
+
+def fuzz_the_decoders(count: int, random: Random) -> None:
+    """Mutated packets and noise, cut anywhere; a buffer that has refused is as good as closed."""
+    decoder, buffer = FrameDecoder(), PacketBuffer(1 << 20)
+    seen = 0
+    while seen < count:
+        data = b"".join(hostile_bytes(random) for _ in range(random.randint(1, 5)))
+        try:
+            for chunk in cut(data, [random.randrange(len(data)) for _ in range(3)]):
+                for _, raw in buffer.feed(chunk):
+                    seen += 1
+                    survives(raw, decoder)
+        except WireError:
+            seen += 1
+            buffer = PacketBuffer(1 << 20)
+
+
+def hostile_bytes(random: Random) -> bytes:
+    """A valid packet with a few bytes wrong, a packet of noise, or, rarely, noise."""
+    chance = random.random()
+    if chance < 0.02:
+        return random.randbytes(random.randint(1, 200))
+    if chance < 0.2:
+        body = random.randbytes(random.randint(0, 200))
+        return PREFIX.pack(1 + len(body), random.randint(0, 5)) + body
+    broken = mutate(random.choice(EXAMPLES), random)
+    return PREFIX.pack(len(broken) - 4, broken[4]) + broken[5:]
+
+
 def mutate(raw: bytes, random: Random) -> bytes:
     """Bytes flipped, cut, doubled or put in; the length and kind stay."""
     body = bytearray(raw[5:])
@@ -342,7 +439,8 @@ def survives(raw: bytes, decoder: FrameDecoder) -> None:
         case Frame():
             assert encode_frame(message) is raw
             payload = sum(map(len, message.body))  # type: ignore[arg-type]
-            assert payload + wire.MESSAGE_OVERHEAD * len(message.body) == message.size
+            cost = payload + wire.MESSAGE_OVERHEAD * len(message.body)
+            assert cost + wire.frame_overhead(len(message.barrier)) == message.size
             assert -1 <= message.stable < message.first
         case Ack():
             again = decode_ack(encode_ack(message), TOPICS)
@@ -368,6 +466,7 @@ def survives(raw: bytes, decoder: FrameDecoder) -> None:
         {"barrier": ((Stream(MAX_SLOTS, 0), 0),)},
         {"barrier": ((Stream(0, 0), MAX_NUMBER),)},
         {"body": Outgoing([], 0)},
+        {"body": Outgoing([b""] * (wire.MAX_MESSAGES + 1), 0)},
     ],
 )
 def test_frames_beyond_the_bounds_are_refused(changes: dict[str, Any]) -> None:
@@ -401,6 +500,10 @@ def test_acks_beyond_the_bounds_are_refused(
         ParcelAck(MAX_NUMBER),
         Probe(TOPIC, Stream(-1, 0), 0),
         Probe(TOPIC, Stream(0, 1 << 64), 0),
+        Probe(TOPIC, Stream(0, 0), 1 << 32),
+        Probe("x" * (wire.MAX_TOPIC + 1), Stream(0, 0), 0),
+        Parcel(0, Stable(TOPIC, Stream(0, 0), 1 << 32, 0, 0, 1)),
+        Parcel(0, Answer(TOPIC, 0, 0, ((Stream(0, 0), 1),) * (1 << 16), 0)),
         Parcel(0, Release(TOPIC, Stream(MAX_SLOTS, 0))),
         Parcel(0, Wave(TOPIC, -1, 0, Op.JOIN, 1)),
         Parcel(0, Wave(TOPIC, 0, 0, Op.JOIN, -1)),

@@ -119,6 +119,18 @@ def children(i: int, members_mask: int, h: int) -> tuple[int, ...]:
     return tuple(found)
 
 
+def parent(root: int, node: int, members_mask: int) -> int | None:
+    """Who passes a publication by ``root`` on to ``node``; None if its tree does not reach it."""
+    if node == root or not members_mask >> node & 1:
+        return None
+    above = root
+    while True:
+        below = first_member(above, cluster(above, node), members_mask)
+        if below is None or below == node:
+            return above
+        above = below
+
+
 def forwarding_children(i: int, members_mask: int, h: int) -> tuple[int, ...]:
     """The first *node*, member or not, of each cluster s = 1..h of i that holds a member.
 

@@ -61,6 +61,9 @@ from cubecast.protocol.port import NodeId, Topic
 
 T = TypeVar("T")
 
+UNREAD_BYTES = 64 * 1024 * 1024
+"""What the node may leave unread: far more than requests and publications can be on their way."""
+
 
 class Client:
     """Attached to one node; make one with `cubecast.connect`."""
@@ -69,6 +72,7 @@ class Client:
         self.secret = secret
         self.faults = LinkFaults()
         self.writes = Writes()
+        self.unread_bytes = UNREAD_BYTES
         self._network = network or TcpNetwork()
         self.uid = secrets.token_hex(16)
         self.slot: NodeId = NOBODY

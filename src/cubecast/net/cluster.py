@@ -24,17 +24,21 @@ from cubecast.net.hello import (
     UpdateAck,
     Welcome,
 )
+from cubecast.net.wire import MAX_SLOTS, WireError
 from cubecast.protocol.port import NodeId
 
 log = logging.getLogger("cubecast")
 
 POLL_S = 0.005
+MAX_EARLY = 64
+"""Changes that may overtake the news that we are welcome."""
 
 
 class Runtime(Protocol):
     """What the cluster needs of its node."""
 
     slot: NodeId
+    uid: str
 
     def greet(self, slot: NodeId, message: Greeting) -> None: ...
     def cluster_changed(
@@ -57,7 +61,8 @@ class Cluster:
         self._missing: set[NodeId] = set()
         self._early: list[tuple[ClusterUpdate, NodeId]] = []
         self._all_acked: asyncio.Event = asyncio.Event()
-        self._acks_owed: list[tuple[NodeId, int]] = []
+        self._acks_owed: dict[NodeId, int] = {}
+        self._releasing: set[NodeId] = set()
 
     @property
     def mask(self) -> int:
@@ -98,18 +103,26 @@ class Cluster:
                 return None
             known = [slot for slot, one in self.members.items() if one.uid == member.uid]
             slot = known[0] if known else self._free_slot()
+            if slot >= MAX_SLOTS:
+                raise WireError(f"the cluster has {MAX_SLOTS} nodes and room for no more")
             if not known:
                 await self._change({**self.members, slot: member})
             return Welcome(slot, self.epoch, self.members)
 
     async def release(self, slot: NodeId) -> None:
-        """Take a leaver's slot back, tell everyone, then let it go."""
-        async with self._changing:
-            if self._in_charge and slot in self.members:
-                rest = {other: one for other, one in self.members.items() if other != slot}
-                await self._change(rest)
-                if slot != self._runtime.slot:
-                    self._runtime.greet(slot, Goodbye())
+        """Take a leaver's slot back, tell everyone, then let it go; asking twice does nothing."""
+        if slot in self._releasing:
+            return
+        self._releasing.add(slot)
+        try:
+            async with self._changing:
+                if self._in_charge and slot in self.members:
+                    rest = {other: one for other, one in self.members.items() if other != slot}
+                    await self._change(rest)
+                    if slot != self._runtime.slot:
+                        self._runtime.greet(slot, Goodbye())
+        finally:
+            self._releasing.discard(slot)
 
     async def finish(self) -> None:
         """Wait until the change under way is made, and its leaver let go."""
@@ -151,18 +164,33 @@ class Cluster:
     def on_update(self, update: ClusterUpdate, sender: NodeId) -> None:
         """Apply a change; acknowledge when no operation of ours relies on the state before."""
         if not self.members:  # the next change overtook the news that we are welcome
+            if len(self._early) >= MAX_EARLY:
+                raise WireError("more changes of the cluster than can wait until we have joined")
             self._early.append((update, sender))
             return
+        self._check(update, sender)
         if update.epoch > self.epoch:
             self._apply(update)
-        self._acks_owed.append((sender, update.epoch))
+        self._acks_owed[sender] = max(update.epoch, self._acks_owed.get(sender, 0))
         self.settle()
+
+    def _check(self, update: ClusterUpdate, sender: NodeId) -> None:
+        """Only who gives out slots changes the cluster, and nobody tells us that we are gone.
+
+        The coordinator as we know it may tell us of its own leaving; its successor may tell us of
+        a change before we hear of that.
+        """
+        me = update.members.get(self._runtime.slot)
+        if me is None or me.uid != self._runtime.uid:
+            raise WireError("a change of the cluster that leaves us out")
+        if sender not in (self.coordinator, min(update.members)):
+            raise WireError(f"a change of the cluster by node {sender}, which gives out no slots")
 
     def settle(self) -> None:
         """Send the acknowledgements we owe, if nothing of ours still needs a leaver."""
         if self._acks_owed and not self._runtime.unfinished(self.departing):
-            owed, self._acks_owed = self._acks_owed, []
-            for sender, epoch in owed:
+            owed, self._acks_owed = self._acks_owed, {}
+            for sender, epoch in owed.items():
                 self._runtime.greet(sender, UpdateAck(epoch))
 
     def forget(self, slot: NodeId) -> None:

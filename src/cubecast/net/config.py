@@ -10,6 +10,7 @@ from typing import Any
 
 from cubecast.net.address import is_wildcard, parse_address
 from cubecast.net.presets import preset_values
+from cubecast.net.wire import MAX_MESSAGES, MAX_PACKET
 from cubecast.protocol.config import Config
 
 LARGEST_FRAME_BYTES = 4 * 1024 * 1024
@@ -45,6 +46,11 @@ class NodeConfig:
     """What a subscription may hold unread before its policy applies."""
     join_timeout_s: float = 10.0
     leave_timeout_s: float = 10.0
+    max_strangers: int = 256
+    """Connections that are not a member's, at a time; one more and the oldest is closed."""
+    unread_bytes: int = 64 * 1024 * 1024
+    """What a peer may leave unread before its connection is closed: as many windows as a peer is
+    sent streams at a time.  What was lost is sent again after it is back."""
     publish_timeout_s: float = 30.0
     """A publish that gets no credit for this long raises `NotSent`."""
     max_clients: int = 1000
@@ -65,6 +71,17 @@ class NodeConfig:
         if self.frame_bytes > LARGEST_FRAME_BYTES:
             raise ValueError(
                 f"frame_bytes must be at most {LARGEST_FRAME_BYTES}, not {self.frame_bytes}"
+            )
+        if self.frame_messages > MAX_MESSAGES:
+            raise ValueError(
+                f"frame_messages must be at most {MAX_MESSAGES}, not {self.frame_messages}"
+            )
+        if self.max_strangers < 1:
+            raise ValueError(f"max_strangers must be at least 1, not {self.max_strangers}")
+        if self.unread_bytes < 2 * MAX_PACKET:
+            raise ValueError(
+                f"unread_bytes must be at least two packets, {2 * MAX_PACKET}, "
+                f"not {self.unread_bytes}"
             )
         self._check_addresses()
 

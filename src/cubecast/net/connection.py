@@ -25,6 +25,7 @@ from cubecast.net.hello import (
 )
 from cubecast.net.wire import HELLO, MAX_PACKET, VERSION, PacketBuffer, WireError
 from cubecast.net.writes import Writes
+from cubecast.protocol.errors import ProtocolError
 from cubecast.protocol.port import NodeId
 
 __all__ = ["HANDSHAKE_S", "NOBODY", "Connection", "Owner"]
@@ -32,7 +33,10 @@ __all__ = ["HANDSHAKE_S", "NOBODY", "Connection", "Owner"]
 log = logging.getLogger("cubecast")
 
 HANDSHAKE_S = 10.0
-"""A connection whose handshake takes longer is closed."""
+"""A connection whose handshake takes longer is closed, and one that then asks for nothing."""
+
+CLOSING_S = 5.0
+"""A peer that does not read what is left to tell it is cut off after this long."""
 
 
 class Owner(Protocol):
@@ -43,6 +47,8 @@ class Owner(Protocol):
     secret: str
     faults: LinkFaults
     writes: Writes
+    unread_bytes: int
+    """What a peer may leave unread before its connection is closed."""
 
     def opened(self, connection: Connection) -> None: ...
     def connected(self, connection: Connection) -> None: ...
@@ -56,6 +62,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, owner: Owner, dialled: bool) -> None:
         self._owner = owner
         self.dialled = dialled
+        self.asked = False  # a stranger asked to join, or to be a guest
         self._nonce = new_nonce()
         self._hello = Hello(VERSION, owner.uid, owner.slot, self._nonce)
         self._said = ""
@@ -122,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _blame_peer(self, error: Exception) -> None:
         """Whatever goes wrong with a peer's bytes ends this connection, and only this one."""
-        if isinstance(error, WireError):
+        if isinstance(error, WireError | ProtocolError):
             log.warning("closing connection to %s: %s", self, error)
             self.close(str(error))
         else:
@@ -143,6 +150,16 @@ class Connection(asyncio.BufferedProtocol):
     def _too_late(self) -> None:
         log.warning("closing connection to %s: no handshake in %g s", self, HANDSHAKE_S)
         self.close(f"no handshake in {HANDSHAKE_S:g} s")
+
+    @property
+    def closing(self) -> bool:
+        """Whether nothing can be sent by it any more."""
+        return self._closing
+
+    def _asks_nothing(self) -> None:
+        if self.slot == NOBODY and not self.asked:
+            log.warning("closing connection to %s: no request in %g s", self, HANDSHAKE_S)
+            self.close(f"no request in {HANDSHAKE_S:g} s")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
@@ -211,6 +228,8 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer.limit = MAX_PACKET
         self._settle()
         self._owner.connected(self)
+        if self.slot == NOBODY and not self.dialled and not self._closing:
+            self._deadline = self._loop.call_later(HANDSHAKE_S, self._asks_nothing)
 
     def hold_to(self, limit: int) -> None:
         """Take no larger packets from this peer."""
@@ -241,13 +260,16 @@ class Connection(asyncio.BufferedProtocol):
         outgoing, self._outgoing = self._outgoing, []
         if self.shaper is not None:
             self.shaper.send(outgoing)
-        elif self._transport is not None and outgoing:
-            self._transport.writelines(outgoing)
+        elif outgoing:
+            self.write(outgoing)
 
     def write(self, packets: list[bytes]) -> None:
         """Give packets to the transport; only `send` and the shaper decide that it is time."""
         if self._transport is not None:
             self._transport.writelines(packets)
+            unread = self._transport.get_write_buffer_size()
+            if unread > self._owner.unread_bytes:
+                self.turn_away(f"it leaves {unread} bytes unread")
 
     def backlog(self) -> int:
         """Bytes sent before this tick that the network has not taken."""
@@ -261,6 +283,9 @@ class Connection(asyncio.BufferedProtocol):
         self._stop_clock()
         self.reason = reason
         self.flush()
+        if self._transport is not None:
+            limit_s = CLOSING_S + self._owner.faults.longest_s()
+            self._deadline = self._loop.call_later(limit_s, self.abort)
         if self.shaper is not None:
             self.shaper.end()
         else:
@@ -270,6 +295,16 @@ class Connection(asyncio.BufferedProtocol):
         """Everything is with the transport: close it."""
         if self._transport is not None:
             self._transport.close()
+
+    def turn_away(self, reason: str) -> None:
+        """Close at once, with a word in the log and none to the peer."""
+        if not self._closing or self.reason != reason:
+            log.warning("closing connection to %s: %s", self, reason)
+        if not self._closing:
+            self._closing = True
+            self.reason = reason
+        self._stop_clock()
+        self.abort()
 
     def abort(self) -> None:
         """Close without waiting for what was not sent."""

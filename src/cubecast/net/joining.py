@@ -21,7 +21,13 @@ from cubecast.net.hello import (
     encode_greeting,
 )
 from cubecast.net.transport import Network
-from cubecast.net.wire import HELLO, WireError
+from cubecast.net.wire import HELLO, MAX_PACKET, WireError
+
+MAX_REDIRECTS = 16
+"""A newcomer is sent on at most this often."""
+MAX_EARLY_BYTES = 2 * MAX_PACKET
+MAX_EARLY_ENTRIES = 10_000
+"""What may come before a newcomer knows its slot; more closes the connection it came by."""
 
 
 class Newcomer(Owner, Protocol):
@@ -38,27 +44,31 @@ class Joining:
         self._node = node
         self._asked: Connection | None = None
         self._answer: asyncio.Future[Welcome | Redirect] | None = None
+        self._early_bytes = 0
         self._early: list[tuple[Connection, list[tuple[int, bytes]]]] = []
 
     async def ask(self, seed: str) -> tuple[Welcome, Connection]:
         """Ask at `seed`, and wherever that sends us, until we are welcome."""
         address = seed
-        while True:
+        for _ in range(MAX_REDIRECTS):
             answer, connection = await self._ask_at(address)
             if isinstance(answer, Welcome):
                 return answer, connection
             connection.close("redirected")
             address = answer.address
+        raise JoinError(seed, f"sent on {MAX_REDIRECTS} times, last to {address}")
 
     async def _ask_at(self, address: str) -> tuple[Welcome | Redirect, Connection]:
         self._answer = asyncio.get_running_loop().create_future()
         self._asked = connection = Connection(self._node, dialled=True)
-        host, port = parse_address(address)
         try:
+            host, port = parse_address(address)
             self._node.faults.check_reachable(NOBODY)
             await self._node.network.dial(lambda: connection, host, port)
         except OSError as error:
             raise JoinError(address, error.strerror or str(error)) from error
+        except ValueError as error:
+            raise JoinError(address, str(error)) from error
         answer = await self._answer
         self._asked = None
         return answer, connection
@@ -79,9 +89,19 @@ class Joining:
             said = decode_greeting(raw) if kind == HELLO else None
             if not isinstance(said, Welcome | Redirect):
                 raise WireError("something else than an answer to a request to join")
+            if isinstance(said, Welcome) and not self._is_meant(said):
+                raise WireError("a welcome for somebody else")
             answer.set_result(said)
         if packets:
+            self._early_bytes += sum(len(raw) for _, raw in packets)
+            if self._early_bytes > MAX_EARLY_BYTES or len(self._early) >= MAX_EARLY_ENTRIES:
+                raise WireError("more than can wait until we have joined")
             self._early.append((connection, packets))
+
+    def _is_meant(self, welcome: Welcome) -> bool:
+        """Whether a welcome names us in the slot it gives us."""
+        member = welcome.members.get(welcome.slot)
+        return member is not None and member.uid == self._node.uid
 
     def disconnected(self, connection: Connection, reason: str) -> None:
         """A connection ended; if it is the one we asked by, nobody will answer."""
@@ -98,3 +118,16 @@ class Joining:
                 connection.again(packets)
             else:
                 self._node.connected(connection)
+
+
+def check_request(request: JoinRequest, connection: Connection) -> None:
+    """Whether a request to join is the first of its connection and speaks for who sent it."""
+    if connection.asked:
+        raise WireError("a second request to join")
+    if request.uid != connection.uid:
+        raise WireError("a request to join for somebody else")
+    try:
+        parse_address(request.address)
+    except ValueError as error:
+        raise WireError(f"a request to join from nowhere: {error}") from error
+    connection.asked = True

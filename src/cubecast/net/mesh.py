@@ -23,6 +23,8 @@ FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
 CLOSING_S = 1.0
 CLOSING_POLLS = 200
+MAX_SPARE = 3
+"""Connections of one member besides the one in use; the oldest of more are closed."""
 MAX_WAITING_BYTES = 16 * 1024 * 1024
 """What may wait for one peer while it is dialled; the rest is dropped and repaired later."""
 
@@ -36,6 +38,7 @@ class Mesh:
         network: Network,
         address_of: Callable[[NodeId], str | None],
         unreachable: Callable[[NodeId], None],
+        max_strangers: int,
     ) -> None:
         self._owner = owner
         self._network = network
@@ -46,6 +49,8 @@ class Mesh:
         self._waiting_bytes: dict[NodeId, int] = {}
         self._dialling: dict[NodeId, asyncio.Task[None]] = {}
         self._open: dict[Connection, None] = {}  # in order, so that a run can be repeated
+        self._max_strangers = max_strangers
+        self._strangers: dict[Connection, None] = {}  # accepted, and nobody's: oldest first
 
     def send(self, peer: NodeId, packet: bytes) -> None:
         """Send to a member, dialling it if need be."""
@@ -71,7 +76,7 @@ class Mesh:
                 await self._connect(peer, address)
             except LinkCut as error:
                 log.info("cannot reach node %d at %s: %s", peer, address, error.strerror)
-            except OSError as error:
+            except (OSError, ValueError) as error:  # not there, or no address at all
                 log.info("cannot reach node %d at %s: %s", peer, address, error)
                 self._unreachable(peer)
             if self._dialling.get(peer) is task:
@@ -79,6 +84,7 @@ class Mesh:
                 pause = min(2 * pause, LONGEST_PAUSE_S)
         if self._dialling.get(peer) is task:
             self._stop_dialling(peer)
+            self._unreachable(peer)
 
     async def _connect(self, peer: NodeId, address: str) -> None:
         """Dial and shake hands; if that leads to somebody else, hang up."""
@@ -98,18 +104,40 @@ class Mesh:
     def track(self, connection: Connection) -> None:
         """A connection is open, whatever becomes of it."""
         self._open[connection] = None
+        if connection.dialled:
+            return
+        self._strangers[connection] = None
+        if len(self._strangers) > self._max_strangers:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.turn_away(f"more than {self._max_strangers} strangers at a time")
+
+    def host(self, connection: Connection) -> None:
+        """A light client's: no stranger any more, `NodeConfig.max_clients` bounds those."""
+        connection.asked = True
+        self._strangers.pop(connection, None)
 
     def adopt(self, peer: NodeId, connection: Connection) -> None:
         """Use a connection for a member; of two, both ends keep the one the lower slot dialled."""
         connection.slot = peer
+        self._strangers.pop(connection, None)
         if peer not in self._connections or connection.dialled == (self._owner.slot < peer):
             self._connections[peer] = connection
         for packet in self._stop_dialling(peer):
             self._connections[peer].send(packet)
+        self._close_spare(peer)
+
+    def _close_spare(self, peer: NodeId) -> None:
+        """A member may have a few connections open, old ones that nobody uses among them."""
+        used = self._connections[peer]
+        spare = [one for one in self._open if one.ready and one.slot == peer and one is not used]
+        for one in spare[: max(0, len(spare) - MAX_SPARE)]:
+            one.turn_away(f"it has {len(spare)} others")
 
     def drop(self, connection: Connection) -> bool:
         """A connection ended; True if it was the one in use with its member."""
         self._open.pop(connection, None)
+        self._strangers.pop(connection, None)
         peer = connection.slot
         if self._connections.get(peer) is not connection:
             return False

@@ -34,15 +34,8 @@ from cubecast.net.faults import LinkFaults
 from cubecast.net.guests import Guests
 from cubecast.net.hello import (
     NOBODY,
-    AttachRequest,
-    ClusterUpdate,
-    Goodbye,
     Greeting,
-    JoinRequest,
-    LeaveRequest,
     Member,
-    Redirect,
-    UpdateAck,
     Welcome,
     decode_greeting,
     encode_greeting,
@@ -55,6 +48,7 @@ from cubecast.net.overview import subscribers
 from cubecast.net.patterns import Pattern, is_pattern
 from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, ReceiptBook
+from cubecast.net.reception import Reception
 from cubecast.net.recorder import Recorder
 from cubecast.net.subscription import Policy, Subscription
 from cubecast.net.topics import check_topic, encode_payload
@@ -66,6 +60,7 @@ from cubecast.net.wire import (
     FRAME,
     HELLO,
     MAX_PAYLOAD,
+    MAX_TOPIC,
     MESSAGE_OVERHEAD,
     FrameDecoder,
     Outgoing,
@@ -75,6 +70,7 @@ from cubecast.net.wire import (
     encode_ack,
     encode_control,
     encode_frame,
+    frame_overhead,
     topic_id,
 )
 from cubecast.net.writes import Writes
@@ -102,6 +98,7 @@ class Node:
         self.network: Network = network or TcpNetwork()
         self.faults = faults or LinkFaults()
         self.secret = config.secret
+        self.unread_bytes = config.unread_bytes
         chance = secrets.SystemRandom() if random is None else random
         self.uid = f"{chance.getrandbits(128):032x}"
         self.slot: NodeId = NOBODY
@@ -114,9 +111,10 @@ class Node:
         self._core: CubecastNode | None = None
         self._cluster = Cluster(self, config.join_timeout_s)
         self._server: Server | None = None
-        self._mesh = Mesh(self, self.network, self._address_of, self._unreachable)
         self.writes = Writes()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._mesh = Mesh(
+            self, self.network, self._address_of, self._unreachable, config.max_strangers
+        )
         self._decoder = FrameDecoder()
         self._topics: dict[int, Topic] = {}
         self._outboxes: dict[Topic, Outbox] = {}
@@ -129,7 +127,7 @@ class Node:
         self._timer_at: Time = 0
         self._joining = Joining(self)
         self._guests = Guests(self)
-        self._released: asyncio.Future[bool] | None = None
+        self._reception = Reception(self, self._cluster, self._mesh, self._guests)
 
     # -- starting and stopping -------------------------------------------------------------------
 
@@ -195,21 +193,9 @@ class Node:
         core.tell_stable(self.now())
         while core.unacked_parcels():
             await asyncio.sleep(POLL_S)
-        await self._give_slot_back()
+        await self._reception.give_slot_back()
         while core.pending_waves():
             await asyncio.sleep(POLL_S)
-
-    async def _give_slot_back(self) -> None:
-        """Ask the coordinator to let us go; ask its successor if it leaves before us."""
-        while len(self._cluster.members) > 1:
-            if self._cluster.coordinator == self.slot:
-                await self._cluster.release(self.slot)
-                return
-            self._released = self._loop.create_future()
-            self.greet(self._cluster.coordinator, LeaveRequest())
-            if await self._released:
-                return
-        await self._cluster.finish()
 
     async def _shut_down(self) -> None:
         self._stop_accepting()
@@ -218,8 +204,7 @@ class Node:
             self._timer.cancel()
         if self._server is not None:
             self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
+        self._reception.close()
         self._guests.close("the node left the cluster")
         await self._mesh.close("the node stopped")
         self._readers.wake_all()
@@ -364,6 +349,7 @@ class Node:
         """Hand a frame to the core; False if there is no credit for it."""
         core = self.core
         first = core.next_seq(topic)
+        size += frame_overhead(core.dependencies(topic))
         position = self._recorder.position()
         self.writes.begin()
         try:
@@ -411,6 +397,8 @@ class Node:
         self._tell(CallbackFailed(topic, repr(error)))
 
     def _learn(self, topic: Topic) -> None:
+        if len(topic) > MAX_TOPIC:
+            raise CubecastError(f"a topic's name has at most {MAX_TOPIC} characters")
         ident = topic_id(topic)
         known = self._topics.setdefault(ident, topic)
         if known != topic:
@@ -537,7 +525,7 @@ class Node:
     def _unreachable(self, peer: NodeId) -> None:
         """Nothing more is to be expected of a node that left and does not answer."""
         if self._core is not None and peer not in self._cluster.members:
-            self._core.forget_peer(peer)
+            self._core.forget_peer(peer, self.now())
             self._cluster.forget(peer)
             self._cluster.settle()
 
@@ -551,7 +539,7 @@ class Node:
         sender = connection.slot
         for kind, raw in packets:
             if kind == HELLO:
-                self._on_greeting(decode_greeting(raw), connection)
+                self._reception.on_greeting(decode_greeting(raw), connection)
                 continue
             if kind == CLIENT:
                 self._guests.received(connection, raw)
@@ -574,43 +562,6 @@ class Node:
             else:
                 raise WireError(f"a packet of unknown kind {kind}")
 
-    def _on_greeting(self, message: Greeting, connection: Connection) -> None:
-        stranger = connection.slot == NOBODY and self.slot != NOBODY
-        allowed = JoinRequest | AttachRequest if connection not in self._guests else ()
-        if stranger and not isinstance(message, allowed):
-            raise WireError(f"{type(message).__name__} from a node that is not a member")
-        match message:
-            case AttachRequest() if stranger:
-                self._guests.attach(connection)
-            case JoinRequest():
-                self._spawn(self._admit(message, connection))
-            case ClusterUpdate():
-                self._cluster.on_update(message, connection.slot)
-            case UpdateAck():
-                self._cluster.on_update_ack(message, connection.slot)
-            case LeaveRequest():
-                self._spawn(self._cluster.release(connection.slot))
-            case Goodbye():
-                self._let_go(True)
-            case _:
-                raise WireError(f"{type(message).__name__} after the handshake")
-
-    def _let_go(self, released: bool) -> None:
-        if self._released is not None and not self._released.done():
-            self._released.set_result(released)
-
-    async def _admit(self, request: JoinRequest, connection: Connection) -> None:
-        """Welcome a newcomer, or send it to the node that gives out slots."""
-        welcome = None
-        if self._cluster.coordinator == self.slot:
-            welcome = await self._cluster.admit(Member(request.uid, request.address))
-        if welcome is None:
-            address = self._cluster.members[self._cluster.coordinator].address
-            connection.send(encode_greeting(Redirect(address)))
-            return
-        self._mesh.adopt(welcome.slot, connection)
-        connection.send(encode_greeting(welcome))
-
     # -- the cluster ------------------------------------------------------------------------------
 
     def greet(self, slot: NodeId, message: Greeting) -> None:
@@ -630,15 +581,10 @@ class Node:
             mask = sum(1 << slot for slot in after) | 1 << self.slot
             self._core.set_cluster(mask)
         if before and after and min(before) != min(after):
-            self._let_go(False)
+            self._reception.let_go(False)
         for slot in before.keys() - after.keys():
             log.info("node %d left", slot)
             self._tell(MemberLeft(slot))
         for slot in after.keys() - before.keys():
             log.info("node %d joined from %s", slot, after[slot].address)
             self._tell(MemberJoined(slot, after[slot].address))
-
-    def _spawn(self, work: Any) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

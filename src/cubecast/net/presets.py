@@ -15,6 +15,7 @@ Each preset is a round trip and a bandwidth; everything else follows by formula.
 | `window` | bandwidth x 4 levels x (RTT + `ack_delay`), up to a power of two: what is on its way \
 in a tree of 16 nodes |
 | `queue_bytes` | `window`: a burst of one publisher fits |
+| `unread_bytes` | 16 x `window`, at least 64 MiB: a peer is sent several streams at a time |
 | `join_timeout_s`, `leave_timeout_s` | 100 x RTT, at least 10 s |
 | `publish_timeout_s` | 200 x RTT, at least 30 s: a repair may come first |
 """
@@ -63,6 +64,7 @@ def preset_values(name: str) -> dict[str, Any]:
         "leaf_for": 20 * resend_after,
         "resend_max": min(16 * resend_after, 30_000 * MS),
         "queue_bytes": window,
+        "unread_bytes": max(16 * window, 64 * 1024 * 1024),
         "join_timeout_s": max(100 * seconds, 10.0),
         "leave_timeout_s": max(100 * seconds, 10.0),
         "publish_timeout_s": max(200 * seconds, 30.0),

@@ -13,7 +13,7 @@ import msgspec
 
 from cubecast.errors import Closed, CubecastError, Overflow
 from cubecast.net.patterns import Pattern
-from cubecast.net.wire import Outgoing, Payloads
+from cubecast.net.wire import Outgoing, Payloads, content_size
 from cubecast.protocol.messages import Frame
 from cubecast.protocol.port import NodeId, Seq, Stream, Topic
 
@@ -130,12 +130,13 @@ class Subscription:
         if self._closed or self._cut_off or self._failure is not None:
             return True
         self.wake()
-        over = self._queued + frame.size > self._limit and self._queued > 0
+        size = content_size(frame)
+        over = self._queued + size > self._limit and self._queued > 0
         if over and self.policy != "block":
             self._overflow(frame)
             return True
         self._frames.append(frame)
-        self._queued += frame.size
+        self._queued += size
         if over or self._owing:
             self._owing[frame.topic, frame.stream] = frame.last
             return False
@@ -145,12 +146,12 @@ class Subscription:
         if self.policy == "drop-newest":
             self.dropped += len(frame.body)
         elif self.policy == "drop-oldest":
-            while self._frames and self._queued + frame.size > self._limit:
+            while self._frames and self._queued + content_size(frame) > self._limit:
                 oldest = self._frames.popleft()
-                self._queued -= oldest.size
+                self._queued -= content_size(oldest)
                 self.dropped += len(oldest.body)
             self._frames.append(frame)
-            self._queued += frame.size
+            self._queued += content_size(frame)
         else:
             self._cut_off = True
             self.dropped += len(frame.body)
@@ -227,6 +228,6 @@ class Subscription:
         self._messages = iter(cut(self._reading))
 
     def _finish(self, frame: Frame) -> None:
-        self._queued -= frame.size
+        self._queued -= content_size(frame)
         if self._owing and self._queued <= self._limit // 2:
             self._settle()

@@ -24,6 +24,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from cubecast.protocol.errors import MAX_STREAMS
 from cubecast.protocol.links import Carried
 from cubecast.protocol.listing import ENTRY, MAX_LISTING
 from cubecast.protocol.messages import (
@@ -49,6 +50,14 @@ MAX_PAYLOAD = 8 * 1024 * 1024
 """A single message may not be larger; a frame of the largest still fits a packet."""
 MESSAGE_OVERHEAD = 16
 """What a message costs besides its payload, so that empty ones are not free."""
+FRAME_OVERHEAD = 400
+BARRIER_OVERHEAD = 200
+"""What a frame, and each entry of its barrier, costs besides its messages: about what they take in
+the memory of a node, so that a window bounds memory and not payload alone."""
+MAX_MESSAGES = 1 << 16
+"""Messages of one frame."""
+MAX_TOPIC = 1024
+"""Characters of a topic's name."""
 MAX_SLOTS = 1 << 13
 """Slots on the wire are below this; a set of them is at most 1 KiB, or 2,467 digits of JSON."""
 MAX_NUMBER = 1 << 62
@@ -199,6 +208,16 @@ def encode_frame(frame: Frame) -> bytes:
     return body.raw
 
 
+def frame_overhead(dependencies: int) -> int:
+    """What a frame costs besides its messages; the same at its publisher and everywhere else."""
+    return FRAME_OVERHEAD + BARRIER_OVERHEAD * dependencies
+
+
+def content_size(frame: Frame) -> int:
+    """The payloads of a frame and what its messages cost, which is what applications count."""
+    return frame.size - frame_overhead(len(frame.barrier))
+
+
 class FrameDecoder:
     """Packets into frames; remembers the last route of each stream and topic to share it.
 
@@ -257,9 +276,9 @@ class FrameDecoder:
         sizes.frombytes(raw[offset:end])
         if sys.byteorder == "big":
             sizes.byteswap()
-        if count == 0 or len(sizes) != count or end + sum(sizes) != len(raw):
+        if not 0 < count <= MAX_MESSAGES or len(sizes) != count or end + sum(sizes) != len(raw):
             raise ValueError(f"{count} messages do not fill {len(raw) - offset} bytes")
-        size = len(raw) - end + MESSAGE_OVERHEAD * count
+        size = len(raw) - end + MESSAGE_OVERHEAD * count + frame_overhead(barrier_size)
         body = Payloads(raw, end, sizes, time)
         return Frame(topic, stream, first, barrier, route, stable, body, size)
 
@@ -359,28 +378,50 @@ def _within_bounds(message: Control | Carried) -> bool:
         case ParcelAck():
             return _number(message.expected)
         case Probe():
-            return _stream(message.stream) and _number(message.route)
+            return _topic(message.topic) and _stream(message.stream) and _route(message.route)
         case Direct():
-            seqs = message.route, message.start, message.last, message.stable + 1
-            return _stream(message.stream) and all(map(_number, seqs))
+            seqs = message.start, message.last, message.stable + 1
+            return (
+                _topic(message.topic)
+                and _stream(message.stream)
+                and _route(message.route)
+                and all(map(_number, seqs))
+            )
         case Release():
-            return _stream(message.stream)
+            return _topic(message.topic) and _stream(message.stream)
         case Suspended():
-            return _stream(message.stream) and _number(message.route)
+            return _topic(message.topic) and _stream(message.stream) and _route(message.route)
         case Stable():
-            numbers = message.route, message.start, message.seq
-            return _stream(message.stream) and all(map(_number, numbers)) and _set(message.members)
+            return (
+                _topic(message.topic)
+                and _stream(message.stream)
+                and _route(message.route)
+                and _number(message.start)
+                and _number(message.seq)
+                and _set(message.members)
+            )
         case Wave():
-            return _slot(message.origin) and _number(message.number) and _set(message.cluster)
+            return (
+                _topic(message.topic)
+                and _slot(message.origin)
+                and _number(message.number)
+                and _set(message.cluster)
+            )
         case Answer():
             return (
-                _slot(message.origin)
+                _topic(message.topic)
+                and len(message.vector) <= MAX_STREAMS
+                and _slot(message.origin)
                 and _number(message.number)
                 and all(_stream(stream) and _number(seq) for stream, seq in message.vector)
                 and _set(message.members)
                 and _set(message.lossy)
                 and _listing(message.topics)
             )
+
+
+def _topic(topic: Topic) -> bool:
+    return len(topic) <= MAX_TOPIC
 
 
 def _slot(slot: int) -> bool:
@@ -391,14 +432,18 @@ def _number(number: int) -> bool:
     return 0 <= number < MAX_NUMBER
 
 
+def _route(number: int) -> bool:
+    return 0 <= number < 1 << 32
+
+
 def _set(members: int) -> bool:
     return members >= 0 and members.bit_length() <= MAX_SLOTS
 
 
 def _listing(topics: tuple[tuple[Topic, int], ...]) -> bool:
-    """As many names as an answer may have, none longer than all of them together."""
+    """As many names as an answer may have."""
     return len(topics) <= MAX_LISTING // ENTRY and all(
-        len(topic) <= MAX_LISTING and _set(members) for topic, members in topics
+        _topic(topic) and _set(members) for topic, members in topics
     )
 
 

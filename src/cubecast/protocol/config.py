@@ -20,6 +20,10 @@ class Config:
     subscriber never add up to more (a single larger frame travels alone).  Each node therefore
     keeps at most `window` per stream, held and retained together."""
 
+    slack: int = 4
+    """A receiver takes at most `slack * window` of one stream: more than every publisher's window,
+    so that nodes with somewhat different windows get along."""
+
     ack_delay: Time = 10
     """Acknowledgements of one node gather this long; 0 sends them at once."""
 
@@ -47,7 +51,7 @@ class Config:
     """A slow member stays a leaf this long, and longer while it is behind."""
 
     def __post_init__(self) -> None:
-        for name in ("window", "resend_after", "resend_burst"):
+        for name in ("window", "slack", "resend_after", "resend_burst"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         for name in ("ack_delay", "ack_pause", "stable_delay", "patience", "leaf_for"):
@@ -58,3 +62,8 @@ class Config:
                 f"resend_max ({self.resend_max}) must not be below "
                 f"resend_after ({self.resend_after})"
             )
+
+    @property
+    def room(self) -> int:
+        """What a receiver keeps of one stream at most (a single larger frame is taken alone)."""
+        return self.slack * self.window

@@ -130,7 +130,8 @@ class Discovery:
     def saw(self, wave: Wave) -> None:
         """A wave names its topic: the answers under way may be older than it."""
         for question in self._asked:
-            if question.wanted is not None and question.wanted(wave.topic):
+            room = len(question.seen) <= MAX_TOPICS  # with more it will not be followed
+            if room and question.wanted is not None and question.wanted(wave.topic):
                 question.seen.add(wave.topic)
 
     def is_new(self, topic: Topic) -> bool:

@@ -9,6 +9,7 @@ Invariants, per ordered pair of nodes:
 1. `message` number n is handed up after n-1 and once.
 2. A parcel is kept until acknowledged; it is sent again after `resend_after`, backing off.
    Acknowledgements gather for a quarter of that.
+3. What came ahead of its turn is bounded; beyond that it is left to be sent again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,12 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from cubecast.protocol.config import Config
+from cubecast.protocol.errors import (
+    MAX_EARLY_PARCELS,
+    MAX_EARLY_WEIGHT,
+    MAX_UNACKED_WEIGHT,
+    ProtocolError,
+)
 from cubecast.protocol.messages import (
     Answer,
     Parcel,
@@ -32,14 +39,33 @@ from cubecast.protocol.port import NodeId, Port, Time
 Carried: TypeAlias = Stable | Release | Suspended | Wave | Answer
 
 
+def weight(message: Carried) -> int:
+    """What a message costs to keep: one, one for each entry of its vector, and for 8 names."""
+    if type(message) is not Answer:
+        return 1
+    return 1 + len(message.vector) + len(message.topics) // 8
+
+
 class Link:
     """Both directions of the control traffic with one peer."""
 
-    __slots__ = ("ack_at", "early", "expected", "next_number", "pause", "resend_at", "unacked")
+    __slots__ = (
+        "ack_at",
+        "early",
+        "early_weight",
+        "expected",
+        "next_number",
+        "pause",
+        "resend_at",
+        "unacked",
+        "unacked_weight",
+    )
 
     def __init__(self, pause: Time) -> None:
         self.next_number = 0
         self.unacked: deque[Parcel] = deque()
+        self.unacked_weight = 0
+        self.early_weight = 0
         self.expected = 0
         self.early: dict[int, Carried] = {}
         self.resend_at: Time | None = None
@@ -62,6 +88,7 @@ class Links:
         parcel = Parcel(link.next_number, message)
         link.next_number += 1
         link.unacked.append(parcel)
+        link.unacked_weight += weight(message)
         if link.resend_at is None:
             link.pause = self._config.resend_after
             link.resend_at = now + link.pause
@@ -79,19 +106,43 @@ class Links:
             return (parcel.message,)
         if parcel.number < link.expected:
             return ()
-        link.early[parcel.number] = parcel.message
+        if not self._keep_early(link, parcel):
+            return ()
         ready: list[Carried] = []
         while link.expected in link.early:
-            ready.append(link.early.pop(link.expected))
+            message = link.early.pop(link.expected)
+            link.early_weight -= weight(message)
+            ready.append(message)
             link.expected += 1
         return ready
+
+    def _keep_early(self, link: Link, parcel: Parcel) -> bool:
+        """Keep a parcel until its turn; the next one in turn is always taken."""
+        heavy = weight(parcel.message)
+        if parcel.number in link.early:
+            return False
+        if parcel.number > link.expected and (
+            parcel.number - link.expected > MAX_EARLY_PARCELS
+            or link.early_weight + heavy > MAX_EARLY_WEIGHT
+        ):
+            return False
+        link.early[parcel.number] = parcel.message
+        link.early_weight += heavy
+        return True
+
+    def check_may_ask(self, peer: NodeId) -> None:
+        """A peer that acknowledges nothing may not ask for more answers."""
+        if self._link(peer).unacked_weight > MAX_UNACKED_WEIGHT:
+            raise ProtocolError("it asks without acknowledging what it is told")
 
     def on_parcel_ack(self, ack: ParcelAck, sender: NodeId, now: Time) -> None:
         """Forget what arrived; what is left gets a fresh time-out."""
         link = self._link(sender)
+        if ack.expected > link.next_number > 0:  # 0: we forgot this peer when it left
+            raise ProtocolError("it acknowledges a control message that was never sent")
         progress = False
         while link.unacked and link.unacked[0].number < ack.expected:
-            link.unacked.popleft()
+            link.unacked_weight -= weight(link.unacked.popleft().message)
             progress = True
         if not link.unacked:
             link.resend_at = None

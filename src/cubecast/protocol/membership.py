@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from cubecast.protocol.errors import MAX_STREAMS, ProtocolError
 from cubecast.protocol.messages import Op, Suspended
 from cubecast.protocol.port import NodeId, Port, Seq, Stream, Time
 from cubecast.protocol.topic import TopicCore
@@ -253,6 +254,10 @@ class Membership:
 
     def on_release(self, stream: Stream, now: Time) -> None:
         """A publisher needs us no more; it may say so before our wave is complete."""
+        if self._running is not Op.LEAVE:
+            return  # nobody who keeps to the protocol says so unasked
+        if len(self._released) >= MAX_STREAMS:
+            raise ProtocolError(f"releases of more than {MAX_STREAMS} streams")
         self._released.add(stream)
         if self._unreleased is not None:
             self._unreleased.discard(stream)

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from cubecast.protocol.config import Config
 from cubecast.protocol.discovery import Discovery
+from cubecast.protocol.errors import OPEN_STREAMS_PER_NODE, SPARE_STREAMS, ProtocolError
 from cubecast.protocol.links import Carried, Links
 from cubecast.protocol.membership import Membership
 from cubecast.protocol.messages import (
@@ -43,7 +44,7 @@ def _name(stream: Stream) -> str:
 def _wait(core: TopicCore, inbox: Inbox, now: Time) -> dict[str, object]:
     """Which message waits, for which one, and for how long it has."""
     head = inbox.frames[inbox.next]
-    cause, seq = head.barrier[inbox.checked]
+    cause, seq = head.barrier[min(inbox.checked, len(head.barrier) - 1)]
     return {
         "stream": _name(inbox.stream),
         "seq": head.first,
@@ -79,6 +80,7 @@ class CubecastNode:
         self._incarnation = incarnation
         self._links = Links(port, self.config)
         self._waves = Waves(node, self._links, cluster)
+        self._known = cluster  # the slots that were ever in use
         self._cores: dict[Topic, TopicCore] = {}
         self._memberships: dict[Topic, Membership] = {}
         self._discovery = self.discovery_class(self, self._waves, port)
@@ -138,6 +140,11 @@ class CubecastNode:
         core = self._cores.get(topic)
         return core.stable_seq() if core is not None else -1
 
+    def dependencies(self, topic: Topic) -> int:
+        """How many entries the barrier of the next own frame of `topic` has."""
+        core = self._cores.get(topic)
+        return len(core.front.frontier) if core is not None else 0
+
     def topics(self) -> list[Topic]:
         """The topics this node takes part in, or did."""
         return list(self._memberships)
@@ -168,8 +175,13 @@ class CubecastNode:
             "suspended": list(members_of(core.laggards.suspended)),
             "behind": self.behind(topic),
             "held": core.load().held,
+            "dropped": dict(core.guard.dropped),
             "delivered": {_name(stream): seq for stream, seq in core.front.delivered.items()},
-            "waiting": [_wait(core, inbox, now) for inbox in core.front.waiting()],
+            "waiting": [
+                _wait(core, inbox, now)
+                for inbox in core.front.waiting()
+                if inbox.next in inbox.frames and inbox.frames[inbox.next].barrier
+            ],
             "missing": {
                 _name(inbox.stream): inbox.next
                 for inbox in core.inboxes.values()
@@ -198,10 +210,21 @@ class CubecastNode:
         for newcomer in members_of(cluster & ~self._waves.cluster):
             self._links.forget(newcomer)  # what its slot's last owner was told is no concern of it
         self._waves.cluster = cluster
+        self._known |= cluster
+        for core in self._cores.values():
+            core.guard.max_open = self._max_open()
 
-    def forget_peer(self, peer: NodeId) -> None:
+    def _max_open(self) -> int:
+        """How many streams of a topic can honestly be open at a time."""
+        return OPEN_STREAMS_PER_NODE * self._waves.cluster.bit_count() + SPARE_STREAMS
+
+    def forget_peer(self, peer: NodeId, now: Time) -> None:
         """A node that left is out of reach: nothing more will come from it or go to it."""
         self._links.forget(peer)
+        for done in self._waves.forget(peer, now):
+            self._complete(done, now)
+        if self._discovery.joining:
+            self._discovery.settle()
 
     def own_waves(self) -> int:
         """Operations of this node that not every node has answered."""
@@ -246,6 +269,8 @@ class CubecastNode:
     def _on_control(self, message: Message, sender: NodeId, now: Time) -> None:
         match message:
             case Parcel():
+                if self._names_a_stranger(message):
+                    return
                 for carried in self._links.on_parcel(message, sender, now):
                     self._on_carried(carried, sender, now)
             case ParcelAck():
@@ -261,22 +286,43 @@ class CubecastNode:
             case _:
                 raise TypeError(f"node {self.node} cannot handle {message!r} from {sender}")
 
+    def _names_a_stranger(self, parcel: Parcel) -> bool:
+        """Whether a wave visits a node we have not heard of; it is sent again when we have.
+
+        What we sent to that node before we know it would be forgotten in `set_cluster`.
+        """
+        wave = parcel.message
+        return type(wave) is Wave and bool(wave.cluster & ~self._known)
+
     def _on_carried(self, message: Carried, sender: NodeId, now: Time) -> None:
         match message:
             case Stable():
-                self._membership(message.topic).core.on_stable(message, sender, now)
+                core = self._cores.get(message.topic)
+                if core is not None:  # else we were never a member, and nobody honest tells us
+                    core.on_stable(message, sender, now)
             case Answer():
                 result = self._waves.on_answer(message, sender, now)
                 if result is not None:
                     self._complete(result, now)
             case Wave():
-                self._on_wave(message, sender, now)
-            case Release():
-                self._membership(message.topic).on_release(message.stream, now)
-            case Suspended():
-                self._membership(message.topic).on_suspended(message, now)
+                if self._waves.admits(message, sender):
+                    self._on_wave(message, sender, now)
+            case Release() | Suspended():
+                if message.stream.source != sender:
+                    raise ProtocolError(f"a {message.kind} of a stream of another node")
+                self._on_verdict(message, now)
         if self._discovery.joining:
             self._discovery.settle()
+
+    def _on_verdict(self, message: Release | Suspended, now: Time) -> None:
+        """A publisher says that it needs us no more, or does without us."""
+        membership = self._memberships.get(message.topic)
+        if membership is None:
+            return  # nobody honest has to do with us there
+        if isinstance(message, Release):
+            membership.on_release(message.stream, now)
+        else:
+            membership.on_suspended(message, now)
 
     def _on_wave(self, wave: Wave, sender: NodeId, now: Time) -> None:
         if wave.op is Op.TOPICS:
@@ -342,6 +388,7 @@ class CubecastNode:
                 self._links,
                 self.config,
             )
+            core.guard.max_open = self._max_open()
             self._cores[topic] = core
             membership = self.membership_class(core, self._waves, self._port)
             self._memberships[topic] = membership

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cubecast.protocol.messages import Frame, Route
-from cubecast.protocol.port import NodeId, Seq, Stream, Time
+from cubecast.protocol.messages import Direct, Frame, Probe, Route
+from cubecast.protocol.port import NodeId, Seq, Stream, Time, Topic
 
 NOT_TAKING: Seq = -2
 """`Inbox.next` of a node that delivers nothing: no frame ever has this number."""
@@ -117,6 +117,18 @@ class Branch:
                     slow |= 1 << child
         return slow
 
+    def unanswering(self) -> int:
+        """The children that have left a probe unanswered."""
+        silent = zip(self.children, self.silent, strict=True)
+        return sum(1 << child for child, probes in silent if probes)
+
+    def question(self, topic: Topic, stream: Stream, stable: Seq) -> Probe | Direct:
+        """How far are you?  In a tree that was given up it also says so."""
+        route = self.route
+        if not self.direct:
+            return Probe(topic, stream, route.number)
+        return Direct(topic, stream, route.number, route.start, self.have, stable)
+
     def cover(self, consumed: Seq) -> Seq:
         """How far the whole subtree is, given how far this node itself is; never goes back."""
         covered = consumed if consumed < self.have else self.have
@@ -141,11 +153,13 @@ class Inbox:
         "checked",
         "consumed",
         "frames",
+        "kept",
         "next",
         "oldest",
         "stable",
         "stream",
         "stuck",
+        "told_by",
         "waiting",
     )
 
@@ -154,6 +168,8 @@ class Inbox:
         self.next = next_seq
         self.consumed = consumed
         self.frames: dict[Seq, Frame] = {}
+        self.kept = 0  # the sizes of `frames`
+        self.told_by: NodeId | None = None  # who alone told us of this stream; -1: several did
         self.stable: Seq = -1
         self.oldest: Seq = 0
         self.branch: Branch | None = None
@@ -169,10 +185,15 @@ class Inbox:
         oldest = self.oldest
         freed = 0
         while oldest <= stable:
-            frame = frames.pop(oldest)
+            frame = frames.pop(oldest, None)
+            if frame is None:
+                self.oldest = stable + 1
+                self.sweep(stable)  # a liar gave this stream holes
+                return freed
             freed += frame.size
             oldest = frame.last + 1
         self.oldest = oldest
+        self.kept -= freed
         return freed
 
     def torn(self, stable: Seq) -> int:
@@ -195,9 +216,28 @@ class Inbox:
             del self.branches[number]
         for first in [first for first, frame in self.frames.items() if frame.route.number <= route]:
             del self.frames[first]
+        self.kept = self.size()
         starts = [branch.route.start for branch in self.branches.values()]
         self.oldest = max(min(starts, default=0), self.stable + 1)
         return bool(starts)
+
+    def sweep(self, stable: Seq) -> None:
+        """Drop all that is stable, in order or not, and count what is left."""
+        limit = max(stable, self.stable)
+        for first in [first for first, frame in self.frames.items() if frame.last <= limit]:
+            del self.frames[first]
+        self.kept = self.size()
+
+    def hear_from(self, sender: NodeId) -> None:
+        """Note whose word the state of this inbox rests on: who alone wrote it is to blame."""
+        if self.told_by is None:
+            self.told_by = sender
+        elif self.told_by != sender:
+            self.told_by = -1
+
+    def reached(self) -> Seq:
+        """The last message up to which some route is complete here."""
+        return max((branch.have for branch in self.branches.values()), default=self.stable)
 
     def add_branch(self, branch: Branch) -> None:
         """Take part in another route; it becomes `branch` if it is the newest."""

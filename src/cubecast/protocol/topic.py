@@ -16,7 +16,9 @@ Invariants:
    calls stable nobody can need again.
 4. Sent and not stable is at most `Config.window` per stream, at the publisher by its credit and
    at each receiver because a frame's number and its `stable` are at most a window apart.
-5. The state of an idle stream is two numbers, delivered and stable, and perhaps its entry in the
+5. What a receiver keeps of one stream is at most `Config.room` whatever its publisher claims, and
+   a message that a peer made up raises `ProtocolError` or is dropped before anything changes.
+6. The state of an idle stream is two numbers, delivered and stable, and perhaps its entry in the
    frontier.
 """
 
@@ -26,6 +28,8 @@ from collections.abc import Collection
 
 from cubecast.protocol.causal import CausalFront
 from cubecast.protocol.config import Config
+from cubecast.protocol.errors import ProtocolError
+from cubecast.protocol.guard import Guard
 from cubecast.protocol.laggards import Laggards
 from cubecast.protocol.links import Links
 from cubecast.protocol.messages import (
@@ -66,6 +70,7 @@ class TopicCore:
         self.links = links
         self.config = config
         self.front = CausalFront()
+        self.guard = Guard(topic, node, config.room)
         self._trees: dict[tuple[int, int], tuple[NodeId, ...]] = {}
         self.taking = False
         self.expecting = False  # waits for its cut: it will consume, but not yet from where
@@ -125,6 +130,7 @@ class TopicCore:
         if self.pace.passed(size, now):
             self._hasten(now)
         inbox.frames[frame.first] = frame
+        inbox.kept += size
         branch.have = frame.last
         front.publish(self.own, frame.last)
         if branch.children:
@@ -175,15 +181,25 @@ class TopicCore:
                 return  # a late copy: everyone has consumed it
             if frame.route.number <= self.lost_routes.get(stream, -1):
                 return  # what it belongs to we shall never have
+            self.guard.check_route(frame, sender)
+            if not self.guard.may_open(stream, self.inboxes, self.floor):
+                return
             inbox = self._open(stream)
         branch = inbox.branch
-        if branch is None or branch.route.number != frame.route.number:
+        if branch is None or branch.route is not frame.route:
             branch = self._branch_for(inbox, frame, sender)
             if branch is None:
                 return
         first = frame.first
-        if not branch.receive(first, frame.last):
-            return  # a copy
+        room = self.guard.room - frame.size
+        if first == branch.have + 1 and branch.parent == sender and inbox.kept <= room:
+            if branch.early:
+                branch.receive(first, frame.last)
+            else:
+                branch.have = frame.last
+        elif not self.guard.receive(inbox, branch, frame, sender):
+            return  # a copy, or nothing that could be true
+        inbox.kept += frame.size
         inbox.frames[first] = frame
         if branch.children:
             self.port.relay(branch.children, frame)
@@ -215,10 +231,16 @@ class TopicCore:
             return None
         branch = inbox.branches.get(route.number)
         if branch is None:
+            if not self.guard.may_branch(inbox, frame, sender):
+                return None
             below: tuple[NodeId, ...] = ()
-            if not route.leaves >> self.node & 1:
+            if self.guard.by_tree(frame, sender):
                 below = self._children(route.interior, cluster(self.node, sender) - 1)
             branch = self._new_branch(inbox, route, sender, below, frame.stable)
+        elif not self.guard.is_route_of(branch, frame, sender):
+            return None
+        elif branch.parent == sender:
+            branch.route = route  # the next frame brings this very object
         return branch
 
     def _new_branch(
@@ -228,6 +250,7 @@ class TopicCore:
             inbox.stable = stable
         branch = Branch(route, parent, below, max(route.start - 1, inbox.stable))
         inbox.add_branch(branch)
+        inbox.hear_from(parent)
         return branch
 
     def _open(self, stream: Stream) -> Inbox:
@@ -347,9 +370,14 @@ class TopicCore:
         branch = inbox.branches.get(ack.route) if inbox is not None else None
         if inbox is None or branch is None or sender not in branch.children:
             return  # a late copy about a route that is complete
+        have, covered = ack.have, ack.covered
+        if have > branch.have:
+            if ack.stream == self.own and not branch.direct:  # else others may have fed it lies
+                raise ProtocolError(f"an ACK in {self.topic!r} of what was never sent")
+            have, covered = branch.have, min(covered, branch.have)
         branch.absent |= ack.absent
         before = branch.low_covered
-        if branch.heard(sender, ack.have, ack.covered):
+        if branch.heard(sender, have, covered):
             branch.pause = self.config.resend_after
             if branch.low_covered >= branch.have:
                 branch.resend_at = None
@@ -358,9 +386,10 @@ class TopicCore:
                 branch.resend_at = now + branch.pause
             if branch.low_covered > branch.covered and ack.stream not in self.dirty:
                 self._touch(inbox, now)
-        if ack.slow & ~branch.slow or (ack.slow and branch.parent is None):
-            self._on_slow(inbox, branch, ack.slow, now)
-        if ack.asked and ack.have < branch.have:
+        slow = ack.slow & branch.route.members
+        if slow & ~branch.slow or (slow and branch.parent is None):
+            self._on_slow(inbox, branch, slow, now)
+        if ack.asked and have < branch.have and sender in branch.children:
             self._resend(inbox, branch, sender)
 
     def on_probe(self, probe: Probe, sender: NodeId, now: Time) -> None:
@@ -423,10 +452,12 @@ class TopicCore:
 
     def on_stable(self, news: Stable, sender: NodeId, now: Time) -> None:
         """Pass the news on, whatever we keep of the stream ourselves, and forget."""
-        self._pass_on(news, cluster(self.node, sender) - 1, now)
+        self.guard.check_stable(news, sender)
         inbox = self.inboxes.get(news.stream)
+        self._pass_on(news, cluster(self.node, sender) - 1, now)
         if inbox is None or self._notice_suspension(inbox, news.seq):
             return
+        inbox.hear_from(sender)
         if inbox.stable < news.seq:
             inbox.forget(news.seq)
         self._close_branches(inbox, news.route, news.start)
@@ -447,11 +478,10 @@ class TopicCore:
         """Keep two numbers of a stream of which everything is stable and known to be."""
         if inbox.frames or len(inbox.branches) > 1:
             return
-        branch = inbox.branch
         if inbox.stream == self.own and (self.told < inbox.stable or self.leavers):
             return
-        if branch is not None:
-            self.unacked.pop((inbox.stream, branch.route.number), None)
+        for number in inbox.branches:
+            self.unacked.pop((inbox.stream, number), None)
         del self.inboxes[inbox.stream]
         self.dirty.pop(inbox.stream, None)
         self.floor[inbox.stream] = inbox.stable
@@ -469,7 +499,7 @@ class TopicCore:
     def _probe(self, stream: Stream, branch: Branch, now: Time) -> None:
         """Ask each silent child how far it is; its answer tells what to send again."""
         inbox = self.inboxes[stream]
-        question = self._question(inbox, branch)
+        question = branch.question(self.topic, stream, inbox.stable)
         for index, child in enumerate(branch.children):
             if branch.their_covered[index] < branch.have:
                 self.port.control(child, question)
@@ -480,21 +510,15 @@ class TopicCore:
             if slow & ~branch.slow or (slow and branch.parent is None):
                 self._on_slow(inbox, branch, slow, now)
 
-    def _question(self, inbox: Inbox, branch: Branch) -> Probe | Direct:
-        """A probe; in a tree that was given up, one that also says so."""
-        route = branch.route
-        if not branch.direct:
-            return Probe(self.topic, inbox.stream, route.number)
-        last = branch.have
-        return Direct(self.topic, inbox.stream, route.number, route.start, last, inbox.stable)
-
     def _resend(self, inbox: Inbox, branch: Branch, child: NodeId) -> None:
         """Send a child the frames of this route that it lacks, a burst at a time."""
         seq = max(branch.their_have[branch.children.index(child)], inbox.stable) + 1
         for _ in range(self.config.resend_burst):
             if seq > branch.have:
                 break
-            frame = inbox.frames[seq]
+            frame = inbox.frames.get(seq)
+            if frame is None or frame.route.number != branch.route.number:
+                break  # the child claims a part of a frame, or the number is taken twice
             self.port.relay((child,), frame)
             seq = frame.last + 1
 
@@ -504,9 +528,10 @@ class TopicCore:
         for (stream, number), branch in list(self.unacked.items()):
             if branch.resend_at is None:
                 continue  # it was given up while we went through them
-            if branch.have <= self.inboxes[stream].stable:
+            inbox = self.inboxes.get(stream)
+            if inbox is None or branch.have <= inbox.stable:
                 branch.resend_at = None  # the publisher knows more than our children told us
-                del self.unacked[stream, number]
+                self.unacked.pop((stream, number), None)
                 continue
             if branch.resend_at <= now:
                 self._probe(stream, branch, now)
@@ -553,19 +578,23 @@ class TopicCore:
 
     def on_direct(self, news: Direct, sender: NodeId, now: Time) -> None:
         """The publisher feeds us itself from now on; pass nothing of that route on."""
-        if sender != news.stream.source:
-            return  # nobody else may give up its trees
+        self.guard.check_direct(news, sender)
         inbox = self.inboxes.get(news.stream)
         stable = inbox.stable if inbox is not None else self.floor.get(news.stream, -1)
         if news.last <= stable or news.route <= self.lost_routes.get(news.stream, -1):
             return  # a late copy
         if inbox is None:
+            if not self.guard.may_open(news.stream, self.inboxes, self.floor):
+                return
             inbox = self._open(news.stream)
         branch = inbox.branches.get(news.route)
         if branch is None:
+            if not self.guard.has_room_for_route(inbox):
+                return
             route = Route(news.route, news.start, 0)
             branch = self._new_branch(inbox, route, sender, (), news.stable)
         branch.parent = sender
+        inbox.hear_from(sender)
         branch.feed(())
         branch.resend_at = None
         self.unacked.pop((news.stream, news.route), None)
@@ -577,10 +606,7 @@ class TopicCore:
         inbox = self.inboxes.get(self.own)
         behind = 0
         if inbox is not None and inbox.branch is not None:
-            branch = inbox.branch
-            for index, child in enumerate(branch.children):
-                if branch.silent[index]:
-                    behind |= 1 << child
+            behind = inbox.branch.unanswering()
         if self.laggards.reconsider(behind, now):
             self.route_members = -1
 
@@ -598,13 +624,15 @@ class TopicCore:
         """
         if route <= self.lost_routes.get(stream, -1):
             return True  # we found out by ourselves
+        if not self.guard.may_lose(stream, self.lost_routes):
+            return True
         self.lost_routes[stream] = route
         inbox = self.inboxes.get(stream)
         if inbox is None:
             return False
         for number in [number for number in inbox.branches if number <= route]:
             self.unacked.pop((stream, number), None)
-        have = max((branch.have for branch in inbox.branches.values()), default=inbox.stable)
+        have = inbox.reached()
         if inbox.tear(route):
             return True
         self._drop(inbox)
@@ -613,9 +641,7 @@ class TopicCore:
 
     def _drop(self, inbox: Inbox) -> None:
         """Keep nothing of a stream but how far it came."""
-        self.floor[inbox.stream] = max(
-            (branch.have for branch in inbox.branches.values()), default=inbox.stable
-        )
+        self.floor[inbox.stream] = inbox.reached()
         del self.inboxes[inbox.stream]
         self.front.stop_waiting_of(inbox)
         self.dirty.pop(inbox.stream, None)

@@ -18,11 +18,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from cubecast.protocol.errors import MAX_STREAMS, MAX_WAVES, ProtocolError
 from cubecast.protocol.links import Links
 from cubecast.protocol.listing import Listing
 from cubecast.protocol.messages import Answer, Op, Wave
 from cubecast.protocol.port import NodeId, Seq, Stream, Time, Topic
-from cubecast.topology import MAX_DIMENSION, children, cluster
+from cubecast.topology import MAX_DIMENSION, children, cluster, parent
 
 WaveId = tuple[NodeId, Topic, int]
 
@@ -88,6 +89,22 @@ class Waves:
         self._number += 1
         return self._pass_on(wave, None, MAX_DIMENSION, own, now, topics)
 
+    def admits(self, wave: Wave, sender: NodeId) -> bool:
+        """Whether to apply a wave; `ProtocolError` if its sender cannot have got it honestly.
+
+        Who relays checks the same, so a wave that does not lead here is the sender's own lie.
+        """
+        if wave.origin == self._node or not wave.cluster >> self._node & 1:
+            raise ProtocolError(f"a wave of node {wave.origin} that does not lead here")
+        if parent(wave.origin, self._node, wave.cluster) != sender:
+            raise ProtocolError(f"a wave of node {wave.origin} by another way than its tree")
+        self._links.check_may_ask(sender)
+        many = len(self._gatherings)
+        if many >= MAX_WAVES and wave.origin == sender:
+            raise ProtocolError(f"more than {MAX_WAVES} waves at a time")
+        known = (wave.origin, wave.topic, wave.number) in self._gatherings
+        return not known and many < 2 * MAX_WAVES
+
     def on_wave(
         self,
         wave: Wave,
@@ -121,7 +138,12 @@ class Waves:
 
     def on_answer(self, answer: Answer, sender: NodeId, now: Time) -> Gathering | None:
         """Merge a child's answer; return the result of an own wave that is now complete."""
-        gathering = self._gatherings[answer.origin, answer.topic, answer.number]
+        gathering = self._gatherings.get((answer.origin, answer.topic, answer.number))
+        if gathering is None or not gathering.awaited >> sender & 1:
+            raise ProtocolError(f"an answer to node {answer.origin} that nobody waits for")
+        many = len(gathering.vector) + len(answer.vector)
+        if many > MAX_STREAMS and len({*gathering.vector, *dict(answer.vector)}) > MAX_STREAMS:
+            raise ProtocolError(f"an answer with more than {MAX_STREAMS} streams")
         gathering.awaited &= ~(1 << sender)
         gathering.merge(dict(answer.vector), answer.members, answer.lossy)
         if gathering.listing is not None:
@@ -148,6 +170,17 @@ class Waves:
         )
         self._links.send(gathering.parent, answer, now)
         return None
+
+    def forget(self, peer: NodeId, now: Time) -> list[Gathering]:
+        """Wait no more for a node that is out of reach; return own waves that are now complete."""
+        bit = 1 << peer
+        complete = []
+        for gathering in [one for one in self._gatherings.values() if one.awaited & bit]:
+            gathering.awaited &= ~bit
+            done = self._finish(gathering, now)
+            if done is not None:
+                complete.append(done)
+        return complete
 
     def pending(self) -> int:
         """Waves whose answer this node still waits for."""

@@ -1,0 +1,127 @@
+"""What one topic of one node takes from others: nothing that could not be true, nothing unbounded.
+
+Called off the hot path only: for a stream or a route that is new, a frame out of turn or without
+room, and control messages.  Nothing has changed when a check raises or says no.
+"""
+
+from __future__ import annotations
+
+from cubecast.protocol.errors import MAX_BRANCHES, MAX_STREAMS, ProtocolError
+from cubecast.protocol.messages import Direct, Frame, Stable
+from cubecast.protocol.port import NodeId, Seq, Stream, Topic
+from cubecast.protocol.streams import Branch, Inbox
+from cubecast.topology import parent
+
+GIVEN_UP = "a late copy by a tree that was given up"
+STRAY = "not from the parent in its tree"
+
+
+class Guard:
+    """The checks of one topic, and a count of what was dropped, by reason.
+
+    `room` bounds what is kept of one stream, `max_open` the streams that are kept at a time.
+    """
+
+    __slots__ = ("_node", "_topic", "dropped", "max_open", "room")
+
+    def __init__(self, topic: Topic, node: NodeId, room: int) -> None:
+        self._topic = topic
+        self._node = node
+        self.room = room
+        self.max_open = MAX_STREAMS  # the node knows how many it can need
+        self.dropped: dict[str, int] = {}
+
+    def drop(self, reason: str, lied: bool = False) -> bool:
+        """Count what is not taken; blame the sender if nobody else can have lied."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+        if lied:
+            raise ProtocolError(f"a frame in {self._topic!r}: {reason}")
+        return False
+
+    def by_tree(self, frame: Frame, sender: NodeId) -> bool:
+        """Whether a frame comes from our parent in the tree of its route, so that we relay it."""
+        return parent(frame.stream.source, self._node, frame.route.interior) == sender
+
+    def check_route(self, frame: Frame, sender: NodeId) -> None:
+        """A frame comes from our parent in the tree of its route, or from its publisher itself.
+
+        A publisher feeds its leaves, and everyone once it has given up a tree (`Direct`).
+        """
+        source = frame.stream.source
+        addressed = frame.route.members >> self._node & 1
+        if not addressed or (sender != source and not self.by_tree(frame, sender)):
+            self._blame(source)
+
+    def check_stable(self, news: Stable, sender: NodeId) -> None:
+        """Nobody but our parent in its tree passes such news on to us, and nothing comes back to
+        its source; a leaf is told by the publisher itself, with a tree of nobody.  Relays check
+        the same, so the sender is to blame."""
+        source = news.stream.source
+        if sender == source and not news.members:
+            return
+        if parent(source, self._node, news.members) != sender:
+            self._blame(source)
+
+    def _blame(self, source: NodeId) -> None:
+        name = f"of node {source} in {self._topic!r}"
+        raise ProtocolError(f"a message {name} by another way than its tree")
+
+    def check_direct(self, news: Direct, sender: NodeId) -> None:
+        """Nobody else gives up a publisher's trees, nor feeds what is stable."""
+        if sender != news.stream.source:
+            raise ProtocolError(f"the trees of another node in {self._topic!r} given up")
+        if not (news.stable < news.last and news.start <= news.last):
+            raise ProtocolError(f"a tree in {self._topic!r} given up after its end")
+
+    def may_open(
+        self, stream: Stream, inboxes: dict[Stream, Inbox], floor: dict[Stream, Seq]
+    ) -> bool:
+        """Whether to begin, or resume, to keep state for a stream."""
+        if len(inboxes) >= self.max_open:
+            return self.drop("too many streams at a time")
+        if stream not in floor and len(floor) + len(inboxes) >= MAX_STREAMS:
+            return self.drop("too many streams")
+        return True
+
+    def may_lose(self, stream: Stream, lost: dict[Stream, int]) -> bool:
+        """Whether to note that a publisher went on without us."""
+        return stream in lost or len(lost) < MAX_STREAMS or self.drop("too many streams lost")
+
+    def may_branch(self, inbox: Inbox, frame: Frame, sender: NodeId) -> bool:
+        """Whether to take part in the route of `frame`, which is new to `inbox`."""
+        self.check_route(frame, sender)
+        if frame.first <= inbox.stable or frame.first in inbox.frames:
+            return False
+        return self.has_room_for_route(inbox)
+
+    def has_room_for_route(self, inbox: Inbox) -> bool:
+        """Whether a stream may have one more route under way."""
+        return len(inbox.branches) < MAX_BRANCHES or self.drop("too many routes")
+
+    def is_route_of(self, branch: Branch, frame: Frame, sender: NodeId) -> bool:
+        """Whether a frame means the route by whose number it goes.
+
+        Of a route that we know by `Direct` alone its publisher tells the members only now.
+        """
+        known, stated = branch.route, frame.route
+        if known.start == stated.start:
+            if known.members == stated.members and known.leaves == stated.leaves:
+                return True
+            if not known.members:
+                self.check_route(frame, sender)
+                return sender == frame.stream.source or self.drop(GIVEN_UP)
+        return self.drop("another route of the same number")
+
+    def receive(self, inbox: Inbox, branch: Branch, frame: Frame, sender: NodeId) -> bool:
+        """Note a frame that is not the next one, or is suspect; False if it is not to be taken."""
+        if branch.parent != sender:
+            self.check_route(frame, sender)
+            if sender != frame.stream.source:
+                return self.drop(GIVEN_UP if branch.parent == frame.stream.source else STRAY)
+            inbox.hear_from(sender)
+        new = frame.first > branch.have and frame.first not in branch.early
+        if new and inbox.kept + frame.size > self.room:
+            inbox.sweep(frame.stable)
+            if inbox.frames and inbox.kept + frame.size > self.room:
+                return self.drop("beyond the window", inbox.told_by == sender)
+        return branch.receive(frame.first, frame.last)

@@ -1,0 +1,608 @@
+"""A member that knows the secret and keeps to nothing, against live nodes on real sockets.
+
+The mole has a slot and runs the protocol, so that the cluster works; besides, it opens connections
+of its own and sends noise, broken packets, packets of its earnest traffic that are changed,
+repeated or out of order, and lies that fit the state of its victim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from random import Random
+from typing import Any
+
+import pytest
+from test_hostile_core import ATTACKED, QUIET, Liar, check_bounds
+from test_live import PATIENCE_S, Raw, cluster, guarded, join, live, raw, take
+from test_wire import mutate
+
+import cubecast
+from cubecast.errors import CubecastError, JoinError, NotSent
+from cubecast.net import connection as connection_module
+from cubecast.net.config import NodeConfig
+from cubecast.net.hello import (
+    Challenge,
+    ClusterUpdate,
+    Greeting,
+    Hello,
+    JoinRequest,
+    LeaveRequest,
+    Member,
+    Proof,
+    Redirect,
+    Refused,
+    Welcome,
+    encode_greeting,
+    new_nonce,
+    prove,
+    transcript,
+)
+from cubecast.net.node import Node
+from cubecast.net.subscription import Subscription
+from cubecast.net.wire import (
+    MAX_TOPIC,
+    PREFIX,
+    Outgoing,
+    encode_ack,
+    encode_control,
+    encode_frame,
+)
+from cubecast.protocol.config import Config
+from cubecast.protocol.messages import (
+    Ack,
+    Answer,
+    Frame,
+    Parcel,
+    ParcelAck,
+    Release,
+    Stable,
+    Wave,
+)
+from cubecast.topology import parent
+
+SECRET = "open sesame"
+HONEST = (0, 1, 2)
+
+
+@pytest.fixture(autouse=True)
+def _reasons_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "cubecast")
+
+
+class Victim(Node):
+    """A node that counts the packets it looks at on the connections of an attack."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        super().__init__(config)
+        self.hostile_ports: set[int] = set()
+        self.looked_at = 0
+
+    def received(self, connection: Any, packets: list[tuple[int, bytes]]) -> None:
+        port = connection._transport.get_extra_info("peername")[1]
+        hostile = port in self.hostile_ports
+        for packet in packets:
+            self.looked_at += hostile
+            super().received(connection, [packet])
+
+
+class Mole(Node):
+    """A node that keeps what it says of the attacked topic, to be said again otherwise."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        super().__init__(config)
+        self.said: deque[Any] = deque(maxlen=200)
+
+    def relay(self, peers: Any, message: Any) -> None:
+        self._keep(message)
+        super().relay(peers, message)
+
+    def control(self, peer: int, message: Any) -> None:
+        self._keep(message)
+        super().control(peer, message)
+
+    def _keep(self, message: Any) -> None:
+        about = getattr(message, "message", message)
+        if isinstance(message, ParcelAck) or getattr(about, "topic", "") == ATTACKED:
+            self.said.append(message)
+
+
+def packet_of(message: Any) -> bytes:
+    """The bytes of an earnest message or of a lie."""
+    if isinstance(message, Ack):
+        return encode_ack(message)
+    if not isinstance(message, Frame):
+        return encode_control(message)
+    if isinstance(message.body, tuple):
+        message.body = Outgoing([b"lie"] * len(message.body), 0)
+    return encode_frame(message)
+
+
+class Reasons(logging.Handler):
+    """Counts why connections were closed, and keeps what must not happen."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.closed: Counter[str] = Counter()
+        self.errors: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.ERROR:
+            self.errors.append(self.format(record))
+        elif record.getMessage().startswith("closing connection to"):
+            reason = record.getMessage().partition(": ")[2]
+            self.closed["".join(" " if one.isdigit() else one for one in reason)[:40]] += 1
+
+
+@asynccontextmanager
+async def reasons() -> AsyncIterator[Reasons]:
+    log = logging.getLogger("cubecast")
+    handler = Reasons()
+    log.addHandler(handler)
+    propagate, log.propagate = log.propagate, False
+    level = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        yield handler
+    finally:
+        log.removeHandler(handler)
+        log.propagate = propagate
+        log.setLevel(level)
+
+
+class Attack:
+    """The mole's own connections to its victims."""
+
+    def __init__(self, random: Random, mole: Mole, victims: list[Victim]) -> None:
+        self.random = random
+        self.mole = mole
+        self.victims = victims
+        nodes = {victim.slot: victim.core for victim in victims}
+        lives = {node.slot: node._incarnation for node in (*victims, mole)}
+        self.liar = Liar(random, nodes, lives, mole.said)
+
+    def packet(self, victim: Victim) -> bytes:
+        random = self.random
+        kind = random.randrange(20)
+        if kind == 0:
+            return random.randbytes(random.randint(1, 200))
+        if kind == 1:
+            body = random.randbytes(random.randint(0, 200))
+            return PREFIX.pack(1 + len(body), random.randint(0, 5)) + body
+        if kind == 2:
+            return encode_greeting(self.greeting(victim))
+        if kind < 9 and self.mole.said:
+            earnest = packet_of(random.choice(self.mole.said))
+            if kind < 6:
+                return earnest  # again, or too late
+            broken = mutate(earnest, random)
+            return PREFIX.pack(len(broken) - 4, broken[4]) + broken[5:]
+        return packet_of(self.liar.lie(victim.slot))
+
+    def greeting(self, victim: Victim) -> Greeting:
+        nobody = {3: Member(self.mole.uid, self.mole.address)}
+        everyone = {slot: Member("x", "nowhere") for slot in range(4)}
+        return self.random.choice(
+            [
+                ClusterUpdate(1 << 60, nobody),
+                ClusterUpdate(1 << 60, everyone),
+                ClusterUpdate(0, dict(victim._cluster.members)),
+                JoinRequest("somebody", "127.0.0.1:1"),
+                JoinRequest(self.mole.uid, "::::::]:x"),
+                Welcome(0, 0, {}),
+                Redirect("127.0.0.1:1"),
+                Refused("no"),
+            ]
+        )
+
+    async def once(self) -> None:
+        """One connection: as many packets as the victim takes, or a burst."""
+        victim = self.random.choice(self.victims)
+        client = await Raw.dial(victim)
+        port = client._writer.get_extra_info("sockname")[1]
+        victim.hostile_ports.add(port)
+        try:
+            await client.authenticate(SECRET, self.mole.uid, self.mole.slot)
+            client.write(b"".join(self.burst(victim)))
+            client.finish()
+            await client.ended()
+        finally:
+            hang_up(client)
+            victim.hostile_ports.discard(port)
+
+    def burst(self, victim: Victim) -> Iterator[bytes]:
+        """Rude: a few of anything, soon refused.  Sly: many that a node may well take."""
+        if self.random.random() < 0.4:
+            for _ in range(self.random.choice([1, 3, 10])):
+                yield self.packet(victim)
+        else:
+            for _ in range(100):
+                message = self.liar.lie(victim.slot)
+                if self.is_believable(message, victim):
+                    yield packet_of(message)
+                elif self.mole.said and self.random.random() < 0.2:
+                    yield packet_of(self.random.choice(self.mole.said))
+
+    def is_believable(self, message: Any, victim: Victim) -> bool:
+        """Whether a lie fits at least the place that the mole has in the victim's trees."""
+        said = message.message if isinstance(message, Parcel) else message
+        me, node = self.mole.slot, victim.slot
+        match said:
+            case Frame():
+                return parent(said.stream.source, node, said.route.members) == me
+            case Stable():
+                return parent(said.stream.source, node, said.members) == me
+            case Wave():
+                return parent(said.origin, node, said.cluster) == me
+            case Release():
+                return said.stream.source == me
+            case Ack():
+                return said.stream.source != node
+            case ParcelAck():
+                return said.expected <= victim.core._links._link(me).next_number
+            case Answer():
+                return False
+        return True
+
+    async def until(self, looked_at: int) -> None:
+        """Go on until the victims have looked at so many packets more."""
+        before = sum(victim.looked_at for victim in self.victims)
+        while sum(victim.looked_at for victim in self.victims) - before < looked_at:
+            await self.once()
+
+
+def hang_up(client: Raw) -> None:
+    """Reset the connection: one that is closed in order would keep its port for a minute."""
+    sock = client._writer.get_extra_info("socket")
+    with suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client._writer.transport.abort()
+
+
+class Conversation:
+    """Honest nodes talk on two topics; what they say on the quiet one is numbered and checked."""
+
+    def __init__(self, victims: list[Victim], mole: Mole, readers: list[Subscription]) -> None:
+        self.victims = victims
+        self.mole = mole
+        self.readers = readers
+        self.said = dict.fromkeys(HONEST, 0)
+        self.heard: list[Counter[int]] = [Counter() for _ in readers]
+        self.over = False
+
+    async def talk(self) -> None:
+        while not self.over:
+            for victim in self.victims:
+                await victim.publish(QUIET, str(self.said[victim.slot]))
+                self.said[victim.slot] += 1
+            await asyncio.sleep(0.002)
+
+    async def gossip(self, node: Node) -> None:
+        """What the mole is after: it may be held up, and that is all."""
+        while not self.over:
+            with suppress(NotSent):
+                await node.publish(ATTACKED, b"gossip")
+            await asyncio.sleep(0.01)
+
+    async def listen(self, index: int) -> None:
+        heard = self.heard[index]
+        async for message in self.readers[index]:
+            assert int(message.payload) == heard[message.source], f"lost or out of order: {message}"
+            heard[message.source] += 1
+
+    async def everything_is_heard(self) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while any(dict(heard) != self.said for heard in self.heard):
+                await asyncio.sleep(0.005)
+
+
+async def besiege(seed: int, rounds: int, packets: int) -> tuple[Reasons, list[int]]:
+    """Attack three nodes that talk; return why connections were closed, and RSS by round."""
+    config: dict[str, Any] = {
+        "secret": SECRET,
+        "publish_timeout_s": 0.2,
+        "leave_timeout_s": 0.2,
+        "protocol": Config(
+            window=64 * 1024,
+            ack_delay=1_000,
+            stable_delay=20_000,
+            resend_after=100_000,
+            resend_max=1_000_000,
+        ),
+    }
+    sizes = []
+    async with reasons() as why:
+        victims = [Victim(NodeConfig(**config)) for _ in HONEST]
+        mole = Mole(NodeConfig(**config))
+        nodes: list[Node] = [*victims, mole]
+        for node in nodes:
+            await node.start(None if node is nodes[0] else nodes[0].address)
+        for node in nodes:
+            await node.subscribe(ATTACKED, policy="drop-oldest").__aenter__()
+        readers = [await victim.subscribe(QUIET).__aenter__() for victim in victims]
+        conversation = Conversation(victims, mole, readers)
+        listening = [asyncio.create_task(conversation.listen(index)) for index in HONEST]
+        talking = [asyncio.create_task(conversation.talk())]
+        talking += [asyncio.create_task(conversation.gossip(node)) for node in nodes]
+        attack = Attack(Random(seed), mole, victims)
+        for _ in range(rounds):
+            await attack.until(packets)
+            for victim in victims:
+                check_bounds(victim.core)
+            sizes.append(resident_bytes())
+        conversation.over = True
+        await asyncio.wait_for(asyncio.gather(*talking), PATIENCE_S)
+        await conversation.everything_is_heard()
+        assert min(conversation.said.values()) > 0
+        for task in listening:
+            task.cancel()
+        await asyncio.gather(*listening, return_exceptions=True)
+        for node in nodes:
+            await node.close()
+    return why, sizes
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * 4096
+
+
+def test_a_hostile_member_hurts_only_its_own_connections() -> None:
+    why, _ = asyncio.run(guarded_result(besiege(1, 4, 2000)))
+    assert not why.errors, why.errors[0]
+    assert sum(why.closed.values()) > 50
+    assert len(why.closed) > 10
+
+
+async def guarded_result(work: Any) -> Any:
+    results: list[Any] = []
+
+    async def run() -> None:
+        results.append(await work)
+
+    await guarded(run())
+    return results[0]
+
+
+@pytest.mark.soak
+def test_a_million_packets_of_a_hostile_member() -> None:
+    why, sizes = asyncio.run(besiege(2, 50, 20_000))
+    assert not why.errors, why.errors[0]
+    assert sizes[-1] - sizes[4] < 100_000_000, sizes
+
+
+# -- one trick at a time ---------------------------------------------------------------------------
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@live
+async def test_a_peer_that_does_not_read_is_cut_off_and_loses_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    limit, payload, count = 32 * 1024 * 1024, bytes(1024 * 1024), 60
+    window = Config(
+        window=1 << 27,
+        ack_delay=1_000,
+        stable_delay=20_000,
+        resend_after=100_000,
+        resend_max=1_000_000,
+    )
+    async with (
+        cluster(2, secret=SECRET, unread_bytes=limit, protocol=window) as nodes,
+        nodes[1].subscribe(ATTACKED, queue_bytes=1 << 30) as reader,
+    ):
+        await nodes[0].publish(ATTACKED, b"first")
+        assert (await anext(reader)).payload == b"first"
+        for connection in nodes[1]._mesh._open:
+            connection._transport.pause_reading()
+        largest = 0
+        for number in range(count):
+            await nodes[0].publish(ATTACKED, number.to_bytes(2, "big") + payload)
+            await asyncio.sleep(0)
+            for connection in nodes[0]._mesh._open:
+                if connection._transport is not None:
+                    largest = max(largest, connection._transport.get_write_buffer_size())
+        messages = await take(reader, count)
+        assert [int.from_bytes(one.payload[:2], "big") for one in messages] == list(range(count))
+        assert "bytes unread" in caplog.text
+        assert largest < limit + 4 * len(payload)
+
+
+@live
+async def test_strangers_are_few_at_a_time_and_keep_nobody_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with cluster(2, secret=SECRET, max_strangers=8) as nodes:
+        flood = [await Raw.dial(nodes[0]) for _ in range(50)]
+        await until(lambda: "more than 8 strangers at a time" in caplog.text)
+        assert (await join(nodes, secret=SECRET)).slot == 2
+        assert len(nodes[0]._mesh._strangers) <= 8
+        await asyncio.gather(*(client.ended() for client in flood[:40]))
+        for client in flood:
+            await client.close()
+
+
+@live
+async def test_who_knows_the_secret_and_asks_for_nothing_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connection_module, "HANDSHAKE_S", 0.3)
+    async with cluster(1, secret=SECRET) as nodes, raw(nodes[0]) as client:
+        await client.authenticate(SECRET)
+        await client.ended()
+        assert "no request in" in caplog.text
+
+
+@live
+async def test_light_clients_are_no_strangers(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They have asked for something, and `max_clients` bounds them: no stranger pushes them out."""
+    monkeypatch.setattr(connection_module, "HANDSHAKE_S", 0.3)
+    async with cluster(1, secret=SECRET, max_strangers=2) as nodes, AsyncExitStack() as stack:
+        address = nodes[0].address
+        clients = [
+            await stack.enter_async_context(cubecast.connect(address, secret=SECRET))
+            for _ in range(4)
+        ]
+        flood = [await Raw.dial(nodes[0]) for _ in range(10)]
+        await until(lambda: "more than 2 strangers at a time" in caplog.text)
+        await asyncio.gather(*(client.close() for client in flood))
+        async with raw(nodes[0]) as silent:
+            await silent.authenticate(SECRET)
+            await silent.ended()  # so the time of those before it is over as well
+        for client in clients:
+            await client.publish(QUIET, b"still here")
+            await client.flush()
+
+
+@live
+async def test_a_member_has_few_connections() -> None:
+    async with cluster(2, secret=SECRET) as nodes:
+        clients = []
+        for _ in range(20):
+            client = await Raw.dial(nodes[0])
+            await client.authenticate(SECRET, nodes[1].uid, 1)
+            clients.append(client)
+        await asyncio.gather(*(client.ended() for client in clients[:15]))
+        assert len(nodes[0]._mesh._open) <= 5
+        for client in clients:
+            await client.close()
+
+
+REQUESTS: dict[str, list[Greeting]] = {
+    "for somebody else": [JoinRequest("somebody", "127.0.0.1:1")],
+    "from nowhere": [JoinRequest("raw", "nowhere:at:all]:x:")],
+    "second request": [JoinRequest("raw", "127.0.0.1:1")] * 2,
+    "LeaveRequest from a node that is not a member": [LeaveRequest()],
+    "ClusterUpdate from a node that is not a member": [ClusterUpdate(9, {})],
+}
+
+
+@pytest.mark.parametrize("reason", REQUESTS)
+@live
+async def test_requests_that_make_no_sense(reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    address = "nowhere:70000" if reason == "from nowhere" else None
+    async with cluster(1, secret=SECRET, leave_timeout_s=0.1) as nodes, raw(nodes[0]) as client:
+        await client.authenticate(SECRET)
+        for request in REQUESTS[reason]:
+            client.greet(JoinRequest("raw", address) if address else request)
+        await client.ended()
+        assert reason in caplog.text
+
+
+@live
+async def test_only_who_gives_out_slots_changes_the_cluster(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with cluster(3, secret=SECRET) as nodes:
+        known = dict(nodes[0]._cluster.members)
+        evicted = {slot: member for slot, member in known.items() if slot != 1}
+        for victim, members, reason in (
+            (0, known, "which gives out no slots"),
+            (1, evicted, "leaves us out"),
+            (0, {**known, 0: Member("other", "127.0.0.1:1")}, "leaves us out"),
+        ):
+            caplog.clear()
+            async with raw(nodes[victim]) as client:
+                await client.authenticate(SECRET, nodes[2].uid, 2)
+                client.greet(ClusterUpdate(1 << 40, members))
+                await client.ended()
+            assert reason in caplog.text
+        assert all(node._cluster.epoch < 100 for node in nodes)
+
+
+@asynccontextmanager
+async def impostor(*answers: Any) -> AsyncIterator[str]:
+    """A server that knows the secret and answers each request to join with `answers` of (uid)."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client = Raw(reader, writer)
+        with suppress(AssertionError, ConnectionError):
+            hello = await client.greeting()
+            assert isinstance(hello, Hello)
+            nonce = new_nonce()
+            said = transcript(hello, "impostor", 0, nonce)
+            client.greet(Challenge("impostor", 0, nonce, prove(SECRET, "dialled", said)))
+            assert isinstance(await client.greeting(), Proof)
+            client.greet(connection_module.Accepted())
+            assert isinstance(await client.greeting(), JoinRequest)
+            for answer in answers:
+                client.greet(answer(address))
+            await client.ended()
+        await client.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    address = f"{host}:{port}"
+    try:
+        yield address
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Redirect, "sent on 16 times"),
+        (lambda address: Redirect("nowhere:99999"), "not a port"),
+        (lambda address: Welcome(0, 0, {}), "a welcome for somebody else"),
+        (lambda address: Welcome(1, 0, {1: Member("x", address)}), "a welcome for somebody else"),
+        (lambda address: LeaveRequest(), "something else than an answer"),
+    ],
+)
+@live
+async def test_a_seed_that_lies_is_named_in_the_error(answer: Any, reason: str) -> None:
+    async with impostor(answer) as address:
+        node = Node(NodeConfig(secret=SECRET))
+        with pytest.raises(JoinError, match=reason):
+            await node.start(address)
+
+
+@live
+async def test_what_comes_before_the_welcome_is_bounded() -> None:
+    """Members may speak before the welcome arrives, but not for ever."""
+    async with impostor() as address:
+        node = Node(NodeConfig(secret=SECRET, join_timeout_s=PATIENCE_S))
+        joining = asyncio.create_task(node.start(address))
+        await until(lambda: node.address)
+        client = await Raw.dial(node)
+        await client.authenticate(SECRET, "early", 5)
+        noise = PREFIX.pack(1 + (1 << 20), 3) + bytes(1 << 20)
+        for _ in range(40):
+            client.write(noise)
+        await client.ended()
+        await client.close()
+        joining.cancel()
+        with suppress(asyncio.CancelledError):
+            await joining
+
+
+@live
+async def test_a_name_too_long_for_a_topic() -> None:
+    async with cluster(1) as nodes:
+        with pytest.raises(ValueError, match="at most"):
+            await nodes[0].publish("x" * (MAX_TOPIC + 1), b"")
+        with pytest.raises(CubecastError, match="at most"):
+            await nodes[0].subscribers("x" * (MAX_TOPIC + 1))
+
+
+@live
+async def test_a_member_gone_while_it_was_admitted_is_dialled_not_spoken_to_in_vain() -> None:
+    async with cluster(2, secret=SECRET, leave_timeout_s=0.1) as nodes:
+        async with raw(nodes[0]) as client:
+            await client.authenticate(SECRET)
+            client.greet(JoinRequest("raw", "127.0.0.1:1"))
+            await until(lambda: 2 in nodes[0].members)
+            hang_up(client)
+        await until(lambda: 2 not in nodes[0]._mesh._connections)
