@@ -64,7 +64,7 @@ PRODUCTION = Likeness(
             "Listing.topics",
         }
     ),
-    caches=frozenset({"TopicCore._trees", "Inbox.stuck"}),
+    caches=frozenset({"TopicCore._trees", "Inbox.stuck", "Guard.dropped"}),
 )
 """The production protocol.
 
