@@ -64,7 +64,7 @@ PRODUCTION = Likeness(
             "Listing.topics",
         }
     ),
-    caches=frozenset({"TopicCore._trees", "TopicCore.pace", "Inbox.stuck"}),
+    caches=frozenset({"TopicCore._trees", "TopicCore.pace", "Inbox.stuck", "Guard.dropped"}),
 )
 """The production protocol.
 
