@@ -42,7 +42,7 @@ class NodeConfig:
     frame_bytes: int = 128 * 1024
     """Publications of one tick share a frame up to this size."""
     frame_messages: int = 1024
-    queue_bytes: int = 1024 * 1024
+    queue_bytes: int = 4 * 1024 * 1024
     """What a subscription may hold unread before its policy applies."""
     join_timeout_s: float = 10.0
     leave_timeout_s: float = 10.0

@@ -38,7 +38,7 @@ class Surroundings(NamedTuple):
 
 
 PRESETS = {
-    "local": Surroundings(1 * MS, 125_000_000),
+    "local": Surroundings(1 * MS, 500_000_000),
     "lan": Surroundings(5 * MS, 125_000_000),
     "wan": Surroundings(300 * MS, 12_500_000),
 }
