@@ -109,7 +109,7 @@ def test_ctrl_c_ends_sub_cleanly(seed: str) -> None:
         assert sub.wait(timeout=30) == 0
 
 
-def test_pub_says_that_a_subscriber_has_not_consumed(seed: str) -> None:
+def test_pub_says_that_a_subscriber_has_not_taken_it_in(seed: str) -> None:
     with background("sub", "stopped", *at(seed)) as sub:
         wait_for_subscriber("stopped", seed)
         sub.send_signal(signal.SIGSTOP)
@@ -121,7 +121,7 @@ def test_pub_says_that_a_subscriber_has_not_consumed(seed: str) -> None:
             sub.send_signal(signal.SIGINT)
         reason = one_line(done)
         assert "in 1 s" in reason
-        assert "not known to be consumed" in reason or "unknown whether" in reason
+        assert "not known to be taken in" in reason or "unknown whether" in reason
         assert sub.stdout is not None
         sub.stdout.read()
 
@@ -175,7 +175,9 @@ def test_a_wrong_secret_is_refused_in_one_line(seed: str) -> None:
 
 def test_nobody_listens_there() -> None:
     refused = cubecast("sub", "chat", "--at", "127.0.0.1:1,127.0.0.1:2")
-    assert one_line(refused).startswith("cubecast sub: cannot attach to a node at 127.0.0.1:1 (")
+    said = one_line(refused)
+    assert said.startswith("cubecast sub: cannot attach to a node at 127.0.0.1:1 (")
+    assert said.endswith("; is one running? cubecast up\n")
 
 
 def test_a_node_that_stops_ends_its_clients_with_a_reason() -> None:
@@ -192,7 +194,10 @@ def test_a_node_that_stops_ends_its_clients_with_a_reason() -> None:
         node.send_signal(signal.SIGTERM)
         _, said = sub.communicate(timeout=30)
         assert sub.returncode == 2
-        assert said == "cubecast sub: the node leaves the cluster\n"
+        assert said.splitlines() == [
+            "subscribed to chat through node 0",
+            "cubecast sub: the node leaves the cluster",
+        ]
 
 
 def test_a_cluster_may_be_set_up_by_a_file(tmp_path: Path) -> None:
