@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from test_cli_live import COMMAND, cubecast
+from test_cli_live import COMMAND, background, cubecast, read_line
 
 GENEROUS_S = 60
 
@@ -29,7 +29,7 @@ def cluster(nodes: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
     try:
         assert up.stdout is not None
         greetings = [up.stdout.readline() for _ in range(nodes + 1)]
-        assert greetings[-1].startswith(f"{nodes} nodes up")
+        assert greetings[-1].startswith(f"{nodes} node")
         yield up, greetings[0].rsplit(" ", 1)[1].strip()
     finally:
         left = children_of(up.pid)
@@ -115,3 +115,31 @@ def test_nodes_may_say_more_than_a_pipe_holds() -> None:
             os.close(descriptor)
         listed = json.loads(cubecast("nodes", "--json", "--at", seed).stdout)
         assert listed == {"nodes": {"0": seed}}
+
+
+def test_nohup_lets_it_outlive_its_terminal() -> None:
+    up = subprocess.Popen(
+        ["nohup", *COMMAND, "up", "-n", "1", "--listen", "127.0.0.1:0"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert up.stdout is not None
+    seed = up.stdout.readline().rsplit(" ", 1)[1].strip()
+    assert up.stdout.readline().startswith("1 node up")
+    up.send_signal(signal.SIGHUP)
+    listed = json.loads(cubecast("nodes", "--json", "--at", seed).stdout)
+    assert listed == {"nodes": {"0": seed}}
+    assert up.poll() is None
+    up.send_signal(signal.SIGTERM)
+    out, _ = up.communicate(timeout=GENEROUS_S)
+    assert (up.returncode, out) == (0, "stopping\n")
+
+
+def test_a_closed_terminal_lets_a_node_leave() -> None:
+    with background("node", "--listen", "127.0.0.1:0") as node:
+        assert read_line(node).startswith("node 0 on ")
+        node.send_signal(signal.SIGHUP)
+        assert node.wait(timeout=GENEROUS_S) == 0
+        assert read_line(node) == "node 0 leaves"

@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 
 import typer
 
+from cubecast.cli.live import stop_signals
+
 POLL_S = 0.1
 SAME_SIGNAL_S = 1.0
 """Several signals within this time are one wish: a shell and a terminal that end both send one."""
@@ -102,7 +104,7 @@ class StopSignals:
     def __init__(self) -> None:
         self.count = 0
         self._noted_at = -math.inf
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in stop_signals():
             signal.signal(number, self._note)
 
     def _note(self, *_: object) -> None:

@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -317,7 +318,10 @@ async def _why(topic: str, at: str, secret: str, slot: int | None) -> Answer:
 
 async def _knowledge(client: cubecast.Client, topic: str) -> Answer:
     facts = await client.explain(topic)
-    listed = None if facts["informed"] else await client.topics()
+    listed = None
+    if not facts["informed"]:
+        with suppress(cubecast.CubecastError):  # too many to list, say: what is known is known
+            listed = await client.topics()
     return client.slot, facts, listed
 
 

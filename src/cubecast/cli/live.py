@@ -87,14 +87,21 @@ async def _node(config: cubecast.NodeConfig, seed: str | None) -> None:
         typer.echo(f"node {member.slot} leaves")
 
 
+def stop_signals() -> list[signal.Signals]:
+    """Ctrl-C, a request to end, and a terminal that is closed, unless nohup has us outlive it."""
+    outlive = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([] if outlive else [signal.SIGHUP])]
+
+
 def stop_signal(stop: Any) -> Any:
-    """Call `stop` on SIGINT and SIGTERM; the result undoes that."""
+    """Call `stop` on any of `stop_signals`; the result undoes that."""
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    numbers = stop_signals()
+    for number in numbers:
         loop.add_signal_handler(number, stop)
 
     def undo() -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in numbers:
             loop.remove_signal_handler(number)
 
     return undo

@@ -18,7 +18,7 @@ from cubecast.cli.config import (
     child_environment,
     effective,
 )
-from cubecast.cli.output import refuse
+from cubecast.cli.output import counted, refuse
 from cubecast.net.address import format_address, parse_address
 from cubecast.net.config import NodeConfig
 
@@ -98,6 +98,6 @@ def _start(
             beside = ["--listen", format_address(host, 0), "--advertise", advertised_host]
             where = [*beside, "--join", seed]
     typer.echo(
-        f"{nodes} nodes up in {time.monotonic() - began:.1f} s; reach them at {seed}; "
+        f"{counted(nodes, 'node')} up in {time.monotonic() - began:.1f} s; reach them at {seed}; "
         "Ctrl-C stops them"
     )

@@ -47,8 +47,8 @@ def explained(
 ) -> Iterator[str]:
     """The facts of one node and topic, a line each; the last line is the verdict.
 
-    `listed` are the topics of the cluster, with their subscribers, where the node itself does not
-    know who is subscribed.
+    `listed` are the topics of the cluster, with their subscribers, if they were asked for because
+    the node does not know who is subscribed.
     """
     facts = msgspec.convert(answer, _Facts)
     if listed is not None and topic not in listed and not facts.next and facts.standing == "out":
@@ -57,7 +57,10 @@ def explained(
     standing = _STANDING.get(facts.standing, facts.standing)
     members = facts.members if listed is None else listed.get(topic, ())
     others = ", ".join(str(slot) for slot in members if slot != node) or "nobody"
-    yield f"{topic} at node {node}: {standing}; others subscribed: {others}"
+    known = f"others subscribed: {others}"
+    if listed is None and not facts.informed:
+        known = "it does not know who else is"
+    yield f"{topic} at node {node}: {standing}; {known}"
     yield from _sent(node, facts)
     yield from _received(facts)
     yield _verdict(facts)
