@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,11 +69,13 @@ def addresses(seed: str) -> dict[int, str]:
 
 
 def wait_for_subscriber(topic: str, seed: str) -> list[int]:
-    """The slots subscribed to a topic, once there is one; the command's own bound applies."""
-    while True:
+    """The slots subscribed to a topic, once there is one."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
         listed = json.loads(cubecast("topics", "--json", *at(seed)).stdout)["topics"]
         if listed.get(topic):
             return list(listed[topic])
+    raise AssertionError(f"nobody subscribed to {topic!r} in 60 s")
 
 
 def test_two_terminals_talk(seed: str) -> None:

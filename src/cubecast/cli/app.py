@@ -6,6 +6,7 @@ Whatever is wrong with a command is said in one line on stderr, also what typer 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,9 @@ import typer
 from typer.core import TyperGroup
 
 from cubecast import __version__
+
+# A command says itself what went wrong; those that run nodes set up a log.
+logging.getLogger("cubecast").addHandler(logging.NullHandler())
 
 COMMANDS = {
     "demo": "demo",

@@ -1,7 +1,7 @@
 """The console script, ``cubecast``.
 
-It reads everything else inside `main`, so that Ctrl-C while modules are still being read ends the
-command as it does later: in one line, with 130.
+It reads the command line and the command inside `main`, so that Ctrl-C while their modules are
+still being read ends the command as it does later: in one line, with 130.
 """
 
 from __future__ import annotations
