@@ -17,7 +17,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from cubecast.cli import sim as module
-from cubecast.cli.main import app
+from cubecast.cli.app import app
 from cubecast.cli.output import summarise
 from cubecast.sim.scenarios import SCENARIOS
 from cubecast.trace import TraceError, check, read

@@ -599,7 +599,7 @@ async def test_a_wrong_secret_is_refused_with_a_reason_on_both_sides() -> None:
             with pytest.raises(AttachError, match="the cluster secret is not the same"):
                 async with cubecast.connect(nodes[0].address, secret="wrong"):
                     pass
-            await until(lambda: any("refused us" in warning for warning in warnings))
+            await until(lambda: any("dialled us and gave up" in warning for warning in warnings))
     finally:
         logger.removeHandler(handler)
     assert any("the cluster secret is not the same" in warning for warning in warnings)

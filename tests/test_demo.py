@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 
 from cubecast.cli import demo as module
 from cubecast.cli import demo_live, demo_simulated
+from cubecast.cli.app import app
 from cubecast.cli.demo_live import DemoFailed, as_it_arrived, crew, tree_taken
 from cubecast.cli.demo_worker import LIFE_S, Join, Ready
-from cubecast.cli.main import app
 from cubecast.topology import tree
 from cubecast.trace import Record, answers_before_questions, check, merge, read
 

@@ -545,8 +545,9 @@ async def test_a_wrong_secret_is_refused_with_a_reason_on_both_sides(
             with pytest.raises(JoinError, match="secret is not the same"):
                 await node.start(nodes[0].address)
             said = [record.getMessage() for record in caplog.records]
-            assert any("refused us: the cluster secret is not the same" in line for line in said)
-            assert any("refusing" in line for line in said)
+            why = "the cluster secret is not the same"
+            assert f"giving up the connection to node 0: {why}" in said
+            assert any(line.endswith(f" dialled us and gave up: {why}") for line in said)
         assert (await join(nodes, secret="open sesame")).slot == 2
 
 
@@ -560,7 +561,7 @@ async def test_a_client_with_a_wrong_proof_is_refused(caplog: pytest.LogCaptureF
         client.greet(Proof("1" * 64))  # no second guess
         assert await client.greeting() == Refused("the cluster secret is not the same")
         await client.ended()
-        assert "refusing" in caplog.text
+        assert "refusing the connection from 127.0.0.1:" in caplog.text
 
 
 @live

@@ -28,6 +28,7 @@ BETWEEN_RUNS_S = 3.0
 bench = typer.Typer(
     name="bench",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Measure cubecast on this machine, and others beside it.",

@@ -8,22 +8,24 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 import threading
 from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import typer
 
 import cubecast
-from cubecast.cli.live import DEFAULT, SecretOption, run, stop_signal
+from cubecast.cli.config import ConfigOption, SecretFlag, cluster_secret
+from cubecast.cli.live import DEFAULT, run, stop_signal
 from cubecast.cli.output import console, refuse
 from cubecast.cli.why import explained
 from cubecast.topology import Tree
 
 T = TypeVar("T")
+STDIN = 0
 
 AtOption = Annotated[
     str,
@@ -38,25 +40,39 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 
 
 def sub(
-    topic: Annotated[str, typer.Argument(metavar="PATTERN", help="The topic to read.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="The topic to read, or a pattern of topics.")
+    ],
     at: AtOption = DEFAULT,
-    secret: SecretOption = "",
+    secret: SecretFlag = None,
+    config: ConfigOption = None,
     count: Annotated[int, typer.Option(min=0, help="Stop after this many messages; 0: never.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per message.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Do not say on stderr when it is subscribed.")
+    ] = False,
 ) -> None:
     """Print the messages of a topic as they are delivered, until Ctrl-C.
+
+    In a pattern, + stands for any one level of a topic and # at the end for
+    any number of them. Quote it: a shell takes a # alone for a comment.
+    With a pattern each line names the topic.
 
     Examples:
 
     \b
       cubecast sub chat/room1
+      cubecast sub 'chat/#'
+          chat, chat/room1, chat/room1/aside, also those that come later
+      cubecast sub 'sensors/+/temperature'
       cubecast sub chat/room1 --json --count 10
       cubecast sub chat/room1 --at 10.0.0.1:7400,10.0.0.2:7400
     """
-    run("sub", _sub(topic, at, secret, count, as_json))
+    known = cluster_secret("sub", secret, config)
+    run("sub", _sub(topic, at, known, count, as_json, quiet))
 
 
-async def _sub(topic: str, at: str, secret: str, count: int, as_json: bool) -> None:
+async def _sub(topic: str, at: str, secret: str, count: int, as_json: bool, quiet: bool) -> None:
     named = any(sign in topic for sign in "+#")
     async with (
         cubecast.connect(at, secret=secret) as client,
@@ -64,6 +80,8 @@ async def _sub(topic: str, at: str, secret: str, count: int, as_json: bool) -> N
     ):
         loop = asyncio.get_running_loop()
         undo = stop_signal(lambda: loop.create_task(messages.close()))
+        if not quiet:  # after the above: whoever has read it may publish, and may stop us
+            typer.echo(f"subscribed to {topic} through node {client.slot}", err=True)
         seen = 0
         async for message in messages:
             typer.echo(_shown(message, as_json, named))
@@ -95,7 +113,8 @@ def pub(
         str | None, typer.Argument(help="What to publish; without it, each line of stdin.")
     ] = None,
     at: AtOption = DEFAULT,
-    secret: SecretOption = "",
+    secret: SecretFlag = None,
+    config: ConfigOption = None,
     file: Annotated[Path | None, typer.Option(help="Publish each line of this file.")] = None,
     rate: Annotated[float, typer.Option(help="Messages per second; 0: as fast as it goes.")] = 0,
     timeout: Annotated[
@@ -104,7 +123,8 @@ def pub(
 ) -> None:
     """Publish to a topic without subscribing to it.
 
-    Returns when every subscriber has consumed what was published.
+    Returns when every subscriber has taken in what was published: has read
+    it, or holds it in its bounded queue.
 
     Examples:
 
@@ -119,46 +139,51 @@ def pub(
         refuse("pub", "--rate must not be negative")
     if not timeout > 0:
         refuse("pub", "--timeout must be above 0")
-    if file is not None and not file.is_file():
-        refuse("pub", f"cannot read {file}")
-    run("pub", _pub(topic, _lines(message, file), at, secret, rate, timeout))
+    known = cluster_secret("pub", secret, config)
+    try:
+        descriptor = STDIN if file is None else os.open(file, os.O_RDONLY)
+        if message is None:
+            os.read(descriptor, 0)  # a directory, or a stdin that is closed, says so here
+    except OSError as error:
+        refuse("pub", f"cannot read {file or 'stdin'}: {error.strerror or error}")
+    run("pub", _pub(topic, _lines(message, descriptor), at, known, rate, timeout))
 
 
-async def _lines(message: str | None, file: Path | None) -> AsyncIterator[bytes]:
+async def _lines(message: str | None, descriptor: int) -> AsyncIterator[bytes]:
     if message is not None:
         yield message.encode(errors="surrogateescape")
-    elif file is not None:
-        with file.open("rb") as stream:
-            for line in stream:
-                yield line.removesuffix(b"\n")
-    else:
-        rest = b""
-        async for chunk in _stdin():
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                yield line
-        if rest:
-            yield rest
+        return
+    rest = b""
+    async for chunk in _chunks(descriptor):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line
+    if rest:
+        yield rest
 
 
-async def _stdin() -> AsyncIterator[bytes]:
-    """What comes by stdin, as it comes; a thread of its own, for Ctrl-C must not wait for it."""
+async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
+    """What comes by a file, as it comes; a thread of its own, for Ctrl-C must not wait for it."""
     loop = asyncio.get_running_loop()
-    chunks: asyncio.Queue[bytes] = asyncio.Queue(maxsize=1)
-    descriptor = sys.stdin.fileno()
+    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue(maxsize=1)
 
     def read() -> None:
         while True:
-            chunk = os.read(descriptor, 65536)
+            try:
+                chunk: bytes | OSError = os.read(descriptor, 65536)
+            except OSError as error:
+                chunk = error
             try:
                 asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
             except (RuntimeError, CancelledError):  # the loop ends: nobody wants it any more
                 return
-            if not chunk:
+            if not chunk or isinstance(chunk, OSError):
                 return
 
     threading.Thread(target=read, daemon=True).start()
     while chunk := await chunks.get():
+        if isinstance(chunk, OSError):
+            raise chunk
         yield chunk
 
 
@@ -188,11 +213,16 @@ async def _pub(
 
 def _too_late(taken: bool, timeout: float) -> str:
     if taken:
-        return f"sent, but not known to be consumed by every subscriber in {timeout:g} s"
+        return f"sent, but not known to be taken in by every subscriber in {timeout:g} s"
     return f"unknown whether the last messages were sent: no room at the node in {timeout:g} s"
 
 
-def nodes(at: AtOption = DEFAULT, secret: SecretOption = "", as_json: JsonOption = False) -> None:
+def nodes(
+    at: AtOption = DEFAULT,
+    secret: SecretFlag = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """List the nodes of a cluster.
 
     Examples:
@@ -201,7 +231,7 @@ def nodes(at: AtOption = DEFAULT, secret: SecretOption = "", as_json: JsonOption
       cubecast nodes
       cubecast nodes --at 10.0.0.1:7400 --json
     """
-    members = _ask("nodes", _members(at, secret))
+    members = _ask("nodes", _members(at, cluster_secret("nodes", secret, config)))
     if as_json:
         typer.echo(json.dumps({"nodes": {str(slot): address for slot, address in members.items()}}))
     else:
@@ -214,7 +244,12 @@ async def _members(at: str, secret: str) -> dict[int, str]:
         return await client.members()
 
 
-def topics(at: AtOption = DEFAULT, secret: SecretOption = "", as_json: JsonOption = False) -> None:
+def topics(
+    at: AtOption = DEFAULT,
+    secret: SecretFlag = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """List the topics of a cluster and the nodes subscribed to each; every node is asked.
 
     Examples:
@@ -223,7 +258,7 @@ def topics(at: AtOption = DEFAULT, secret: SecretOption = "", as_json: JsonOptio
       cubecast topics
       cubecast topics --json
     """
-    known = _ask("topics", _topics(at, secret))
+    known = _ask("topics", _topics(at, cluster_secret("topics", secret, config)))
     if as_json:
         typer.echo(json.dumps({"topics": known}))
         return
@@ -233,24 +268,16 @@ def topics(at: AtOption = DEFAULT, secret: SecretOption = "", as_json: JsonOptio
 
 
 async def _topics(at: str, secret: str) -> dict[str, list[int]]:
-    members = await _members(at, secret)
-    answers = await asyncio.gather(*(_topics_of(at, secret) for at in members.values()))
-    found: dict[str, set[int]] = {}
-    for answer in answers:
-        for topic, slots in answer.items():
-            found.setdefault(topic, set()).update(slots)
-    return {topic: sorted(found[topic]) for topic in sorted(found)}
-
-
-async def _topics_of(at: str, secret: str) -> dict[str, list[int]]:
     async with cubecast.connect(at, secret=secret) as client:
-        return await client.topics()
+        known = await client.topics()
+    return {topic: known[topic] for topic in sorted(known)}
 
 
 def why(
     topic: Annotated[str, typer.Argument(help="The topic to ask about.")],
     at: AtOption = DEFAULT,
-    secret: SecretOption = "",
+    secret: SecretFlag = None,
+    config: ConfigOption = None,
     node: Annotated[
         int | None, typer.Option(metavar="N", help="Ask node N instead of the one at --at.")
     ] = None,
@@ -265,23 +292,37 @@ def why(
       cubecast why chat/room1 --node 2
       cubecast why chat/room1 --json
     """
-    slot, facts = _ask("why", _why(topic, at, secret, node))
+    known = cluster_secret("why", secret, config)
+    slot, facts, listed = _ask("why", _why(topic, at, known, node))
     if as_json:
         typer.echo(json.dumps({"topic": topic, "node": slot, **facts}))
     else:
-        for line in explained(topic, slot, facts):
+        for line in explained(topic, slot, facts, listed):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-async def _why(topic: str, at: str, secret: str, slot: int | None) -> tuple[int, dict[str, object]]:
+Answer: TypeAlias = tuple[int, dict[str, object], dict[str, list[int]] | None]
+"""Of a topic: which node knows what; and the cluster's topics if that node knows nothing."""
+
+
+async def _why(topic: str, at: str, secret: str, slot: int | None) -> Answer:
     async with cubecast.connect(at, secret=secret) as client:
         if slot is None or slot == client.slot:
-            return client.slot, await client.explain(topic)
+            return await _knowledge(client, topic)
         members = await client.members()
     if slot not in members:
         raise ValueError(f"there is no node {slot}")
     async with cubecast.connect(members[slot], secret=secret) as client:
-        return client.slot, await client.explain(topic)
+        return await _knowledge(client, topic)
+
+
+async def _knowledge(client: cubecast.Client, topic: str) -> Answer:
+    facts = await client.explain(topic)
+    listed = None
+    if not facts["informed"]:
+        with suppress(cubecast.CubecastError):  # too many to list, say: what is known is known
+            listed = await client.topics()
+    return client.slot, facts, listed
 
 
 def live_tree(topic: str, root: int | None, at: str, secret: str) -> Tree:

@@ -65,6 +65,11 @@ def effective(command: str, config: Path | None, flags: Flags) -> Settings:
         refuse(command, error)
 
 
+def cluster_secret(command: str, secret: str | None, config: Path | None) -> str:
+    """The secret a client of the cluster needs, from where a node would have it."""
+    return effective(command, config, Flags(None, None, None, secret, None)).config.secret
+
+
 def child_environment(secret: str) -> dict[str, str]:
     """Ours, with the secret where no list of processes shows it."""
     environment = {**os.environ, "CUBECAST_SECRET": secret}

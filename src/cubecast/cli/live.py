@@ -1,15 +1,15 @@
-"""``cubecast node`` and ``up``: live nodes from the terminal."""
+"""``cubecast node``: a live node from the terminal; and what all live commands share."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Coroutine
-from typing import Annotated, Any
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import typer
 
@@ -22,19 +22,11 @@ from cubecast.cli.config import (
     PresetOption,
     SecretFlag,
     SeedOption,
-    child_environment,
     effective,
 )
 from cubecast.cli.output import refuse
-from cubecast.net.address import format_address, parse_address
 from cubecast.net.loop import run_loop
 
-SecretOption = Annotated[
-    str,
-    typer.Option(
-        envvar="CUBECAST_SECRET", help="The cluster's secret; better set in CUBECAST_SECRET."
-    ),
-]
 DEFAULT = "127.0.0.1:7400"
 
 
@@ -64,8 +56,22 @@ def node(
     run("node", _node(settings.config, settings.join or None))
 
 
+@asynccontextmanager
+async def _joined(seed: str | None, config: cubecast.NodeConfig) -> AsyncIterator[cubecast.Node]:
+    """The node; an address it cannot listen on is named."""
+    async with AsyncExitStack() as stack:
+        try:
+            member = await stack.enter_async_context(cubecast.join(seed, config=config))
+        except OSError as error:
+            reason = error.strerror or str(error)
+            if error.errno == errno.EADDRINUSE:
+                reason = "the address is in use; choose another with --listen"
+            raise cubecast.CubecastError(f"cannot listen on {config.listen}: {reason}") from None
+        yield member
+
+
 async def _node(config: cubecast.NodeConfig, seed: str | None) -> None:
-    async with cubecast.join(seed, config=config) as member:
+    async with _joined(seed, config) as member:
         events = member.events()
         stop = stop_signal(events.close)  # before the line: whoever has read it may stop us
         typer.echo(f"node {member.slot} on {member.address}")
@@ -81,97 +87,42 @@ async def _node(config: cubecast.NodeConfig, seed: str | None) -> None:
         typer.echo(f"node {member.slot} leaves")
 
 
+def stop_signals() -> list[signal.Signals]:
+    """Ctrl-C, a request to end, and a terminal that is closed, unless nohup has us outlive it."""
+    outlive = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([] if outlive else [signal.SIGHUP])]
+
+
 def stop_signal(stop: Any) -> Any:
-    """Call `stop` on SIGINT and SIGTERM; the result undoes that."""
+    """Call `stop` on any of `stop_signals`; the result undoes that."""
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    numbers = stop_signals()
+    for number in numbers:
         loop.add_signal_handler(number, stop)
 
     def undo() -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in numbers:
             loop.remove_signal_handler(number)
 
     return undo
-
-
-def up(
-    nodes: Annotated[int, typer.Option("-n", "--nodes", help="How many.", min=1, max=256)] = 3,
-    listen: ListenOption = None,
-    secret: SecretFlag = None,
-    advertise: AdvertiseOption = None,
-    preset: PresetOption = None,
-    config: ConfigOption = None,
-) -> None:
-    """Run a local cluster, one process a node, until Ctrl-C.
-
-    The first one listens where it is told, the others on free ports beside it.
-
-    Examples:
-
-    \b
-      cubecast up -n 3
-          then, in other terminals: cubecast sub chat, cubecast pub chat hello
-    """
-    settings = effective("up", config, Flags(listen, advertise, "", secret, preset))
-    first = settings.config
-    host, _ = parse_address(first.listen)
-    advertised_host = parse_address(first.advertise)[0] if first.advertise else ""
-    shared = ["--preset", settings.preset, *(["--config", str(config)] if config else [])]
-    environment = child_environment(first.secret)
-    children: list[subprocess.Popen[str]] = []
-    started = time.monotonic()
-    try:
-        seed = None
-        for _ in range(nodes):
-            where = (
-                ["--listen", first.listen, "--advertise", first.advertise]
-                if seed is None
-                else ["--listen", format_address(host, 0), "--advertise", advertised_host]
-            )
-            line = _start_child(children, [*shared, *where, "--join", seed or ""], environment)
-            seed = seed or line.rsplit(" ", 1)[-1]
-            typer.echo(line)
-        typer.echo(
-            f"{nodes} nodes up in {time.monotonic() - started:.1f} s; reach them at {seed}; "
-            "Ctrl-C stops them"
-        )
-        while all(child.poll() is None for child in children):
-            time.sleep(0.2)
-        refuse("up", "a node ended by itself")
-    except KeyboardInterrupt:
-        typer.echo("stopping")
-    finally:
-        for child in reversed(children):
-            if child.poll() is None:
-                child.send_signal(signal.SIGTERM)
-        for child in children:
-            child.wait()
-
-
-def _start_child(
-    children: list[subprocess.Popen[str]], options: list[str], environment: dict[str, str]
-) -> str:
-    """Start one node and wait for the line in which it says where it listens."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", "cubecast.cli.main", "node", *options],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-        start_new_session=True,  # Ctrl-C is ours to pass on
-    )
-    children.append(child)
-    assert child.stdout is not None
-    line = child.stdout.readline().strip()
-    if not line:
-        refuse("up", f"a node did not start (exit code {child.wait()})")
-    return line
 
 
 def run(command: str, work: Coroutine[Any, Any, None]) -> None:
     """Run a command's work; what goes wrong with it takes one line."""
     try:
         run_loop(work)
+    except cubecast.AttachError as error:
+        hint = "; is one running? cubecast up" if _nobody_listens(error) else ""
+        refuse(command, f"{error}{hint}")
     except (cubecast.CubecastError, ValueError) as error:
         refuse(command, error)
     except OSError as error:
+        if error.errno == errno.EPIPE:  # who read our output has gone, which is its right
+            raise
         refuse(command, error.strerror or error)
+
+
+def _nobody_listens(error: cubecast.AttachError) -> bool:
+    """Whether every address refused; asyncio and uvloop word it differently."""
+    words = (os.strerror(errno.ECONNREFUSED), "Connect call failed")
+    return all(reason.startswith(words) for reason in error.reasons.values())

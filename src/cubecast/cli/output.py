@@ -43,3 +43,8 @@ def print_json(
             {"scenario": scenario, "protocol": protocol, "params": params, "metrics": metrics}
         )
     )
+
+
+def counted(number: int, noun: str) -> str:
+    """ "1 message", "2 messages"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -15,7 +15,9 @@ from rich.text import Text
 
 from cubecast import topology
 from cubecast.cli.client import AtOption, live_tree
-from cubecast.cli.live import DEFAULT, SecretOption
+from cubecast.cli.config import ConfigOption, SecretFlag, cluster_secret
+from cubecast.cli.live import DEFAULT
+from cubecast.cli.output import counted
 
 _LIMIT = 1 << topology.MAX_DIMENSION
 
@@ -75,7 +77,8 @@ def tree(
         bool, typer.Option("--json", help="Print one JSON object instead of a drawing.")
     ] = False,
     at: AtOption = DEFAULT,
-    secret: SecretOption = "",
+    secret: SecretFlag = None,
+    config: ConfigOption = None,
 ) -> None:
     """Draw the spanning tree of a publication.
 
@@ -108,9 +111,8 @@ def tree(
         elif members != "all" or nodes is not None or forwarders:
             raise ValueError("a topic has its own members: leave out --members and the like")
         else:
-            spanning = live_tree(
-                topic, None if root is None else _node_id("--root", root), at, secret
-            )
+            top = None if root is None else _node_id("--root", root)
+            spanning = live_tree(topic, top, at, cluster_secret("tree", secret, config))
     except ValueError as refusal:
         typer.echo(f"cubecast tree: {refusal}", err=True)
         raise typer.Exit(2) from None
@@ -243,14 +245,10 @@ def _below(
 def _summary(spanning: topology.Tree) -> str:
     return ", ".join(
         [
-            _counted(spanning.members.bit_count(), "member"),
+            counted(spanning.members.bit_count(), "member"),
             f"dimension {spanning.dimension}",
             f"height {spanning.height}",
-            _counted(len(spanning.parent), "message"),
-            _counted(len(spanning.forwarders), "forwarder"),
+            counted(len(spanning.parent), "message"),
+            counted(len(spanning.forwarders), "forwarder"),
         ]
     )
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+
+from cubecast.cli.output import counted
 
 _STANDING = {
     "out": "not subscribed",
@@ -34,20 +36,56 @@ class _Facts(msgspec.Struct):
     waiting: list[_Wait] = []
     missing: dict[str, int] = {}
     behind: dict[int, int] = {}
+    leaves: list[int] = []
+    suspended: list[int] = []
+    blocked: bool = False
+    accepted: int = 0
 
 
-def explained(topic: str, node: int, answer: dict[str, Any]) -> Iterator[str]:
-    """The facts of one node and topic, a line each; the last line is the verdict."""
+def explained(
+    topic: str, node: int, answer: dict[str, Any], listed: Mapping[str, Sequence[int]] | None = None
+) -> Iterator[str]:
+    """The facts of one node and topic, a line each; the last line is the verdict.
+
+    `listed` are the topics of the cluster, with their subscribers, if they were asked for because
+    the node does not know who is subscribed.
+    """
     facts = msgspec.convert(answer, _Facts)
+    if listed is not None and topic not in listed and not facts.next and facts.standing == "out":
+        yield f"{topic}: no node has published to it or subscribed to it"
+        return
     standing = _STANDING.get(facts.standing, facts.standing)
-    others = ", ".join(str(slot) for slot in facts.members if slot != node) or "nobody"
-    known = f"others subscribed: {others}" if facts.informed else "it does not know who else is"
+    members = facts.members if listed is None else listed.get(topic, ())
+    others = ", ".join(str(slot) for slot in members if slot != node) or "nobody"
+    known = f"others subscribed: {others}"
+    if listed is None and not facts.informed:
+        known = "it does not know who else is"
     yield f"{topic} at node {node}: {standing}; {known}"
+    yield from _sent(node, facts)
+    yield from _received(facts)
+    yield _verdict(facts)
+
+
+def _sent(node: int, facts: _Facts) -> Iterator[str]:
+    """What was published here, and who is slow with it."""
     if facts.next:
-        yield f"published here: {facts.next} messages, {facts.in_flight} bytes not consumed by all"
+        published = counted(facts.next, "message")
+        yield f"published here: {published}, {facts.in_flight} bytes not taken in by all"
+    if facts.accepted:
+        yield f"accepted here and not sent yet: {counted(facts.accepted, 'message')}"
+    if facts.blocked:
+        yield "publishers here wait: there is no credit until subscribers have taken in more"
     for slot, count in sorted(facts.behind.items()):
         who = "readers at this node are" if slot == node else f"node {slot} or those below it are"
-        yield f"  {who} {count} messages behind"
+        yield f"  {who} {counted(count, 'message')} behind"
+    for slot in facts.leaves:
+        yield f"  node {slot} did not answer in time: it is sent to, and passes nothing on"
+    for slot in facts.suspended:
+        yield f"  node {slot} is left out until it is back: it misses what is published meanwhile"
+
+
+def _received(facts: _Facts) -> Iterator[str]:
+    """What has come here and cannot be delivered yet."""
     for wait in facts.waiting:
         yield (
             f"waits: message {wait.seq} of node {_node(wait.stream)} for message {wait.for_seq} of "
@@ -58,8 +96,23 @@ def explained(topic: str, node: int, answer: dict[str, Any]) -> Iterator[str]:
         yield f"missing: message {seq} of node {_node(stream)}; later ones are here"
     if facts.held:
         yield f"held back: {facts.held} bytes"
-    if not (facts.waiting or facts.missing or facts.behind):
-        yield "nothing waits"
+
+
+def _verdict(facts: _Facts) -> str:
+    """What waits, in one sentence; who is treated apart comes with it."""
+    waits = [
+        text
+        for text, so in (
+            ("publishers wait for credit", facts.blocked),
+            ("subscribers are behind", facts.behind),
+            ("messages wait to be sent", facts.accepted and not facts.blocked),
+            ("messages wait for others that come before them", facts.waiting or facts.missing),
+        )
+        if so
+    ]
+    apart = [f"node {slot} is left out" for slot in facts.suspended]
+    apart += [f"node {slot} is slow" for slot in facts.leaves if slot not in facts.suspended]
+    return "; ".join([*(waits or ["nothing waits"]), *apart])
 
 
 def _node(stream: str) -> str:

@@ -7,6 +7,8 @@ DEFAULT_PORT = 7400
 
 def parse_address(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int]:
     """(host, port) of an address; ValueError says what is wrong with it."""
+    if not isinstance(text, str):
+        raise TypeError(f"an address is a text such as '127.0.0.1:{DEFAULT_PORT}', not {text!r}")
     text = text.strip()
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")

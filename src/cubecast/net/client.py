@@ -213,7 +213,7 @@ class Client:
         return await self._ask("members", "", dict[NodeId, str])
 
     async def topics(self) -> dict[Topic, list[NodeId]]:
-        """The topics our node knows of, and the slots subscribed to each."""
+        """The topics of the cluster, and the slots subscribed to each."""
         return await self._ask("topics", "", dict[Topic, list[NodeId]])
 
     async def explain(self, topic: Topic) -> dict[str, object]:

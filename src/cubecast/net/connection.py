@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import Protocol, cast
 
+from cubecast.net.address import format_address
 from cubecast.net.faults import LinkFaults, Shaper
 from cubecast.net.hello import (
     MAX_HELLO,
@@ -203,7 +204,8 @@ class Connection(asyncio.BufferedProtocol):
             case Accepted() if self.dialled and self._said:
                 self._open()
             case Refused():
-                log.warning("%s refused us: %s", self, message.reason)
+                what = "refused us" if self.dialled else "dialled us and gave up"
+                log.warning("%s %s: %s", self, what, message.reason)
                 self.close(f"refused: {message.reason}")
             case _:
                 raise WireError(f"{type(message).__name__} out of turn")
@@ -241,7 +243,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def refuse(self, reason: str) -> None:
         """Tell the peer why, and close."""
-        log.warning("refusing %s: %s", self, reason)
+        what = "giving up the connection to" if self.dialled else "refusing the connection from"
+        log.warning("%s %s: %s", what, self, reason)
         self._greet(Refused(reason))
         self.close(reason)
 
@@ -315,4 +318,4 @@ class Connection(asyncio.BufferedProtocol):
         if self.slot != NOBODY:
             return f"node {self.slot}"
         peer = self._transport.get_extra_info("peername") if self._transport else None
-        return str(peer or "a stranger")
+        return format_address(peer[0], peer[1]) if isinstance(peer, tuple) else "a stranger"

@@ -43,6 +43,7 @@ class Joining:
     def __init__(self, node: Newcomer) -> None:
         self._node = node
         self._asked: Connection | None = None
+        self._asked_at = ""
         self._answer: asyncio.Future[Welcome | Redirect] | None = None
         self._early_bytes = 0
         self._early: list[tuple[Connection, list[tuple[int, bytes]]]] = []
@@ -60,6 +61,7 @@ class Joining:
 
     async def _ask_at(self, address: str) -> tuple[Welcome | Redirect, Connection]:
         self._answer = asyncio.get_running_loop().create_future()
+        self._asked_at = address
         self._asked = connection = Connection(self._node, dialled=True)
         try:
             host, port = parse_address(address)
@@ -108,7 +110,7 @@ class Joining:
         if connection is self._asked and self._answer is not None:
             self._asked = None
             if not self._answer.done():
-                self._answer.set_exception(JoinError("that address", reason))
+                self._answer.set_exception(JoinError(self._asked_at, reason))
 
     def catch_up(self) -> None:
         """We have begun: read what members sent before we were told our slot."""

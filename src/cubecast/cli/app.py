@@ -1,0 +1,152 @@
+"""The commands put together: one module per group, read when its command is typed.
+
+Whatever is wrong with a command is said in one line on stderr, also what typer itself finds.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from cubecast import __version__
+
+# A command says itself what went wrong; those that run nodes set up a log.
+logging.getLogger("cubecast").addHandler(logging.NullHandler())
+
+COMMANDS = {
+    "demo": "demo",
+    "sim": "sim",
+    "tree": "tree",
+    "up": "up",
+    "node": "live",
+    "pub": "client",
+    "sub": "client",
+    "topics": "client",
+    "nodes": "client",
+    "why": "client",
+    "config": "config",
+    "bench": "bench",
+}
+"""Each command and the module of this package that has it, in the order of the help."""
+
+
+def _command(name: str) -> Any:
+    """The command as typer runs it; this reads its module."""
+    found = getattr(import_module(f"cubecast.cli.{COMMANDS[name]}"), name)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_command(found)
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    alone.command(name)(found)
+    return typer.main.get_command(alone)
+
+
+class Commands(TyperGroup):
+    """The group of all commands; its usage errors are one line, without the usage above it."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Read the module of a command; all of them if there is none, to name a near one."""
+        for name in [cmd_name] if cmd_name in COMMANDS else COMMANDS:
+            if name not in self.commands:
+                self.commands[name] = _command(name)
+        return self.commands.get(cmd_name)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        try:
+            code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+        except Exception as error:
+            if not standalone_mode:
+                raise
+            sys.exit(_explain(error))
+        if not standalone_mode:
+            return code
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; also what stops it from outside takes one line."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("cubecast: interrupted", err=True)
+            raise typer.Exit(130) from None
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # the reader has gone: typer ends in silence
+                raise
+            typer.echo(f"cubecast: {error.strerror or error}", err=True)
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is left must not fail again
+            raise typer.Exit(1) from None
+
+
+def _explain(error: Exception) -> int:
+    """Print a usage error and give its exit code; anything else is not ours to explain.
+
+    Recognised by its method, as the class lives in another package from one typer to the next.
+    """
+    format_message = getattr(error, "format_message", None)
+    if format_message is None:
+        raise error
+    context = getattr(error, "ctx", None)
+    command = "cubecast" if context is None else context.command_path
+    if type(error).__name__ == "NoArgsIsHelpError":
+        typer.echo(format_message(), err=True)
+    else:
+        line = " ".join(format_message().split())
+        typer.echo(f"{command}: {line} (see {command} --help)", err=True)
+    return int(getattr(error, "exit_code", 2))
+
+
+app = typer.Typer(
+    name="cubecast",
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"cubecast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Causally ordered publish/subscribe without a broker.
+
+    \b
+    Start here:
+      cubecast demo                    what causal order is good for
+      cubecast up -n 3                 a cluster on this machine
+      cubecast sub chat/room1          reads a topic, in a second terminal
+      cubecast pub chat/room1 hello    publishes to it, in a third
+      cubecast tree --nodes 8          the tree that a publication takes
+      cubecast sim                     what can be simulated
+      cubecast sim storm --seeds 100   a hundred runs full of faults, all checked
+    """

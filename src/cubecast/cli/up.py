@@ -1,0 +1,103 @@
+"""``cubecast up``: a cluster on this machine, one process a node."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from cubecast.cli.children import POLL_S, Child, StopSignals, stop
+from cubecast.cli.config import (
+    AdvertiseOption,
+    ConfigOption,
+    Flags,
+    ListenOption,
+    PresetOption,
+    SecretFlag,
+    child_environment,
+    effective,
+)
+from cubecast.cli.output import counted, refuse
+from cubecast.net.address import format_address, parse_address
+from cubecast.net.config import NodeConfig
+
+BEYOND_LEAVE_S = 30.0
+"""What processes may take to end beside leaving the cluster; many of them share few processors."""
+AFTER_A_CRASH_S = 2.0
+"""Nodes cannot leave gracefully past one that has gone: they are not waited for longer."""
+
+
+def up(
+    nodes: Annotated[int, typer.Option("-n", "--nodes", help="How many.", min=1, max=256)] = 3,
+    listen: ListenOption = None,
+    secret: SecretFlag = None,
+    advertise: AdvertiseOption = None,
+    preset: PresetOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Run a local cluster, one process a node, until Ctrl-C.
+
+    The first one listens where it is told, the others on free ports beside it.
+    A second Ctrl-C does not wait until they have left.
+
+    Examples:
+
+    \b
+      cubecast up -n 3
+          then, in other terminals: cubecast sub chat, cubecast pub chat hello
+      cubecast up --listen 127.0.0.1:7500
+          a second cluster beside the first; reach it with --at 127.0.0.1:7500
+    """
+    settings = effective("up", config, Flags(listen, advertise, "", secret, preset))
+    shared = ["--preset", settings.preset, *(["--config", str(config)] if config else [])]
+    signals = StopSignals()
+    children: list[Child] = []
+    patience_s = settings.config.leave_timeout_s + BEYOND_LEAVE_S
+    try:
+        _start(nodes, settings.config, shared, children, signals)
+        while not signals.count:
+            for child in children:
+                if not child.alive:
+                    patience_s = AFTER_A_CRASH_S
+                    rest = "; stopping the others" if nodes > 1 else ""
+                    refuse("up", f"node {child.number} ended by itself, {child.end()}{rest}")
+            time.sleep(POLL_S)
+        typer.echo("stopping")
+    finally:
+        asked = signals.count
+        killed = stop(children, patience_s, lambda: signals.count > asked)
+    if killed:
+        listed = ", ".join(map(str, killed))
+        refuse("up", f"killed before they had left the cluster: {listed}")
+
+
+def _start(
+    nodes: int, first: NodeConfig, shared: list[str], children: list[Child], signals: StopSignals
+) -> None:
+    """Start one node after the other, until all are up or a signal says to stop."""
+    host, _ = parse_address(first.listen)
+    advertised_host = parse_address(first.advertise)[0] if first.advertise else ""
+    environment = child_environment(first.secret)
+    began = time.monotonic()
+    where = ["--listen", first.listen, "--advertise", first.advertise, "--join", ""]
+    seed = ""
+    for number in range(nodes):
+        child = Child(number, [*shared, *where], environment)
+        children.append(child)
+        while not child.greeting and child.alive and not signals.count:
+            time.sleep(POLL_S / 10)
+        if signals.count:
+            return
+        if not child.greeting:
+            refuse("up", f"node {number} did not start: {child.last_words()}")
+        child.started()
+        typer.echo(child.greeting)
+        if not seed:
+            seed = child.greeting.rsplit(" ", 1)[-1]
+            beside = ["--listen", format_address(host, 0), "--advertise", advertised_host]
+            where = [*beside, "--join", seed]
+    typer.echo(
+        f"{counted(nodes, 'node')} up in {time.monotonic() - began:.1f} s; reach them at {seed}; "
+        "Ctrl-C stops them"
+    )

@@ -1,0 +1,145 @@
+"""``cubecast up`` from outside: however it is stopped, no node is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from test_cli_live import COMMAND, background, cubecast, read_line
+
+GENEROUS_S = 60
+
+
+@contextmanager
+def cluster(nodes: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A cluster that is up, and where to reach it; all of it is gone at the end."""
+    up = subprocess.Popen(
+        [*COMMAND, "up", "-n", str(nodes), "--listen", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert up.stdout is not None
+        greetings = [up.stdout.readline() for _ in range(nodes + 1)]
+        assert greetings[-1].startswith(f"{nodes} node")
+        yield up, greetings[0].rsplit(" ", 1)[1].strip()
+    finally:
+        left = children_of(up.pid)
+        up.kill()
+        up.communicate()
+        for child in left:
+            os.kill(child, signal.SIGKILL)
+
+
+def children_of(parent: int) -> list[int]:
+    """The processes it has started, in that order."""
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True, timeout=60
+    )
+    pairs = [line.split() for line in listed.stdout.splitlines()]
+    return sorted(int(pid) for pid, ppid in pairs if int(ppid) == parent)
+
+
+def gone(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_whatever_stops_it_stops_the_nodes(number: signal.Signals) -> None:
+    with cluster(2) as (up, _):
+        nodes = children_of(up.pid)
+        assert len(nodes) == 2
+        up.send_signal(number)
+        out, err = up.communicate(timeout=GENEROUS_S)
+        assert (up.returncode, out, err) == (0, "stopping\n", "")
+        assert all(map(gone, nodes))
+
+
+def test_a_node_that_dies_is_named_and_the_others_are_stopped() -> None:
+    with cluster(3) as (up, _):
+        nodes = children_of(up.pid)
+        os.kill(nodes[1], signal.SIGKILL)
+        _, err = up.communicate(timeout=GENEROUS_S)
+        assert up.returncode == 2
+        assert (
+            "cubecast up: node 1 ended by itself, killed by SIGKILL; stopping the others"
+            in err.splitlines()
+        )
+        assert all(map(gone, nodes))
+
+
+def test_a_signal_while_it_starts_leaves_no_node() -> None:
+    up = subprocess.Popen(
+        [*COMMAND, "up", "-n", "50", "--listen", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert up.stdout is not None
+    assert up.stdout.readline().startswith("node 0 on ")
+    nodes = children_of(up.pid)
+    up.send_signal(signal.SIGTERM)
+    out, _ = up.communicate(timeout=GENEROUS_S)
+    assert "50 nodes up" not in out
+    assert up.returncode == 0
+    assert all(map(gone, nodes))
+    assert children_of(up.pid) == []
+
+
+def test_nodes_may_say_more_than_a_pipe_holds() -> None:
+    """Comings and goings fill the pipe of a node that nobody reads; then it stops."""
+    with cluster(1) as (up, seed):
+        (node,) = children_of(up.pid)
+        stdout = Path(f"/proc/{node}/fd/1")
+        if not stdout.exists():
+            pytest.skip("needs /proc to write where a node writes")
+        descriptor = os.open(stdout, os.O_WRONLY | os.O_NONBLOCK)
+        try:
+            for _ in range(100):
+                _, ready, _ = select.select([], [descriptor], [], GENEROUS_S)
+                assert ready, "nobody reads what the node says"
+                os.write(descriptor, b"x" * 4095 + b"\n")
+        finally:
+            os.close(descriptor)
+        listed = json.loads(cubecast("nodes", "--json", "--at", seed).stdout)
+        assert listed == {"nodes": {"0": seed}}
+
+
+def test_nohup_lets_it_outlive_its_terminal() -> None:
+    up = subprocess.Popen(
+        ["nohup", *COMMAND, "up", "-n", "1", "--listen", "127.0.0.1:0"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert up.stdout is not None
+    seed = up.stdout.readline().rsplit(" ", 1)[1].strip()
+    assert up.stdout.readline().startswith("1 node up")
+    up.send_signal(signal.SIGHUP)
+    listed = json.loads(cubecast("nodes", "--json", "--at", seed).stdout)
+    assert listed == {"nodes": {"0": seed}}
+    assert up.poll() is None
+    up.send_signal(signal.SIGTERM)
+    out, _ = up.communicate(timeout=GENEROUS_S)
+    assert (up.returncode, out) == (0, "stopping\n")
+
+
+def test_a_closed_terminal_lets_a_node_leave() -> None:
+    with background("node", "--listen", "127.0.0.1:0") as node:
+        assert read_line(node).startswith("node 0 on ")
+        node.send_signal(signal.SIGHUP)
+        assert node.wait(timeout=GENEROUS_S) == 0
+        assert read_line(node) == "node 0 leaves"
