@@ -247,7 +247,7 @@ class Client:
             self.say(Listen())
             self._listens = True
         events = Events()
-        self._listeners.append(events)
+        self._listeners = [*self._open_listeners(), events]
         return events
 
     async def members(self) -> dict[NodeId, str]:
@@ -323,9 +323,12 @@ class Client:
 
     def tell(self, event: Event) -> None:
         """Something happened."""
-        self._listeners = [listener for listener in self._listeners if not listener.closed]
+        self._listeners = self._open_listeners()
         for listener in self._listeners:
             listener.put(event)
+
+    def _open_listeners(self) -> list[Events]:
+        return [listener for listener in self._listeners if not listener.closed]
 
     def _ping(self) -> None:
         """Show that we are here, and notice if the node is not."""
