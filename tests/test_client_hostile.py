@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from random import Random
 
 import msgspec
@@ -59,9 +60,13 @@ NAMES = [type(message).__name__ for message in [*FROM_CLIENT, *FROM_NODE]]
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> None:
+def _quiet() -> Iterator[None]:
     """Thousands of warnings are the point; nobody reads them."""
-    logging.getLogger("cubecast").setLevel(logging.CRITICAL)
+    log = logging.getLogger("cubecast")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    yield
+    log.setLevel(before)
 
 
 def packet(body: object) -> bytes:

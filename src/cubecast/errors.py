@@ -54,10 +54,12 @@ class Closed(CubecastError):
 class Overflow(CubecastError):
     """A subscription with the policy "disconnect" was read too slowly and cut off."""
 
-    def __init__(self, topic: str, limit: int) -> None:
-        super().__init__(f"subscription to {topic!r} cut off: more than {limit} bytes unread")
+    def __init__(self, topic: str, limit: int, reason: str = "") -> None:
+        reason = reason or f"more than {limit} bytes unread"
+        super().__init__(f"subscription to {topic!r} cut off: {reason}")
         self.topic = topic
         self.limit = limit
+        self.reason = reason
 
 
 class TooManyTopics(CubecastError):

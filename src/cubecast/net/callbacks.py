@@ -5,8 +5,8 @@
    application read it.
 2. A call that raises is logged with its traceback and told as a `CallbackFailed` event; the next
    message is handed out all the same.
-3. `close` lets the call that runs finish, for at most the node's `leave_timeout_s`, and then
-   cancels it.  What is queued behind it is not handed out any more.
+3. `close` lets the call that runs finish, for at most the node's `leave_timeout_s` (10 s at a
+   client), and then cancels it.  What is queued behind it is not handed out any more.
 """
 
 from __future__ import annotations
@@ -16,18 +16,23 @@ import inspect
 import logging
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol, TypeAlias
 
 from cubecast.errors import Closed, Overflow
+from cubecast.net.remote import RemoteSubscription
 from cubecast.net.subscription import Message, Subscription
-
-if TYPE_CHECKING:
-    from cubecast.net.node import Node
+from cubecast.protocol.port import Topic
 
 log = logging.getLogger("cubecast")
 
 Callback: TypeAlias = Callable[[Message], object]
 """Takes a message; may be a coroutine function."""
+
+
+class Host(Protocol):
+    """What a listener needs of the node or the client it belongs to."""
+
+    def callback_failed(self, topic: Topic, error: BaseException) -> None: ...
 
 
 class Listener:
@@ -36,10 +41,17 @@ class Listener:
     Entering it returns when everything published from then on will be handed out.
     """
 
-    def __init__(self, node: Node, subscription: Subscription, callback: Callback) -> None:
+    def __init__(
+        self,
+        host: Host,
+        subscription: Subscription | RemoteSubscription,
+        callback: Callback,
+        timeout_s: float,
+    ) -> None:
         if not callable(callback):
             raise TypeError(f"a callback must be callable, not {type(callback).__name__}")
-        self._node = node
+        self._host = host
+        self._timeout_s = timeout_s
         self.subscription = subscription
         self._callback = callback
         self._task: asyncio.Task[None] | None = None
@@ -68,13 +80,16 @@ class Listener:
         task = self._task
         if task is None or task is asyncio.current_task():
             return
-        _, running = await asyncio.wait([task], timeout=self._node.config.leave_timeout_s)
+        _, running = await asyncio.wait([task], timeout=self._timeout_s)
         if running:
             log.warning("a callback of %r did not end: cancelled", self.subscription.topic)
             task.cancel()
 
     async def finished(self) -> None:
-        """Wait until the subscription ends; raises `Overflow` if it was cut off."""
+        """Wait until the subscription ends.
+
+        Raises `Overflow` if it was cut off, and `Closed` if a client lost its node.
+        """
         if self._task is not None:
             await asyncio.wait([self._task])
             if not self._task.cancelled():
@@ -86,8 +101,10 @@ class Listener:
                 if self._closing:
                     return
                 await self._call(message)
-        except Closed:
-            pass  # with its node: nothing more will come
+        except Closed as error:  # with its node: nothing more will come
+            if isinstance(self.subscription, RemoteSubscription) and self.subscription.lost:
+                log.error("no more callbacks of %r: %s", self.subscription.topic, error)
+                raise
         except Overflow as error:
             log.error("%s", error)
             raise
@@ -108,7 +125,7 @@ class Listener:
     def _failed(self, message: Message, error: BaseException) -> None:
         self.failures += 1
         log.error("a callback of %r failed", message.topic, exc_info=error)
-        self._node.callback_failed(message.topic, error)
+        self._host.callback_failed(message.topic, error)
 
 
 def _look(task: asyncio.Task[None]) -> None:

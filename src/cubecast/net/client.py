@@ -15,9 +15,12 @@ from typing import TypeVar
 import msgspec
 
 from cubecast import topology
-from cubecast.errors import AttachError, Closed, CubecastError
+from cubecast.errors import AttachError, Closed, CubecastError, NotSent
 from cubecast.net.address import parse_address
+from cubecast.net.callbacks import Callback, Listener
+from cubecast.net.checks import check_subscription
 from cubecast.net.client_wire import (
+    MAX_QUEUE,
     MAX_REQUESTS,
     Answered,
     Ask,
@@ -41,7 +44,7 @@ from cubecast.net.client_wire import (
     encode,
 )
 from cubecast.net.connection import Connection
-from cubecast.net.events import Event, Events
+from cubecast.net.events import CallbackFailed, Event, Events
 from cubecast.net.faults import LinkFaults
 from cubecast.net.hello import (
     NOBODY,
@@ -54,8 +57,9 @@ from cubecast.net.hello import (
 from cubecast.net.pipeline import ClientReceipt, Pipeline
 from cubecast.net.remote import RemoteSubscription
 from cubecast.net.subscription import Policy
+from cubecast.net.topics import check_topic, encode_payload
 from cubecast.net.transport import Network, TcpNetwork
-from cubecast.net.wire import CLIENT, HELLO, WireError
+from cubecast.net.wire import CLIENT, HELLO, MAX_PAYLOAD, WireError
 from cubecast.net.writes import Writes
 from cubecast.protocol.port import NodeId, Topic
 
@@ -63,6 +67,8 @@ T = TypeVar("T")
 
 UNREAD_BYTES = 64 * 1024 * 1024
 """What the node may leave unread: far more than requests and publications can be on their way."""
+CALLBACK_S = 10.0
+"""How long a callback that runs may take to finish when its listener closes."""
 
 
 class Client:
@@ -80,6 +86,8 @@ class Client:
         self.address = ""
         self.version = ""
         self.closed = False
+        self.closing = False
+        """Whether the application ends the connection."""
         self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
         self._attached: asyncio.Future[Attached] | None = None
@@ -90,10 +98,18 @@ class Client:
         self._answers: dict[int, asyncio.Future[msgspec.Raw]] = {}
         self._asking = asyncio.Semaphore(MAX_REQUESTS // 2)
         self._listeners: list[Events] = []
+        self._listens = False
         self._heard_at = 0.0
         self._silence_s = 0.0
         self._pinging: asyncio.TimerHandle | None = None
         self._why = ""
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return f"<Client, closed: {self._why}>"
+        if self._pipeline is None:
+            return "<Client, not attached>"
+        return f"<Client of node {self.slot} at {self.address}>"
 
     # -- attaching and closing -------------------------------------------------------------------
 
@@ -131,18 +147,20 @@ class Client:
         self.slot, self.version, self.address = welcome.slot, welcome.version, address
         self._silence_s = welcome.silence_s
         self._heard_at = self._loop.time()
-        self._pipeline = Pipeline(self.say, welcome.window, welcome.publish_timeout_s)
+        self._pipeline = Pipeline(self._send, welcome.window, welcome.publish_timeout_s)
         self._ping()
 
     async def flush(self) -> None:
         """Return when the node has taken everything published so far.
 
-        Raises `Unknown` if the connection broke with publications under way.
+        If the connection broke with publications under way it raises `Unknown`, or `NotSent` if
+        none of them was sent.
         """
         await self._published.flush()
 
     async def close(self, *, flush: bool = True) -> None:
         """End the connection, after the node has taken what was published."""
+        self.closing = True
         try:
             if self._pipeline is not None:
                 self._pipeline.send_gathered()
@@ -181,10 +199,26 @@ class Client:
     ) -> RemoteSubscription:
         """Subscribe with ``async with client.subscribe(topic) as messages``.
 
-        `queue_bytes` is what the node keeps unread before `policy` applies there.
+        `topic` may be a pattern, as at a node.  `queue_bytes` is what the node keeps unread before
+        `policy` applies there; if None, what the node is configured for.
         """
+        check_subscription(topic, policy, MAX_QUEUE if queue_bytes is None else queue_bytes)
+        if queue_bytes is not None and queue_bytes > MAX_QUEUE:
+            raise ValueError(f"queue_bytes of a client must be at most {MAX_QUEUE}")
         self._numbers += 1
         return RemoteSubscription(self, self._numbers, topic, policy, queue_bytes or 0)
+
+    def on(
+        self,
+        topic: Topic,
+        callback: Callback,
+        *,
+        policy: Policy = "block",
+        queue_bytes: int | None = None,
+    ) -> Listener:
+        """Have `callback` called for each message: ``async with client.on(topic, callback)``."""
+        subscription = self.subscribe(topic, policy=policy, queue_bytes=queue_bytes)
+        return Listener(self, subscription, callback, CALLBACK_S)
 
     async def publish(
         self, topic: Topic, payload: bytes | str, *, receipt: bool = False
@@ -196,16 +230,24 @@ class Client:
         `publish_timeout_s`, or if the node refuses the topic, and `Unknown` if the connection
         breaks while it waits for the node's word on a topic that is new to it.
         """
-        if isinstance(payload, str):
-            payload = payload.encode()
-        return await self._published.publish(topic, payload, receipt)
+        if type(payload) is not bytes:
+            payload = encode_payload(payload)
+        if len(payload) > MAX_PAYLOAD:
+            raise NotSent(topic, f"{len(payload)} bytes are more than {MAX_PAYLOAD}")
+        pipeline = self._published
+        if not isinstance(topic, str) or not pipeline.knows(topic):
+            check_topic(topic)
+        return await pipeline.publish(topic, payload, receipt)
 
     def events(self) -> Events:
         """Members joining and leaving, our own slow subscriptions: an async iterator."""
-        events = Events()
-        if not self._listeners:
+        if self.closed:
+            raise Closed(self._why)
+        if not self._listens:
             self.say(Listen())
-        self._listeners.append(events)
+            self._listens = True
+        events = Events()
+        self._listeners = [*self._open_listeners(), events]
         return events
 
     async def members(self) -> dict[NodeId, str]:
@@ -218,14 +260,17 @@ class Client:
 
     async def explain(self, topic: Topic) -> dict[str, object]:
         """What our node knows of a topic, and what waits for what."""
+        check_topic(topic)
         return await self._ask("explain", topic, dict[str, object])
 
     async def subscribers(self, topic: Topic) -> list[NodeId]:
-        """The slots subscribed to a topic."""
+        """The slots subscribed to a topic; asking leaves no trace of it anywhere."""
+        check_topic(topic)
         return await self._ask("subscribers", topic, list[NodeId])
 
     async def tree(self, topic: Topic, root: NodeId | None = None) -> topology.Tree:
         """The tree that a publication of node `root` (else: ours) to `topic` would take now."""
+        check_topic(topic)
         root = self.slot if root is None else root
         members = await self.members()
         if root not in members:
@@ -265,14 +310,25 @@ class Client:
 
     def say(self, message: FromClient) -> None:
         """Send to the node."""
+        self._send(encode(message))
+
+    def _send(self, packet: bytes) -> None:
         if self.closed or self._connection is None:
             raise Closed(self._why or "the client is not attached")
-        self._connection.send(encode(message))
+        self._connection.send(packet)
+
+    def callback_failed(self, topic: Topic, error: BaseException) -> None:
+        """A callback of the application raised."""
+        self.tell(CallbackFailed(topic, repr(error)))
 
     def tell(self, event: Event) -> None:
         """Something happened."""
+        self._listeners = self._open_listeners()
         for listener in self._listeners:
             listener.put(event)
+
+    def _open_listeners(self) -> list[Events]:
+        return [listener for listener in self._listeners if not listener.closed]
 
     def _ping(self) -> None:
         """Show that we are here, and notice if the node is not."""

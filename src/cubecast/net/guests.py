@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from cubecast.net.client_wire import MAX_CLIENT_PACKET, PUBLISH_WINDOW
+from cubecast.net.client_wire import MAX_CLIENT_PACKET, PUBLISH_WINDOW, clipped
 from cubecast.net.connection import Connection
 from cubecast.net.hello import Attached, encode_greeting
 from cubecast.net.session import Session
@@ -48,12 +48,15 @@ class Guests:
             connection.send(encode_greeting(welcome))
 
     def received(self, connection: Connection, raw: bytes) -> None:
-        """A packet of a client; while we leave, nothing more is begun."""
+        """A packet of a client; one that breaks the rules hears which, and is gone."""
         session = self._sessions.get(connection)
         if session is None:
             raise WireError("a client's message from somebody who is not attached")
-        if not self._leaving:
-            session.received(raw)
+        try:
+            session.received(raw, self._leaving)
+        except WireError as error:
+            session.farewell(clipped(error))
+            raise
 
     def drop(self, connection: Connection) -> None:
         """A connection ended; what its client handed over is still published."""

@@ -16,6 +16,7 @@ from typing import Any
 from cubecast.errors import Closed, CubecastError, JoinError, NotSent
 from cubecast.net.address import advertised, parse_address
 from cubecast.net.callbacks import Callback, Listener
+from cubecast.net.checks import check_subscription
 from cubecast.net.cluster import POLL_S, Cluster
 from cubecast.net.config import NodeConfig
 from cubecast.net.connection import Connection
@@ -45,7 +46,6 @@ from cubecast.net.listings import Listings
 from cubecast.net.mesh import Mesh
 from cubecast.net.outbox import Outbox
 from cubecast.net.overview import subscribers
-from cubecast.net.patterns import Pattern, is_pattern
 from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, ReceiptBook
 from cubecast.net.reception import Reception
@@ -216,6 +216,10 @@ class Node:
             listener.close()
         await asyncio.sleep(0)
 
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{len(self.members)} members"
+        return f"<Node {self.slot} at {self.address}, {state}>"
+
     @property
     def core(self) -> CubecastNode:
         """The protocol of this node."""
@@ -238,9 +242,7 @@ class Node:
         `topic` may be a pattern with the wildcards ``+`` and ``#`` of MQTT.
         """
         limit = self.config.queue_bytes if queue_bytes is None else queue_bytes
-        pattern = Pattern(topic) if isinstance(topic, str) and is_pattern(topic) else None
-        if pattern is None:
-            check_topic(topic)
+        pattern = check_subscription(topic, policy, limit)
         return Subscription(self, topic, policy, limit, pattern)
 
     async def topics(self) -> dict[Topic, list[NodeId]]:
@@ -258,7 +260,7 @@ class Node:
     ) -> Listener:
         """Have `callback` called for each message, with ``async with node.on(topic, callback)``."""
         subscription = self.subscribe(topic, policy=policy, queue_bytes=queue_bytes)
-        return Listener(self, subscription, callback)
+        return Listener(self, subscription, callback, self.config.leave_timeout_s)
 
     async def publish(
         self,
@@ -299,11 +301,14 @@ class Node:
     def events(self) -> Events:
         """Members joining and leaving, lost connections, slow subscribers: an async iterator."""
         events = Events()
+        if self.closed:
+            events.close()
         self._listeners.append(events)
         return events
 
     def explain(self, topic: Topic) -> dict[str, object]:
         """What this node knows of a topic, and what waits for what."""
+        check_topic(topic)
         box = self._outboxes.get(topic)
         return {
             **self.core.explain(topic, self.now()),
@@ -323,8 +328,8 @@ class Node:
         )
 
     async def subscribers(self, topic: Topic) -> list[NodeId]:
-        """The slots subscribed to a topic, whether or not this node takes part in it."""
-        self._learn(topic)
+        """The slots subscribed to a topic; asking leaves no trace of it anywhere."""
+        check_topic(topic)
         return await subscribers(self, topic)
 
     def out_of_credit(self, topic: Topic) -> bool:

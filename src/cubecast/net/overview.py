@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
-from cubecast.errors import CubecastError
-from cubecast.net.cluster import POLL_S
 from cubecast.protocol.port import NodeId, Topic
 
 if TYPE_CHECKING:
@@ -14,12 +11,10 @@ if TYPE_CHECKING:
 
 
 async def subscribers(node: Node, topic: Topic) -> list[NodeId]:
-    """The subscribers of a topic; the cluster is asked if this node does not know."""
-    if not node.core.informed(topic):
-        node.core.register(topic, node.now())
-        deadline = node.now() + int(node.config.publish_timeout_s * 1e6)
-        while not node.core.informed(topic):
-            if node.now() > deadline:
-                raise CubecastError(f"not every node has told who is subscribed to {topic!r}")
-            await asyncio.sleep(POLL_S)
-    return node.core.members(topic)
+    """The subscribers of a topic; a node that does not know asks the cluster for all topics.
+
+    To ask for this one would be to take part in it: its members would tell us of it from then on.
+    """
+    if node.core.informed(topic):
+        return node.core.members(topic)
+    return (await node.topics()).get(topic, [])

@@ -16,13 +16,13 @@ from cubecast.errors import Closed, CubecastError, NotSent, Unknown
 from cubecast.net.client_wire import (
     BATCH_BYTES,
     BATCH_MESSAGES,
-    MAX_TOPIC,
     Consumed,
     Declined,
     Publish,
     Taken,
+    encode,
 )
-from cubecast.net.wire import MAX_PAYLOAD, MESSAGE_OVERHEAD
+from cubecast.net.wire import MESSAGE_OVERHEAD
 from cubecast.protocol.port import Topic
 
 MAX_KNOWN = 4096
@@ -38,6 +38,14 @@ class ClientReceipt:
     def __init__(self, topic: Topic, done: asyncio.Future[None]) -> None:
         self.topic = topic
         self._done = done
+
+    def __repr__(self) -> str:
+        error = self._done.exception() if self._done.done() else None
+        if error is not None:
+            state = repr(error)
+        else:
+            state = "stable" if self.is_stable else "not known to be stable"
+        return f"<ClientReceipt of a message to {self.topic!r}: {state}>"
 
     @property
     def is_stable(self) -> bool:
@@ -89,7 +97,7 @@ class Parcel:
 class Pipeline:
     """All publications of one client."""
 
-    def __init__(self, send: Callable[[Publish], None], window: int, timeout_s: float) -> None:
+    def __init__(self, send: Callable[[bytes], None], window: int, timeout_s: float) -> None:
         self._send = send
         self._window = window
         self._timeout_s = timeout_s
@@ -103,16 +111,16 @@ class Pipeline:
         self._known: set[Topic] = set()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._broken = ""
-        self._lost: Unknown | None = None
+        self._lost: NotSent | Unknown | None = None
 
     # -- what the application calls --------------------------------------------------------------
 
+    def knows(self, topic: Topic) -> bool:
+        """Whether the node has taken something of this topic, so that its name is a good one."""
+        return topic in self._known
+
     async def publish(self, topic: Topic, payload: bytes, receipt: bool) -> ClientReceipt | None:
         """Accept one message, waiting for credit if there is none."""
-        if len(payload) > MAX_PAYLOAD:
-            raise NotSent(topic, f"{len(payload)} bytes are more than {MAX_PAYLOAD}")
-        if len(topic) > MAX_TOPIC:
-            raise NotSent(topic[:40] + "...", f"a topic has at most {MAX_TOPIC} characters")
         if self._broken:
             raise NotSent(topic, self._broken)
         if self._used >= self._window:
@@ -146,11 +154,9 @@ class Pipeline:
         return parcel
 
     async def flush(self) -> None:
-        """Return when the node has taken everything; `Unknown` if that cannot be known."""
-        if self._broken:
-            self._tell_lost()
-            return
+        """Return when the node has taken everything; if not, `NotSent` or `Unknown`, once."""
         self.send_gathered()
+        self._tell_lost()
         if self._sent:
             try:
                 await self._answer(self._sent[-1])
@@ -186,14 +192,29 @@ class Pipeline:
 
     def _send_parcel(self, parcel: Parcel) -> None:
         if self._broken:
-            parcel.fail(NotSent(parcel.topic, self._broken))
+            self._give_up(parcel, self._broken)
+            return
+        message = Publish(self._next, parcel.topic, parcel.payloads, parcel.receipt)
+        try:
+            packet = encode(message)
+        except (TypeError, ValueError) as error:
+            self._give_up(parcel, f"it cannot be encoded: {error}")
             return
         parcel.number = self._next
         self._next += 1
         self._sent.append(parcel)
         if parcel.receipt:
             self._unstable[parcel.number] = parcel
-        self._send(Publish(parcel.number, parcel.topic, parcel.payloads, parcel.receipt))
+        self._send(packet)
+
+    def _give_up(self, parcel: Parcel, reason: str) -> None:
+        """A packet is not sent: whoever does not wait for it hears of that from `flush`."""
+        error = NotSent(parcel.topic, reason)
+        if parcel.unwatched:
+            self._lost = self._lost or error
+        parcel.fail(error)
+        self._used -= parcel.size
+        self._wake()
 
     async def _credit(self, topic: Topic) -> None:
         """Wait for room in the window; `NotSent` if that takes too long or never comes."""

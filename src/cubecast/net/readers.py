@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Hashable
 from typing import Protocol
 
-from cubecast.errors import TooManyTopics
+from cubecast.errors import Closed, TooManyTopics
 from cubecast.net.ledger import Ledger
 from cubecast.net.patterns import Pattern
 from cubecast.net.subscription import Subscription
@@ -43,6 +43,7 @@ class Readers:
         self._by_topic: dict[Topic, list[Subscription]] = {}
         self._by_pattern: dict[str, list[Subscription]] = {}
         self._joining: dict[Topic, asyncio.Future[bool]] = {}
+        self._attitude: dict[Topic, asyncio.Future[bool]] = {}
         self._leaving: dict[Topic, asyncio.Future[bool]] = {}
         self._following: dict[str, asyncio.Future[bool]] = {}
         self._ledger = Ledger()
@@ -61,7 +62,7 @@ class Readers:
                 await self._attach_to_pattern(subscription, subscription.pattern)
             if subscription.policy == "block":
                 await self._not_lossy(subscription)
-            self._runtime.core  # noqa: B018  # raises if the node was closed meanwhile
+            self._check(subscription)
         except BaseException:
             self.detach(subscription)
             raise
@@ -70,14 +71,20 @@ class Readers:
         topic = subscription.topic
         while topic in self._leaving:
             await asyncio.shield(self._leaving[topic])
+        self._check(subscription)
         if topic not in self._by_topic:
-            self._runtime.core  # noqa: B018  # raises if the node is closed
             self._expect(topic)
         self._by_topic[topic].append(subscription)
         self._tell_attitude(topic)
         ready = self._joining.get(topic)
         if ready is not None:
             await asyncio.shield(ready)
+
+    def _check(self, subscription: Subscription) -> None:
+        """Closed, if the node or the subscription was closed while it was entered."""
+        self._runtime.core  # noqa: B018  # raises if the node is closed
+        if subscription.closed:
+            raise Closed(f"the subscription to {subscription.topic!r} was closed")
 
     async def _attach_to_pattern(self, subscription: Subscription, pattern: Pattern) -> None:
         text = pattern.text
@@ -97,12 +104,19 @@ class Readers:
             self._tell_attitude(topic)
 
     async def _not_lossy(self, subscription: Subscription) -> None:
-        """Wait until nobody takes the node for lossy in a topic that the subscription reads."""
+        """Wait until nobody takes the node for lossy in a topic that the subscription reads.
+
+        Whoever is closed meanwhile need not wait: the others may be lossy for good.
+        """
         for topic in [
             topic for topic, readers in self._by_topic.items() if subscription in readers
         ]:
-            while topic in self._by_topic and self._runtime.core.is_lossy(topic):
-                await asyncio.shield(self._joining.setdefault(topic, self._loop.create_future()))
+            while self._reads(subscription, topic) and self._runtime.core.is_lossy(topic):
+                told = self._attitude.setdefault(topic, self._loop.create_future())
+                await asyncio.shield(told)
+
+    def _reads(self, subscription: Subscription, topic: Topic) -> bool:
+        return subscription in self._by_topic.get(topic, ())
 
     def _tell_attitude(self, topic: Topic) -> None:
         """Subscribe, or say that this has changed: whether we would rather miss messages.
@@ -121,8 +135,10 @@ class Readers:
         else:
             topics = list(self._by_topic)
             self._detach_from_pattern(subscription, subscription.pattern.text)
-        read = [topic for topic in topics if subscription in self._by_topic.get(topic, ())]
+        read = [topic for topic in topics if self._reads(subscription, topic)]
         idle = [topic for topic in topics if self._remove(subscription, topic)]
+        for topic in read:
+            _finish(self._attitude.pop(topic, None))  # who waits looks again
         settled = self._ledger.forgive(subscription)
         if self._runtime.closed:
             return
@@ -183,8 +199,9 @@ class Readers:
         """The node is closed: let every reader notice."""
         for reader in self._all():
             reader.wake()
-        for future in (*self._joining.values(), *self._leaving.values(), *self._following.values()):
-            _finish(future)
+        for waiting in (self._joining, self._attitude, self._leaving, self._following):
+            for future in waiting.values():
+                _finish(future)
 
     def _all(self) -> list[Subscription]:
         lists = (*self._by_topic.values(), *self._by_pattern.values())
@@ -242,8 +259,9 @@ class Readers:
         _finish(self._following.pop(pattern, None), complete)
 
     def joined(self, topic: Topic) -> None:
-        """The cut is fixed."""
+        """The cut is fixed, or our attitude is known to all."""
         _finish(self._joining.pop(topic, None))
+        _finish(self._attitude.pop(topic, None))
 
     def left(self, topic: Topic) -> None:
         """Nobody needs this node for the topic any more."""

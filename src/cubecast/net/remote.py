@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from cubecast.errors import Closed, CubecastError, Overflow
 from cubecast.net.client_wire import (
     DELIVER_WINDOW,
-    MAX_QUEUE,
-    MAX_TOPIC,
     Deliver,
     Ended,
     Read,
@@ -22,7 +20,7 @@ from cubecast.net.client_wire import (
     size_of,
 )
 from cubecast.net.events import SlowSubscriber
-from cubecast.net.subscription import Message, Policy, cut
+from cubecast.net.subscription import NOT_ENTERED, Message, Policy, cut
 from cubecast.net.wire import Outgoing, WireError
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Stream, Topic
@@ -59,10 +57,6 @@ class RemoteSubscription:
         """Messages this subscription's policy has dropped, at the node."""
 
     async def __aenter__(self) -> RemoteSubscription:
-        if len(self.topic) > MAX_TOPIC:
-            raise ValueError(f"a topic has at most {MAX_TOPIC} characters")
-        if not 0 <= self._queue_bytes <= MAX_QUEUE:
-            raise ValueError(f"queue_bytes of a client is at most {MAX_QUEUE}")
         self._ready = asyncio.get_running_loop().create_future()
         self._client.open(self._number, self)
         request = Subscribe(self._number, self.topic, self.policy, self._queue_bytes)
@@ -81,6 +75,11 @@ class RemoteSubscription:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+    @property
+    def lost(self) -> bool:
+        """Whether it ended although the application closed neither it nor the client."""
+        return not self._closed and not self._client.closing and self._error is not None
 
     async def close(self) -> None:
         """Deliver nothing more."""
@@ -132,7 +131,7 @@ class RemoteSubscription:
     def on_ended(self, news: Ended) -> None:
         """The node delivers nothing more, and says why."""
         if news.overflow:
-            self.fail(Overflow(self.topic, news.overflow))
+            self.fail(Overflow(self.topic, news.overflow, news.reason))
         elif self._ready is not None and not self._ready.done():
             self.fail(CubecastError(f"cannot subscribe to {self.topic!r}: {news.reason}"))
         else:
@@ -168,6 +167,8 @@ class RemoteSubscription:
                 raise StopAsyncIteration
             if self._error is not None:
                 raise self._error
+            if self._ready is None:
+                raise RuntimeError(NOT_ENTERED)
             self._news.clear()
             await self._news.wait()
         self._reading = self._frames.popleft()

@@ -78,7 +78,7 @@ RETRY_S = 0.05
 TELLING_S = 0.01
 SLACK = 8
 MAX_TOPICS = 4096
-"""Topics one client may publish to or ask about: each costs its node some memory for good."""
+"""Topics one client may publish or subscribe to by name: each costs its node memory for good."""
 
 
 class Feed:
@@ -139,10 +139,17 @@ class Session:
 
     # -- what the client says --------------------------------------------------------------------
 
-    def received(self, raw: bytes) -> None:
-        """Carry out one packet; `WireError` ends the session."""
+    def received(self, raw: bytes, leaving: bool) -> None:
+        """Carry out one packet; `WireError` ends the session.
+
+        While the node is `leaving` nothing is begun, but what was begun goes on: the client reads
+        and shows that it lives, or the node would wait for it in vain.
+        """
         self._heard_at = self._loop.time()
-        match decode_from_client(raw):
+        message = decode_from_client(raw)
+        if leaving and not isinstance(message, Read | Unsubscribe | Ping):
+            return
+        match message:
             case Publish() as batch:
                 self._take(batch)
             case Read(number, size):
@@ -304,6 +311,8 @@ class Session:
             subscription = self._node.subscribe(
                 request.topic, policy=request.policy, queue_bytes=feed.queue_bytes
             )
+            if subscription.pattern is None:
+                self._count_topic(request.topic)
             subscription.yields = lambda: self._yields(feed)
             subscription.on_slow = lambda: self._slow(feed)
             feed.subscription = subscription
@@ -312,7 +321,8 @@ class Session:
                 await self._forward(subscription, feed)
             self._send(Ended(feed.number, "the node leaves the cluster"))
         except Overflow as error:
-            self._send(Ended(feed.number, clipped(error), error.limit))
+            self._send(Dropped(feed.number, subscription.dropped))
+            self._send(Ended(feed.number, clipped(error.reason), error.limit))
         except (CubecastError, ValueError) as error:
             self._send(Ended(feed.number, clipped(error)))
 
@@ -375,7 +385,6 @@ class Session:
             case "explain":
                 return node.explain(question.topic)
             case "subscribers":
-                self._count_topic(question.topic)
                 return await node.subscribers(question.topic)
 
     async def _tell_events(self) -> None:

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 Policy = Literal["block", "drop-oldest", "drop-newest", "disconnect"]
 
+NOT_ENTERED = "a subscription is entered before it is read: async with ... as messages"
+LEFT_BEHIND = "this node did not keep up, and the publishers went on without it"
+SHOWN = 60
+"""Bytes of a payload that are printed."""
+
 
 class Message(msgspec.Struct, frozen=True, gc=False):
     """One message, as delivered."""
@@ -31,6 +36,13 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     source: NodeId
     seq: Seq
     frame: Frame
+
+    def __repr__(self) -> str:
+        shown = repr(self.payload[:SHOWN])
+        if len(self.payload) > SHOWN:
+            shown += f"... ({len(self.payload)} bytes)"
+        about = f"topic={self.topic!r}, payload={shown}, source={self.source}, seq={self.seq}"
+        return f"Message({about})"
 
     @property
     def published_at(self) -> float:
@@ -86,7 +98,7 @@ class Subscription:
         self._reading: Frame | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
-        self._cut_off = False
+        self._entered = False
         self._failure: CubecastError | None = None
         self.dropped = 0
         """Messages this subscription's policy has dropped."""
@@ -96,6 +108,7 @@ class Subscription:
         """Whether unread messages may count as read because this node waits to publish."""
 
     async def __aenter__(self) -> Subscription:
+        self._entered = True
         try:
             await self._node.attach(self)
         except BaseException:
@@ -110,6 +123,11 @@ class Subscription:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, which is for good."""
+        return self._closed
 
     @property
     def unread(self) -> int:
@@ -127,7 +145,7 @@ class Subscription:
 
     def deliver(self, frame: Frame) -> bool:
         """Queue a frame; True if it may count as consumed already."""
-        if self._closed or self._cut_off or self._failure is not None:
+        if self._closed or self._failure is not None:
             return True
         self.wake()
         size = content_size(frame)
@@ -153,8 +171,8 @@ class Subscription:
             self._frames.append(frame)
             self._queued += content_size(frame)
         else:
-            self._cut_off = True
             self.dropped += len(frame.body)
+            self.fail(Overflow(self.topic, self._limit))
         self._node.slow_subscriber(self)
         self.on_slow()
 
@@ -162,9 +180,9 @@ class Subscription:
         """The node was left behind: so many messages never came."""
         self.dropped += count
         if self.policy == "disconnect":
-            self._cut_off = True
-            self.wake()
+            self.fail(Overflow(self.topic, self._limit, LEFT_BEHIND))
         self._node.slow_subscriber(self)
+        self.on_slow()
 
     def wake(self) -> None:
         """Look again: there may be something to read, or an end."""
@@ -173,7 +191,8 @@ class Subscription:
 
     def fail(self, error: CubecastError) -> None:
         """Nothing complete will come any more: raise, once what is here has been read."""
-        self._failure = error
+        if self._failure is None:
+            self._failure = error
         self.wake()
 
     def release(self) -> None:
@@ -216,10 +235,10 @@ class Subscription:
         while not self._frames:
             if self._closed:
                 raise StopAsyncIteration
+            if not self._entered:
+                raise RuntimeError(NOT_ENTERED)
             if self._failure is not None:
                 raise self._failure
-            if self._cut_off:
-                raise Overflow(self.topic, self._limit)
             if self._node.closed:
                 raise Closed("the node is closed")
             self._waiter = asyncio.get_running_loop().create_future()

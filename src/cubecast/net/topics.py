@@ -11,6 +11,13 @@ WILDCARDS = ("+", "#")
 
 def check_topic(topic: Topic) -> None:
     """TypeError or ValueError, in one line, unless `topic` may be published to."""
+    check_name(topic)
+    if any(wildcard in topic for wildcard in WILDCARDS):
+        raise ValueError(f"{topic!r} is a pattern; only a topic without wildcards has publishers")
+
+
+def check_name(topic: Topic) -> None:
+    """TypeError or ValueError, in one line, unless `topic` may be a topic or a pattern."""
     if not isinstance(topic, str):
         raise TypeError(f"a topic must be a str, not {type(topic).__name__}")
     if not topic:
@@ -23,8 +30,6 @@ def check_topic(topic: Topic) -> None:
         raise ValueError(f"a topic must have at most {MAX_TOPIC_BYTES} bytes, not {size}")
     if "\0" in topic:
         raise ValueError(f"a topic must not contain NUL: {topic!r}")
-    if any(wildcard in topic for wildcard in WILDCARDS):
-        raise ValueError(f"{topic!r} is a pattern; only a topic without wildcards has publishers")
 
 
 def encode_payload(payload: bytes | str) -> bytes:

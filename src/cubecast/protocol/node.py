@@ -190,7 +190,11 @@ class CubecastNode:
         }
 
     def behind(self, topic: Topic) -> dict[NodeId, int]:
-        """Who holds our credit: how many own messages each child, or this node, has yet to take."""
+        """Who holds our credit: how many own messages each child, or this node, has yet to take.
+
+        Empty with messages in flight, for a moment: all have taken them, and the credit for them
+        comes back with our own next round.
+        """
         core = self._cores.get(topic)
         inbox = core.inboxes.get(core.own) if core is not None else None
         if core is None or inbox is None:

@@ -1,0 +1,177 @@
+"""Subscriptions: what is refused, what a closed one says, and that asking leaves no trace."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import cubecast
+from cubecast.errors import Closed, Overflow
+from cubecast.net.topics import MAX_TOPIC_BYTES
+from cubecast.testing import Cluster, on_virtual_time
+
+TOPIC = "chat/room1"
+LONG_S = 600.0
+"""Virtual seconds: whatever takes longer never ends."""
+
+
+@pytest.mark.parametrize(
+    ("wish", "error", "said"),
+    [
+        ({"policy": "drop_oldest"}, ValueError, "policy .* not 'drop_oldest'"),
+        ({"policy": ["block"]}, ValueError, "policy"),
+        ({"queue_bytes": 0}, ValueError, "queue_bytes must be at least 1, not 0"),
+        ({"queue_bytes": -1}, ValueError, "queue_bytes"),
+        ({"queue_bytes": 1.5}, TypeError, "queue_bytes must be an int, not float"),
+        ({"topic": ""}, ValueError, "empty"),
+        ({"topic": 7}, TypeError, "must be a str, not int"),
+        ({"topic": "a/\0/+"}, ValueError, "NUL"),
+        ({"topic": "\ud800/#"}, ValueError, "valid Unicode"),
+        ({"topic": "x" * MAX_TOPIC_BYTES + "/#"}, ValueError, "at most"),
+        ({"topic": "a#"}, ValueError, "whole levels"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+@on_virtual_time
+async def test_what_cannot_be_meant_is_refused_by_node_and_client_alike(
+    wish: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    async with Cluster(1) as cluster:
+        node = cluster[0]
+        async with cubecast.connect(node.address, network=node.network) as client:
+            arguments = {"topic": TOPIC, **wish}
+            for host in (node, client):
+                with pytest.raises(error, match=said):
+                    host.subscribe(**arguments)
+                with pytest.raises(error, match=said):
+                    host.on(**arguments, callback=print)
+            assert await client.topics() == {}  # and the client is as well as before
+
+
+@on_virtual_time
+async def test_a_subscription_closed_while_it_is_entered_says_so_and_holds_up_nobody() -> None:
+    async with Cluster(2) as cluster:
+        node = cluster[1]
+        async with node.subscribe(TOPIC, policy="drop-oldest"):
+            closed = node.subscribe(TOPIC)  # it waits until the node is known to miss nothing
+            entering = asyncio.create_task(closed.__aenter__())
+            await asyncio.sleep(0)
+            await closed.close()
+            async with asyncio.timeout(LONG_S):
+                with pytest.raises(Closed, match="was closed"):
+                    await entering
+                async with node.subscribe(TOPIC, policy="drop-newest") as messages:
+                    await cluster[0].publish(TOPIC, b"hello")
+                    assert (await anext(messages)).payload == b"hello"
+
+
+@on_virtual_time
+async def test_of_two_that_are_entered_at_once_closing_one_leaves_the_other() -> None:
+    async with Cluster(2) as cluster:
+        node = cluster[1]
+        async with node.subscribe(TOPIC, policy="drop-oldest"), asyncio.timeout(LONG_S):
+            first, second = node.subscribe(TOPIC), node.subscribe(TOPIC)
+            entering = [asyncio.create_task(one.__aenter__()) for one in (first, second)]
+            await asyncio.sleep(0)
+            await first.close()
+            with pytest.raises(Closed):
+                await entering[0]
+            assert await entering[1] is second
+            assert not node.core.is_lossy(TOPIC)
+            await second.close()
+
+
+@on_virtual_time
+async def test_a_subscription_closed_while_its_topic_is_left_does_not_come_to_life() -> None:
+    async with Cluster(2) as cluster:
+        node = cluster[1]
+        async with node.subscribe(TOPIC):
+            pass  # leaving takes a wave
+        closed = node.subscribe(TOPIC)
+        entering = asyncio.create_task(closed.__aenter__())
+        await asyncio.sleep(0)
+        await closed.close()
+        with pytest.raises(Closed):
+            await entering
+        await cluster.settle()
+        assert await cluster[0].subscribers(TOPIC) == []
+
+
+@on_virtual_time
+async def test_reading_what_was_not_entered_is_an_error_at_once() -> None:
+    async with Cluster(1) as cluster:
+        node = cluster[0]
+        async with cubecast.connect(node.address, network=node.network) as client:
+            for host in (node, client):
+                with pytest.raises(RuntimeError, match="async with"):
+                    async for _ in host.subscribe(TOPIC):
+                        pass
+        with pytest.raises(RuntimeError, match="async with"):
+            await node.subscribe(TOPIC).batch()
+
+
+@on_virtual_time
+async def test_events_of_what_is_closed_end_at_once() -> None:
+    async with Cluster(2) as cluster:
+        node = cluster[1]
+        async with cubecast.connect(cluster[0].address, network=node.network) as client:
+            client.events()  # one that listens already makes no difference
+        await cluster.shrink(1)
+        async with asyncio.timeout(LONG_S):
+            assert [event async for event in node.events()] == []
+            with pytest.raises(Closed):
+                client.events()
+
+
+@on_virtual_time
+async def test_asking_who_subscribes_leaves_no_trace() -> None:
+    async with Cluster(3) as cluster:
+        asker = cluster[1]
+        async with cubecast.connect(asker.address, network=asker.network) as client:
+            for host in (asker, client):
+                assert await host.subscribers("nobody/has/this") == []
+                with pytest.raises(ValueError, match="is a pattern"):
+                    await host.subscribers("chat/+")
+                with pytest.raises(TypeError, match="must be a str"):
+                    await host.subscribers(5)  # type: ignore[arg-type]
+            async with cluster[0].subscribe(TOPIC), cluster[2].subscribe(TOPIC):
+                assert await asker.subscribers(TOPIC) == await client.subscribers(TOPIC) == [0, 2]
+                async with asker.subscribe(TOPIC):
+                    assert await asker.subscribers(TOPIC) == [0, 1, 2]
+                assert await cluster[0].topics() == {TOPIC: [0, 2]}
+            assert set(await cluster[0].topics()) == {TOPIC}
+        assert asker.core.topics() == [TOPIC]
+
+
+@on_virtual_time
+async def test_a_subscription_that_was_left_behind_says_that_and_not_that_it_is_full() -> None:
+    async with Cluster(1) as cluster:
+        node = cluster[0]
+        async with (
+            cubecast.connect(node.address, network=node.network) as client,
+            node.subscribe(TOPIC, policy="disconnect") as near,
+            client.subscribe(TOPIC, policy="disconnect") as far,
+        ):
+            node._readers.missed(TOPIC, 3)  # what the core tells of a suspension
+            for messages in (near, far):
+                with pytest.raises(Overflow, match="went on without it") as caught:
+                    await anext(messages)
+                assert "unread" not in str(caught.value)
+                assert messages.dropped == 3
+
+
+@on_virtual_time
+async def test_a_client_hears_of_a_gap_before_anything_else_is_delivered() -> None:
+    async with Cluster(1) as cluster:
+        node = cluster[0]
+        async with (
+            cubecast.connect(node.address, network=node.network) as client,
+            client.subscribe(TOPIC, policy="drop-oldest") as messages,
+        ):
+            events = client.events()
+            node._readers.missed(TOPIC, 3)
+            async with asyncio.timeout(LONG_S):
+                assert await anext(events) == cubecast.SlowSubscriber(TOPIC, "drop-oldest", 3)
+            assert messages.dropped == 3
