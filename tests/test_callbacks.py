@@ -10,9 +10,10 @@ import pytest
 from test_live import TOPIC, cluster, live, small_window
 
 import cubecast
-from cubecast.errors import Overflow
+from cubecast.errors import Overflow, TooManyTopics
 from cubecast.net import outbox as outbox_module
 from cubecast.net.node import Node
+from cubecast.protocol import discovery
 
 
 async def until(count: int, seen: list[Any]) -> None:
@@ -194,6 +195,42 @@ async def test_a_listener_that_is_cut_off_says_so(caplog: pytest.LogCaptureFixtu
             with pytest.raises(Overflow):
                 await listener.finished()
         assert "cut off" in caplog.text
+
+
+@live
+async def test_a_listener_whose_pattern_is_given_up_says_so(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "MAX_TOPICS", 2)
+    async with cluster(2) as nodes, nodes[1].on("room/+", print) as listener:
+        for number in range(3):
+            await nodes[0].publish(f"room/{number}", "x")
+        with pytest.raises(TooManyTopics):
+            await listener.finished()
+        assert "callbacks of 'room/+' end: there are too many topics" in caplog.text
+
+
+@live
+async def test_closing_waits_for_the_end_of_a_call_that_is_cancelled() -> None:
+    began, ended = asyncio.Event(), False
+
+    async def handle(message: cubecast.Message) -> None:
+        nonlocal ended
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(10):
+                await asyncio.sleep(0)
+            ended = True
+
+    async with cluster(1, leave_timeout_s=0.1) as nodes:
+        listener = nodes[0].on(TOPIC, handle)
+        await listener.__aenter__()
+        await nodes[0].publish(TOPIC, "x")
+        await began.wait()
+        await listener.close()
+        assert ended
 
 
 @live
