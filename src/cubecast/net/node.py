@@ -29,6 +29,7 @@ from cubecast.net.events import (
     MemberLeft,
     PublisherBlocked,
     SlowSubscriber,
+    spans_by_source,
 )
 from cubecast.net.faults import LinkFaults
 from cubecast.net.guests import Guests
@@ -445,9 +446,9 @@ class Node:
 
     def gap(self, topic: Topic, skipped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
         count = sum(last - first + 1 for first, last in skipped.values())
-        self._recorder.gap(topic, count)
+        self._recorder.gap(topic, count, self._readers.take_gaps(topic))
         self._readers.missed(topic, count)
-        self._tell(Gap(topic, {stream.source: span for stream, span in skipped.items()}))
+        self._tell(Gap(topic, spans_by_source(skipped)))
 
     def left(self, topic: Topic) -> None:
         self._readers.left(topic)

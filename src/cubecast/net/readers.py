@@ -228,6 +228,11 @@ class Readers:
             self._expect(topic)
             self._loop.call_soon(self._tell_attitude, topic)  # not from inside the core
 
+    def take_gaps(self, topic: Topic) -> bool:
+        """Whether nobody reads a topic who was promised that nothing is missed."""
+        readers = self._by_topic.get(topic, ())
+        return not any(reader.entered and reader.policy == "block" for reader in readers)
+
     def missed(self, topic: Topic, count: int) -> None:
         """So many messages of a topic were skipped."""
         for reader in self._by_topic.get(topic, ()):

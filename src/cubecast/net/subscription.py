@@ -88,6 +88,8 @@ class Subscription:
         self._closed = False
         self._cut_off = False
         self._failure: CubecastError | None = None
+        self.entered = False
+        """Whether the application was told that everything comes from now on."""
         self.dropped = 0
         """Messages this subscription's policy has dropped."""
         self.on_slow: Callable[[], None] = lambda: None
@@ -101,6 +103,7 @@ class Subscription:
         except BaseException:
             await self.close()
             raise
+        self.entered = True
         return self
 
     async def __aexit__(
