@@ -263,6 +263,58 @@ async def test_a_receipt_is_stable_when_every_subscriber_has_consumed() -> None:
             assert receipt.is_stable
 
 
+@live
+async def test_a_receipt_that_is_late_says_unknown_and_may_be_asked_again() -> None:
+    async with (
+        cluster(2) as nodes,
+        connected(nodes) as (writer, reader),
+        reader.subscribe(TOPIC, queue_bytes=1) as messages,
+    ):
+        receipt = None
+        for number in range(4):
+            receipt = await writer.publish(TOPIC, b"%d" % number, receipt=True)
+            await writer.flush()
+        assert receipt is not None
+        with pytest.raises(Unknown, match="not confirmed in 0.05 s"):
+            await receipt.stable(timeout=0.05)
+        await take(messages, 4)
+        await receipt.stable(timeout=60)
+
+
+@live
+async def test_a_receipt_of_a_message_that_was_taken_says_unknown_when_the_client_closes() -> None:
+    async with (
+        cluster(1) as nodes,
+        nodes[0].subscribe(TOPIC, queue_bytes=1),
+        cubecast.connect(nodes[0].address) as client,
+    ):
+        receipt = None
+        for _ in range(3):
+            receipt = await client.publish(TOPIC, b"x", receipt=True)
+            await client.flush()
+        assert receipt is not None
+        await client.close()
+        with pytest.raises(Unknown, match="the client is closed"):
+            await receipt.stable()
+
+
+@live
+async def test_a_publish_of_a_client_has_a_timeout_of_its_own() -> None:
+    async with (
+        cluster(1, protocol=small_window()) as nodes,
+        connected(nodes) as (client,),
+        nodes[0].subscribe(TOPIC, queue_bytes=4096) as messages,
+    ):
+        accepted = 0
+        with pytest.raises(NotSent, match="no credit for 0.05 s"):
+            while True:
+                await client.publish(TOPIC, bytes(1000), timeout=0.05)
+                accepted += 1
+        assert len(await take(messages, accepted)) == accepted
+        await client.publish(TOPIC, b"last", timeout=60)
+        assert (await anext(messages)).payload == b"last"
+
+
 # -- slow readers ----------------------------------------------------------------------------------
 
 

@@ -187,18 +187,24 @@ class Client:
         return RemoteSubscription(self, self._numbers, topic, policy, queue_bytes or 0)
 
     async def publish(
-        self, topic: Topic, payload: bytes | str, *, receipt: bool = False
+        self,
+        topic: Topic,
+        payload: bytes | str,
+        *,
+        receipt: bool = False,
+        timeout: float | None = None,
     ) -> ClientReceipt | None:
         """Publish one message; it waits if the node has no room for it.
 
         It returns when the message is on its way; `flush`, or leaving the client, tells when
-        the node has taken it.  Raises `NotSent` if there is no credit for as long as the node's
-        `publish_timeout_s`, or if the node refuses the topic, and `Unknown` if the connection
-        breaks while it waits for the node's word on a topic that is new to it.
+        the node has taken it.  Raises `NotSent` after `timeout` seconds without credit (the node's
+        `publish_timeout_s` if None), or if the node refuses the topic, and `Unknown` if `timeout`
+        passes or the connection breaks while it waits for the node's word on a topic that is new
+        to it.
         """
         if isinstance(payload, str):
             payload = payload.encode()
-        return await self._published.publish(topic, payload, receipt)
+        return await self._published.publish(topic, payload, receipt, timeout)
 
     def events(self) -> Events:
         """Members joining and leaving, our own slow subscriptions: an async iterator."""
