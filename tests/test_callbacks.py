@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -286,3 +288,34 @@ async def test_what_cannot_be_called_is_refused() -> None:
     async with cluster(1) as nodes:
         with pytest.raises(TypeError, match="a callback must be callable, not str"):
             nodes[0].on(TOPIC, "print")  # type: ignore[arg-type]
+
+
+SCRIPT = """
+import asyncio, cubecast
+
+async def main():
+    called = asyncio.Event()
+
+    def show(message):
+        called.set()
+        print(int(message.payload))
+
+    async with cubecast.start("127.0.0.1:0") as node, node.on("chat", show):
+        await node.publish("chat", PAYLOAD)
+        await called.wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("payload", "complaint"), [("17", ""), ("x", "ValueError: invalid lit")])
+def test_a_script_that_sets_up_no_logging_sees_what_went_wrong_and_only_that(
+    payload: str, complaint: str
+) -> None:
+    script = SCRIPT.replace("PAYLOAD", repr(payload))
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0
+    assert complaint in done.stderr
+    assert bool(done.stderr) == bool(complaint)

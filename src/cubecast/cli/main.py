@@ -6,6 +6,7 @@ Whatever is wrong with a command is said in one line on stderr, also what typer 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,9 @@ from cubecast.cli.demo import demo
 from cubecast.cli.live import node, up
 from cubecast.cli.sim import sim
 from cubecast.cli.tree import tree
+
+# A command says itself what went wrong; those that run nodes set up a log.
+logging.getLogger("cubecast").addHandler(logging.NullHandler())
 
 
 class OneLineErrors(TyperGroup):

@@ -66,9 +66,9 @@ class CallbackFailed(msgspec.Struct, frozen=True, tag=True):
 class Gap(msgspec.Struct, frozen=True, tag=True):
     """Messages that this node's subscribers will not get, {source slot: [(first, last), ...]}.
 
-    A slot has more than one span if several nodes that held it one after the other published:
-    each counted from 0.  It did not keep up, all its subscriptions of the topic have a policy that drops, and the
-    publishers went on without it.
+    It did not keep up, all its subscriptions of the topic have a policy that drops, and the
+    publishers went on without it.  A source has more than one span if nodes that held its slot one
+    after the other published: each counted from 0.
     """
 
     topic: Topic

@@ -257,7 +257,11 @@ class Node:
         policy: Policy = "block",
         queue_bytes: int | None = None,
     ) -> Listener:
-        """Have `callback` called for each message, with ``async with node.on(topic, callback)``."""
+        """Have `callback` called for each message, with ``async with node.on(topic, callback)``.
+
+        It gets the `Message` (topic, payload, source, seq, published_at) and may be a coroutine
+        function.  `topic` may be a pattern; `policy` and `queue_bytes` are those of `subscribe`.
+        """
         subscription = self.subscribe(topic, policy=policy, queue_bytes=queue_bytes)
         return Listener(self, subscription, callback)
 

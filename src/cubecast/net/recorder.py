@@ -8,7 +8,6 @@ from cubecast.protocol.port import NodeId, Publication, Seq, Stream, Time, Topic
 from cubecast.trace import Record
 from cubecast.trace.records import Kind
 
-
 LOSSY = "lossy"
 """In a ``gap`` as `Record.message`: only subscriptions whose policy drops missed anything."""
 

@@ -196,7 +196,7 @@ class Cluster:
         unasked = [one for one in self.trace if one.kind == "gap" and one.message != LOSSY]
         if not report.ok or unasked or report.discards:
             said = "".join(
-                f"\nnode {gap.node} missed {gap.seq} messages of {gap.topic!r} and did not ask for it"
+                f"\nnode {gap.node} missed {gap.seq} messages of {gap.topic!r}, unasked"
                 for gap in unasked
             )
             raise AssertionError(f"the trace breaks what cubecast promises\n{report}{said}")
