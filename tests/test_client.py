@@ -301,9 +301,9 @@ async def test_a_receipt_of_a_message_that_was_taken_says_unknown_when_the_clien
 @live
 async def test_a_publish_of_a_client_has_a_timeout_of_its_own() -> None:
     async with (
-        cluster(1, protocol=small_window()) as nodes,
-        connected(nodes) as (client,),
-        nodes[0].subscribe(TOPIC, queue_bytes=4096) as messages,
+        cluster(2, protocol=small_window()) as nodes,
+        cubecast.connect(nodes[0].address) as client,
+        nodes[1].subscribe(TOPIC, queue_bytes=4096) as messages,
     ):
         accepted = 0
 
