@@ -157,7 +157,8 @@ async def connect(
 
     The client is no member.  `addresses` are tried in turn, as in "host:port,host:port",
     `timeout_s` seconds each.  Entering raises `AttachError` if none of them takes us, `ValueError`
-    if one is no address; leaving raises `Unknown` if the connection broke with publications under way.
+    if one is no address; leaving raises `Unknown` if the connection broke with publications under
+    way.
     """
     client = Client(secret, network)
     await client.attach(addresses, timeout_s)
