@@ -73,7 +73,10 @@ class Membership:
 
     @property
     def is_lossy(self) -> bool:
-        """Whether a publisher may suspend us: nobody was told otherwise, or not everybody yet."""
+        """Whether we may miss messages: not everybody was told otherwise yet, or somebody went on
+        without us before and the jump is still to come."""
+        if self._cut_off or self._reached is not None:
+            return True
         return self._lossy_told or (self._lossy_known and self._running is Op.JOIN)
 
     # -- commands --------------------------------------------------------------------------------
