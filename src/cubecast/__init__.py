@@ -105,8 +105,9 @@ async def join(
     this node did, for the checkers.  `network` carries the bytes (default: TCP), `faults` are done
     to them on purpose.
 
-    Entering raises `JoinError` if nobody answers in `join_timeout_s` or we are refused (another
-    secret, another version), `OSError` if `listen` is taken, `ValueError` if an address is none.
+    Entering raises `JoinError` if there is no answer from `seed` in `join_timeout_s` or we are
+    refused (another secret, another version), `OSError` if `listen` is taken, and `ValueError` if
+    it is no address.
     Leaving waits until what was published is with everyone, for at most `leave_timeout_s`.
     """
     if not (seed is None or isinstance(seed, str)):
