@@ -404,6 +404,46 @@ async def test_a_gap_is_right_where_it_was_asked_for_and_nowhere_else() -> None:
             cluster.check()
 
 
+async def fill_and_cut(cluster: Cluster, publisher: int, subscriber: int) -> None:
+    """Publish until a publisher goes on without a subscriber that it cannot reach any more."""
+    receipt = None
+    for number in range(100):
+        receipt = await cluster[publisher].publish(TOPIC, bytes(1000), receipt=True)
+        await asyncio.sleep(0.001)
+        if number == 0:
+            cluster.cut(publisher, subscriber)
+    assert receipt is not None
+    await receipt.stable()
+    assert cluster[publisher].explain(TOPIC)["suspended"] == [subscriber]
+
+
+@on_virtual_time
+async def test_who_is_no_longer_lossy_misses_nothing_although_it_hears_late_that_it_was() -> None:
+    """Waves reach the publisher by way of others, its notice does not come through."""
+    config = NodeConfig.preset("local", window=20_000)
+    async with (
+        Cluster(4, config=config) as cluster,
+        cluster[0].subscribe(TOPIC, policy="drop-oldest") as lossy,
+    ):
+        await fill_and_cut(cluster, 3, 0)
+        strict = cluster[0].subscribe(TOPIC)
+        entering = asyncio.create_task(strict.__aenter__())
+        await asyncio.sleep(10)
+        cluster.heal()
+        await entering
+        missed = lossy.dropped
+        assert missed > 0
+        for number in range(100):
+            await cluster[3].publish(TOPIC, str(number))
+            await asyncio.sleep(0.001)
+        heard = [one.payload for one in await take(strict, 100)]
+        assert heard == [str(number).encode() for number in range(100)]
+        assert (strict.dropped, lossy.dropped) == (0, missed)
+        await cluster.settle()
+        cluster.check()
+        await strict.close()
+
+
 @on_virtual_time
 async def test_a_gap_names_what_is_missing_of_every_life_of_a_slot() -> None:
     async with Cluster(1) as cluster:

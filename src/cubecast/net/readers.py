@@ -19,6 +19,9 @@ from cubecast.protocol.messages import Frame
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Seq, Stream, Time, Topic
 
+LOOK_S, LOOK_MAX_S = 0.002, 0.5
+"""How often to look whether a node that was lossy has caught up: first, and at most."""
+
 
 class Runtime(Protocol):
     """What the readers need of their node."""
@@ -101,8 +104,11 @@ class Readers:
         for topic in [
             topic for topic, readers in self._by_topic.items() if subscription in readers
         ]:
+            # Nobody tells when the last message came that was sent before: look now and then.
+            pause_s = LOOK_S
             while topic in self._by_topic and self._runtime.core.is_lossy(topic):
-                await asyncio.shield(self._joining.setdefault(topic, self._loop.create_future()))
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LOOK_MAX_S)
 
     def _tell_attitude(self, topic: Topic) -> None:
         """Subscribe, or say that this has changed: whether we would rather miss messages.
@@ -236,7 +242,8 @@ class Readers:
     def missed(self, topic: Topic, count: int) -> None:
         """So many messages of a topic were skipped."""
         for reader in self._by_topic.get(topic, ()):
-            reader.missed(count)
+            if reader.entered:  # else it was promised nothing yet
+                reader.missed(count)
 
     def followed(self, pattern: str, complete: bool) -> None:
         """Whatever exists and matches is joined; or there is too much of it, now or later."""

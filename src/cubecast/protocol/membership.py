@@ -56,6 +56,7 @@ class Membership:
         self._lossy = False
         self._lossy_told = False
         self._lossy_known = False  # what the last complete JOIN said
+        self._owed: dict[Stream, Seq] | None = None  # lossy once and no longer: sent until then
         self._cut_off = False
         self._reached: dict[Stream, Seq] | None = None  # how far we were when we were cut off
         self._unreleased: set[Stream] | None = None
@@ -75,9 +76,19 @@ class Membership:
     def is_lossy(self) -> bool:
         """Whether we may miss messages: not everybody was told otherwise yet, or somebody went on
         without us before and the jump is still to come."""
-        if self._cut_off or self._reached is not None:
+        if self._cut_off or self._reached is not None or self._still_owed():
             return True
         return self._lossy_told or (self._lossy_known and self._running is Op.JOIN)
+
+    def _still_owed(self) -> bool:
+        """Whether something has not come yet that was sent before all knew that we are not lossy.
+
+        It is on its way; or a publisher had gone on without us, and its notice is.
+        """
+        if self._owed:
+            delivered = self.core.front.delivered
+            self._owed = {s: seq for s, seq in self._owed.items() if delivered.get(s, -1) < seq}
+        return bool(self._owed)
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -199,6 +210,10 @@ class Membership:
         if not self.informed:
             self._learn_members(result.members, result.lossy)
         if op is Op.JOIN:
+            if result.wave.lossy:
+                self._owed = None
+            elif self._lossy_known or self._owed is not None:
+                self._owed = dict(result.vector)
             self._lossy_known = result.wave.lossy
             self._finish_joining(result, now)
         self._next_operation(now)
@@ -247,9 +262,18 @@ class Membership:
         }
 
     def on_suspended(self, news: Suspended, now: Time) -> None:
-        """A publisher went on without us: join again, unless we were about to leave."""
+        """A publisher went on without us: join again, unless we were about to leave.
+
+        Not if it addresses us again since a JOIN whose cut is above what we missed.  A JOIN that
+        only told our attitude had no cut: then what we are still owed will not come.
+        """
         addressed_again = self.core.on_suspended(news.stream, news.route)
-        if addressed_again:
+        if self.standing is Standing.IN and self._running is Op.JOIN:
+            pass  # whether it knows our attitude by now or not, what it left out is missing here
+        elif self._owed is not None and self.standing is Standing.IN and not self._lossy_told:
+            if not (self._still_owed() and news.stream in self._owed):
+                return  # sent before it knew that we are not lossy, and all that came
+        elif addressed_again:
             return
         if self._want_in and self.standing in (Standing.JOINING, Standing.IN):
             self._cut_off = True
