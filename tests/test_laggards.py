@@ -147,6 +147,37 @@ def test_who_wants_to_miss_nothing_more_waits_for_the_jump_that_is_due() -> None
     assert not node.is_lossy("t")
 
 
+class Fickle(CubecastNode):
+    """Changes its mind eight times about whether it would rather miss messages."""
+
+    wakes = changes = 0
+
+    def on_wake(self, now: int) -> None:
+        super().on_wake(now)
+        self.wakes += 1
+        if self.wakes % 7 == 0 and self.changes < 8 and self.wants.get("t") is not None:
+            self.changes += 1
+            self.subscribe("t", now, not self.wants["t"])
+
+    @property
+    def wants(self) -> dict[str, bool]:
+        return self.__dict__.setdefault("_wants", {})
+
+    def subscribe(self, topic: str, now: int, lossy: bool = False) -> None:
+        self.wants[topic] = lossy
+        super().subscribe(topic, now, lossy)
+
+    def unsubscribe(self, topic: str, now: int) -> None:
+        self.wants.pop(topic, None)
+        super().unsubscribe(topic, now)
+
+
+def test_fifty_runs_with_pauses_and_changes_of_mind() -> None:
+    for seed in range(50):
+        # Any of them may be lossy for a while, so a gap is no wonder anywhere.
+        assert symptoms_of(Fickle, seed, LAGGARDS) <= {"gap"}, f"laggards {seed}"
+
+
 # -- broken versions -----------------------------------------------------------------------------
 
 

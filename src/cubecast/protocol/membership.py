@@ -233,7 +233,8 @@ class Membership:
 
     def _finish_joining(self, result: Gathering, now: Time) -> None:
         if self.standing is Standing.IN:  # only our attitude was told: we never stopped
-            self._port.joined(self.core.topic)
+            if self.receiving:
+                self._port.joined(self.core.topic)
             return
         self.standing = Standing.IN
         reached, self._reached = self._reached, None
