@@ -17,6 +17,8 @@ Invariants:
 4. A leaver passes frames on until every publisher that addressed it says `Release`.
 5. A member that a publisher went on without (`Suspended`) delivers nothing before it has joined
    again; the jump from what it had delivered to the new cut is reported as a gap, exactly.
+6. Once `is_lossy` is false, everything that is published is delivered: whoever suspended us before
+   it knew has been caught up with or jumped over, and what it says of that later is old.
 """
 
 from __future__ import annotations
