@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 from test_live import TOPIC, cluster, live, small_window
 
 import cubecast
-from cubecast.errors import Overflow
+from cubecast.errors import Overflow, TooManyTopics
 from cubecast.net import outbox as outbox_module
 from cubecast.net.node import Node
+from cubecast.protocol import discovery
 
 
 async def until(count: int, seen: list[Any]) -> None:
@@ -197,6 +200,42 @@ async def test_a_listener_that_is_cut_off_says_so(caplog: pytest.LogCaptureFixtu
 
 
 @live
+async def test_a_listener_whose_pattern_is_given_up_says_so(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "MAX_TOPICS", 2)
+    async with cluster(2) as nodes, nodes[1].on("room/+", print) as listener:
+        for number in range(3):
+            await nodes[0].publish(f"room/{number}", "x")
+        with pytest.raises(TooManyTopics):
+            await listener.finished()
+        assert "callbacks of 'room/+' end: there are too many topics" in caplog.text
+
+
+@live
+async def test_closing_waits_for_the_end_of_a_call_that_is_cancelled() -> None:
+    began, ended = asyncio.Event(), False
+
+    async def handle(message: cubecast.Message) -> None:
+        nonlocal ended
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(10):
+                await asyncio.sleep(0)
+            ended = True
+
+    async with cluster(1, leave_timeout_s=0.1) as nodes:
+        listener = nodes[0].on(TOPIC, handle)
+        await listener.__aenter__()
+        await nodes[0].publish(TOPIC, "x")
+        await began.wait()
+        await listener.close()
+        assert ended
+
+
+@live
 async def test_a_listener_ends_with_its_node_after_what_is_queued() -> None:
     seen: list[int] = []
     go_on = asyncio.Event()
@@ -249,3 +288,34 @@ async def test_what_cannot_be_called_is_refused() -> None:
     async with cluster(1) as nodes:
         with pytest.raises(TypeError, match="a callback must be callable, not str"):
             nodes[0].on(TOPIC, "print")  # type: ignore[arg-type]
+
+
+SCRIPT = """
+import asyncio, cubecast
+
+async def main():
+    called = asyncio.Event()
+
+    def show(message):
+        called.set()
+        print(int(message.payload))
+
+    async with cubecast.start("127.0.0.1:0") as node, node.on("chat", show):
+        await node.publish("chat", PAYLOAD)
+        await called.wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("payload", "complaint"), [("17", ""), ("x", "ValueError: invalid lit")])
+def test_a_script_that_sets_up_no_logging_sees_what_went_wrong_and_only_that(
+    payload: str, complaint: str
+) -> None:
+    script = SCRIPT.replace("PAYLOAD", repr(payload))
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0
+    assert complaint in done.stderr
+    assert bool(done.stderr) == bool(complaint)

@@ -263,6 +263,63 @@ async def test_a_receipt_is_stable_when_every_subscriber_has_consumed() -> None:
             assert receipt.is_stable
 
 
+@live
+async def test_a_receipt_that_is_late_says_unknown_and_may_be_asked_again() -> None:
+    async with (
+        cluster(2) as nodes,
+        connected(nodes) as (writer, reader),
+        reader.subscribe(TOPIC, queue_bytes=1) as messages,
+    ):
+        receipt = None
+        for number in range(4):
+            receipt = await writer.publish(TOPIC, b"%d" % number, receipt=True)
+            await writer.flush()
+        assert receipt is not None
+        with pytest.raises(Unknown, match=r"not confirmed in 0\.05 s"):
+            await receipt.stable(timeout=0.05)
+        await take(messages, 4)
+        await receipt.stable(timeout=60)
+
+
+@live
+async def test_a_receipt_of_a_message_that_was_taken_says_unknown_when_the_client_closes() -> None:
+    async with (
+        cluster(1) as nodes,
+        nodes[0].subscribe(TOPIC, queue_bytes=1),
+        cubecast.connect(nodes[0].address) as client,
+    ):
+        receipt = None
+        for _ in range(3):
+            receipt = await client.publish(TOPIC, b"x", receipt=True)
+            await client.flush()
+        assert receipt is not None
+        await client.close()
+        with pytest.raises(Unknown, match="the client is closed"):
+            await receipt.stable()
+
+
+@live
+async def test_a_publish_of_a_client_has_a_timeout_of_its_own() -> None:
+    async with (
+        cluster(2, protocol=small_window()) as nodes,
+        cubecast.connect(nodes[0].address) as client,
+        nodes[1].subscribe(TOPIC, queue_bytes=4096) as messages,
+    ):
+        accepted = 0
+
+        async def publish_for_ever() -> None:
+            nonlocal accepted
+            while True:
+                await client.publish(TOPIC, bytes(1000), timeout=0.05)
+                accepted += 1
+
+        with pytest.raises(NotSent, match=r"no credit for 0\.05 s"):
+            await publish_for_ever()
+        assert len(await take(messages, accepted)) == accepted
+        await client.publish(TOPIC, b"last", timeout=60)
+        assert (await anext(messages)).payload == b"last"
+
+
 # -- slow readers ----------------------------------------------------------------------------------
 
 
@@ -769,12 +826,13 @@ def test_what_waits_is_said_in_sentences() -> None:
     }
     assert list(explained("chat", 0, facts)) == [
         "chat at node 0: subscribed; others subscribed: 1, 2",
-        "published here: 9 messages, 300 bytes not consumed by all",
+        "published here: 9 messages, 300 bytes not taken in by all",
         "  readers at this node are 5 messages behind",
         "  node 2 or those below it are 3 messages behind",
         "waits: message 17 of node 2 for message 9 of node 1 (here up to 7), for 1.500 s",
         "missing: message 8 of node 1; later ones are here",
         "held back: 40 bytes",
+        "subscribers are behind; messages wait for others that come before them",
     ]
     assert list(explained("chat", 0, {"standing": "out", "informed": False})) == [
         "chat at node 0: not subscribed; it does not know who else is",

@@ -15,7 +15,7 @@ from mutants import AnswersForItself, symptoms_of
 from cubecast.protocol.config import Config
 from cubecast.protocol.laggards import Laggards, Verdict
 from cubecast.protocol.membership import Membership
-from cubecast.protocol.messages import Direct, Suspended
+from cubecast.protocol.messages import Answer, Direct, Parcel, Suspended
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Port, Process, Seq, Stream
 from cubecast.protocol.streams import Branch, Inbox
@@ -109,6 +109,73 @@ def test_every_interleaving_of_a_suspension(urgent: set[str]) -> None:
         entry.note.kind for outcome in exploration.outcomes for past in outcome for entry in past
     }
     assert "gap" in kinds, "nobody was ever suspended"
+
+
+class Noting:
+    """A port that notes gaps and forgets the rest."""
+
+    def __init__(self) -> None:
+        self.gaps: list[dict[Stream, tuple[Seq, Seq]]] = []
+
+    def gap(self, topic: str, skipped: dict[Stream, tuple[Seq, Seq]]) -> None:
+        self.gaps.append(skipped)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: True
+
+
+def test_who_wants_to_miss_nothing_more_waits_for_the_jump_that_is_due() -> None:
+    """Node 0 went on without node 1 just before it heard that node 1 is not lossy any more."""
+    port, publisher = Noting(), Stream(0, 0)
+    node = CubecastNode(1, port, cluster=0b11, config=Config())
+
+    def say(number: int, message: Answer | Suspended) -> None:
+        node.on_message(Parcel(number, message), 0, 10)
+
+    def answer(wave: int, sent: int) -> Answer:
+        return Answer("t", 1, wave, ((publisher, sent),), 0)
+
+    node.subscribe("t", 0, True)
+    say(0, answer(0, 3))
+    node.subscribe("t", 5, False)
+    say(1, Suspended("t", publisher, 0))
+    say(2, answer(1, 6))
+    assert node.is_lossy("t")
+    assert port.gaps == []
+    say(3, answer(2, 8))
+    assert port.gaps == [{publisher: (4, 8)}]
+    assert not node.is_lossy("t")
+
+
+class Fickle(CubecastNode):
+    """Changes its mind eight times about whether it would rather miss messages."""
+
+    wakes = changes = 0
+
+    def on_wake(self, now: int) -> None:
+        super().on_wake(now)
+        self.wakes += 1
+        if self.wakes % 7 == 0 and self.changes < 8 and self.wants.get("t") is not None:
+            self.changes += 1
+            self.subscribe("t", now, not self.wants["t"])
+
+    @property
+    def wants(self) -> dict[str, bool]:
+        return self.__dict__.setdefault("_wants", {})
+
+    def subscribe(self, topic: str, now: int, lossy: bool = False) -> None:
+        self.wants[topic] = lossy
+        super().subscribe(topic, now, lossy)
+
+    def unsubscribe(self, topic: str, now: int) -> None:
+        self.wants.pop(topic, None)
+        super().unsubscribe(topic, now)
+
+
+def test_fifty_runs_with_pauses_and_changes_of_mind() -> None:
+    for seed in range(50):
+        # Any of them may be lossy for a while, so a gap is no wonder anywhere.
+        assert symptoms_of(Fickle, seed, LAGGARDS) <= {"gap"}, f"laggards {seed}"
 
 
 # -- broken versions -----------------------------------------------------------------------------

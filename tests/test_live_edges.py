@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import AsyncExitStack
 
 import pytest
@@ -189,3 +190,18 @@ def test_a_frame_read_in_part_is_not_consumed() -> None:
     seen: list[int] = []
     world.run()
     assert seen == [3, 0]
+
+
+@live
+async def test_a_seed_that_is_no_text_is_refused() -> None:
+    for seed in (7400, b"127.0.0.1:7400", ("127.0.0.1", 7400)):
+        with pytest.raises(TypeError, match='seed must be "host:port" of a member, or None, not'):
+            async with cubecast.join(seed):  # type: ignore[arg-type]
+                pass
+
+
+def test_what_join_takes_can_be_imported() -> None:
+    types = " ".join(map(str, cubecast.start.__annotations__.values()))
+    named = {"LinkFaults", "Network", "NodeConfig", "Node"}
+    assert named <= set(re.findall(r"\w+", types))
+    assert named | {"Rule"} <= set(cubecast.__all__)

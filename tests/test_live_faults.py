@@ -6,16 +6,19 @@ import asyncio
 import logging
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 from test_live import TOPIC, cluster, judge, live, raw, subscribed, take
 
+import cubecast
 from cubecast.errors import JoinError
 from cubecast.net.config import NodeConfig
+from cubecast.net.connection import Connection
 from cubecast.net.faults import MAX_HELD, LinkFaults, Rule, Shaper
 from cubecast.net.hello import Hello, Refused, new_nonce
 from cubecast.net.node import Node
-from cubecast.net.transport import Factory, TcpNetwork
+from cubecast.net.transport import Factory, Server, TcpNetwork
 from cubecast.net.wire import ACK, CONTROL, FRAME, HELLO, PREFIX, VERSION
 from cubecast.protocol.config import Config
 from cubecast.trace import Record
@@ -435,6 +438,59 @@ async def test_a_connection_has_a_shaper_only_while_there_is_something_to_do() -
     faults.clear()
     assert line.shaper is None
     faults.closed(line)
+
+
+@live
+async def test_a_shaper_that_holds_something_when_the_faults_end_goes_when_it_is_done() -> None:
+    faults = LinkFaults({1: Rule(delay_s=0.01)})
+    line, shaper = opened(faults)
+    shaper.send(packets(FRAME))
+    faults.clear()
+    assert line.shaper is shaper
+    await until(lambda: line.shaper is None)
+    assert line.written == packets(FRAME)
+
+    faults.set(1, CUT)
+    late = line.shaper
+    assert late is not None
+    late.packets_after_handshake([(HELLO, packets(HELLO)[0])])
+    faults.clear()
+    assert line.shaper is late
+    assert late.packets_after_handshake([]) == [(HELLO, packets(HELLO)[0])]
+    assert line.shaper is None
+
+
+class Visited(TcpNetwork):
+    """Knows the connections that were accepted."""
+
+    def __init__(self) -> None:
+        self.accepted: list[Connection] = []
+
+    async def listen(self, factory: Factory, host: str, port: int) -> Server:
+        def accept() -> Any:
+            self.accepted.append(connection := factory())
+            return connection
+
+        return await super().listen(accept, host, port)
+
+
+@live
+async def test_what_a_fault_holds_back_counts_as_backlog() -> None:
+    """Or a node would go on sending to a client whose link is slow or cut."""
+    network = Visited()
+    async with (
+        cubecast.start("127.0.0.1:0", network=network) as node,
+        cubecast.connect(node.address) as client,
+        client.subscribe(TOPIC) as messages,
+    ):
+        (connection,) = network.accepted
+        for rule in (Rule(delay_s=0.2), CUT):
+            node.faults.set(None, rule)
+            await node.publish(TOPIC, bytes(5000))
+            await until(lambda: connection.backlog() > 5000)
+            node.faults.clear()
+            assert len((await anext(messages)).payload) == 5000
+            await until(lambda: connection.backlog() == 0)
 
 
 # -- rules as text ---------------------------------------------------------------------------------

@@ -13,8 +13,10 @@ import pytest
 
 from cubecast.errors import JoinError
 from cubecast.net.config import NodeConfig
+from cubecast.net.events import Gap
 from cubecast.net.node import Node
 from cubecast.net.subscription import Message, Subscription
+from cubecast.protocol.port import Stream
 from cubecast.testing import (
     Cluster,
     Deadlock,
@@ -376,6 +378,78 @@ async def test_cuts_and_losses_by_direction() -> None:
         cluster.heal()
         await cluster.settle()
         cluster.check()
+
+
+@on_virtual_time
+async def test_a_gap_is_right_where_it_was_asked_for_and_nowhere_else() -> None:
+    config = NodeConfig.preset("local", window=20_000)
+    async with Cluster(3, config=config) as cluster, cluster[2].subscribe(TOPIC) as strict:
+        events = cluster[1].events()
+        async with cluster[1].subscribe(TOPIC, policy="drop-oldest") as lossy:
+            for number in range(100):
+                await cluster[0].publish(TOPIC, bytes(1000))
+                await anext(strict)
+                if number == 0:  # the publisher knows by now who is subscribed
+                    cluster.cut(0, 1)
+            cluster.heal()
+            while not isinstance(event := await anext(events), Gap):
+                pass
+            await cluster.settle()
+            report = cluster.check()
+            assert report.gaps == lossy.dropped > 0
+            assert sum(b - a + 1 for a, b in event.skipped[0]) == report.gaps
+
+        cluster[2].gap(TOPIC, {Stream(0, 1): (0, 4)})  # as if the protocol were broken
+        with pytest.raises(AssertionError, match="node 2 missed 5 messages of 'chat/room1'"):
+            cluster.check()
+
+
+async def fill_and_cut(cluster: Cluster, publisher: int, subscriber: int) -> None:
+    """Publish until a publisher goes on without a subscriber that it cannot reach any more."""
+    receipt = None
+    for number in range(100):
+        receipt = await cluster[publisher].publish(TOPIC, bytes(1000), receipt=True)
+        await asyncio.sleep(0.001)
+        if number == 0:
+            cluster.cut(publisher, subscriber)
+    assert receipt is not None
+    await receipt.stable()
+    assert cluster[publisher].explain(TOPIC)["suspended"] == [subscriber]
+
+
+@on_virtual_time
+async def test_who_is_no_longer_lossy_misses_nothing_although_it_hears_late_that_it_was() -> None:
+    """Waves reach the publisher by way of others, its notice does not come through."""
+    config = NodeConfig.preset("local", window=20_000)
+    async with (
+        Cluster(4, config=config) as cluster,
+        cluster[0].subscribe(TOPIC, policy="drop-oldest") as lossy,
+    ):
+        await fill_and_cut(cluster, 3, 0)
+        strict = cluster[0].subscribe(TOPIC)
+        entering = asyncio.create_task(strict.__aenter__())
+        await asyncio.sleep(10)
+        cluster.heal()
+        await entering
+        missed = lossy.dropped
+        assert missed > 0
+        for number in range(100):
+            await cluster[3].publish(TOPIC, str(number))
+            await asyncio.sleep(0.001)
+        heard = [one.payload for one in await take(strict, 100)]
+        assert heard == [str(number).encode() for number in range(100)]
+        assert (strict.dropped, lossy.dropped) == (0, missed)
+        await cluster.settle()
+        cluster.check()
+        await strict.close()
+
+
+@on_virtual_time
+async def test_a_gap_names_what_is_missing_of_every_life_of_a_slot() -> None:
+    async with Cluster(1) as cluster:
+        events = cluster[0].events()
+        cluster[0].gap(TOPIC, {Stream(1, 7): (3, 9), Stream(2, 1): (0, 0), Stream(1, 8): (0, 4)})
+        assert await anext(events) == Gap(TOPIC, {1: [(3, 9), (0, 4)], 2: [(0, 0)]})
 
 
 @on_virtual_time

@@ -9,7 +9,6 @@ async with cubecast.join("127.0.0.1:7400") as node:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -37,7 +36,7 @@ from cubecast.net.events import (
     PublisherBlocked,
     SlowSubscriber,
 )
-from cubecast.net.faults import LinkFaults
+from cubecast.net.faults import LinkFaults, Rule
 from cubecast.net.node import Node
 from cubecast.net.pipeline import ClientReceipt
 from cubecast.net.receipt import Receipt
@@ -48,8 +47,6 @@ from cubecast.net.transport import Network
 from cubecast.trace import Record
 
 __version__ = "0.1.0"
-
-logging.getLogger("cubecast").addHandler(logging.NullHandler())  # the application decides
 
 __all__ = [
     "AttachError",
@@ -63,10 +60,12 @@ __all__ = [
     "Event",
     "Gap",
     "JoinError",
+    "LinkFaults",
     "Listener",
     "MemberJoined",
     "MemberLeft",
     "Message",
+    "Network",
     "Node",
     "NodeConfig",
     "NotSent",
@@ -75,6 +74,7 @@ __all__ = [
     "PublisherBlocked",
     "Receipt",
     "RemoteSubscription",
+    "Rule",
     "SlowSubscriber",
     "Subscription",
     "TooManyTopics",
@@ -98,12 +98,20 @@ async def join(
     network: Network | None = None,
     faults: LinkFaults | None = None,
 ) -> AsyncIterator[Node]:
-    """Join the cluster that `seed` ("host:port" of any member) belongs to; leave it at the end.
+    """Join a cluster: ``async with cubecast.join("127.0.0.1:7400") as node``; leave it at the end.
 
-    `config` replaces `listen` and `secret` where more is to be set; `trace` collects what the
-    application at this node did, for the checkers.  `network` carries the bytes (default: TCP),
-    `faults` are done to them on purpose.
+    `seed` is "host:port" of any member, or None to begin a cluster, as `start` does.  `config`
+    replaces `listen` and `secret` where more is to be set; `trace` collects what the application at
+    this node did, for the checkers.  `network` carries the bytes (default: TCP), `faults` are done
+    to them on purpose.
+
+    Entering raises `JoinError` if there is no answer from `seed` in `join_timeout_s` or we are
+    refused (another secret, another version), `OSError` if `listen` is taken, and `ValueError` if
+    it is no address.
+    Leaving waits until what was published is with everyone, for at most `leave_timeout_s`.
     """
+    if not (seed is None or isinstance(seed, str)):
+        raise TypeError(f'seed must be "host:port" of a member, or None, not {seed!r}')
     config = config or NodeConfig(listen=listen, secret=secret)
     node = Node(config, trace=trace, network=network, faults=faults)
     await node.start(seed)
@@ -122,7 +130,11 @@ def start(
     network: Network | None = None,
     faults: LinkFaults | None = None,
 ) -> AbstractAsyncContextManager[Node]:
-    """Begin a cluster: the first node, for others to join."""
+    """Begin a cluster: ``async with cubecast.start() as node``, the first, for others to join.
+
+    The arguments, and what it raises, are those of `join`; but it listens on port 7400 by default,
+    where commands and light clients look for a node.
+    """
     return join(
         None,
         listen=listen,
@@ -142,9 +154,12 @@ async def connect(
     timeout_s: float = 10.0,
     network: Network | None = None,
 ) -> AsyncIterator[Client]:
-    """Use a cluster through one of its nodes, without becoming a member.
+    """Use a cluster through one of its nodes: ``async with cubecast.connect() as client``.
 
-    `addresses` are tried in turn, as in "host:port,host:port", `timeout_s` seconds each.
+    The client is no member.  `addresses` are tried in turn, as in "host:port,host:port",
+    `timeout_s` seconds each.  Entering raises `AttachError` if none of them takes us, `ValueError`
+    if one is no address; leaving raises `Unknown` if the connection broke with publications under
+    way.
     """
     client = Client(secret, network)
     await client.attach(addresses, timeout_s)

@@ -5,8 +5,10 @@
    application read it.
 2. A call that raises is logged with its traceback and told as a `CallbackFailed` event; the next
    message is handed out all the same.
-3. `close` lets the call that runs finish, for at most the node's `leave_timeout_s` (10 s at a
-   client), and then cancels it.  What is queued behind it is not handed out any more.
+3. `close` lets the call that runs finish, for at most the node's `leave_timeout_s`, and then
+   cancels it and waits for its end, for as long again.  What is queued behind it is not handed
+   out any more.
+4. A subscription that ends by itself (cut off, or too many topics for its pattern) is logged.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, TypeAlias
 
-from cubecast.errors import Closed, Overflow
+from cubecast.errors import Closed, CubecastError
 from cubecast.net.remote import RemoteSubscription
 from cubecast.net.subscription import Message, Subscription
 from cubecast.protocol.port import Topic
@@ -74,21 +76,29 @@ class Listener:
         await self.close()
 
     async def close(self) -> None:
-        """Hand out nothing more; returns when no call is running (a call may close, too)."""
+        """Hand out nothing more; returns when no call is running (a call may close, too).
+
+        It waits for at most twice `leave_timeout_s`, and says so if a call goes on after that.
+        """
         self._closing = True
         await self.subscription.close()
         task = self._task
         if task is None or task is asyncio.current_task():
             return
-        _, running = await asyncio.wait([task], timeout=self._timeout_s)
+        patience_s, topic = self._timeout_s, self.subscription.topic
+        _, running = await asyncio.wait([task], timeout=patience_s)
         if running:
-            log.warning("a callback of %r did not end: cancelled", self.subscription.topic)
+            log.warning("a callback of %r did not end: cancelled", topic)
             task.cancel()
+            _, running = await asyncio.wait([task], timeout=patience_s)
+        if running:
+            log.error("a callback of %r goes on although it was cancelled", topic)
 
     async def finished(self) -> None:
         """Wait until the subscription ends.
 
-        Raises `Overflow` if it was cut off, and `Closed` if a client lost its node.
+        Raises `Overflow` if it was cut off, `TooManyTopics` if its pattern was given up, and
+        `Closed` if a client lost its node.
         """
         if self._task is not None:
             await asyncio.wait([self._task])
@@ -105,8 +115,8 @@ class Listener:
             if isinstance(self.subscription, RemoteSubscription) and self.subscription.lost:
                 log.error("no more callbacks of %r: %s", self.subscription.topic, error)
                 raise
-        except Overflow as error:
-            log.error("%s", error)
+        except CubecastError as error:
+            log.error("callbacks of %r end: %s", self.subscription.topic, error)
             raise
 
     async def _call(self, message: Message) -> None:

@@ -221,14 +221,20 @@ class Client:
         return Listener(self, subscription, callback, CALLBACK_S)
 
     async def publish(
-        self, topic: Topic, payload: bytes | str, *, receipt: bool = False
+        self,
+        topic: Topic,
+        payload: bytes | str,
+        *,
+        receipt: bool = False,
+        timeout: float | None = None,
     ) -> ClientReceipt | None:
         """Publish one message; it waits if the node has no room for it.
 
         It returns when the message is on its way; `flush`, or leaving the client, tells when
-        the node has taken it.  Raises `NotSent` if there is no credit for as long as the node's
-        `publish_timeout_s`, or if the node refuses the topic, and `Unknown` if the connection
-        breaks while it waits for the node's word on a topic that is new to it.
+        the node has taken it.  Raises `NotSent` after `timeout` seconds without credit (the node's
+        `publish_timeout_s` if None), or if the node refuses the topic, and `Unknown` if `timeout`
+        passes or the connection breaks while it waits for the node's word on a topic that is new
+        to it.
         """
         if type(payload) is not bytes:
             payload = encode_payload(payload)
@@ -237,7 +243,7 @@ class Client:
         pipeline = self._published
         if not isinstance(topic, str) or not pipeline.knows(topic):
             check_topic(topic)
-        return await pipeline.publish(topic, payload, receipt)
+        return await pipeline.publish(topic, payload, receipt, timeout)
 
     def events(self) -> Events:
         """Members joining and leaving, our own slow subscriptions: an async iterator."""

@@ -275,8 +275,11 @@ class Connection(asyncio.BufferedProtocol):
                 self.turn_away(f"it leaves {unread} bytes unread")
 
     def backlog(self) -> int:
-        """Bytes sent before this tick that the network has not taken."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+        """Bytes sent before this tick that the network has not taken, or a fault holds back."""
+        if self._transport is None:
+            return 0
+        held = 0 if self.shaper is None else self.shaper.waiting_bytes
+        return held + self._transport.get_write_buffer_size()
 
     def close(self, reason: str) -> None:
         """Send what is gathered, then close; the first reason is the one that counts."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import msgspec
 
-from cubecast.protocol.port import NodeId, Seq, Topic
+from cubecast.protocol.port import NodeId, Seq, Stream, Topic
 
 KEPT = 1000
 """Events an iterator keeps if nobody reads it; older ones are dropped first."""
@@ -63,14 +64,25 @@ class CallbackFailed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Gap(msgspec.Struct, frozen=True, tag=True):
-    """Messages that this node's subscribers will not get, {source slot: (first, last)}.
+    """Messages that this node's subscribers will not get, {source slot: [(first, last), ...]}.
 
     It did not keep up, all its subscriptions of the topic have a policy that drops, and the
-    publishers went on without it.
+    publishers went on without it.  A source has more than one span if nodes that held its slot one
+    after the other published: each counted from 0.
     """
 
     topic: Topic
-    skipped: dict[NodeId, tuple[Seq, Seq]]
+    skipped: dict[NodeId, list[tuple[Seq, Seq]]]
+
+
+def spans_by_source(
+    skipped: Mapping[Stream, tuple[Seq, Seq]],
+) -> dict[NodeId, list[tuple[Seq, Seq]]]:
+    """What a core skipped, by slot; one life of a slot after the other, in no stated order."""
+    spans: dict[NodeId, list[tuple[Seq, Seq]]] = {}
+    for stream, span in skipped.items():
+        spans.setdefault(stream.source, []).append(span)
+    return spans
 
 
 Event: TypeAlias = (

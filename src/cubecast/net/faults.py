@@ -195,13 +195,17 @@ class LinkFaults:
             connection.shaper.stop()
             connection.shaper = None
 
+    def done_with(self, connection: Shaped) -> None:
+        """Take a connection's shaper away, if no rule needs it and nothing waits in it."""
+        if connection.shaper is not None and not (connection.shaper.busy or self.active):
+            connection.shaper = None
+
     def _rules_changed(self) -> None:
         active = self.active
         for connection in list(self._connections):
             if connection.shaper is not None:
                 connection.shaper.rules_changed()
-                if not active and not connection.shaper.busy:
-                    connection.shaper = None
+                self.done_with(connection)
             elif active:
                 connection.shaper = Shaper(self, connection)
 
@@ -231,6 +235,11 @@ class Shaper:
     def busy(self) -> bool:
         """Whether something waits here that must not be forgotten."""
         return bool(self._queue or self._held or self._arrived or self._unread)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What is to be written later."""
+        return self._queued_bytes + sum(map(len, self._held))
 
     @property
     def _rule(self) -> Rule:
@@ -292,6 +301,8 @@ class Shaper:
             self._timer = self._loop.call_at(queue[0][0], self._write_due)
         elif self._ending:
             self._connection.drained()
+        else:
+            self._faults.done_with(self._connection)
 
     def end(self) -> None:
         """The connection is to be closed once what is delayed is written."""
@@ -321,6 +332,7 @@ class Shaper:
             if self._arrived:
                 packets = self._arrived + packets
                 self._arrived = []
+                self._faults.done_with(self._connection)
             return packets
         kept = [(kind, raw) for kind, raw in packets if kind not in REPAIRED]
         self._faults.lost += len(packets) - len(kept)

@@ -30,6 +30,7 @@ from cubecast.net.events import (
     MemberLeft,
     PublisherBlocked,
     SlowSubscriber,
+    spans_by_source,
 )
 from cubecast.net.faults import LinkFaults
 from cubecast.net.guests import Guests
@@ -258,7 +259,11 @@ class Node:
         policy: Policy = "block",
         queue_bytes: int | None = None,
     ) -> Listener:
-        """Have `callback` called for each message, with ``async with node.on(topic, callback)``."""
+        """Have `callback` called for each message, with ``async with node.on(topic, callback)``.
+
+        It gets the `Message` (topic, payload, source, seq, published_at) and may be a coroutine
+        function.  `topic` may be a pattern; `policy` and `queue_bytes` are those of `subscribe`.
+        """
         subscription = self.subscribe(topic, policy=policy, queue_bytes=queue_bytes)
         return Listener(self, subscription, callback, self.config.leave_timeout_s)
 
@@ -450,9 +455,9 @@ class Node:
 
     def gap(self, topic: Topic, skipped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
         count = sum(last - first + 1 for first, last in skipped.values())
-        self._recorder.gap(topic, count)
+        self._recorder.gap(topic, count, self._readers.take_gaps(topic))
         self._readers.missed(topic, count)
-        self._tell(Gap(topic, {stream.source: span for stream, span in skipped.items()}))
+        self._tell(Gap(topic, spans_by_source(skipped)))
 
     def left(self, topic: Topic) -> None:
         self._readers.left(topic)

@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from cubecast.errors import Closed, CubecastError, NotSent, Unknown
+from cubecast.errors import CubecastError, NotSent, Unknown
 from cubecast.net.client_wire import (
     BATCH_BYTES,
     BATCH_MESSAGES,
@@ -32,7 +32,9 @@ MAX_KNOWN = 4096
 class ClientReceipt:
     """Handed out by ``client.publish(..., receipt=True)``.
 
-    A message is *stable* when every subscriber it was addressed to has consumed it.
+    A message is *stable* when every subscriber it was addressed to has taken it in: its
+    application has read it, or holds it in the bounded queue of its subscription.  Unlike the
+    `Receipt` of a node it has no number, which only the node knows.
     """
 
     def __init__(self, topic: Topic, done: asyncio.Future[None]) -> None:
@@ -49,16 +51,20 @@ class ClientReceipt:
 
     @property
     def is_stable(self) -> bool:
-        """Whether everyone has consumed it, without waiting."""
+        """Whether everyone has taken it in, without waiting."""
         return self._done.done() and self._done.exception() is None
 
-    async def stable(self) -> None:
-        """Wait until everyone has consumed it; use ``asyncio.timeout`` for a bound of your own.
+    async def stable(self, timeout: float | None = None) -> None:
+        """Wait until everyone has taken it in, at most `timeout` seconds.
 
-        If the connection breaks first it raises `NotSent`, `Unknown`, or, for a message that the
-        node had taken, `Closed`.
+        Raises `NotSent` if the connection ended before the message was sent, and `Unknown` if it
+        ended after that, or `timeout` passed; after a timeout it may be asked again.
         """
-        await asyncio.shield(self._done)
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.shield(self._done)
+        except TimeoutError:
+            raise Unknown(self.topic, f"not confirmed in {timeout:g} s") from None
 
 
 class Parcel:
@@ -119,15 +125,19 @@ class Pipeline:
         """Whether the node has taken something of this topic, so that its name is a good one."""
         return topic in self._known
 
-    async def publish(self, topic: Topic, payload: bytes, receipt: bool) -> ClientReceipt | None:
+    async def publish(
+        self, topic: Topic, payload: bytes, receipt: bool, timeout: float | None = None
+    ) -> ClientReceipt | None:
         """Accept one message, waiting for credit if there is none."""
+        timeout_s = self._timeout_s if timeout is None else timeout
+        until = self._loop.time() + timeout_s
         if self._broken:
             raise NotSent(topic, self._broken)
         if self._used >= self._window:
-            await self._credit(topic)
+            await self._credit(topic, until, timeout_s)
         parcel = self._gather(topic, payload, receipt)
         if topic not in self._known:
-            await self._answer(parcel)
+            await self._answer(parcel, until, timeout_s)
             self._remember(topic)
             return ClientReceipt(topic, parcel.stable) if receipt else None
         parcel.unwatched = True
@@ -159,18 +169,19 @@ class Pipeline:
         self._tell_lost()
         if self._sent:
             try:
-                await self._answer(self._sent[-1])
+                until = self._loop.time() + self._timeout_s
+                await self._answer(self._sent[-1], until, self._timeout_s)
             except Unknown:
                 self._lost = None
                 raise
 
-    async def _answer(self, parcel: Parcel) -> None:
+    async def _answer(self, parcel: Parcel, until: float, timeout_s: float) -> None:
         """Wait until the node has taken a packet, or refused it, but not for ever."""
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout_at(until):
                 await asyncio.shield(parcel.taken)
         except TimeoutError:
-            reason = f"the node has not taken it in {self._timeout_s:g} s"
+            reason = f"the node has not taken it in {timeout_s:g} s"
             raise Unknown(parcel.topic, reason) from None
 
     def _tell_lost(self) -> None:
@@ -216,16 +227,16 @@ class Pipeline:
         self._used -= parcel.size
         self._wake()
 
-    async def _credit(self, topic: Topic) -> None:
+    async def _credit(self, topic: Topic, until: float, timeout_s: float) -> None:
         """Wait for room in the window; `NotSent` if that takes too long or never comes."""
         while self._used >= self._window:
             waiter = self._loop.create_future()
             self._waiters.append(waiter)
             try:
-                async with asyncio.timeout(self._timeout_s):
+                async with asyncio.timeout_at(until):
                     await waiter
             except TimeoutError:
-                raise NotSent(topic, f"no credit for {self._timeout_s:g} s") from None
+                raise NotSent(topic, f"no credit for {timeout_s:g} s") from None
             finally:
                 if waiter in self._waiters:
                     self._waiters.remove(waiter)
@@ -273,7 +284,7 @@ class Pipeline:
         self._sent.clear()
         self.send_gathered()
         for parcel in self._unstable.values():
-            parcel.fail(Closed(f"{reason}, before the message was known to be stable"))
+            parcel.fail(Unknown(parcel.topic, reason))
         self._unstable.clear()
         self._wake()
 

@@ -19,6 +19,9 @@ from cubecast.protocol.messages import Frame
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Seq, Stream, Time, Topic
 
+LOOK_S, LOOK_MAX_S = 0.002, 0.5
+"""How often to look whether a node that was lossy has caught up: first, and at most."""
+
 
 class Runtime(Protocol):
     """What the readers need of their node."""
@@ -43,7 +46,6 @@ class Readers:
         self._by_topic: dict[Topic, list[Subscription]] = {}
         self._by_pattern: dict[str, list[Subscription]] = {}
         self._joining: dict[Topic, asyncio.Future[bool]] = {}
-        self._attitude: dict[Topic, asyncio.Future[bool]] = {}
         self._leaving: dict[Topic, asyncio.Future[bool]] = {}
         self._following: dict[str, asyncio.Future[bool]] = {}
         self._ledger = Ledger()
@@ -111,9 +113,11 @@ class Readers:
         for topic in [
             topic for topic, readers in self._by_topic.items() if subscription in readers
         ]:
+            # Nobody tells when the last message came that was sent before: look now and then.
+            pause_s = LOOK_S
             while self._reads(subscription, topic) and self._runtime.core.is_lossy(topic):
-                told = self._attitude.setdefault(topic, self._loop.create_future())
-                await asyncio.shield(told)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LOOK_MAX_S)
 
     def _reads(self, subscription: Subscription, topic: Topic) -> bool:
         return subscription in self._by_topic.get(topic, ())
@@ -137,8 +141,6 @@ class Readers:
             self._detach_from_pattern(subscription, subscription.pattern.text)
         read = [topic for topic in topics if self._reads(subscription, topic)]
         idle = [topic for topic in topics if self._remove(subscription, topic)]
-        for topic in read:
-            _finish(self._attitude.pop(topic, None))  # who waits looks again
         settled = self._ledger.forgive(subscription)
         if self._runtime.closed:
             return
@@ -199,7 +201,7 @@ class Readers:
         """The node is closed: let every reader notice."""
         for reader in self._all():
             reader.wake()
-        for waiting in (self._joining, self._attitude, self._leaving, self._following):
+        for waiting in (self._joining, self._leaving, self._following):
             for future in waiting.values():
                 _finish(future)
 
@@ -245,10 +247,16 @@ class Readers:
             self._expect(topic)
             self._loop.call_soon(self._tell_attitude, topic)  # not from inside the core
 
+    def take_gaps(self, topic: Topic) -> bool:
+        """Whether nobody reads a topic who was promised that nothing is missed."""
+        readers = self._by_topic.get(topic, ())
+        return not any(reader.entered and reader.policy == "block" for reader in readers)
+
     def missed(self, topic: Topic, count: int) -> None:
         """So many messages of a topic were skipped."""
         for reader in self._by_topic.get(topic, ()):
-            reader.missed(count)
+            if reader.entered:  # else it was promised nothing yet
+                reader.missed(count)
 
     def followed(self, pattern: str, complete: bool) -> None:
         """Whatever exists and matches is joined; or there is too much of it, now or later."""
@@ -261,7 +269,6 @@ class Readers:
     def joined(self, topic: Topic) -> None:
         """The cut is fixed, or our attitude is known to all."""
         _finish(self._joining.pop(topic, None))
-        _finish(self._attitude.pop(topic, None))
 
     def left(self, topic: Topic) -> None:
         """Nobody needs this node for the topic any more."""

@@ -8,6 +8,9 @@ from cubecast.protocol.port import NodeId, Publication, Seq, Stream, Time, Topic
 from cubecast.trace import Record
 from cubecast.trace.records import Kind
 
+LOSSY = "lossy"
+"""In a ``gap`` as `Record.message`: only subscriptions whose policy drops missed anything."""
+
 
 class Recorded(Protocol):
     """What a recorder needs of its node."""
@@ -35,11 +38,12 @@ class Recorder:
         if self._trace is not None:
             self._trace.append(Record(kind, self._node.now(), self._node.slot, topic))
 
-    def gap(self, topic: Topic, count: int) -> None:
-        """So many messages of a topic were skipped."""
+    def gap(self, topic: Topic, count: int, lossy: bool) -> None:
+        """So many messages of a topic were skipped; `lossy`: every subscriber takes gaps."""
         if self._trace is not None:
-            record = Record("gap", self._node.now(), self._node.slot, topic, seq=count)
-            self._trace.append(record)
+            note = LOSSY if lossy else ""
+            now, slot = self._node.now(), self._node.slot
+            self._trace.append(Record("gap", now, slot, topic, seq=count, message=note))
 
     def published(
         self, topic: Topic, stream: Stream, first: Seq, count: int, position: int

@@ -98,8 +98,10 @@ class Subscription:
         self._reading: Frame | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
-        self._entered = False
+        self._begun = False
         self._failure: CubecastError | None = None
+        self.entered = False
+        """Whether the application was told that everything comes from now on."""
         self.dropped = 0
         """Messages this subscription's policy has dropped."""
         self.on_slow: Callable[[], None] = lambda: None
@@ -108,12 +110,13 @@ class Subscription:
         """Whether unread messages may count as read because this node waits to publish."""
 
     async def __aenter__(self) -> Subscription:
-        self._entered = True
+        self._begun = True
         try:
             await self._node.attach(self)
         except BaseException:
             await self.close()
             raise
+        self.entered = True
         return self
 
     async def __aexit__(
@@ -235,7 +238,7 @@ class Subscription:
         while not self._frames:
             if self._closed:
                 raise StopAsyncIteration
-            if not self._entered:
+            if not self._begun:
                 raise RuntimeError(NOT_ENTERED)
             if self._failure is not None:
                 raise self._failure

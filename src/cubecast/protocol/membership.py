@@ -17,6 +17,8 @@ Invariants:
 4. A leaver passes frames on until every publisher that addressed it says `Release`.
 5. A member that a publisher went on without (`Suspended`) delivers nothing before it has joined
    again; the jump from what it had delivered to the new cut is reported as a gap, exactly.
+6. Once `is_lossy` is false, everything that is published is delivered: whoever suspended us before
+   it knew has been caught up with or jumped over, and what it says of that later is old.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ class Membership:
         self._lossy = False
         self._lossy_told = False
         self._lossy_known = False  # what the last complete JOIN said
+        self._owed: dict[Stream, Seq] | None = None  # lossy once and no longer: sent until then
         self._cut_off = False
         self._reached: dict[Stream, Seq] | None = None  # how far we were when we were cut off
         self._unreleased: set[Stream] | None = None
@@ -73,8 +76,21 @@ class Membership:
 
     @property
     def is_lossy(self) -> bool:
-        """Whether a publisher may suspend us: nobody was told otherwise, or not everybody yet."""
+        """Whether we may miss messages: not everybody was told otherwise yet, or somebody went on
+        without us before and the jump is still to come."""
+        if self._cut_off or self._reached is not None or self._still_owed():
+            return True
         return self._lossy_told or (self._lossy_known and self._running is Op.JOIN)
+
+    def _still_owed(self) -> bool:
+        """Whether something has not come yet that was sent before all knew that we are not lossy.
+
+        It is on its way; or a publisher had gone on without us, and its notice is.
+        """
+        if self._owed:
+            delivered = self.core.front.delivered
+            self._owed = {s: seq for s, seq in self._owed.items() if delivered.get(s, -1) < seq}
+        return bool(self._owed)
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -196,6 +212,10 @@ class Membership:
         if not self.informed:
             self._learn_members(result.members, result.lossy)
         if op is Op.JOIN:
+            if result.wave.lossy:
+                self._owed = None
+            elif self._lossy_known or self._owed is not None:
+                self._owed = dict(result.vector)
             self._lossy_known = result.wave.lossy
             self._finish_joining(result, now)
         self._next_operation(now)
@@ -215,7 +235,8 @@ class Membership:
 
     def _finish_joining(self, result: Gathering, now: Time) -> None:
         if self.standing is Standing.IN:  # only our attitude was told: we never stopped
-            self._port.joined(self.core.topic)
+            if self.receiving:
+                self._port.joined(self.core.topic)
             return
         self.standing = Standing.IN
         reached, self._reached = self._reached, None
@@ -244,9 +265,18 @@ class Membership:
         }
 
     def on_suspended(self, news: Suspended, now: Time) -> None:
-        """A publisher went on without us: join again, unless we were about to leave."""
+        """A publisher went on without us: join again, unless we were about to leave.
+
+        Not if it addresses us again since a JOIN whose cut is above what we missed.  A JOIN that
+        only told our attitude had no cut: then what we are still owed will not come.
+        """
         addressed_again = self.core.on_suspended(news.stream, news.route)
-        if addressed_again:
+        if self.standing is Standing.IN and self._running is Op.JOIN:
+            pass  # whether it knows our attitude by now or not, what it left out is missing here
+        elif self._owed is not None and self.standing is Standing.IN and not self._lossy_told:
+            if not (self._still_owed() and news.stream in self._owed):
+                return  # sent before it knew that we are not lossy, and all that came
+        elif addressed_again:
             return
         if self._want_in and self.standing in (Standing.JOINING, Standing.IN):
             self._cut_off = True

@@ -65,7 +65,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     peer: int = -1
     """Where a ``send`` goes, where a ``receive`` comes from."""
     message: str = ""
-    """The kind of protocol message sent or received: "pub", "ack", ..."""
+    """The kind of protocol message sent or received: "pub", "ack", ...; of a live node's ``gap``:
+    "lossy" if only subscriptions that asked for it missed anything."""
     reply_to: tuple[MessageId, ...] = ()
     """The publications that this one answers."""
     held: int = 0
