@@ -27,6 +27,7 @@ class Runtime(Protocol):
 
     @property
     def core(self) -> CubecastNode: ...
+    def check_open(self) -> None: ...
     def now(self) -> Time: ...
     def membership_called(self, topic: Topic, joins: bool) -> None: ...
 
@@ -61,7 +62,7 @@ class Readers:
                 await self._attach_to_pattern(subscription, subscription.pattern)
             if subscription.policy == "block":
                 await self._not_lossy(subscription)
-            self._runtime.core  # noqa: B018  # raises if the node was closed meanwhile
+            self._runtime.check_open()  # it may have been closed meanwhile
         except BaseException:
             self.detach(subscription)
             raise
@@ -70,8 +71,8 @@ class Readers:
         topic = subscription.topic
         while topic in self._leaving:
             await asyncio.shield(self._leaving[topic])
+            self._runtime.check_open()  # or the node would join while it leaves the cluster
         if topic not in self._by_topic:
-            self._runtime.core  # noqa: B018  # raises if the node is closed
             self._expect(topic)
         self._by_topic[topic].append(subscription)
         self._tell_attitude(topic)
@@ -177,7 +178,8 @@ class Readers:
         """Close every subscription and wait until the node is out of every topic."""
         for reader in self._all():
             await reader.close()
-        await asyncio.gather(*self._leaving.values())
+        if self._leaving:  # others wait for these, too: giving up must not cancel them
+            await asyncio.wait(list(self._leaving.values()))
 
     def wake_all(self) -> None:
         """The node is closed: let every reader notice."""
@@ -223,7 +225,10 @@ class Readers:
     # -- what the core tells ---------------------------------------------------------------------
 
     def discovered(self, topic: Topic) -> None:
-        """A pattern makes the node a member of a topic, if it was none."""
+        """A pattern makes the node a member of a topic, if it was none.
+
+        Also while the node closes: the core is a member already, so the topic has to be left.
+        """
         if topic not in self._by_topic:
             self._expect(topic)
             self._loop.call_soon(self._tell_attitude, topic)  # not from inside the core
