@@ -94,7 +94,9 @@ class Mesh:
         await self._network.dial(lambda: connection, host, port)
         await connection.settled
         if connection.ready and connection.slot != peer:
-            connection.close(f"node {connection.slot} answers where node {peer} was")
+            reason = f"node {connection.slot} answers where node {peer} was"
+            connection.close(reason)
+            raise ConnectionError(reason)
 
     def _stop_dialling(self, peer: NodeId) -> list[bytes]:
         self._dialling.pop(peer, None)

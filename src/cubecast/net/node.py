@@ -37,6 +37,7 @@ from cubecast.net.hello import (
     NOBODY,
     Greeting,
     Member,
+    UpdateAck,
     Welcome,
     decode_greeting,
     encode_greeting,
@@ -113,7 +114,7 @@ class Node:
         self._server: Server | None = None
         self.writes = Writes()
         self._mesh = Mesh(
-            self, self.network, self._address_of, self._unreachable, config.max_strangers
+            self, self.network, self._address_of, self.unreachable, config.max_strangers
         )
         self._decoder = FrameDecoder()
         self._topics: dict[int, Topic] = {}
@@ -157,6 +158,7 @@ class Node:
         self._begin(welcome)
         self._mesh.adopt(connection.slot, connection)
         self._joining.catch_up()
+        self.greet(connection.slot, UpdateAck(welcome.epoch))
 
     def _begin(self, welcome: Welcome) -> None:
         self.slot = welcome.slot
@@ -499,7 +501,7 @@ class Node:
         if peer is not None:
             self._mesh.adopt(peer, connection)
         elif connection.slot != NOBODY:
-            connection.refuse(f"slot {connection.slot} is not yours")
+            self._reception.farewell(connection)
 
     def disconnected(self, connection: Connection, reason: str) -> None:
         self._joining.disconnected(connection, reason)
@@ -510,11 +512,13 @@ class Node:
         if peer in self._cluster.members:
             log.info("lost the connection to node %d: %s", peer, reason)
             self._tell(ConnectionLost(peer, reason))
+            self._cluster.remind(peer)
         else:
-            self._unreachable(peer)
+            self.unreachable(peer)
 
-    def _unreachable(self, peer: NodeId) -> None:
+    def unreachable(self, peer: NodeId) -> None:
         """Nothing more is to be expected of a node that left and does not answer."""
+        self._reception.give_up(peer)
         if self._core is not None and peer not in self._cluster.members:
             self._core.forget_peer(peer, self.now())
             self._cluster.forget(peer)
