@@ -8,8 +8,13 @@ from dataclasses import replace
 import pytest
 
 from cubecast.errors import JoinError
+from cubecast.net.address import parse_address
 from cubecast.net.config import NodeConfig
+from cubecast.net.connection import NOBODY, Connection
+from cubecast.net.hello import JoinRequest
+from cubecast.net.joining import check_request
 from cubecast.net.node import Node
+from cubecast.net.wire import WireError
 from cubecast.testing import Cluster, on_virtual_time
 
 
@@ -150,3 +155,43 @@ async def test_the_successor_tells_who_missed_that_the_first_node_left() -> None
         cluster.heal()
         await cluster.grow()
         await agree(cluster, {0, 1, 2})
+
+
+@pytest.mark.parametrize("address", ["a..b:7400", "a..b", f"{'a' * 64}.org:1", "a\0b:7400"])
+def test_what_is_no_host_is_no_address(address: str) -> None:
+    with pytest.raises(ValueError, match="not a host"):
+        parse_address(address)
+    with pytest.raises(ValueError, match="advertise is not a host"):
+        NodeConfig(advertise=address)
+
+
+@on_virtual_time
+async def test_a_newcomer_that_nobody_could_dial_is_refused() -> None:
+    async with Cluster(1) as cluster:
+        connection = Connection(cluster[0], dialled=False)
+        connection.uid = "newcomer"
+        assert connection.slot == NOBODY
+        with pytest.raises(WireError, match="from nowhere: not a host"):
+            check_request(JoinRequest("newcomer", "a..b:7400"), connection)
+
+
+@on_virtual_time
+async def test_a_member_is_dialled_again_whatever_went_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Dialling fails in a way nobody thought of; the next packet has it tried again."""
+    async with Cluster(2) as cluster:
+        network = cluster[0].network
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+
+        async def fail(*_: object) -> None:
+            raise RuntimeError("something unforeseen")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(network, "dial", fail)
+            break_connections(cluster[0], 1)
+            await asyncio.sleep(0.1)
+            await cluster[0].publish("chat", b"lost at first")
+            await cluster[1].publish("chat", b"lost at first")
+            await asyncio.sleep(1)
+        await agree(cluster, {0, 1})
