@@ -19,12 +19,23 @@ def parse_address(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int
         host, port_text = text, ""
     else:
         host, _, port_text = text.partition(":")
+    _check_host(host)
     if not port_text:
         return host or "127.0.0.1", default_port
     digits = port_text.isascii() and port_text.isdigit() and len(port_text) <= 5
     if not digits or int(port_text) > 65535:
         raise ValueError(f"not a port: {port_text!r} in {text!r}")
     return host or "127.0.0.1", int(port_text)
+
+
+def _check_host(host: str) -> None:
+    """Whether a host's name can be looked up at all: no empty or endless part, no odd character."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise ValueError(f"not a host: {host!r}") from None
+    if "\0" in host:
+        raise ValueError(f"not a host: {host!r}")
 
 
 def is_wildcard(text: str) -> bool:

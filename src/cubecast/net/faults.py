@@ -11,7 +11,7 @@ What is done to which packet:
 
 1. Frames, ACKs and control messages are numbered by the protocol and sent again: they may be
    delayed, overtaken, lost.
-2. Everything else (the handshake, changes of the cluster) is said once and relied on.  It is
+2. Everything else (the handshake, changes of the cluster) relies on its connection.  It is
    delayed but never lost while its connection lives, keeps its place among all packets of its
    connection, and waits out a cut, as bytes in a TCP connection would.  What waits is bounded;
    at the bound the connection is closed.  With a connection that ends, it is dropped.

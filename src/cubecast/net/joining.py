@@ -16,6 +16,7 @@ from cubecast.net.hello import (
     NOBODY,
     JoinRequest,
     Redirect,
+    Refused,
     Welcome,
     decode_greeting,
     encode_greeting,
@@ -89,6 +90,9 @@ class Joining:
         if packets and connection is self._asked and answer is not None and not answer.done():
             kind, raw = packets.pop(0)
             said = decode_greeting(raw) if kind == HELLO else None
+            if isinstance(said, Refused):
+                connection.close(f"refused: {said.reason}")
+                return
             if not isinstance(said, Welcome | Redirect):
                 raise WireError("something else than an answer to a request to join")
             if isinstance(said, Welcome) and not self._is_meant(said):

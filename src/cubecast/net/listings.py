@@ -17,6 +17,7 @@ class Runtime(Protocol):
 
     @property
     def core(self) -> CubecastNode: ...
+    def check_open(self) -> None: ...
     def now(self) -> Time: ...
 
 
@@ -34,6 +35,7 @@ class Listings:
 
     async def ask(self) -> dict[Topic, list[NodeId]]:
         """Every topic that a node has to do with, and who is subscribed to it."""
+        self._runtime.check_open()
         core = self._runtime.core
         self._tickets += 1
         ticket = self._tickets

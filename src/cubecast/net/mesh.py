@@ -68,9 +68,17 @@ class Mesh:
             self._waiting_bytes[peer] += len(packet)
 
     async def _dial(self, peer: NodeId) -> None:
+        """Dial; however that ends, the next packet for the peer may have it dialled again."""
+        task = asyncio.current_task()
+        try:
+            await self._keep_dialling(peer, task)
+        finally:
+            if self._dialling.get(peer) is task:
+                self._stop_dialling(peer)
+
+    async def _keep_dialling(self, peer: NodeId, task: asyncio.Task[None] | None) -> None:
         """Try until there is a connection or no such member any more, pausing longer each time."""
         pause = FIRST_PAUSE_S
-        task = asyncio.current_task()
         while self._dialling.get(peer) is task and (address := self._address_of(peer)) is not None:
             try:
                 await self._connect(peer, address)
@@ -94,7 +102,9 @@ class Mesh:
         await self._network.dial(lambda: connection, host, port)
         await connection.settled
         if connection.ready and connection.slot != peer:
-            connection.close(f"node {connection.slot} answers where node {peer} was")
+            reason = f"node {connection.slot} answers where node {peer} was"
+            connection.close(reason)
+            raise ConnectionError(reason)
 
     def _stop_dialling(self, peer: NodeId) -> list[bytes]:
         self._dialling.pop(peer, None)

@@ -17,7 +17,8 @@ from cubecast.errors import Closed, CubecastError, JoinError, NotSent
 from cubecast.net.address import advertised, parse_address
 from cubecast.net.callbacks import Callback, Listener
 from cubecast.net.checks import check_subscription
-from cubecast.net.cluster import POLL_S, Cluster
+from cubecast.net.closing import Closing
+from cubecast.net.cluster import Cluster
 from cubecast.net.config import NodeConfig
 from cubecast.net.connection import Connection
 from cubecast.net.events import (
@@ -38,6 +39,7 @@ from cubecast.net.hello import (
     NOBODY,
     Greeting,
     Member,
+    UpdateAck,
     Welcome,
     decode_greeting,
     encode_greeting,
@@ -105,7 +107,6 @@ class Node:
         self.slot: NodeId = NOBODY
         self.address = ""
         self.closed = False
-        self._leaving = False
         self.trace = trace
         self._loop = asyncio.get_running_loop()
         self._incarnation = chance.getrandbits(63)
@@ -114,7 +115,7 @@ class Node:
         self._server: Server | None = None
         self.writes = Writes()
         self._mesh = Mesh(
-            self, self.network, self._address_of, self._unreachable, config.max_strangers
+            self, self.network, self._address_of, self.unreachable, config.max_strangers
         )
         self._decoder = FrameDecoder()
         self._topics: dict[int, Topic] = {}
@@ -129,6 +130,7 @@ class Node:
         self._joining = Joining(self)
         self._guests = Guests(self)
         self._reception = Reception(self, self._cluster, self._mesh, self._guests)
+        self._closing = Closing(self, self._guests, self._readers, self._reception, self._outboxes)
 
     # -- starting and stopping -------------------------------------------------------------------
 
@@ -145,11 +147,11 @@ class Node:
         try:
             await asyncio.wait_for(self._join(seed), self.config.join_timeout_s)
         except TimeoutError:
-            await self._shut_down()
+            await self.shut_down()
             reason = f"no answer in {self.config.join_timeout_s:g} s"
             raise JoinError(seed, reason) from None
         except BaseException:
-            await self._shut_down()
+            await self.shut_down()
             raise
 
     async def _join(self, seed: str) -> None:
@@ -157,6 +159,7 @@ class Node:
         self._begin(welcome)
         self._mesh.adopt(connection.slot, connection)
         self._joining.catch_up()
+        self.greet(connection.slot, UpdateAck(welcome.epoch))
 
     def _begin(self, welcome: Welcome) -> None:
         self.slot = welcome.slot
@@ -170,36 +173,25 @@ class Node:
         )
 
     async def close(self) -> None:
-        """Leave gracefully: nothing published is lost, and the others hear of it."""
-        if self.closed:
-            return
-        try:
-            await asyncio.wait_for(self._leave(), self.config.leave_timeout_s)
-        except TimeoutError:
-            log.warning("node %d left without an answer from everyone", self.slot)
-        await self._shut_down()
+        """Leave gracefully: nothing published is lost, and the others hear of it.
 
-    def _stop_accepting(self) -> None:
-        self._leaving = True
-        for box in self._outboxes.values():
-            box.stop()
+        Cancelling it does not stop the leaving; calling it again waits for the same end.
+        """
+        await self._closing.close()
 
-    async def _leave(self) -> None:
-        await self._guests.finish()
-        self._stop_accepting()
-        await self._readers.leave_all()
-        core = self.core
-        while core.unstable() or any(box.payloads for box in self._outboxes.values()):
-            await asyncio.sleep(POLL_S)
-        core.tell_stable(self.now())
-        while core.unacked_parcels():
-            await asyncio.sleep(POLL_S)
-        await self._reception.give_slot_back()
-        while core.pending_waves():
-            await asyncio.sleep(POLL_S)
+    @property
+    def closing(self) -> bool:
+        """Whether the node leaves or has left; it begins nothing any more."""
+        return self._closing.begun
 
-    async def _shut_down(self) -> None:
-        self._stop_accepting()
+    def check_open(self) -> None:
+        """`Closed` if the node leaves or has left."""
+        if self.closing:
+            raise Closed("the node is closed")
+
+    async def shut_down(self) -> None:
+        """End everything at once, whether or not we have left."""
+        self._closing.stop_accepting()
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -209,6 +201,7 @@ class Node:
         self._guests.close("the node left the cluster")
         await self._mesh.close("the node stopped")
         self._readers.wake_all()
+        self._listings.close()
         if self._core is not None:
             self._receipts.close(self._core)
             for box in self._outboxes.values():
@@ -349,7 +342,7 @@ class Node:
 
     def _new_outbox(self, topic: Topic) -> Outbox:
         check_topic(topic)
-        if self._leaving:
+        if not self._closing.accepts:
             raise Closed("the node is closed")
         self._learn(topic)
         box = self._outboxes[topic] = Outbox(topic, self)
@@ -377,7 +370,7 @@ class Node:
 
     async def attach(self, subscription: Subscription) -> None:
         """Begin to deliver to a subscription; returns when the cut is fixed."""
-        self.core  # noqa: B018  # raises if the node is closed
+        self.check_open()
         if subscription.pattern is None:
             self._learn(subscription.topic)
         await self._readers.attach(subscription)
@@ -518,7 +511,7 @@ class Node:
         if peer is not None:
             self._mesh.adopt(peer, connection)
         elif connection.slot != NOBODY:
-            connection.refuse(f"slot {connection.slot} is not yours")
+            self._reception.farewell(connection)
 
     def disconnected(self, connection: Connection, reason: str) -> None:
         self._joining.disconnected(connection, reason)
@@ -529,11 +522,13 @@ class Node:
         if peer in self._cluster.members:
             log.info("lost the connection to node %d: %s", peer, reason)
             self._tell(ConnectionLost(peer, reason))
+            self._cluster.remind(peer)
         else:
-            self._unreachable(peer)
+            self.unreachable(peer)
 
-    def _unreachable(self, peer: NodeId) -> None:
+    def unreachable(self, peer: NodeId) -> None:
         """Nothing more is to be expected of a node that left and does not answer."""
+        self._reception.give_up(peer)
         if self._core is not None and peer not in self._cluster.members:
             self._core.forget_peer(peer, self.now())
             self._cluster.forget(peer)

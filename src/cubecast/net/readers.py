@@ -30,6 +30,7 @@ class Runtime(Protocol):
 
     @property
     def core(self) -> CubecastNode: ...
+    def check_open(self) -> None: ...
     def now(self) -> Time: ...
     def membership_called(self, topic: Topic, joins: bool) -> None: ...
 
@@ -83,8 +84,8 @@ class Readers:
             await asyncio.shield(ready)
 
     def _check(self, subscription: Subscription) -> None:
-        """Closed, if the node or the subscription was closed while it was entered."""
-        self._runtime.core  # noqa: B018  # raises if the node is closed
+        """Closed, if the node closes or the subscription was closed while it was entered."""
+        self._runtime.check_open()  # or the node would join while it leaves the cluster
         if subscription.closed:
             raise Closed(f"the subscription to {subscription.topic!r} was closed")
 
@@ -195,7 +196,8 @@ class Readers:
         """Close every subscription and wait until the node is out of every topic."""
         for reader in self._all():
             await reader.close()
-        await asyncio.gather(*self._leaving.values())
+        if self._leaving:  # others wait for these, too: giving up must not cancel them
+            await asyncio.wait(list(self._leaving.values()))
 
     def wake_all(self) -> None:
         """The node is closed: let every reader notice."""
@@ -242,7 +244,10 @@ class Readers:
     # -- what the core tells ---------------------------------------------------------------------
 
     def discovered(self, topic: Topic) -> None:
-        """A pattern makes the node a member of a topic, if it was none."""
+        """A pattern makes the node a member of a topic, if it was none.
+
+        Also while the node closes: the core is a member already, so the topic has to be left.
+        """
         if topic not in self._by_topic:
             self._expect(topic)
             self._loop.call_soon(self._tell_attitude, topic)  # not from inside the core

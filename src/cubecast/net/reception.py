@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any
 
@@ -25,6 +26,12 @@ from cubecast.net.hello import (
 from cubecast.net.joining import check_request
 from cubecast.net.mesh import Mesh
 from cubecast.net.wire import WireError
+from cubecast.protocol.port import NodeId
+
+log = logging.getLogger("cubecast")
+
+ASK_AGAIN_S = 1.0
+"""A request to leave, or its answer, may be lost with a connection: ask again after this long."""
 
 
 class Reception:
@@ -55,9 +62,11 @@ class Reception:
             case UpdateAck():
                 self._cluster.on_update_ack(message, connection.slot)
             case LeaveRequest():
-                self._spawn(self._cluster.release(connection.slot))
+                self._spawn(self._cluster.release(connection.slot, connection.uid))
             case Goodbye():
-                self.let_go(True)
+                self._cluster.on_goodbye(connection.slot)
+                if connection.slot == self._cluster.coordinator:
+                    self.let_go(True)
             case _:
                 raise WireError(f"{type(message).__name__} after the handshake")
 
@@ -72,8 +81,9 @@ class Reception:
         """Welcome a newcomer, or send it to the node that gives out slots."""
         welcome = None
         if self._cluster.coordinator == self._node.slot:
+            member = Member(request.uid, request.address)
             try:
-                welcome = await self._cluster.admit(Member(request.uid, request.address))
+                welcome = await self._cluster.admit(member, lambda: not connection.closing)
             except WireError as error:
                 connection.refuse(str(error))
                 return
@@ -81,19 +91,34 @@ class Reception:
             address = self._cluster.members[self._cluster.coordinator].address
             connection.send(encode_greeting(Redirect(address)))
             return
-        if not connection.closing:
-            self._mesh.adopt(welcome.slot, connection)
-            connection.send(encode_greeting(welcome))
+        self._mesh.adopt(welcome.slot, connection)
+        connection.send(encode_greeting(welcome))
+
+    def farewell(self, connection: Connection) -> None:
+        """Somebody who is no member dialled: it left and missed our goodbye, or is a liar."""
+        if self._cluster.is_let_go(connection.uid):
+            connection.send(encode_greeting(Goodbye()))
+            connection.close("it has left")
+        else:
+            connection.refuse(f"slot {connection.slot} is not yours")
+
+    def give_up(self, slot: NodeId) -> None:
+        """A node cannot be reached; if it never answered its welcome, it is no member."""
+        member = self._cluster.never_came(slot)
+        if member is not None:
+            log.info("node %d never came: %s does not answer", slot, member.address)
+            self._spawn(self._cluster.release(slot, member.uid))
 
     async def give_slot_back(self) -> None:
         """Ask the coordinator to let us go; ask its successor if it leaves before us."""
         while len(self._cluster.members) > 1:
             if self._cluster.coordinator == self._node.slot:
-                await self._cluster.release(self._node.slot)
+                await self._cluster.release(self._node.slot, self._node.uid)
                 return
             self._released = asyncio.get_running_loop().create_future()
             self._node.greet(self._cluster.coordinator, LeaveRequest())
-            if await self._released:
+            await asyncio.wait([self._released], timeout=ASK_AGAIN_S)
+            if self._released.done() and self._released.result():
                 return
         await self._cluster.finish()
 
@@ -109,5 +134,6 @@ class Reception:
 
     def close(self) -> None:
         """Go on with nothing."""
+        self._cluster.close()
         for task in list(self._tasks):
             task.cancel()

@@ -1,0 +1,89 @@
+"""How a node ends: once, whoever asks and however often, and whatever becomes of the asker.
+
+1. From `begun` on nothing new is begun: no subscription, no question to the cluster.  Light
+   clients' publications that were taken are still handed over, then nothing more is accepted.
+2. The node leaves every topic, waits until what it published is stable and what it said is
+   acknowledged, and gives its slot back; all that within `NodeConfig.leave_timeout_s`.
+3. Its connections, timers and waiters end in any case, also after a time-out or a failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from cubecast.net.cluster import POLL_S
+from cubecast.net.guests import Guests
+from cubecast.net.outbox import Outbox
+from cubecast.net.readers import Readers
+from cubecast.net.reception import Reception
+from cubecast.protocol.port import Topic
+
+if TYPE_CHECKING:
+    from cubecast.net.node import Node
+
+log = logging.getLogger("cubecast")
+
+
+class Closing:
+    """The end of one node."""
+
+    def __init__(
+        self,
+        node: Node,
+        guests: Guests,
+        readers: Readers,
+        reception: Reception,
+        outboxes: Mapping[Topic, Outbox],
+    ) -> None:
+        self._node = node
+        self._guests = guests
+        self._readers = readers
+        self._reception = reception
+        self._outboxes = outboxes
+        self._task: asyncio.Task[None] | None = None
+        self.begun = False
+        """Whether the node is about to leave, or has left."""
+        self.accepts = True
+        """Whether a publication is still taken."""
+
+    async def close(self) -> None:
+        """Leave and shut down; whoever is cancelled while it waits for that does not stop it."""
+        if self._task is None:
+            if self._node.closed:  # it never joined
+                return
+            self.begun = True
+            self._task = asyncio.get_running_loop().create_task(self._close())
+        await asyncio.shield(self._task)
+
+    async def _close(self) -> None:
+        node = self._node
+        try:
+            await asyncio.wait_for(self._leave(), node.config.leave_timeout_s)
+        except TimeoutError:
+            log.warning("node %d left without an answer from everyone", node.slot)
+        finally:
+            await node.shut_down()
+
+    async def _leave(self) -> None:
+        await self._guests.finish()
+        self.stop_accepting()
+        await self._readers.leave_all()
+        node, core = self._node, self._node.core
+        while core.unstable() or any(box.payloads for box in self._outboxes.values()):
+            await asyncio.sleep(POLL_S)
+        core.tell_stable(node.now())
+        while core.unacked_parcels():
+            await asyncio.sleep(POLL_S)
+        await self._reception.give_slot_back()
+        while core.pending_waves():
+            await asyncio.sleep(POLL_S)
+
+    def stop_accepting(self) -> None:
+        """Take no publication any more."""
+        self.begun = True
+        self.accepts = False
+        for box in self._outboxes.values():
+            box.stop()

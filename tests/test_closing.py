@@ -1,0 +1,154 @@
+"""How nodes end: once, whoever asks, with nothing begun meanwhile; on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cubecast.errors import Closed, NotSent
+from cubecast.net.config import NodeConfig
+from cubecast.net.node import Node
+from cubecast.testing import Cluster, on_virtual_time
+
+TOPIC = "chat/room1"
+
+
+async def gone(cluster: Cluster, slot: int) -> None:
+    """Wait until the others know that a node has left."""
+    async with asyncio.timeout(60):
+        while any(slot in node.members for node in cluster.nodes if node.slot != slot):
+            await asyncio.sleep(0.01)
+
+
+@on_virtual_time
+async def test_two_who_close_a_node_wait_for_one_end() -> None:
+    async with Cluster(2) as cluster:
+        began = cluster.time
+        await asyncio.gather(cluster[1].close(), cluster[1].close(), cluster.shrink(1))
+        assert cluster.time - began < NodeConfig().leave_timeout_s / 2  # nobody timed out
+        assert sorted(cluster[0].members) == [0]
+
+
+@on_virtual_time
+async def test_a_close_that_is_cancelled_still_closes() -> None:
+    """The asker gives up; the node leaves all the same, as soon as it can."""
+    async with Cluster(3) as cluster:
+        leaver = cluster[2]
+        cluster.cut(0, 2)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await leaver.close()
+        cluster.heal()
+        await gone(cluster, 2)
+        async with asyncio.timeout(60):
+            while not leaver.closed:
+                await asyncio.sleep(0.01)
+        with pytest.raises(OSError, match="refused"):
+            await leaver.network.dial(
+                asyncio.Protocol, leaver.address.split(":")[0], int(leaver.address.split(":")[1])
+            )
+
+
+@on_virtual_time
+async def test_a_node_closes_although_leaving_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong, its door is closed and whoever waits at it is told."""
+    async with Cluster(1) as cluster:
+        node = cluster[0]
+        waiting = asyncio.create_task(read_one(node))
+        await asyncio.sleep(1)
+
+        async def fail() -> None:
+            raise RuntimeError("something unforeseen")
+
+        monkeypatch.setattr(node._readers, "leave_all", fail)
+        with pytest.raises(RuntimeError, match="unforeseen"):
+            await node.close()
+        assert node.closed
+        with pytest.raises(Closed):
+            await waiting
+        cluster._nodes.clear()
+
+
+async def read_one(node: Node) -> None:
+    async with node.subscribe(TOPIC) as messages:
+        await anext(messages)
+
+
+@on_virtual_time
+async def test_a_client_whose_publication_fails_does_not_fail_the_close() -> None:
+    async with Cluster(2) as cluster:
+
+        async def publish_in_vain() -> None:
+            await asyncio.sleep(1)
+            raise NotSent(TOPIC, "no credit")
+
+        cluster[1]._guests._finishing.add(asyncio.create_task(publish_in_vain()))
+        await cluster.shrink(1)
+        assert sorted(cluster[0].members) == [0]
+
+
+@on_virtual_time
+@pytest.mark.parametrize("pause", [0, 0.001, 0.003, 0.006, 0.01, 0.02])
+async def test_a_node_that_closes_takes_no_subscription(pause: float) -> None:
+    """Who subscribes again in a loop is told, and nobody waits for the node that left."""
+    async with Cluster(3) as cluster:
+        leaver = cluster[2]
+
+        async def read_for_ever() -> None:
+            while True:
+                async with leaver.subscribe(TOPIC) as messages:
+                    async for _ in messages:
+                        pass
+                await asyncio.sleep(pause)
+
+        reader = asyncio.create_task(read_for_ever())
+        await asyncio.sleep(1)
+        first = await cluster[0].publish(TOPIC, b"here we are", receipt=True)
+        assert first is not None
+        await first.stable(60)
+        await cluster.shrink(2)
+        with pytest.raises(Closed):
+            await reader
+        assert await cluster[0].subscribers(TOPIC) == []
+        receipt = await cluster[0].publish(TOPIC, b"on we go", receipt=True)
+        assert receipt is not None
+        await receipt.stable(60)
+
+
+@on_virtual_time
+async def test_who_waits_to_subscribe_again_is_not_cancelled_by_a_close() -> None:
+    """A close that times out ends the wait with `Closed`, not as if its task were cancelled."""
+    async with Cluster(2) as cluster:
+        leaver = cluster[1]
+        messages = leaver.subscribe(TOPIC)
+        await messages.__aenter__()
+        cluster.cut(0, 1)
+        await messages.close()
+        again = asyncio.create_task(read_one(leaver))  # waits until the node is out of the topic
+        await asyncio.sleep(1)
+        await leaver.close()
+        with pytest.raises(Closed):
+            await again
+        cluster._nodes.clear()  # node 0 waits for the one that went: nothing to end gracefully
+        await asyncio.sleep(0)
+
+
+@on_virtual_time
+async def test_who_asks_for_topics_hears_that_the_node_closed() -> None:
+    """It does not wait for others, nor blame them."""
+    config = NodeConfig(join_timeout_s=100.0)
+    async with Cluster(2, config=config) as cluster:
+        leaver = cluster[1]
+        cluster.cut(0, 1)
+        asked = asyncio.create_task(leaver.topics())
+        await asyncio.sleep(0.01)
+        began = cluster.time
+        closing = asyncio.create_task(leaver.close())
+        with pytest.raises(Closed):
+            await asked
+        assert cluster.time - began < 50
+        await closing
+        with pytest.raises(Closed):
+            await leaver.topics()
+        cluster._nodes.clear()
