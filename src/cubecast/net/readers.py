@@ -74,7 +74,7 @@ class Readers:
         topic = subscription.topic
         while topic in self._leaving:
             await asyncio.shield(self._leaving[topic])
-        self._check(subscription)
+            self._check(subscription)
         if topic not in self._by_topic:
             self._expect(topic)
         self._by_topic[topic].append(subscription)
