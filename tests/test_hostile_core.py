@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cubecast.protocol import guard, links, topic, waves
+from cubecast.protocol import guard, links, stream_table, waves
 from cubecast.protocol.config import Config
 from cubecast.protocol.errors import ProtocolError
 from cubecast.protocol.messages import (
@@ -272,7 +272,7 @@ def check_bounds(node: CubecastNode) -> None:
         assert len(core.front.frontier) <= guard.MAX_STREAMS
         assert len(core.dirty) <= len(core.inboxes)
         assert len(core.guard.dropped) < 10
-        assert len(core._trees) <= topic.REMEMBERED_TREES
+        assert len(core._trees) <= stream_table.REMEMBERED_TREES
         branches = sum(len(inbox.branches) + 1 for inbox in core.inboxes.values())
         assert len(core.unacked) <= branches
         for inbox in core.inboxes.values():
