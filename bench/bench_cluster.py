@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
-import signal
 import statistics
 import sys
 import tempfile
@@ -28,9 +26,15 @@ from typing import Any
 
 import msgspec
 
-from cubecast.bench.processes import BenchError, Child, children, gather, unwinding_on_sigterm
+from cubecast.bench.processes import (
+    BenchError,
+    Child,
+    be_child,
+    children,
+    gather,
+    unwinding_on_sigterm,
+)
 from cubecast.bench.usage import cpu_seconds, resident_bytes
-from cubecast.bench.worker import run_loop
 from cubecast.net.config import NodeConfig
 from cubecast.net.node import Node
 from cubecast.trace import Header, Record, Report, check, merge, read_jsonl
@@ -77,14 +81,7 @@ class TraceFile:
 
 def run_node(part: Part, pipe: Connection) -> None:
     """One process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
-    logging.basicConfig(level=logging.ERROR)
-    try:
-        run_loop(_live(part, pipe))
-    except (EOFError, BrokenPipeError):
-        pass  # the parent has given up
-    except Exception as error:
-        pipe.send(("failed", f"{type(error).__name__}: {error}"))
+    be_child(_live(part, pipe), pipe)
 
 
 async def _live(part: Part, pipe: Connection) -> None:

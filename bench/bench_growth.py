@@ -13,9 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import random
-import signal
 import sys
 import tempfile
 import time
@@ -27,8 +25,14 @@ from typing import Any
 
 from bench_cluster import FLUSH_EVERY_S, TraceFile
 
-from cubecast.bench.processes import BenchError, Child, children, gather, unwinding_on_sigterm
-from cubecast.bench.worker import run_loop
+from cubecast.bench.processes import (
+    BenchError,
+    Child,
+    be_child,
+    children,
+    gather,
+    unwinding_on_sigterm,
+)
 from cubecast.net.config import NodeConfig
 from cubecast.net.node import Node
 from cubecast.trace import check, merge, read_jsonl
@@ -48,14 +52,7 @@ class Part:
 
 def run_node(part: Part, pipe: Connection) -> None:
     """One process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
-    logging.basicConfig(level=logging.WARNING)
-    try:
-        run_loop(_live(part, pipe))
-    except (EOFError, BrokenPipeError):
-        pass  # the parent has given up
-    except Exception as error:
-        pipe.send(("failed", f"{type(error).__name__}: {error}"))
+    be_child(_live(part, pipe), pipe)
 
 
 async def _live(part: Part, pipe: Connection) -> None:

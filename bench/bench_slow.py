@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import os
 import signal
 import statistics
@@ -38,12 +37,12 @@ from typing import Any, Literal, NamedTuple
 from cubecast.bench.processes import (
     BenchError,
     Child,
+    be_child,
     children,
     gather,
     tell_all,
     unwinding_on_sigterm,
 )
-from cubecast.bench.worker import run_loop
 from cubecast.errors import NotSent
 from cubecast.net.config import NodeConfig
 from cubecast.net.node import Node
@@ -157,14 +156,7 @@ async def _sleep_until(moment: float) -> None:
 
 def run_process(part: Part, pipe: Connection) -> None:
     """One process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
-    logging.basicConfig(level=logging.ERROR)
-    try:
-        run_loop(_live(part, pipe))
-    except (EOFError, BrokenPipeError):
-        pass  # the parent has given up
-    except Exception as error:
-        pipe.send(("failed", f"{type(error).__name__}: {error}"))
+    be_child(_live(part, pipe), pipe)
 
 
 async def _live(part: Part, pipe: Connection) -> None:

@@ -388,6 +388,12 @@ def test_a_small_cluster_delivers_everything_in_order() -> None:
     assert figures["violations"] == figures["missing"] == figures["gaps"] == 0
 
 
+def test_a_small_cluster_grows_and_shrinks() -> None:
+    figures = program("bench_growth.py", "--most", "4", "--least", "2", "--hold", "0.1")
+    assert figures["deliveries"] > figures["publications"] > 0
+    assert figures["violations"] == figures["gaps"] == 0
+
+
 def test_a_slow_subscriber_loses_nothing_in_silence() -> None:
     found = program("bench_slow.py", "--processes", "3", "--seconds", "0.2", "--case", "ad")
     assert sorted(found) == ["a", "d"]

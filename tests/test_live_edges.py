@@ -98,7 +98,7 @@ async def test_a_receipt_names_its_message_whether_sent_at_once_or_gathered() ->
 
 @live
 async def test_full_frames_follow_each_other_after_lone_messages() -> None:
-    """A lone message is sent at once; a burst after it is not taken for more of them."""
+    """However messages came before, a burst fills its frames."""
     async with cluster(1, frame_messages=10) as (node,), node.subscribe(TOPIC) as messages:
         for _ in range(3):
             await node.publish(TOPIC, b"lone")

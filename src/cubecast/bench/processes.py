@@ -6,15 +6,18 @@ Whatever happens to the parent's work, no child outlives it: a stopped one is co
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
+
+from cubecast.net.loop import run_loop
 
 CLOSE_TIMEOUT_S = 15.0
 CONTEXT = multiprocessing.get_context("spawn")
@@ -22,6 +25,18 @@ CONTEXT = multiprocessing.get_context("spawn")
 
 class BenchError(Exception):
     """A process of a benchmark failed or fell silent."""
+
+
+def be_child(work: Coroutine[Any, Any, None], pipe: Connection) -> None:
+    """Run a child's part; its parent ends it, and hears of whatever goes wrong."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(level=logging.ERROR)
+    try:
+        run_loop(work)
+    except (EOFError, BrokenPipeError):
+        pass  # the parent has given up
+    except Exception as error:
+        pipe.send(("failed", f"{type(error).__name__}: {error}"))
 
 
 class Child:

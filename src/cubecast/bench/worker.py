@@ -23,6 +23,7 @@ from typing import Any
 from cubecast.bench.peers import AsyncClient, BlockingClient, open_client
 from cubecast.bench.usage import cpu_seconds
 from cubecast.bench.workloads import Task, Totals, Workload, make_workload
+from cubecast.net.loop import run_loop
 
 HELLO_PAUSE_S = 0.02
 LOOK_PAUSE_S = 0.005
@@ -49,16 +50,6 @@ def main(task: Task, stop: Event, pipe: Connection) -> None:
         pass  # the parent has given up
     except Exception as error:
         pipe.send(("failed", f"{type(error).__name__}: {error}"))
-
-
-def run_loop(work: Any) -> None:
-    """Run a coroutine on uvloop, or on plain asyncio where there is none."""
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(work)
-    else:
-        uvloop.run(work)
 
 
 class Tally:
