@@ -1,4 +1,4 @@
-"""Asking the cluster for its topics."""
+"""Asking the cluster for its topics and their subscribers."""
 
 from __future__ import annotations
 
@@ -53,6 +53,17 @@ class Listings:
         if not complete:
             raise TooManyTopics()
         return {topic: list(members_of(members)) for topic, members in found}
+
+    async def subscribers(self, topic: Topic) -> list[NodeId]:
+        """The subscribers of a topic; a node that does not know asks the cluster for all topics.
+
+        To ask for this one would be to take part in it: its members would tell us of it from
+        then on.
+        """
+        core = self._runtime.core
+        if core.informed(topic):
+            return core.members(topic)
+        return (await self.ask()).get(topic, [])
 
     def listed(self, ticket: Hashable, found: Sequence[tuple[Topic, int]], complete: bool) -> None:
         """Every node has answered."""

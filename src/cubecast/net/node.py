@@ -48,7 +48,6 @@ from cubecast.net.joining import Joining
 from cubecast.net.listings import Listings
 from cubecast.net.mesh import Mesh
 from cubecast.net.outbox import Outbox
-from cubecast.net.overview import subscribers
 from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, ReceiptBook
 from cubecast.net.reception import Reception
@@ -63,7 +62,6 @@ from cubecast.net.wire import (
     FRAME,
     HELLO,
     MAX_PAYLOAD,
-    MAX_TOPIC,
     MESSAGE_OVERHEAD,
     FrameDecoder,
     Outgoing,
@@ -328,7 +326,7 @@ class Node:
     async def subscribers(self, topic: Topic) -> list[NodeId]:
         """The slots subscribed to a topic; asking leaves no trace of it anywhere."""
         check_topic(topic)
-        return await subscribers(self, topic)
+        return await self._listings.subscribers(topic)
 
     def out_of_credit(self, topic: Topic) -> bool:
         """Whether a `publish` would have to wait."""
@@ -400,8 +398,6 @@ class Node:
         self._tell(CallbackFailed(topic, repr(error)))
 
     def _learn(self, topic: Topic) -> None:
-        if len(topic) > MAX_TOPIC:
-            raise CubecastError(f"a topic's name has at most {MAX_TOPIC} characters")
         ident = topic_id(topic)
         known = self._topics.setdefault(ident, topic)
         if known != topic:
