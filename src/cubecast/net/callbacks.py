@@ -17,10 +17,10 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
-from types import TracebackType
 from typing import Protocol, TypeAlias
 
 from cubecast.errors import Closed, CubecastError
+from cubecast.net.context import ClosesAtEnd
 from cubecast.net.remote import RemoteSubscription
 from cubecast.net.subscription import Message, Subscription
 from cubecast.protocol.port import Topic
@@ -37,7 +37,7 @@ class Host(Protocol):
     def callback_failed(self, topic: Topic, error: BaseException) -> None: ...
 
 
-class Listener:
+class Listener(ClosesAtEnd):
     """Calls a callback for each message of a subscription; an async context manager.
 
     Entering it returns when everything published from then on will be handed out.
@@ -66,14 +66,6 @@ class Listener:
         self._task = asyncio.get_running_loop().create_task(self._drain())
         self._task.add_done_callback(_look)
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Hand out nothing more; returns when no call is running (a call may close, too).

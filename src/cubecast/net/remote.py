@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from cubecast.errors import Closed, CubecastError, Overflow
@@ -19,6 +18,7 @@ from cubecast.net.client_wire import (
     Unsubscribe,
     size_of,
 )
+from cubecast.net.context import ClosesAtEnd
 from cubecast.net.events import SlowSubscriber
 from cubecast.net.subscription import NOT_ENTERED, Message, Policy, cut
 from cubecast.net.wire import Outgoing, WireError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cubecast.net.client import Client
 
 
-class RemoteSubscription:
+class RemoteSubscription(ClosesAtEnd):
     """An async context manager and iterator over the messages of a topic, like `Subscription`.
 
     At most a window of messages is here; the node keeps the rest, and applies the policy.
@@ -67,14 +67,6 @@ class RemoteSubscription:
             await self.close()
             raise
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     @property
     def lost(self) -> bool:

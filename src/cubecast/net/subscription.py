@@ -6,12 +6,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import repeat
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from cubecast.errors import Closed, CubecastError, Overflow
+from cubecast.net.context import ClosesAtEnd
 from cubecast.net.patterns import Pattern
 from cubecast.net.wire import Outgoing, Payloads, content_size
 from cubecast.protocol.messages import Frame
@@ -70,7 +70,7 @@ def cut(frame: Frame) -> list[Message]:
     return list(map(Message, topic, payloads, source, numbers, repeat(frame)))
 
 
-class Subscription:
+class Subscription(ClosesAtEnd):
     """An async context manager and iterator over the messages of a topic, or of many.
 
     Entering it returns when everything published from then on will be delivered.  With a pattern,
@@ -118,14 +118,6 @@ class Subscription:
             raise
         self.entered = True
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     @property
     def closed(self) -> bool:

@@ -1,0 +1,22 @@
+"""Async context managers that are closed when their block is left, however it is left."""
+
+from __future__ import annotations
+
+import abc
+from types import TracebackType
+
+
+class ClosesAtEnd(abc.ABC):
+    """Leaving the block closes it; an exception on its way is let through."""
+
+    @abc.abstractmethod
+    async def close(self) -> None:
+        """End it; closing twice is harmless."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
