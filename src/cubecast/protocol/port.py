@@ -88,6 +88,13 @@ class Port(Protocol):
     def gap(self, topic: Topic, skipped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
         """Messages of `topic` will never be delivered here: of each stream, from … to."""
 
+    def discard(self, topic: Topic, dropped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
+        """Messages that had arrived are dropped by agreement: their publisher is gone, and not
+        everyone could have them; of each stream, from … to."""
+
+    def view(self, epoch: int, members: int) -> None:
+        """This node went over to a new view of the cluster; `members` is a bit mask."""
+
     def left(self, topic: Topic) -> None:
         """`unsubscribe` is complete: nobody relies on this node for the topic any more."""
 
