@@ -121,6 +121,7 @@ records = st.builds(
     int64,
     int64,
     int64,
+    st.sets(st.integers(0, 200)).map(lambda nodes: sum(1 << node for node in nodes)),
 )
 network = st.builds(Record, st.sampled_from(["send", "receive"]), int64, int64)
 headers = st.builds(

@@ -448,6 +448,12 @@ class Node:
         self._readers.missed(topic, count)
         self._tell(Gap(topic, spans_by_source(skipped)))
 
+    def discard(self, topic: Topic, dropped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
+        self._recorder.discard(topic, dropped)
+
+    def view(self, epoch: int, members: int) -> None:
+        self._recorder.view(epoch, members)
+
     def left(self, topic: Topic) -> None:
         self._readers.left(topic)
 

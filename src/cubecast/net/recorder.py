@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from cubecast.protocol.port import NodeId, Publication, Seq, Stream, Time, Topic
@@ -44,6 +45,19 @@ class Recorder:
             note = LOSSY if lossy else ""
             now, slot = self._node.now(), self._node.slot
             self._trace.append(Record("gap", now, slot, topic, seq=count, message=note))
+
+    def discard(self, topic: Topic, dropped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
+        """Messages of a topic were dropped by agreement; each is named."""
+        if self._trace is not None:
+            for stream, (first, last) in dropped.items():
+                count = last - first + 1
+                self._trace += self._messages("discard", topic, stream, first, count)
+
+    def view(self, epoch: int, members: int) -> None:
+        """The node installed a view of the cluster."""
+        if self._trace is not None:
+            now, slot = self._node.now(), self._node.slot
+            self._trace.append(Record("view", now, slot, seq=epoch, members=members))
 
     def published(
         self, topic: Topic, stream: Stream, first: Seq, count: int, position: int

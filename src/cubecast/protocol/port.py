@@ -89,11 +89,14 @@ class Port(Protocol):
         """Messages of `topic` will never be delivered here: of each stream, from … to."""
 
     def discard(self, topic: Topic, dropped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
-        """Messages that had arrived are dropped by agreement: their publisher is gone, and not
-        everyone could have them; of each stream, from … to."""
+        """Messages of `topic` are dropped by agreement: of each stream, from … to.
+
+        They were received and will never be delivered here; or they are this node's own, and the
+        others will never hear of them.
+        """
 
     def view(self, epoch: int, members: int) -> None:
-        """This node went over to a new view of the cluster; `members` is a bit mask."""
+        """This node installed a view of the cluster: its number, and `members` as a bit mask."""
 
     def left(self, topic: Topic) -> None:
         """`unsubscribe` is complete: nobody relies on this node for the topic any more."""

@@ -33,6 +33,41 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """Nothing that is sent from `start` on and before `end` passes from a node of `sources` to one
+    of `peers` (bit masks); the other way is open.
+    """
+
+    start: Time
+    end: Time
+    sources: int
+    peers: int
+
+    def cuts(self, source: NodeId, peer: NodeId, now: Time) -> bool:
+        if not self.start <= now < self.end:
+            return False
+        return (self.sources >> source & self.peers >> peer) & 1 == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """What is sent from `start` on and before `end`, from a node of `sources` to one of `peers`
+    (bit masks), takes `factor` times as long.
+    """
+
+    start: Time
+    end: Time
+    sources: int
+    peers: int
+    factor: int
+
+    def slows(self, source: NodeId, peer: NodeId, now: Time) -> bool:
+        if not self.start <= now < self.end:
+            return False
+        return (self.sources >> source & self.peers >> peer) & 1 == 1
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """`node` does nothing from `start` on and before `end`; what arrives waits."""
 
@@ -75,8 +110,9 @@ class Faults:
     reorder_by: Time = 200
     spike: float = 0.0
     spike_by: Time = 2000
-    partitions: tuple[Partition, ...] = ()
+    partitions: tuple[Partition | Cut, ...] = ()
     holds: tuple[Hold, ...] = ()
+    slows: tuple[Slow, ...] = ()
     lost: int = 0
     duplicated: int = 0
     _world: World | None = None
@@ -104,6 +140,9 @@ class Faults:
             self.duplicated += 1
             copies = 2
         at += self._held_by(source, peer, message)
+        for slow in self.slows:
+            if slow.slows(source, peer, leaves):
+                at = leaves + (at - leaves) * slow.factor
         for _ in range(copies):
             late = 0
             if self.reorder and chance() < self.reorder:

@@ -143,10 +143,10 @@ class ServiceRate(Uniform):
         super().attach(world)
         self._free = [0] * len(world.processes)
         world.receivers = [
-            self._service(node, receive) for node, receive in enumerate(world.receivers)
+            self.service(node, receive) for node, receive in enumerate(world.receivers)
         ]
 
-    def _service(self, node: NodeId, receive: Any) -> Any:
+    def service(self, node: NodeId, receive: Any) -> Any:
         """Let one message per u.t. through; the rest wait in order of arrival."""
         free = self._free
         world = self._world

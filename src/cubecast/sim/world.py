@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 Handler = Callable[[Any, Any, Time], None]
 Event = tuple[Handler, Any, Any]
 MakeProcess = Callable[[NodeId, Port], Process]
+Spans = Mapping[Stream, tuple[Seq, Seq]]
+"""Messages: of each stream, from … to."""
 
 
 class Network(Protocol):
@@ -119,7 +121,8 @@ class World:
         self._wanted: list[dict[Topic, None]] = [{} for _ in range(nodes)]
         self._patterns: list[dict[str, Pattern]] = [{} for _ in range(nodes)]
         self._backlog: dict[tuple[NodeId, Topic], deque[tuple[int, int]]] = {}
-        self.ports = [SimPort(self, node, network) for node in range(nodes)]
+        self._network = network
+        self.ports = [self._port(node) for node in range(nodes)]
         self.processes: list[Process] = [make(node, self.ports[node]) for node in range(nodes)]
         self.receivers: list[Handler] = [self._receiver(node) for node in range(nodes)]
         network.attach(self)
@@ -154,6 +157,9 @@ class World:
             if self._state_every and now >= self._next_state:
                 self.record_state()
                 self._next_state = now + self._state_every
+
+    def _port(self, node: NodeId) -> SimPort:
+        return SimPort(self, node, self._network)
 
     def _receiver(self, node: NodeId) -> Handler:
         """The handler of messages that arrive at `node`: count, record, hand over."""
@@ -252,7 +258,7 @@ class World:
                 Record("publish", self.now, node, topic, ident, source=node, reply_to=reply_to)
             )
         waiting = self._backlog.get((node, topic))
-        if waiting or not self.processes[node].publish(topic, (ident,), size, self.now):
+        if waiting or not self._offer(node, topic, ident, size):
             if waiting is None:
                 waiting = self._backlog[node, topic] = deque()
             waiting.append((ident, size))
@@ -261,9 +267,12 @@ class World:
     def retry(self, node: NodeId, topic: Topic, now: Time) -> None:
         """Offer the backlog of `node` again, as far as the protocol takes it."""
         waiting = self._backlog.get((node, topic))
-        process = self.processes[node]
-        while waiting and process.publish(topic, (waiting[0][0],), waiting[0][1], now):
+        while waiting and self._offer(node, topic, *waiting[0]):
             waiting.popleft()
+
+    def _offer(self, node: NodeId, topic: Topic, ident: int, size: int) -> bool:
+        """Hand one publication to the protocol; whether it was taken."""
+        return self.processes[node].publish(topic, (ident,), size, self.now)
 
     def is_subscribed(self, node: NodeId, topic: Topic) -> bool:
         """Whether ``subscribe()`` has returned at `node` and ``unsubscribe()`` was not called."""
@@ -300,10 +309,16 @@ class World:
     def _tell_joined(self, node: NodeId, topic: Topic, now: Time) -> None:
         self.application.on_joined(self, node, topic)
 
-    def skipped(self, node: NodeId, topic: Topic, count: int) -> None:
-        """The protocol jumped over messages at `node`."""
+    def lost(self, kind: Kind, node: NodeId, topic: Topic, spans: Spans) -> None:
+        """The protocol reports a loss at `node`: a ``gap`` or a ``discard``."""
         if self.trace is not None:
-            self.trace.append(Record("gap", self.now, node, topic, seq=count))
+            count = sum(last - first + 1 for first, last in spans.values())
+            self.trace.append(Record(kind, self.now, node, topic, seq=count))
+
+    def viewed(self, node: NodeId, epoch: int, members: int) -> None:
+        """`node` installed a view."""
+        if self.trace is not None:
+            self.trace.append(Record("view", self.now, node, seq=epoch, members=members))
 
     def discovered(self, node: NodeId, topic: Topic) -> None:
         """A pattern makes `node` subscribe to a topic."""
@@ -322,8 +337,8 @@ class World:
         """Write what each process keeps."""
         if self.trace is None:
             return
-        for node, process in enumerate(self.processes):
-            load = process.load()
+        for node in self.running():
+            load = self.processes[node].load()
             self.trace.append(
                 Record(
                     "state",
@@ -334,6 +349,10 @@ class World:
                     limit=load.limit,
                 )
             )
+
+    def running(self) -> Sequence[NodeId]:
+        """The nodes that have a process: here, all of them."""
+        return range(len(self.processes))
 
     def unsent(self) -> int:
         """Publications that still wait for the protocol to take them."""
@@ -392,9 +411,14 @@ class SimPort:
     def joined(self, topic: Topic) -> None:
         self._world.joined(self._node, topic)
 
-    def gap(self, topic: Topic, skipped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
-        count = sum(last - first + 1 for first, last in skipped.values())
-        self._world.skipped(self._node, topic, count)
+    def gap(self, topic: Topic, skipped: Spans) -> None:
+        self._world.lost("gap", self._node, topic, skipped)
+
+    def discard(self, topic: Topic, dropped: Spans) -> None:
+        self._world.lost("discard", self._node, topic, dropped)
+
+    def view(self, epoch: int, members: int) -> None:
+        self._world.viewed(self._node, epoch, members)
 
     def left(self, topic: Topic) -> None:
         """Nobody waits for the end of a leave in a simulation."""

@@ -3,7 +3,7 @@
 The order of the result, whatever the clocks say:
 
 1. Every node's own records stay in their own order.
-2. No ``deliver`` or ``receive`` precedes the ``publish`` of its message, if any trace has that.
+2. No record of what became of a message precedes its ``publish``, if any trace has that.
    A node's clock may stand still while it handles a batch, so times alone would not do.
 3. Otherwise records are ordered by time, and at equal times by the order of the traces.
 
@@ -19,7 +19,7 @@ from cubecast.trace.records import MessageId, Record
 __all__ = ["merge"]
 
 _Key = tuple[str, MessageId | None]
-SEEN = ("deliver", "receive")
+SEEN = ("deliver", "receive", "gap", "discard")
 """Kinds that follow the publication of their message."""
 
 

@@ -1,7 +1,8 @@
 """Trace files in Parquet: one row per record, for Spark and other column readers.
 
-The columns are the fields of ``Record``, with two differences. ``position``, from 0, comes first:
-tables have no order of their own, and the order of a trace is its meaning. And ``id`` and
+The columns are the fields of ``Record``, with three differences. ``position``, from 0, comes first:
+tables have no order of their own, and the order of a trace is its meaning. ``members``, a bit mask
+of any length, is a list of nodes. And ``id`` and
 ``reply_to`` are text, as a column has one type: a number is written in digits, and text that could
 be taken for that (digits alone, or an opening quote) is written as a JSON string. The header is
 the schema metadata ``cubecast-trace``.
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from cubecast.topology import MAX_DIMENSION, members_of
 from cubecast.trace.files import (
     StoredRecords,
     StrPath,
@@ -40,6 +42,8 @@ _NUMBER: Final = re.compile(r"-?[0-9]+")
 _KINDS: Final = frozenset(KINDS)
 _FIELDS: Final = Record.__struct_fields__
 _TEXT_FIELDS: Final = ("kind", "topic", "message")
+MAX_SLOTS: Final = 1 << MAX_DIMENSION
+"""Nodes are numbered below this where they stand in a ``view``."""
 
 
 def write_parquet(path: StrPath, header: Header, records: Iterable[Record]) -> None:
@@ -51,8 +55,8 @@ def write_parquet(path: StrPath, header: Header, records: Iterable[Record]) -> N
     with atomic_file(Path(path)) as file, pyarrow.parquet.ParquetWriter(file, schema) as writer:
         stream, position = iter(records), 0
         while group := list(islice(stream, _GROUP_ROWS)):
-            columns = [range(position, position + len(group)), *_columns(group)]
             try:
+                columns = [range(position, position + len(group)), *_columns(group)]
                 arrays = [
                     pyarrow.array(column, field.type)
                     for column, field in zip(columns, schema, strict=True)
@@ -86,6 +90,7 @@ def _schema() -> "pyarrow.Schema":
     special = {
         "id": pyarrow.field("id", pyarrow.string()),
         "reply_to": pyarrow.field("reply_to", pyarrow.list_(pyarrow.string()), nullable=False),
+        "members": pyarrow.field("members", pyarrow.list_(pyarrow.int64()), nullable=False),
     }
     special |= {name: pyarrow.field(name, names, nullable=False) for name in _TEXT_FIELDS}
     numbers = {name: pyarrow.field(name, pyarrow.int64(), nullable=False) for name in _FIELDS}
@@ -100,6 +105,8 @@ def _columns(group: list[Record]) -> Iterator[list[Any]]:
             column = [None if id is None else _id_to_text(id) for id in column]
         elif name == "reply_to":
             column = [[_id_to_text(id) for id in ids] for ids in column]
+        elif name == "members":
+            column = [_nodes(mask) if mask else [] for mask in column]
         yield column
 
 
@@ -151,6 +158,8 @@ def _lists(
             raise TraceError(path, line, f"bad record: `{field.name}` is null")
         if field.name == "reply_to":
             lists.append(_reply_lists(path, row, column))
+        elif field.name == "members":
+            lists.append(_masks(path, row, column))
         elif field.name == "id":
             lists.append(_texts(column, _id_from_text))
         elif field.name in _TEXT_FIELDS:
@@ -192,6 +201,24 @@ def _reply_lists(path: Path, row: int, column: "pyarrow.Array") -> list[tuple[Me
             raise TraceError(path, line, "bad record: null in `reply_to`")
         lists.append(tuple([_id_from_text(text) for text in texts]))
     return lists
+
+
+def _nodes(mask: int) -> list[int]:
+    if mask < 0 or mask.bit_length() > MAX_SLOTS:
+        raise OverflowError(f"{mask} is no set of nodes")
+    return list(members_of(mask))
+
+
+def _masks(path: Path, row: int, column: "pyarrow.Array") -> list[int]:
+    """Sets of nodes as bit masks. Nearly all are empty."""
+    if not len(column.flatten()):
+        return [0] * len(column)
+    masks = []
+    for line, nodes in enumerate(column.to_pylist(), row + 1):
+        if any(node is None or not 0 <= node < MAX_SLOTS for node in nodes):
+            raise TraceError(path, line, "bad record: `members` has what is no node")
+        masks.append(sum(1 << node for node in set(nodes)))
+    return masks
 
 
 def _id_to_text(id: MessageId) -> str:

@@ -30,14 +30,19 @@ Kind: TypeAlias = Literal[
     "gap",
     "discard",
     "state",
+    "crash",
+    "restart",
+    "view",
 ]
 """What happened.
 
 ``publish``: the application published; ``send`` and ``receive``: a message left for, or came from,
 a peer; ``deliver``: a message was handed to the application; ``subscribe``: the application called
 ``subscribe()``; ``join``: that call returned; ``leave``: the application called ``unsubscribe()``
-(or the node stopped for good); ``gap``: the node jumped over messages, ``seq`` of them;
-``discard``: it dropped messages by agreement; ``state``: what it holds at this moment.
+(or the node stopped for good); ``gap``: the node will never deliver the message ``id``, or ``seq``
+messages; ``discard``: it dropped that by agreement; ``state``: what it holds at this moment;
+``crash``: its process ended at once; ``restart``: a process begins at the node with nothing, what
+stands before is an earlier *life*; ``view``: it installed view ``seq`` of the cluster, ``members``.
 """
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
@@ -61,7 +66,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     source: int = -1
     """Who published, as the protocol claims it; -1: not stated."""
     seq: int = -1
-    """The protocol's number of the message; in a ``gap``, how many messages were skipped."""
+    """The protocol's number of the message; of a ``gap`` or ``discard`` without an id, how many
+    messages it speaks of; of a ``view``, its number."""
     peer: int = -1
     """Where a ``send`` goes, where a ``receive`` comes from."""
     message: str = ""
@@ -75,6 +81,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Messages kept for repair."""
     limit: int = 0
     """The stated bound on held + retained; 0: none stated."""
+    members: int = 0
+    """The nodes of a ``view`` as a bit mask; 0: the node is out of the cluster for good."""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,6 +35,8 @@ _KINDS: dict[str, Kind] = {
     "unsubscribe": "leave",
     "state": "state",
     "gap": "gap",
+    "discard": "discard",
+    "view": "view",
 }
 
 
@@ -131,6 +133,7 @@ def _record(node: NodeId, time: int, entry: Entry) -> Record:
         held=note.held,
         retained=note.retained,
         limit=note.limit,
+        members=note.members,
     )
 
 

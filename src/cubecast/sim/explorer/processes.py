@@ -48,7 +48,7 @@ class Event(NamedTuple):
 class Note(NamedTuple):
     """Something a process did that a trace records."""
 
-    kind: str  # deliver, subscribe, join, left, state
+    kind: str  # deliver, subscribe, join, left, state, gap, discard, view
     topic: Topic = ""
     name: str = ""
     source: NodeId = -1
@@ -56,6 +56,7 @@ class Note(NamedTuple):
     held: int = 0
     retained: int = 0
     limit: int = 0
+    members: int = 0
 
 
 class Outcome(NamedTuple):
@@ -143,6 +144,13 @@ class RecordingPort:
     def gap(self, topic: Topic, skipped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
         count = sum(last - first + 1 for first, last in skipped.values())
         self.notes.append(Note("gap", topic, seq=count))
+
+    def discard(self, topic: Topic, dropped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
+        count = sum(last - first + 1 for first, last in dropped.values())
+        self.notes.append(Note("discard", topic, seq=count))
+
+    def view(self, epoch: int, members: int) -> None:
+        self.notes.append(Note("view", seq=epoch, members=members))
 
     def left(self, topic: Topic) -> None:
         self.notes.append(Note("left", topic))

@@ -11,6 +11,7 @@ length of the trace.
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from cubecast.trace.checkers.crashes import Agreement, Convergence, LossReasons, LossReports
 from cubecast.trace.checkers.inversions import Inversions, answers_before_questions
 from cubecast.trace.checkers.order import (
     CausalOrder,
@@ -43,6 +44,10 @@ _CHECKERS: Final[dict[Property, Callable[[Tally], Checker]]] = {
     "completeness": Completeness,
     "quiescence": Quiescence,
     "bounded-state": BoundedState,
+    "agreement": Agreement,
+    "loss-reports": LossReports,
+    "loss-reasons": LossReasons,
+    "convergence": Convergence,
 }
 
 
@@ -80,4 +85,4 @@ class _Volume(Checker):
         for topic in topics:
             self.topics += 1
             self.publications += len(topic.ids)
-            self.deliveries += sum(seat.delivered.count(1) for seat in topic.seats.values())
+            self.deliveries += sum(seat.delivered.count(1) for seat in topic.lives())

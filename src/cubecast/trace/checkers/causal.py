@@ -1,7 +1,8 @@
 """Happens-before on one topic, from what the nodes did and nothing else.
 
 Message m happens before m' (m -> m') if some node published or delivered m before it published m',
-or if m -> x -> m' for some x. The causal past of a message is all that happens before it.
+or if m -> x -> m' for some x. The causal past of a message is all that happens before it. A node
+that restarts has forgotten everything: each of its lives is a node of its own here.
 
 A node's own publications are in its past. So the past of any message holds, of each publisher, a
 prefix of that publisher's messages, and a count per publisher (a vector clock) says it exactly,
@@ -22,11 +23,15 @@ Invariants:
 """
 
 from array import array
+from collections.abc import Hashable
+from typing import Generic, TypeVar
 
 __all__ = ["Causality"]
 
+Node = TypeVar("Node", bound=Hashable)
 
-class Causality:
+
+class Causality(Generic[Node]):
     """The messages of one topic, numbered from 0 in the order of publication, and their clocks."""
 
     __slots__ = (
@@ -43,7 +48,7 @@ class Causality:
     )
 
     def __init__(self) -> None:
-        self.publishers: list[int] = []
+        self.publishers: list[Node] = []
         """Lane -> the node whose messages it counts."""
         self.published: list[int] = []
         """Lane -> messages published so far."""
@@ -51,15 +56,15 @@ class Causality:
         """Message -> lane of its publisher."""
         self.rank = array("L")
         """Message -> its place among its publisher's messages, from 1."""
-        self._lanes: dict[int, int] = {}
+        self._lanes: dict[Node, int] = {}
         self._clocks: list[int] = []
-        self._shadows: dict[int, int] = {}
+        self._shadows: dict[Node, int] = {}
         self._guards = 0
         self._width = 8
         self._top = 7
         """Where in its lane a guard is: width - 1."""
 
-    def publish(self, node: int) -> None:
+    def publish(self, node: Node) -> None:
         """The next message is published by ``node``: it follows all that the node knows.
 
         That is the node's shadow and its own earlier publications, delivered or not. The past of
@@ -80,7 +85,7 @@ class Causality:
         unseen = rank - self._count(shadow, lane)
         self._clocks.append(shadow + (unseen << (lane * self._width)))
 
-    def deliver(self, node: int, message: int) -> bool:
+    def deliver(self, node: Node, message: int) -> bool:
         """``node`` delivers a message. True: it was in the node's shadow already.
 
         At a first delivery that is a violation of causal order. Otherwise the message and its past
@@ -96,7 +101,7 @@ class Causality:
         self._shadows[node] = clock + (surplus & (ahead - (ahead >> self._top)))
         return False
 
-    def publisher(self, message: int) -> int:
+    def publisher(self, message: int) -> Node:
         """The node that published a message."""
         return self.publishers[self.lane[message]]
 
@@ -104,7 +109,7 @@ class Causality:
         """message -> later, of two different messages."""
         return self._count(self._clocks[later], self.lane[message]) >= self.rank[message]
 
-    def in_shadow(self, node: int, message: int) -> bool:
+    def in_shadow(self, node: Node, message: int) -> bool:
         """The node delivered the message, or one that it happens before."""
         shadow = self._shadows.get(node, 0)
         return self._count(shadow, self.lane[message]) >= self.rank[message]

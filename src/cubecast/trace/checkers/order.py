@@ -36,29 +36,32 @@ class NoCreation(Checker):
         self.tally.add(record.node, topic.name, record.id, record.time, why)
 
     def _check_source(self, record: Record, topic: Topic, index: int) -> None:
-        publisher = topic.causality.publisher(index)
+        publisher = topic.causality.publisher(index).node
         if record.source != publisher:
             why = f"delivered as node {record.source}'s, but published by node {publisher}"
             self.tally.add(record.node, topic.name, record.id, record.time, why)
 
 
 class NoDuplication(Checker):
-    """A node delivers a message at most once, ever: leaving and joining again is no excuse."""
+    """A node delivers a message at most once, ever: leaving and joining again is no excuse.
+
+    A restart is one: the new life knows nothing of what the last one delivered.
+    """
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
-        self.unknown: set[tuple[str, int, MessageId | None]] = set()
-        """(topic, node, id) of what was delivered without having been published."""
+        self.unknown: set[tuple[Seat, MessageId | None]] = set()
+        """What was delivered where without having been published."""
 
     def deliver(self, record: Record, topic: Topic, seat: Seat, index: int, late: bool) -> None:
-        if self.unknown and (topic.name, seat.node, record.id) in self.unknown:
+        if self.unknown and (seat, record.id) in self.unknown:
             self._add(record)
 
     def redeliver(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
         self._add(record)
 
     def deliver_unknown(self, record: Record, topic: Topic, seat: Seat) -> None:
-        key = (topic.name, seat.node, record.id)
+        key = (seat, record.id)
         if key in self.unknown:
             self._add(record)
         self.unknown.add(key)
@@ -90,7 +93,7 @@ class Fifo(Checker):
         if newest[lane] < rank:
             newest[lane] = rank
         else:
-            publisher = causality.publishers[lane]
+            publisher = causality.publishers[lane].node
             why = f"delivered after a later message of the same publisher, node {publisher}"
             self.tally.add(seat.node, topic.name, record.id, record.time, why)
 

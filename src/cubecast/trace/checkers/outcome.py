@@ -1,30 +1,34 @@
 """Checkers of what a run comes to: nothing lost, nothing left waiting, state within its bound."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from cubecast.trace.checkers.patterns import Debts
 from cubecast.trace.checkers.replay import Checker, Seat, Topic
 from cubecast.trace.checkers.report import Tally
 from cubecast.trace.records import Record
 
-__all__ = ["BoundedState", "Completeness", "Losses", "Quiescence"]
+__all__ = ["BoundedState", "Completeness", "Excuses", "Losses", "Quiescence", "missing_at"]
+
+
+HOLE: Final = "not delivered, though something that it precedes was"
 
 
 class Losses(Checker):
-    """Counts what nodes report as lost. A gap is ``seq`` messages; a discard with an id is one."""
+    """Counts what nodes report as lost: a record with an id is one message, another is ``seq``."""
 
     def __init__(self) -> None:
         self.gaps = 0
         self.discards = 0
 
     def gap(self, record: Record, topic: Topic, seat: Seat) -> None:
-        self.gaps += max(1, record.seq)
+        self.gaps += 1 if record.id is not None else max(1, record.seq)
 
     def discard(self, record: Record, topic: Topic, seat: Seat) -> None:
         self.discards += 1 if record.id is not None else max(1, record.seq)
 
 
-class _Excuses:
+class Excuses:
     """The losses that one seat reported: by name, or so many of what was published until then."""
 
     __slots__ = ("counted", "named")
@@ -33,6 +37,13 @@ class _Excuses:
         self.named: set[int] = set()
         self.counted: list[tuple[int, int]] = []
         """(messages published when it was reported, how many it covers), in order."""
+
+    def add(self, record: Record, topic: Topic) -> None:
+        """A report that names a message, or counts some."""
+        if record.id is None:
+            self.counted.append((len(topic.ids), max(1, record.seq)))
+        elif record.id in topic.index:
+            self.named.add(topic.index[record.id])
 
     def unexcused(self, missing: Iterable[int]) -> Iterator[int]:
         """What is left of ``missing`` (ascending) when each report has covered what it can.
@@ -58,22 +69,28 @@ class _Excuses:
 class Completeness(Checker):
     """Nothing is lost in silence.
 
-    For a subscription that is open when the trace ends: all that was published after its ``join``
-    was delivered in it, the node's own publications included. For one that ended with a ``leave``:
-    of what was published after its ``join``, all that happens before anything delivered in it was
-    delivered in it too (before that thing: which is causal order's to check).
+    For a subscription that is open when the trace ends: all that was published after its ``join``,
+    in lives that have not ended, was delivered in it, the node's own publications included. For
+    every subscription, also one that ended with a ``leave`` or a ``crash``: of what was published
+    after its ``join`` (in any life), all that happens before anything delivered in it was delivered
+    in it too (before that thing: which is causal order's to check).
 
     For an open subscription to a pattern (a ``join`` whose topic has wildcards): all that was
     published after that ``join`` to any topic the pattern matches was delivered at the node.
 
-    A message is excused at a node that reported its loss: by name (a ``discard`` with its id), or
-    as one of the ``seq`` messages (at least 1) of a ``gap``, or of a ``discard`` without an id,
-    that comes after its publication.
+    A message is excused at a node that reported its loss: by name (a ``gap`` with its id), or as
+    one of the ``seq`` messages (at least 1) of a ``gap`` or ``discard`` without an id that comes
+    after its publication. It is excused everywhere if its publisher reports, by name, that it was
+    discarded. That somebody else discarded it excuses nothing.
     """
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
-        self.excuses: dict[Seat, _Excuses] = {}
+        self.excuses: dict[Seat, Excuses] = {}
+        self.withdrawn: dict[Topic, set[int]] = {}
+        """What publishers reported as discarded."""
+        self.suspect: list[tuple[Topic, Seat, int, int]] = []
+        """(topic, seat, message, time): holes in what has ended, but for a publisher's discard."""
         self.debts = Debts()
 
     def join(self, record: Record, topic: Topic, seat: Seat) -> None:
@@ -83,36 +100,62 @@ class Completeness(Checker):
         self.debts.publish(topic.name, index)
 
     def gap(self, record: Record, topic: Topic, seat: Seat) -> None:
-        excuses = self.excuses.setdefault(seat, _Excuses())
-        excuses.counted.append((len(topic.ids), max(1, record.seq)))
+        self.excuses.setdefault(seat, Excuses()).add(record, topic)
 
     def discard(self, record: Record, topic: Topic, seat: Seat) -> None:
-        excuses = self.excuses.setdefault(seat, _Excuses())
         if record.id is None:
-            excuses.counted.append((len(topic.ids), max(1, record.seq)))
+            self.excuses.setdefault(seat, Excuses()).add(record, topic)
         elif record.id in topic.index:
-            excuses.named.add(topic.index[record.id])
+            index = topic.index[record.id]
+            if topic.causality.publisher(index) is seat:
+                self.withdrawn.setdefault(topic, set()).add(index)
 
     def leave(self, record: Record, topic: Topic, seat: Seat) -> None:
         self.debts.leave(seat.node, topic.name)
         if seat.joined:
-            shadow = topic.causality.in_shadow
-            holes = (index for index in _missing(topic, seat) if shadow(seat.node, index))
-            why = "not delivered, though something that it precedes was"
-            self._judge(topic, seat, holes, record.time, why)
+            self._close(record, topic, seat)
+
+    def crash(self, record: Record, seats: Sequence[tuple[Topic, Seat]]) -> None:
+        self.debts.crash(record.node)
+        for topic, seat in seats:
+            if seat.joined:
+                self._close(record, topic, seat)
+
+    def _close(self, record: Record, topic: Topic, seat: Seat) -> None:
+        shadow = topic.causality.in_shadow
+        holes = (index for index in missing_at(topic, seat) if shadow(seat, index))
+        for index in self._unexcused(seat, holes):
+            self.suspect.append((topic, seat, index, record.time))
 
     def finish(self, time: int, topics: Iterable[Topic]) -> None:
-        why = "published inside an open subscription and not delivered"
+        for topic, seat, index, when in self.suspect:
+            self._add(topic, seat, index, when, HOLE)
         for topic in list(topics):
             owed = dict(self.debts.unpaid(topic))
             for seat in topic.seats.values():
-                missing = set(_missing(topic, seat)) if seat.joined else set()
+                missing = set(missing_at(topic, seat)) if seat.joined else set()
                 missing.update(owed.get(seat, ()))
-                self._judge(topic, seat, sorted(missing), time, why)
+                self._judge_open(topic, seat, sorted(missing), time)
 
-    def _judge(self, topic: Topic, seat: Seat, missing: Iterable[int], time: int, why: str) -> None:
+    def _judge_open(self, topic: Topic, seat: Seat, missing: list[int], time: int) -> None:
+        causality = topic.causality
+        lasting = [
+            index
+            for index in missing
+            if causality.publisher(index).up or causality.in_shadow(seat, index)
+        ]
+        for index in self._unexcused(seat, lasting):
+            why = "published inside an open subscription and not delivered"
+            if not causality.publisher(index).up:
+                why = HOLE
+            self._add(topic, seat, index, time, why)
+
+    def _unexcused(self, seat: Seat, missing: Iterable[int]) -> Iterable[int]:
         excuses = self.excuses.pop(seat, None)
-        for index in missing if excuses is None else excuses.unexcused(missing):
+        return missing if excuses is None else excuses.unexcused(missing)
+
+    def _add(self, topic: Topic, seat: Seat, index: int, time: int, why: str) -> None:
+        if index not in self.withdrawn.get(topic, ()):
             self.tally.add(seat.node, topic.name, topic.ids[index], time, why)
 
 
@@ -120,7 +163,7 @@ class Quiescence(Checker):
     """Nothing waits at the end.
 
     Every ``subscribe`` had its ``join``, unless a ``leave`` came first; and the last ``state`` of
-    each node and topic holds no message back from delivery.
+    each node and topic holds no message back from delivery. A life that ended waits for nothing.
     """
 
     def __init__(self, tally: Tally) -> None:
@@ -129,6 +172,10 @@ class Quiescence(Checker):
 
     def state(self, record: Record) -> None:
         self.last[record.node, record.topic] = record
+
+    def crash(self, record: Record, seats: Sequence[tuple[Topic, Seat]]) -> None:
+        for key in [key for key in self.last if key[0] == record.node]:
+            del self.last[key]
 
     def finish(self, time: int, topics: Iterable[Topic]) -> None:
         for topic in topics:
@@ -153,7 +200,7 @@ class BoundedState(Checker):
             self.tally.add(record.node, record.topic, None, record.time, why)
 
 
-def _missing(topic: Topic, seat: Seat) -> Iterator[int]:
+def missing_at(topic: Topic, seat: Seat) -> Iterator[int]:
     """Messages published since the seat's ``join`` and not delivered there, ascending.
 
     Whatever was delivered of these was delivered inside that subscription, as it did not exist

@@ -38,6 +38,11 @@ class Debts:
             for key in [key for key in self._since if key[:2] == (node, name)]:
                 del self._since[key]
 
+    def crash(self, node: int) -> None:
+        """A process that is gone is owed nothing."""
+        for reader, name in [key for key in self._open if key[0] == node]:
+            self.leave(reader, name)
+
     def publish(self, name: str, index: int) -> None:
         """Message ``index`` of topic ``name`` was published."""
         if not self._open:

@@ -4,6 +4,9 @@ The replay knows the ground truth of the topics (who published what, who has del
 subscribed) and holds no opinion. A checker overrides the hooks it needs, and is only called there;
 records of the network (``send``, ``receive``) concern no checker and cost next to nothing.
 
+A node has a seat in a topic for each of its *lives*: a ``crash`` ends one, a ``restart`` begins the
+next with nothing. A life is judged as if it were a node of its own.
+
 A delivery reaches one of three hooks. ``deliver``: the node's first delivery of a message that was
 published on that topic earlier in the trace. ``redeliver``: a later delivery of the same.
 ``deliver_unknown``: the message was not published on that topic, or not yet. Only first deliveries
@@ -11,7 +14,7 @@ count for the order of messages; hooks see the topic as it was before the record
 ``publish`` and ``deliver`` the message is already in the topic's table and in the node's shadow.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from cubecast.trace.checkers.causal import Causality
@@ -21,9 +24,9 @@ __all__ = ["Checker", "Seat", "Topic", "replay"]
 
 
 class Seat:
-    """One node in one topic."""
+    """One node in one topic, in one of its lives."""
 
-    __slots__ = ("delivered", "joined", "node", "since", "subscribing")
+    __slots__ = ("delivered", "joined", "node", "since", "subscribing", "up")
 
     def __init__(self, node: int) -> None:
         self.node = node
@@ -35,6 +38,8 @@ class Seat:
         """The number of the first message published after the latest ``join``."""
         self.subscribing = False
         """After a ``subscribe`` without its ``join``."""
+        self.up = True
+        """Not ended by a ``crash``."""
 
     def has(self, index: int) -> bool:
         return index < len(self.delivered) and self.delivered[index] == 1
@@ -43,7 +48,7 @@ class Seat:
 class Topic:
     """One topic: its messages, numbered in the order of publication, and the nodes seen in it."""
 
-    __slots__ = ("causality", "ids", "index", "name", "seats")
+    __slots__ = ("causality", "ended", "ids", "index", "name", "seats")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -51,13 +56,21 @@ class Topic:
         """Message id -> message number."""
         self.ids: list[MessageId] = []
         self.seats: dict[int, Seat] = {}
-        self.causality = Causality()
+        """Node -> its latest life."""
+        self.ended: list[Seat] = []
+        """Lives that were followed by another one."""
+        self.causality: Causality[Seat] = Causality()
 
     def seat(self, node: int) -> Seat:
         seat = self.seats.get(node)
         if seat is None:
             seat = self.seats[node] = Seat(node)
         return seat
+
+    def lives(self) -> Iterator[Seat]:
+        """Every life of every node."""
+        yield from self.ended
+        yield from self.seats.values()
 
 
 class Checker:
@@ -92,6 +105,15 @@ class Checker:
 
     def state(self, record: Record) -> None:
         """The node says what it holds."""
+
+    def crash(self, record: Record, seats: Sequence[tuple[Topic, Seat]]) -> None:
+        """The node's life ends after this, in every topic (``seats``: as they were)."""
+
+    def restart(self, record: Record) -> None:
+        """A new life of the node begins; the one before has ended."""
+
+    def view(self, record: Record) -> None:
+        """The node installed a view of the cluster."""
 
     def finish(self, time: int, topics: Iterable[Topic]) -> None:
         """The trace is over; ``time`` is that of its last record."""
@@ -128,7 +150,11 @@ class _Replay:
             "gap": self._gap,
             "discard": self._discard,
             "state": self._state,
+            "crash": self._crash,
+            "restart": self._restart,
+            "view": self._view,
         }
+        self._down: set[int] = set()
         self._on_publish = _overridden(checkers, "publish")
         self._on_republish = _overridden(checkers, "republish")
         self._on_deliver = _overridden(checkers, "deliver")
@@ -139,6 +165,9 @@ class _Replay:
         self._on_gap = _overridden(checkers, "gap")
         self._on_discard = _overridden(checkers, "discard")
         self._on_state = _overridden(checkers, "state")
+        self._on_crash = _overridden(checkers, "crash")
+        self._on_restart = _overridden(checkers, "restart")
+        self._on_view = _overridden(checkers, "view")
 
     def _topic(self, name: str) -> Topic:
         topic = self.topics.get(name)
@@ -155,7 +184,7 @@ class _Replay:
             return
         index = topic.index[record.id] = len(topic.ids)
         topic.ids.append(record.id)
-        topic.causality.publish(record.node)
+        topic.causality.publish(seat)
         for publish in self._on_publish:
             publish(record, topic, seat, index)
 
@@ -174,7 +203,7 @@ class _Replay:
             for redeliver in self._on_redeliver:
                 redeliver(record, topic, seat, index)
             return
-        late = topic.causality.deliver(record.node, index)
+        late = topic.causality.deliver(seat, index)
         for deliver in self._on_deliver:
             deliver(record, topic, seat, index, late)
         delivered[index] = 1
@@ -212,6 +241,35 @@ class _Replay:
     def _state(self, record: Record) -> None:
         for state in self._on_state:
             state(record)
+
+    def _crash(self, record: Record) -> None:
+        if record.node in self._down:
+            return
+        self._down.add(record.node)
+        seats = [
+            (topic, topic.seats[record.node])
+            for topic in self.topics.values()
+            if record.node in topic.seats
+        ]
+        for crash in self._on_crash:
+            crash(record, seats)
+        for _, seat in seats:
+            seat.joined = seat.subscribing = seat.up = False
+
+    def _restart(self, record: Record) -> None:
+        """Who restarts has crashed, whether or not anybody was there to record it."""
+        self._crash(record)
+        self._down.discard(record.node)
+        for topic in self.topics.values():
+            seat = topic.seats.pop(record.node, None)
+            if seat is not None:
+                topic.ended.append(seat)
+        for restart in self._on_restart:
+            restart(record)
+
+    def _view(self, record: Record) -> None:
+        for view in self._on_view:
+            view(record)
 
 
 def _overridden(checkers: Sequence[Checker], name: str) -> list[Hook]:

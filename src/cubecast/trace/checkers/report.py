@@ -16,6 +16,10 @@ Property: TypeAlias = Literal[
     "completeness",
     "quiescence",
     "bounded-state",
+    "agreement",
+    "loss-reports",
+    "loss-reasons",
+    "convergence",
 ]
 """What a trace can be checked for; each property is defined where its checker is."""
 

@@ -1,0 +1,253 @@
+"""A world in which processes end and begin again.
+
+Theory of operation.  A node has one *life* after the other.  A crash ends one at once: no message,
+timer or consumption reaches it any more and what it had not handed to the protocol is dropped;
+what it sent is on its way.  A restart makes a new process, which knows nothing, with a new port;
+the application subscribes again to what it had.
+
+Invariants:
+
+1. A message reaches the life it was sent to or nobody: it is bound to that life's receiver when it
+   is sent.  What is sent to a node that is down reaches nobody.  So it is with TCP.
+2. Whoever receives a message is told by which incarnation of its sender it was sent.
+3. The *ledger* says which message is number so-and-so of a stream.  It is kept from the order in
+   which publications were handed to the protocol and taken; every delivery is held against it.  So
+   what a process reports as lost is named in the trace without asking the process.
+
+A process may have, besides the methods of `Process`: ``on_packet(message, sender, life, now)``,
+called instead of ``on_message`` with the sender's incarnation; ``incarnation``, under which it
+publishes now (without it, the number of its life, from 0); and ``marks``, a `Counter` of the
+branches of recovery it took.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple, cast
+
+from cubecast.protocol.port import Load, Message, NodeId, Port, Process, Publication, Time, Topic
+from cubecast.sim.world import Handler, Network, SimPort, Spans, World, message_record
+from cubecast.trace import Kind, Record
+
+MakeLife = Callable[[NodeId, Port, int], Process]
+"""Makes the process of a node: its port, and which life of the node it is, from 0."""
+
+MAX_NAMED = 1_000_000
+"""Nobody honest reports more messages as lost at a time."""
+
+
+class Packet(NamedTuple):
+    """A message on its way, and the incarnation that sent it."""
+
+    message: Message
+    incarnation: int
+    kind: str
+    stream: Any
+    """Of a publication, as `Hold` looks for it."""
+
+
+class Gone:
+    """What is at a node that is down."""
+
+    label: ClassVar[str] = "gone"
+
+    def load(self) -> Load:
+        return Load(0, 0)
+
+
+class LedgerError(AssertionError):
+    """A message was delivered under a number that another one has."""
+
+
+class MortalWorld(World):
+    """A `World` with `crash` and `restart`."""
+
+    def __init__(self, nodes: int, make: MakeLife, network: Network, **options: Any) -> None:
+        self._make_life = make
+        self.lives = [0] * nodes
+        self.down: set[NodeId] = set()
+        self._ledger: dict[tuple[NodeId, int, Topic], list[int]] = {}
+        self._marks: Counter[str] = Counter()
+        super().__init__(nodes, lambda node, port: make(node, port, 0), network, **options)
+
+    # -- lives -----------------------------------------------------------------------------------
+
+    def is_up(self, node: NodeId) -> bool:
+        """Whether `node` has a process."""
+        return node not in self.down
+
+    def running(self) -> Sequence[NodeId]:
+        return [node for node in range(len(self.processes)) if node not in self.down]
+
+    def crash(self, node: NodeId) -> None:
+        """End the process of `node` at once."""
+        if node in self.down:
+            raise ValueError(f"node {node} is down already")
+        self._record("crash", node, "")
+        self._marks += getattr(self.processes[node], "marks", Counter())
+        self._life_port(node).up = False
+        self.down.add(node)
+        self.processes[node] = cast(Process, Gone())
+        self.receivers[node] = _nobody
+        for key in [key for key in self._backlog if key[0] == node]:
+            del self._backlog[key]
+        for flags in self._subscribed.values():
+            flags[node] = 0
+        self._patterns[node].clear()
+
+    def restart(self, node: NodeId) -> None:
+        """Begin a new life at `node`; its application subscribes again to what it had."""
+        if node not in self.down:
+            raise ValueError(f"node {node} is up already")
+        self.down.discard(node)
+        self.lives[node] += 1
+        self._record("restart", node, "")
+        self.ports[node] = self._port(node)
+        self.processes[node] = self._make_life(node, self.ports[node], self.lives[node])
+        receiver = self._receiver(node)
+        service = getattr(self._network, "service", None)
+        self.receivers[node] = receiver if service is None else service(node, receiver)
+        for topic in list(self._wanted[node]):
+            self.subscribe(node, topic)
+
+    def incarnation(self, node: NodeId) -> int:
+        """Under which number `node` sends and publishes now."""
+        number: int = getattr(self.processes[node], "incarnation", self.lives[node])
+        return number
+
+    @property
+    def marks(self) -> Counter[str]:
+        """The branches that processes say they took, in all lives."""
+        total = Counter(self._marks)
+        for process in self.processes:
+            total.update(getattr(process, "marks", Counter()))
+        return total
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def _port(self, node: NodeId) -> LifePort:
+        return LifePort(self, node, self._network)
+
+    def _life_port(self, node: NodeId) -> LifePort:
+        return cast(LifePort, self.ports[node])
+
+    def _receiver(self, node: NodeId) -> Handler:
+        port = self._life_port(node)
+        process: Any = self.processes[node]
+        hand_over = getattr(process, "on_packet", None) or _without_life(process)
+        received = self.meter.received
+        subscribed = self._subscribed
+        trace = self.trace if self._trace_messages else None
+
+        def receive(packet: Packet, sender: NodeId, now: Time) -> None:
+            if not port.up:
+                return
+            message: Any = packet.message
+            if packet.kind == "pub":
+                flags = subscribed.get(message.topic)
+                received(message.body, bool(flags and flags[node]), now)
+            if trace is not None:
+                trace.append(message_record("receive", now, node, sender, message))
+            hand_over(message, sender, packet.incarnation, now)
+
+        return receive
+
+    # -- the ledger ------------------------------------------------------------------------------
+
+    def _offer(self, node: NodeId, topic: Topic, ident: int, size: int) -> bool:
+        """Enter it first: a process may deliver its own message before `publish` returns."""
+        page = self._ledger.setdefault((node, self.incarnation(node), topic), [])
+        page.append(ident)
+        taken = super()._offer(node, topic, ident, size)
+        if not taken:
+            page.pop()
+        return taken
+
+    def delivered(self, node: NodeId, publication: Publication) -> None:
+        stream, first = publication.stream, publication.first
+        page = self._ledger.get((stream.source, stream.incarnation, publication.topic), [])
+        body = list(publication.body)
+        if page[first : first + len(body)] != body:
+            raise LedgerError(
+                f"node {node} delivered {body} as numbers {first} … of {stream}, "
+                f"but these are {page[first : first + len(body)]}"
+            )
+        super().delivered(node, publication)
+
+    def lost(self, kind: Kind, node: NodeId, topic: Topic, spans: Spans) -> None:
+        """One record per message, by its id; what nobody published gets a name nobody has."""
+        if self.trace is None:
+            return
+        for stream, (first, last) in spans.items():
+            assert last - first < MAX_NAMED, f"{kind} of {last - first + 1} messages of {stream}"
+            source, incarnation = stream
+            page = self._ledger.get((source, incarnation, topic), [])
+            for seq in range(first, last + 1):
+                known = 0 <= seq < len(page)
+                ident = page[seq] if known else f"{source}.{incarnation:x}.{seq}"
+                self.trace.append(
+                    Record(kind, self.now, node, topic, ident, source=source, seq=seq)
+                )
+
+    # -- the application -------------------------------------------------------------------------
+
+    def _tell_delivery(self, node: NodeId, what: tuple[Topic, int], now: Time) -> None:
+        if node not in self.down:
+            super()._tell_delivery(node, what, now)
+
+    def _tell_joined(self, node: NodeId, topic: Topic, now: Time) -> None:
+        if node not in self.down:
+            super()._tell_joined(node, topic, now)
+
+
+class LifePort(SimPort):
+    """The port of one life of a node; when that has ended, nothing comes through it."""
+
+    __slots__ = ("up",)
+
+    def __init__(self, world: MortalWorld, node: NodeId, network: Network) -> None:
+        super().__init__(world, node, network)
+        self.up = True
+
+    def relay(self, peers: Sequence[NodeId], message: Message) -> None:
+        self._counts[message.kind] += len(peers)
+        if self._world._trace_messages:
+            self._trace_send(peers, message)
+        self._network.relay(self._node, peers, self._packet(message))
+
+    def control(self, peer: NodeId, message: Message) -> None:
+        self._counts[message.kind] += 1
+        if self._world._trace_messages:
+            self._trace_send((peer,), message)
+        self._network.control(self._node, peer, self._packet(message))
+
+    def _packet(self, message: Message) -> Packet:
+        incarnation = cast(MortalWorld, self._world).incarnation(self._node)
+        stream = getattr(message, "stream", (None,))
+        return Packet(message, incarnation, message.kind, stream)
+
+    def _wake(self, planned: Time, _: None, now: Time) -> None:
+        if self.up:
+            super()._wake(planned, _, now)
+
+    def _consumed(self, publication: Publication, _: None, now: Time) -> None:
+        awake = self._world.awake(self._node, now)
+        if awake > now:
+            self._world.post(awake, self._consumed, publication)
+        elif self.up:
+            super()._consumed(publication, _, now)
+
+
+def _nobody(packet: Packet, sender: NodeId, now: Time) -> None:
+    """Nobody is there."""
+
+
+def _without_life(process: Process) -> Callable[[Message, NodeId, int, Time], None]:
+    """For processes that do not ask which life of a peer speaks."""
+    on_message = process.on_message
+
+    def hand_over(message: Message, sender: NodeId, life: int, now: Time) -> None:
+        on_message(message, sender, now)
+
+    return hand_over

@@ -1,0 +1,264 @@
+"""The checkers on runs with crashes: small traces that break each property, and near misses."""
+
+from typing import Any, Self
+
+from test_checkers import A, B, C, Story
+
+from cubecast.trace import Record, check, merge
+
+
+class Drama(Story):
+    """A story in which nodes crash, restart and install views."""
+
+    def crash(self, *nodes: int) -> Self:
+        for node in nodes:
+            self._add("crash", node, topic="")
+        return self
+
+    def restart(self, node: int) -> Self:
+        self._add("restart", node, topic="")
+        return self
+
+    def view(self, epoch: int, members: int, *nodes: int) -> Self:
+        for node in nodes:
+            self._add("view", node, topic="", seq=epoch, members=members)
+        return self
+
+    def then(self, kind: Any, node: int, **fields: Any) -> Self:
+        self._add(kind, node, **fields)
+        return self
+
+    def survivors(self) -> Self:
+        """A is gone; B and C agree on that."""
+        return self.crash(A).view(1, 0b110, B, C)
+
+
+def drama(*joined: int) -> Drama:
+    return Drama(joined=joined)
+
+
+# lives
+
+
+def test_a_new_life_is_judged_as_a_node_of_its_own() -> None:
+    story = drama(A, B).publish(A, "m").deliver("m", A, B)
+    story.crash(B).view(1, 0b01, A).restart(B).view(2, 0b11, A, B)
+    story.subscribe(B).join(B).publish(A, "n").deliver("n", A, B)
+    assert story.broken() == []
+    assert story.deliver("m", B).broken() == [("fifo", B, "m"), ("causal-order", B, "m")]
+
+
+def test_a_message_seen_again_in_a_new_life_is_no_duplicate() -> None:
+    story = drama(A, B).publish(A, "m").deliver("m", A, B)
+    story.crash(B).restart(B).view(1, 0b11, A, B).subscribe(B).join(B).deliver("m", B)
+    assert story.broken() == []
+    assert story.deliver("m", B).broken() == [("no-duplication", B, "m")]
+
+
+def test_a_restart_that_nobody_saw_coming_ends_the_life_before() -> None:
+    story = drama(A, B).publish(A, "m").deliver("m", A)
+    story.restart(B).view(1, 0b11, A, B)
+    assert story.broken() == []
+    assert story.deliver("m", B).broken() == [("membership", B, "m")]
+
+
+def test_two_lives_of_a_publisher_are_two_publishers() -> None:
+    story = drama(A, B, C).publish(A, "old")
+    story.crash(A).view(1, 0b110, B, C).restart(A).view(2, 0b111, A, B, C)
+    story.publish(A, "new").deliver("new", B, C).deliver("old", B, C)
+    assert story.broken() == []
+
+
+def test_who_is_dead_delivers_nothing() -> None:
+    story = drama(A, B).publish(A, "m")
+    story.crash(B).view(1, 0b01, A).deliver("m", A)
+    assert story.broken() == []
+    assert story.deliver("m", B).broken() == [("membership", B, "m")]
+
+
+def test_the_dead_wait_for_nothing() -> None:
+    story = drama(A).then("subscribe", B).then("state", B, held=3, topic="")
+    assert ("quiescence", B, None) in story.broken()
+    assert story.crash(B).view(1, 0b01, A).broken() == []
+
+
+# completeness
+
+
+def test_a_message_of_a_life_that_is_up_is_owed_to_who_is_up() -> None:
+    story = drama(A, B, C).publish(B, "m").deliver("m", B)
+    story.survivors()
+    assert story.broken() == [("completeness", C, "m")], "not to A, which is dead"
+    assert story.deliver("m", C).broken() == []
+
+
+def test_a_message_that_died_with_its_publisher_is_owed_to_nobody() -> None:
+    story = drama(A, B, C).publish(A, "m").deliver("m", A)
+    assert story.survivors().broken() == []
+
+
+def test_a_restarted_publisher_owes_nothing_for_the_life_before() -> None:
+    story = drama(A, B).publish(A, "m").deliver("m", A)
+    story.crash(A).view(1, 0b10, B).restart(A).view(2, 0b11, A, B)
+    assert story.broken() == []
+    assert story.publish(A, "n").broken() == [("completeness", B, "n")]
+
+
+def test_a_hole_left_by_a_dead_publisher_is_a_loss() -> None:
+    story = drama(A, B, C).publish(A, "m").deliver("m", A, B).publish(B, "n").deliver("n", A, B)
+    story.crash(A, B).view(1, 0b100, C)
+    assert story.broken() == []
+    assert story.deliver("n", C).broken() == [("completeness", C, "m")]
+    assert story.gap(C, id="m").broken() == []
+
+
+def test_a_hole_in_a_life_that_crashed_is_a_loss_too() -> None:
+    story = drama(A, B, C).publish(A, "m").deliver("m", A, B).publish(B, "n").deliver("n", A, B, C)
+    story.crash(C).view(1, 0b011, A, B)
+    assert story.broken() == [("completeness", C, "m")]
+    story.discard(A, id="m")
+    assert story.broken("completeness") == [], "its publisher took it back, though late"
+
+
+def test_a_discard_of_somebody_else_does_not_excuse() -> None:
+    story = drama(A, B, C).publish(A, "m").deliver("m", A, B)
+    story.view(1, 0b011, A, B).view(2, 0b111, A, B, C).discard(C, id="m")
+    assert story.broken() == [("completeness", C, "m")]
+    assert story.gap(C, id="m").broken() == []
+
+
+# agreement
+
+
+def test_what_one_survivor_delivered_of_the_dead_all_deliver() -> None:
+    story = drama(A, B, C).publish(A, "m").deliver("m", A, B)
+    story.survivors()
+    assert story.broken() == [("agreement", C, "m")]
+    assert story.discard(C, id="m").broken() == [("agreement", C, "m")], "discarded here alone"
+    assert story.gap(C, id="m").broken() == []
+
+
+def test_survivors_that_agree_to_drop_a_message_do_agree() -> None:
+    story = drama(A, B, C).publish(A, "m").deliver("m", A)
+    assert story.survivors().discard(C, id="m").broken() == []
+
+
+def test_a_delivery_in_a_life_that_ended_binds_nobody() -> None:
+    story = drama(A, B, C).publish(A, "m").deliver("m", A, B)
+    story.survivors().crash(B).view(2, 0b100, C)
+    assert story.broken() == []
+    story.restart(B).view(3, 0b110, B, C).subscribe(B).join(B)
+    assert story.broken() == []
+
+
+def test_a_newcomer_is_not_owed_what_was_published_before_it_joined() -> None:
+    story = drama(A, B).publish(A, "m").deliver("m", A, B).subscribe(C).join(C)
+    assert story.survivors().broken() == []
+
+
+def test_who_left_is_owed_nothing_but_its_delivery_binds() -> None:
+    story = drama(A, B, C).publish(A, "m").deliver("m", A, B).leave(B)
+    assert story.survivors().broken() == [("agreement", C, "m")]
+    assert story.leave(C).broken() == []
+
+
+def test_counted_gaps_excuse_as_many_messages_of_the_dead() -> None:
+    story = drama(A, B, C).publish(A, 0).publish(A, 1).deliver(0, A, B).deliver(1, A, B)
+    assert story.survivors().gap(C, seq=1).broken() == [("agreement", C, 1)]
+    assert story.gap(C, seq=1).broken() == []
+
+
+# loss-reports
+
+
+def test_nobody_delivers_what_it_reports_as_lost() -> None:
+    for kind in ("gap", "discard"):
+        before = drama(A, B).publish(A, "m").deliver("m", A, B)
+        assert before.then(kind, B, id="m").broken("loss-reports") == [("loss-reports", B, "m")]
+        after = drama(A, B).publish(A, "m").deliver("m", A)
+        after.then(kind, B, id="m")
+        assert after.broken("loss-reports") == []
+        assert after.deliver("m", B).broken("loss-reports") == [("loss-reports", B, "m")]
+
+
+def test_a_publisher_may_have_delivered_what_the_others_discard() -> None:
+    story = drama(A, B).publish(A, "m").deliver("m", A).discard(A, id="m")
+    assert story.broken("loss-reports") == []
+    assert story.gap(A, id="m").broken("loss-reports") == [("loss-reports", A, "m")]
+
+
+def test_what_was_lost_in_one_life_may_be_delivered_in_the_next() -> None:
+    story = drama(A, B).publish(A, "m").deliver("m", A).gap(B, id="m")
+    story.crash(B).restart(B).view(1, 0b11, A, B).subscribe(B).join(B).deliver("m", B)
+    assert story.broken() == []
+
+
+def test_nothing_is_lost_that_was_never_there() -> None:
+    story = drama(A, B).gap(B, id="ghost")
+    assert story.broken() == [("loss-reports", B, "ghost")]
+
+
+# loss-reasons
+
+
+def test_a_loss_without_crash_or_exclusion_has_no_reason() -> None:
+    story = drama(A, B).view(1, 0b11, A, B).publish(A, "m").deliver("m", A).gap(B, id="m")
+    assert story.broken() == [("loss-reasons", B, "m")]
+    assert Story(joined=[A, B]).gap(B, seq=3).broken() == [], "a run without views has laggards"
+    story.view(2, 0b01, A).view(3, 0b11, A, B)
+    assert story.broken() == []
+
+
+def test_a_crash_is_a_reason_and_so_is_what_was_asked_for() -> None:
+    story = drama(A, B).view(1, 0b11, A, B).publish(A, "m").deliver("m", A)
+    story.then("gap", B, id="m", message="lossy")
+    assert story.broken() == []
+    story.publish(A, "n").deliver("n", A).discard(A, id="n")
+    assert story.broken() == [("loss-reasons", A, "n")]
+    assert story.crash(B).view(2, 0b01, A).broken() == []
+
+
+# convergence
+
+
+def test_all_end_in_one_view_of_exactly_those_who_are_up() -> None:
+    story = drama(A, B, C).crash(A)
+    assert story.broken() == [("convergence", B, None), ("convergence", C, None)]
+    assert story.view(1, 0b110, B).broken() == [("convergence", C, None)]
+    assert story.view(1, 0b110, C).broken() == []
+    assert story.view(2, 0b110, C).broken() == [("convergence", B, None)]
+    assert story.view(2, 0b111, B).broken() == [("convergence", C, None), ("convergence", B, None)]
+
+
+def test_a_view_that_names_the_dead_or_leaves_out_the_living_is_wrong() -> None:
+    story = drama(A, B, C).crash(A)
+    assert story.view(1, 0b111, B, C).broken() == [("convergence", B, None)]
+    assert story.view(2, 0b010, B, C).broken() == [("convergence", B, None)]
+    assert story.view(3, 0b110, B, C).broken() == []
+
+
+def test_a_view_of_an_earlier_life_does_not_count() -> None:
+    story = drama(A, B).view(1, 0b11, A, B).crash(B).restart(B)
+    assert story.broken() == [("convergence", B, None)]
+    assert story.view(1, 0b11, B).broken() == []
+
+
+def test_who_is_out_for_good_is_not_waited_for() -> None:
+    story = drama(A, B).view(1, 0b11, A, B).view(2, 0b01, A)
+    assert story.broken() == [("convergence", B, None), ("convergence", A, None)]
+    assert story.view(2, 0, B).broken() == []
+
+
+def test_a_trace_without_crashes_and_views_has_no_view_to_agree_on() -> None:
+    assert drama(A, B).broken() == []
+
+
+# merging
+
+
+def test_a_loss_is_told_after_the_publication_whatever_the_clocks_say() -> None:
+    ours = [Record("gap", 1, B, "news", "m"), Record("leave", 2, B, "news")]
+    theirs = [Record("publish", 9, A, "news", "m")]
+    merged = list(merge([ours, theirs]))
+    assert [record.kind for record in merged] == ["publish", "gap", "leave"]
+    assert check(merged, ["loss-reports"]).ok
