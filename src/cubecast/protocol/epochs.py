@@ -116,9 +116,7 @@ class Attempt:
 class Epochs:
     """One node's part in the agreement on views."""
 
-    def __init__(
-        self, slot: NodeId, uid: str, view: View, host: Host, config: EpochConfig
-    ) -> None:
+    def __init__(self, slot: NodeId, uid: str, view: View, host: Host, config: EpochConfig) -> None:
         self.slot = slot
         self.uid = uid
         self.view = view
@@ -243,7 +241,9 @@ class Epochs:
         The ballot is ours by now, for those who have promised it to us.
         """
         ballot = self.attempt.ballot if self.attempt is not None else self.promised
-        self._go_over(Install(ballot, install.parent, install.view, install.finals, install.ends), now)
+        self._go_over(
+            Install(ballot, install.parent, install.view, install.finals, install.ends), now
+        )
         self._tell(now)
         self.consider(now)
 
@@ -264,9 +264,7 @@ class Epochs:
             return
         view = View(ViewId(self.view.epoch + 1, attempt.ballot), members)
         finals = decide(attempt.reports, view.has_stream)
-        install = Install(
-            attempt.ballot, self.view.id, view, finals, _ends(entering, view)
-        )
+        install = Install(attempt.ballot, self.view.id, view, finals, _ends(entering, view))
         former = self.view
         if view.has(self.uid):
             self._go_over(install, now)

@@ -46,15 +46,15 @@ def decide_topic(claims: Claims, is_live: Callable[[Stream], bool]) -> tuple[Fin
     )
 
 
-def close(
-    claims: Claims, is_live: Callable[[Stream], bool]
-) -> dict[tuple[Stream, NodeId], Seq]:
+def close(claims: Claims, is_live: Callable[[Stream], bool]) -> dict[tuple[Stream, NodeId], Seq]:
     """How much of what each survivor holds has its causes within what somebody holds.
 
     Begins with everything and takes away what depends on what nobody has, until nothing changes.
     """
     reach = {
-        (stream, slot): held.have for stream, holders in claims.items() for slot, held in holders.items()
+        (stream, slot): held.have
+        for stream, holders in claims.items()
+        for slot, held in holders.items()
     }
     while True:
         ends = {

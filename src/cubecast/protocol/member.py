@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from cubecast.protocol.config import Config
 from cubecast.protocol.detector import Detector, DetectorConfig, DetectorMessage
@@ -45,8 +45,14 @@ from cubecast.protocol.views import (
     Who,
 )
 
-Seal = tuple[str, str]
-"""Whose life sent a message, and to whose life it was sent ("": to whoever is there)."""
+
+class Seal(NamedTuple):
+    """Whose life sent a message, and in which view: that says to whose life it was sent."""
+
+    uid: str
+    view: View | None
+
+
 MAX_ABSENT = 256
 """Excluded nodes that are told where the cluster is."""
 TO_ANYONE = (Install, Installed, Enter, Beacon)
@@ -111,7 +117,8 @@ class Member:
         if view is not None:
             self._begin(view, -1, now)
         else:
-            self._ask_to_enter(now)
+            self._enter_at = now
+            port.wake(now)
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -183,24 +190,26 @@ class Member:
 
     # -- messages --------------------------------------------------------------------------------
 
-    def seal(self, peer: NodeId) -> Seal:
-        """Which life of ours speaks to which life of the peer, as we know it."""
-        view = self.view
-        if view is None or peer not in view.members:
-            return self.who.uid, ""
-        return self.who.uid, view.members[peer].uid
+    @property
+    def incarnation(self) -> int:
+        """Under which number we publish."""
+        return self.who.incarnation
+
+    def seal(self) -> Seal:
+        """Which life of ours speaks, and what it knows of the others."""
+        return Seal(self.who.uid, self.view)
 
     def on_packet(self, message: Message, sender: NodeId, seal: Seal, now: Time) -> None:
         """A message over a network that does not know lives: check whose it is."""
-        speaker, meant = seal
+        view, theirs = self.view, seal.view
         if isinstance(message, TO_ANYONE):
-            self._on_clusterwide(message, sender, speaker, now)
-        elif self._epochs is None or meant not in ("", self.who.uid):
-            return  # for a life of ours that is over
-        elif self._epochs.view.slot_of(speaker) != sender:
-            self._say_where_we_are(speaker, str(sender), now)
-        else:
-            self.on_message(message, sender, now)
+            self._on_clusterwide(message, sender, seal.uid, now)
+        elif view is None or theirs is None:
+            return
+        elif view.slot_of(seal.uid) != sender:
+            self._say_where_we_are(theirs.members[sender].address, now)
+        elif theirs.slot_of(self.who.uid) == self.node:
+            self.on_message(message, sender, now)  # else for a life of ours that is over
 
     def on_message(self, message: Message, sender: NodeId, now: Time) -> None:
         """A message of a member of our view, in the life that the view names."""
@@ -217,9 +226,7 @@ class Member:
         else:
             self._core.on_message(message, sender, now)
 
-    def _on_clusterwide(
-        self, message: Message, sender: NodeId, speaker: str, now: Time
-    ) -> None:
+    def _on_clusterwide(self, message: Message, sender: NodeId, speaker: str, now: Time) -> None:
         if isinstance(message, Install):
             self._on_install(message, sender, now)
             return
@@ -287,7 +294,9 @@ class Member:
                 self._port.control,
                 self._port.wake,
                 now,
-                self._on_suspects,
+                incarnation=self.who.incarnation,
+                view=_number(view),
+                on_change=self._on_suspects,
             )
         self._port.view(view.epoch, view.mask)
 
@@ -338,7 +347,7 @@ class Member:
             for uid in [uid for uid, who in self._absent.items() if who.address == address]:
                 del self._absent[uid]
         if self._detector is not None:
-            self._detector.set_members(view.mask, now)
+            self._detector.set_members(view.mask, now, _number(view))
         self._port.view(view.epoch, view.mask)
         if self._absent and self._beacon_at is None:
             self._beacon_at = now + self._epoch_config.beacon_every
@@ -358,7 +367,7 @@ class Member:
 
     # -- apart and together again ----------------------------------------------------------------
 
-    def _say_where_we_are(self, uid: str, address: str, now: Time) -> None:
+    def _say_where_we_are(self, address: str, now: Time) -> None:
         """Somebody outside speaks to us as if it were a member: tell it, not too often."""
         view = self.view
         if view is None or now < self._told.get(address, now):
@@ -383,7 +392,7 @@ class Member:
             return
         address = next((who.address for who in view.members.values() if who.uid == uid), "")
         if it_has_us or not view.outranks(mine):
-            self._say_where_we_are(uid, address, now)
+            self._say_where_we_are(address, now)
             return
         self.marks["outranked"] += 1
         for slot in mine.members:
@@ -448,6 +457,7 @@ class Member:
         if former is not None:
             self.marks["returned"] += 1
             self._core.return_from(former, now)
+            self._refused.update(dict.fromkeys(former.topics()))  # it may have had no credit there
         commands, self._commands = self._commands, []
         for command in commands:
             command(self._core, now)
@@ -504,6 +514,12 @@ class Member:
             for who in self._absent.values():
                 self._port.reach(who.address, Beacon(self.who.uid, epochs.view))
         self._beacon_at = now + self._epoch_config.beacon_every
+
+
+def _number(view: View) -> int:
+    """Tells a view from all others to the detector."""
+    epoch, (attempt, slot) = view.id
+    return epoch << 80 | attempt << 16 | slot
 
 
 def genesis(members: dict[NodeId, Who]) -> View:

@@ -7,7 +7,7 @@ ever seen; per peer the control messages it has not acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Collection, Hashable
 from contextlib import suppress
 from typing import ClassVar
 

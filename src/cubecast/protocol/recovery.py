@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cubecast.protocol.messages import Route, Settled, Stable
-from cubecast.protocol.port import NodeId, Seq, Stream, Time
+from cubecast.protocol.port import Seq, Stream, Time
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
 from cubecast.protocol.topic import TopicCore
 from cubecast.protocol.views import Final, Held, Unread
@@ -76,7 +76,7 @@ class RecoveringTopic(TopicCore):
         by_last = {frame.last: frame for frame in inbox.frames.values()}
         while base in by_last:
             base = by_last[base].first - 1
-        unread = []
+        unread: list[Unread] = []
         while (frame := inbox.frames.get(have + 1)) is not None and len(unread) < MAX_UNREAD:
             have = frame.last
             unread.append(self._unread(frame.first, frame.last, frame.barrier))
