@@ -182,16 +182,16 @@ class RecoveringTopic(TopicCore):
         news = Settled(self.topic, inbox.stream, end, self.epoch)
         for peer in members_of(self.cluster & ~(1 << self.node)):
             self.links.send(peer, news, now)
-        self.settle(inbox.stream, end)
+        self.settle(inbox.stream, end, now)
 
-    def settle(self, stream: Stream, end: Seq) -> None:
+    def settle(self, stream: Stream, end: Seq, now: Time) -> None:
         """Everyone has a dead stream up to its end: keep two numbers of it."""
         inbox = self.inboxes.get(stream)
         if inbox is not None:
             self._drop(inbox)
         self.floor[stream] = max(end, self.floor.get(stream, -1))
         self.heirs.pop(stream, None)
-        self._skip_lost(stream)
+        self._skip_lost(stream, now)
 
     def lose_members(self, dead: int, members: int, now: Time) -> None:
         """Go on without some members: feed what was under way in trees with them directly.
@@ -235,13 +235,13 @@ class RecoveringTopic(TopicCore):
 
     # -- what others published in a view that we were not in ---------------------------------------
 
-    def hear_end(self, stream: Stream, last: Seq) -> None:
+    def hear_end(self, stream: Stream, last: Seq, now: Time) -> None:
         """A node that comes back says how far a stream of its view went: what we lack is lost."""
         if last > self.ends.get(stream, -1):
             self.ends[stream] = last
-            self._skip_lost(stream)
+            self._skip_lost(stream, now)
 
-    def _skip_lost(self, stream: Stream) -> None:
+    def _skip_lost(self, stream: Stream, now: Time) -> None:
         """Report what was published in another view, once we have what our own view agreed on."""
         last = self.ends.get(stream, -1)
         done = self.front.delivered.get(stream, -1)
@@ -250,6 +250,7 @@ class RecoveringTopic(TopicCore):
         self.front.delivered[stream] = last
         if self.taking:
             self.port.gap(self.topic, {stream: (done + 1, last)})
+        self._wake_waiters(stream, now)
 
     def return_from(self, former: RecoveringTopic) -> None:
         """Carry over what was read in another view, and what was known to be lost there."""
