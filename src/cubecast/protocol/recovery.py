@@ -121,6 +121,19 @@ class RecoveringTopic(TopicCore):
         self.resume(stream, now)
         return False
 
+    def drop_unreported(self, ended: set[Stream], is_live: Callable[[Stream], bool]) -> None:
+        """Discard what came of a dead stream after we had reported that we have nothing of it.
+
+        Nobody reported anything, so everyone has all of it that anyone has delivered.
+        """
+        for stream in [stream for stream in self.inboxes if not is_live(stream)]:
+            if stream not in ended:
+                inbox = self.inboxes[stream]
+                self._drop_above(inbox, self.front.delivered.get(stream, -1))
+                floor = inbox.stable
+                self._drop(inbox)
+                self.floor[stream] = floor
+
     def _release_children(self, stream: Stream, branch: Branch) -> None:
         branch.feed(())
         branch.resend_at = None
