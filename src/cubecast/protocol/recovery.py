@@ -69,24 +69,18 @@ class RecoveringTopic(TopicCore):
         stream = inbox.stream
         delivered = self.front.delivered.get(stream, -1)
         read = delivered if delivered > self.cut.get(stream, -1) else -1
-        if not self.taking:
-            delivered, read = -1, -1
-        start = delivered if self.taking else inbox.reached()
-        base = have = start
         by_last = {frame.last: frame for frame in inbox.frames.values()}
+        base = delivered
+        if not self.taking and delivered not in by_last and delivered + 1 not in inbox.frames:
+            base = inbox.reached()  # it only passes frames on
+        have = base
         while base in by_last:
             base = by_last[base].first - 1
         unread: list[Unread] = []
-        while (frame := inbox.frames.get(have + 1)) is not None and len(unread) < MAX_UNREAD:
-            have = frame.last
+        seq = max(base, delivered) + 1
+        while (frame := inbox.frames.get(seq)) is not None and len(unread) < MAX_UNREAD:
             unread.append(self._unread(frame.first, frame.last, frame.barrier))
-        if not self.taking:
-            frames = sorted(inbox.frames.values(), key=lambda one: one.first)
-            unread = [
-                self._unread(one.first, one.last, one.barrier)
-                for one in frames
-                if base < one.first and one.last <= have
-            ]
+            have, seq = frame.last, frame.last + 1
         return Held(stream, delivered, read, base, have, self.taking, tuple(unread))
 
     def _unread(self, first: Seq, last: Seq, barrier: tuple[tuple[Stream, Seq], ...]) -> Unread:
