@@ -115,7 +115,7 @@ class Member:
         self._told: dict[str, Time] = {}
         self._asked_at: Time = 0
         if view is not None:
-            self._begin(view, -1, now)
+            self._begin(view, 0, now)
         else:
             self._enter_at = now
             port.wake(now)
