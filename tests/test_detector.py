@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cubecast.net.presets import PRESETS, detector_for
 from cubecast.protocol import detector as wire
 from cubecast.protocol.detector import Detector, DetectorConfig, targets
-from cubecast.protocol.knowledge import MAX_STAMP, Knowledge
+from cubecast.protocol.knowledge import MAX_NEWS, MAX_STAMP, Knowledge
 from cubecast.protocol.port import Message, NodeId, Time
 from cubecast.sim.detection import Detection, Rounds
 from cubecast.topology import (
@@ -393,8 +393,22 @@ def test_frames_prove_life_while_answers_are_stuck() -> None:
             world.nodes[node].heard(1 - node, world.now)
         world.run(world.now + LAN.suspect_min // 4)
     assert not world.changes
-    world.run(world.now + LAN.deaf_after)
+    world.run(world.now + LAN.suspect_max)
     assert world.suspects() == {0: 2, 1: 1}
+    assert all(when <= until + LAN.suspect_max for when, _, _ in world.changes)
+
+
+def test_who_is_heard_but_answers_nobody_is_suspected_in_the_end() -> None:
+    weather = Weather(8, 1 * MS, 2 * MS)
+    world = lan(weather, n=4)
+    weather.cut |= {(node, 3) for node in range(3)}
+    begun = world.now
+    while world.now < begun + LAN.test_every + LAN.deaf_after:
+        for node in range(3):
+            world.nodes[node].heard(3, world.now)
+        assert not world.nodes[0].suspects or world.now >= begun + LAN.deaf_after
+        world.run(world.now + LAN.suspect_min // 4)
+    assert all(world.nodes[node].suspects == 1 << 3 for node in range(3))
 
 
 def test_both_sides_of_a_partition_go_on_and_find_each_other() -> None:
@@ -519,6 +533,11 @@ def test_a_node_that_returns_with_nothing_tells_and_hears_all_again() -> None:
     assert [said for _, _, said in reply.news] == [("b",)]
 
 
+def test_announcements_are_bounded() -> None:
+    with pytest.raises(ValueError, match="at most 1000 names can be announced, not 1001"):
+        Alone().detector.announce(("x",) * (MAX_NEWS + 1), 1)
+
+
 def test_a_liar_harms_no_more_than_it_says() -> None:
     one = Alone()
     before = one.detector.knowledge.stamps.copy()
@@ -536,6 +555,8 @@ def test_a_liar_harms_no_more_than_it_says() -> None:
     one.detector.on_message(wire.Vouch(1, 2), 3, 6)
     one.detector.on_message(wire.TestReply(77, 5), 3, 6)
     one.detector.on_message(wire.Notice(0, ((2, 1),)), 17, 7)  # no member
+    one.detector.on_message(wire.Notice(0, (), ((2, 1, ("x",) * (MAX_NEWS + 1)),)), 3, 7)
+    one.detector.on_message(wire.Notice(0, (), ((0, 1, ("x",)),)), 3, 7)
     assert one.detector.knowledge.stamps == before
     assert not one.sent
     assert not one.changes
@@ -711,6 +732,16 @@ MUTANTS: list[tuple[type[Detector], Callable[[type[Detector]], None]]] = [
 def test_a_broken_detector_is_caught(
     make: type[Detector], ordeal: Callable[[type[Detector]], None]
 ) -> None:
-    ordeal(Detector)
     with pytest.raises(AssertionError):
         ordeal(make)
+
+
+@pytest.mark.parametrize(
+    "ordeal",
+    sorted({ordeal for _, ordeal in MUTANTS} - {patterns_of_eight}, key=lambda one: one.__name__),
+    ids=lambda one: one.__name__,
+)
+def test_the_detector_passes_what_broken_ones_do_not(
+    ordeal: Callable[[type[Detector]], None],
+) -> None:
+    ordeal(Detector)
