@@ -96,30 +96,48 @@ def cost_table() -> None:
         )
 
 
+def rounds_until_known(world: Rounds, crashed: int) -> tuple[int, int]:
+    """How many rounds it took, and the most tests in one of them."""
+    tests = [0]
+    while world.ignorant(crashed):
+        tests.append(world.round())
+        assert len(tests) <= 1_000, "nobody finds out"
+    return len(tests) - 1, max(tests)
+
+
+def patterns(n: int, samples: int) -> list[int]:
+    """Sets that crash: all of them, or some."""
+    if n <= 8:
+        return list(range(1, (1 << n) - 1))
+    rng = Random(n)
+    count = max(4, samples * 8 // n)
+    return [mask_of(rng.sample(range(n), rng.randint(1, n - 1))) for _ in range(count)]
+
+
 def round_table(samples: int) -> None:
-    """Synchronous rounds, as [B] counts them."""
-    print("| nodes | patterns | rounds: mean, worst | log2² n | most tests in a round | n log2 n |")
-    print("|---|---|---|---|---|---|")
+    """Synchronous rounds, as [B] counts them: a set of nodes crashes, then all of it returns."""
+    print(
+        "| nodes | patterns | log2² n | crashes, rounds: mean, worst "
+        "| returns, rounds: mean, worst | n log2 n | most tests in a round: crashes, returns |"
+    )
+    print("|---|---|---|---|---|---|---|")
     for n in (4, 8, 16, 64, 100, 256, 1024):
-        rng = Random(n)
-        if n <= 8:
-            patterns = list(range(1, (1 << n) - 1))
-        else:
-            count = max(2, min(samples, samples * 64 // n // 8))
-            patterns = [mask_of(rng.sample(range(n), rng.randint(1, n - 1))) for _ in range(count)]
-        rounds, tests = [], []
-        for crashed in patterns:
+        crashes, returns = [], []
+        for crashed in patterns(n, samples):
             world = Rounds((1 << n) - 1)
             world.crash(members_of(crashed))
-            taken = 0
-            while world.ignorant(crashed):
-                tests.append(world.round())
-                taken += 1
-            rounds.append(taken)
+            crashes.append(rounds_until_known(world, crashed))
+            world.start(members_of(crashed), (1 << n) - 1)
+            returns.append(rounds_until_known(world, 0))
         d = dimension_for(n)
+        rounds = [
+            f"{statistics.mean(taken for taken, _ in phase):.1f}, {max(phase)[0]}"
+            for phase in (crashes, returns)
+        ]
+        tests = [f"{max(most for _, most in phase):,}" for phase in (crashes, returns)]
         print(
-            f"| {n:,} | {len(patterns)} | {statistics.mean(rounds):.1f}, {max(rounds)} | {d * d} "
-            f"| {max(tests):,} | {n * d:,} |",
+            f"| {n:,} | {len(crashes)} | {d * d} | {rounds[0]} | {rounds[1]} "
+            f"| {n * d:,} | {tests[0]}, {tests[1]} |",
             flush=True,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -98,8 +99,8 @@ def crash_and_recover(
 
 
 def test_every_crash_pattern_of_eight_is_known_within_nine_rounds() -> None:
-    """All 254 sets that leave somebody; then all of them come back at once."""
-    worst = max(crash_and_recover(8, crashed) for crashed in range(1, 255))
+    """All 255 sets that leave somebody; then all of them come back at once."""
+    worst = max(crash_and_recover(8, crashed) for crashed in range(255))
     assert worst[0] <= 3 * (3 + 1) // 2, "the bound of the module's theory of operation"
 
 
@@ -607,6 +608,14 @@ def test_presets() -> None:
     assert detector_for("wan").suspect_min == 6_000 * MS
     with pytest.raises(ValueError, match="not 'moon'"):
         detector_for("moon")
+
+
+def test_the_page_states_the_presets() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "detector.md").read_text(encoding="utf-8")
+    configs = [detector_for(name) for name in ("local", "lan", "wan")]
+    for name in ("test_every", "suspect_min", "suspect_max", "deaf_after"):
+        cells = " | ".join(f"{getattr(config, name) / 1_000_000:g} s" for config in configs)
+        assert f"| `{name}` | {cells} |" in page
 
 
 # -- broken detectors are noticed -----------------------------------------------------------------

@@ -29,7 +29,7 @@ processes than cores |
 | `suspect_max` | 5 x `suspect_min` |
 | `deaf_after` | 2 x `suspect_max` |
 | `retries`, `indirect` | 2 and 3: with one packet in ten lost, three tests in a row are not \
-answered in 0.7 % of the cases, and three detours fail as well in 0.03 % of those |
+answered in 0.7 % of the cases, and in 4 % of those three detours fail as well |
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ c(j,s).  With each answer i learns what the tested node knows (`cubecast.protoco
 every node, correct or crashed, has at most one tester per cluster: a round costs at most n·log2 n
 tests, and each crash is seen by every part of the cube.  [B] 5.1 describes the same tests from the
 tester's side ("the first fault-free process of each cluster"); without crashes both are the log2 n
-neighbours.  With crashes the sentence of [B] would have a tester go through a dead cluster one by
-one, n²/4 tests per round, and leave correct nodes without a tester.
+neighbours.  With crashes the sentence of [B] has every tester go through a dead cluster one by one,
+up to n²/4 tests in a round.
 
 Who is tested has a closed form.  c(j,s) lists the block of 2^(s-1) ids around i by XOR distance
 from j' = j XOR 2^(s-1), so i tests j when i is the correct node nearest to j'.  Going up from the
