@@ -28,8 +28,8 @@ processes than cores |
 | `test_every` | `suspect_min` / 2: the wait for the next round does not dominate |
 | `suspect_max` | 5 x `suspect_min` |
 | `deaf_after` | 2 x `suspect_max` |
-| `retries`, `indirect` | 2 and 3: with one packet in ten lost, three tests in a row are not \
-answered in 0.7 % of the cases, and in 4 % of those three detours fail as well |
+| `retries`, `indirect` | 4 and 3: with one packet in ten lost, five tests in a row are not \
+answered in 0.02 % of the cases, and in 4 % of those three detours fail as well |
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def detector_for(name: str) -> DetectorConfig:
         suspect_min=suspect_min,
         suspect_max=5 * suspect_min,
         deaf_after=10 * suspect_min,
-        retries=2,
+        retries=4,
         indirect=3,
     )
 

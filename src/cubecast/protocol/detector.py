@@ -374,7 +374,8 @@ class Detector:
                 self._errands[node] = kept
             else:
                 del self._errands[node]
-        for peer in self.targets:
+        # A broken link is looked at until it is whole, also when others are the peer's testers.
+        for peer in sorted({*self.targets, *members_of(self.broken)}):
             if peer not in self._trials:
                 self._begin(peer, now)
         self._next_round += self.config.test_every

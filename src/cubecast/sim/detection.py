@@ -73,6 +73,10 @@ class Detection:
         """Nothing happens at `node` before `until`; messages and wakes wait for it."""
         self._paused[node] = until
 
+    def resume(self) -> None:
+        """Nobody is paused any more; what waited for a node comes when its pause was to end."""
+        self._paused.clear()
+
     def _begin(self, node: NodeId, members: int, at: Time, view: int = 0) -> None:
         def send(peer: NodeId, message: Message) -> None:
             self._transmit(node, peer, message)
