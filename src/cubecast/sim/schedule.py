@@ -50,7 +50,7 @@ be dropped from a schedule without touching the others.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -97,7 +97,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     def __str__(self) -> str:
         match self.act:
             case "partition":
-                return "partition " + " | ".join([*map(_listed, self.sides), "the others"])
+                return "partition " + " | ".join([*map(listed, self.sides), "the others"])
             case "one-way":
                 return f"one-way cut from node {self.source} to node {self.to}"
             case "slow":
@@ -189,12 +189,17 @@ def schedule_text(schedule: Schedule) -> str:
     for name in ("links", "params", "topics"):
         if values.get(name):
             lines += ["", f"[{name}]"]
-            lines += [f"{_toml(key)} = {_toml(value)}" for key, value in values[name].items()]
+            lines += [f"{_key(key)} = {_toml(value)}" for key, value in values[name].items()]
     for name in ("fault", "do"):
         for entry in sorted(values.get(name, ()), key=lambda entry: float(entry["at"])):
             lines += ["", f"[[{name}]]"]
             lines += [f"{key} = {_toml(value)}" for key, value in entry.items()]
     return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    bare = name and all(char.isascii() and (char.isalnum() or char in "_-") for char in name)
+    return name if bare else _toml(name)
 
 
 def _toml(value: Any) -> str:
@@ -399,7 +404,7 @@ def _beginnings_and_ends(schedule: Schedule) -> Iterator[tuple[Time, Act, int, F
     yield from sorted(found, key=lambda one: one[0])
 
 
-def _listed(nodes: tuple[NodeId, ...]) -> str:
+def listed(nodes: Iterable[NodeId]) -> str:
     """ "0-3,7": runs of numbers joined."""
     parts: list[list[NodeId]] = []
     for node in sorted(nodes):
