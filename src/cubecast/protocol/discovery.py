@@ -86,6 +86,8 @@ class Discovery:
         """What the running wave is to answer; perhaps nothing any more."""
         self._running = False
         self._waiting: list[Question] = []
+        self._returned: set[Hashable] = set()
+        """Followed in another view before; not yet again."""
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -116,6 +118,26 @@ class Discovery:
             if done is None:
                 return
             self._answer(done, now)
+
+    def start_again(self, now: Time) -> None:
+        """Somebody was excluded: ask anew what was asked and not answered."""
+        if self._running:
+            self._running = False
+            self._waiting[:0] = self._asked
+            self._asked = []
+            self._next_wave(now)
+        self.settle()
+
+    def return_from(self, former: Discovery, now: Time) -> None:
+        """Follow again what was followed in another view.
+
+        A topic that came into being meanwhile was promised and missed: its whole cut is a gap.
+        """
+        for key, wanted in former.active.items():
+            self._returned.add(key)
+            self.follow(key, wanted, now)
+        for question in (*former._asked, *former._waiting):
+            self._ask(question, now)
 
     # -- what passes -----------------------------------------------------------------------------
 
@@ -182,7 +204,10 @@ class Discovery:
             membership = self._owner.membership_of(topic)
             if not membership.wanted:
                 self._port.discovered(topic)
+                if question.key in self._returned:
+                    membership.missed_all()
                 membership.subscribe(now)
+        self._returned.discard(question.key)
         self.active[question.key] = wanted
         self.joining[question.key] = topics
 

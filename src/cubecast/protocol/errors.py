@@ -27,5 +27,13 @@ MAX_UNACKED_WEIGHT = 1 << 20
 for more."""
 
 
+class Untimely(Exception):
+    """A message that an honest node may send while views change; it is dropped.
+
+    It speaks of a stream whose publisher is gone, and of an heir of it that we do not know yet or
+    any more.
+    """
+
+
 class ProtocolError(ValueError):
     """A peer sent a well-formed message that the protocol could not have sent."""

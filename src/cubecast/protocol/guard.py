@@ -6,7 +6,9 @@ room, and control messages.  Nothing has changed when a check raises or says no.
 
 from __future__ import annotations
 
-from cubecast.protocol.errors import MAX_BRANCHES, MAX_STREAMS, ProtocolError
+from collections.abc import Callable
+
+from cubecast.protocol.errors import MAX_BRANCHES, MAX_STREAMS, ProtocolError, Untimely
 from cubecast.protocol.messages import Direct, Frame, Stable
 from cubecast.protocol.port import NodeId, Seq, Stream, Topic
 from cubecast.protocol.streams import Branch, Inbox
@@ -16,13 +18,19 @@ GIVEN_UP = "a late copy by a tree that was given up"
 STRAY = "not from the parent in its tree"
 
 
+def _all_live(stream: Stream) -> bool:
+    """Without views nobody is ever gone."""
+    return True
+
+
 class Guard:
     """The checks of one topic, and a count of what was dropped, by reason.
 
-    `room` bounds what is kept of one stream, `max_open` the streams that are kept at a time.
+    `room` bounds what is kept of one stream, `max_open` the streams that are kept at a time,
+    `is_live` says whose streams may be opened and `heirs` who speaks for a dead publisher.
     """
 
-    __slots__ = ("_node", "_topic", "dropped", "max_open", "room")
+    __slots__ = ("_node", "_topic", "dropped", "heirs", "is_live", "max_open", "room")
 
     def __init__(self, topic: Topic, node: NodeId, room: int) -> None:
         self._topic = topic
@@ -30,6 +38,8 @@ class Guard:
         self.room = room
         self.max_open = MAX_STREAMS  # the node knows how many it can need
         self.dropped: dict[str, int] = {}
+        self.is_live: Callable[[Stream], bool] = _all_live
+        self.heirs: dict[Stream, NodeId] = {}
 
     def drop(self, reason: str, lied: bool = False) -> bool:
         """Count what is not taken; blame the sender if nobody else can have lied."""
@@ -47,10 +57,15 @@ class Guard:
 
         A publisher feeds its leaves, and everyone once it has given up a tree (`Direct`).
         """
-        source = frame.stream.source
         addressed = frame.route.members >> self._node & 1
-        if not addressed or (sender != source and not self.by_tree(frame, sender)):
-            self._blame(source)
+        if not addressed or not (
+            self.speaks_for(frame.stream, sender) or self.by_tree(frame, sender)
+        ):
+            self._blame(frame.stream)
+
+    def speaks_for(self, stream: Stream, sender: NodeId) -> bool:
+        """Whether `sender` publishes a stream, or is the heir of its dead publisher."""
+        return sender == stream.source or self.heirs.get(stream) == sender
 
     def check_stable(self, news: Stable, sender: NodeId) -> None:
         """Nobody but our parent in its tree passes such news on to us, and nothing comes back to
@@ -60,16 +75,23 @@ class Guard:
         if sender == source and not news.members:
             return
         if parent(source, self._node, news.members) != sender:
-            self._blame(source)
+            self._blame(news.stream)
 
-    def _blame(self, source: NodeId) -> None:
-        name = f"of node {source} in {self._topic!r}"
+    def _blame(self, stream: Stream) -> None:
+        """Somebody who may not speaks for a stream: a lie, if its publisher is alive."""
+        if not self.is_live(stream):
+            raise Untimely
+        name = f"of node {stream.source} in {self._topic!r}"
         raise ProtocolError(f"a message {name} by another way than its tree")
 
     def check_direct(self, news: Direct, sender: NodeId) -> None:
-        """Nobody else gives up a publisher's trees, nor feeds what is stable."""
-        if sender != news.stream.source:
-            raise ProtocolError(f"the trees of another node in {self._topic!r} given up")
+        """Nobody but a publisher or its heir gives up its trees, and nobody feeds what is stable.
+
+        We may hear of an heir before the view that names it.
+        """
+        if not self.speaks_for(news.stream, sender):
+            self.drop("the trees of another node given up")
+            raise Untimely
         if not (news.stable < news.last and news.start <= news.last):
             raise ProtocolError(f"a tree in {self._topic!r} given up after its end")
 
@@ -77,6 +99,8 @@ class Guard:
         self, stream: Stream, inboxes: dict[Stream, Inbox], floor: dict[Stream, Seq]
     ) -> bool:
         """Whether to begin, or resume, to keep state for a stream."""
+        if not self.is_live(stream) and stream not in self.heirs:
+            return self.drop("a stream of a node that is gone")
         if len(inboxes) >= self.max_open:
             return self.drop("too many streams at a time")
         if stream not in floor and len(floor) + len(inboxes) >= MAX_STREAMS:
@@ -109,15 +133,16 @@ class Guard:
                 return True
             if not known.members:
                 self.check_route(frame, sender)
-                return sender == frame.stream.source or self.drop(GIVEN_UP)
+                return self.speaks_for(frame.stream, sender) or self.drop(GIVEN_UP)
         return self.drop("another route of the same number")
 
     def receive(self, inbox: Inbox, branch: Branch, frame: Frame, sender: NodeId) -> bool:
         """Note a frame that is not the next one, or is suspect; False if it is not to be taken."""
         if branch.parent != sender:
             self.check_route(frame, sender)
-            if sender != frame.stream.source:
-                return self.drop(GIVEN_UP if branch.parent == frame.stream.source else STRAY)
+            if not self.speaks_for(frame.stream, sender):
+                direct = branch.parent is not None and self.speaks_for(frame.stream, branch.parent)
+                return self.drop(GIVEN_UP if direct else STRAY)
             inbox.hear_from(sender)
         new = frame.first > branch.have and frame.first not in branch.early
         if new and inbox.kept + frame.size > self.room:

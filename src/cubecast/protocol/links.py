@@ -30,13 +30,14 @@ from cubecast.protocol.messages import (
     Parcel,
     ParcelAck,
     Release,
+    Settled,
     Stable,
     Suspended,
     Wave,
 )
 from cubecast.protocol.port import NodeId, Port, Time
 
-Carried: TypeAlias = Stable | Release | Suspended | Wave | Answer
+Carried: TypeAlias = Stable | Release | Suspended | Settled | Wave | Answer
 
 
 def weight(message: Carried) -> int:
@@ -81,9 +82,13 @@ class Links:
         self._config = config
         self._links: dict[NodeId, Link] = {}
         self._due: Time | None = None  # no later than any link's deadline
+        self.peers = -1
+        """Who is in the cluster: to others nothing is sent."""
 
     def send(self, peer: NodeId, message: Carried, now: Time) -> None:
         """Send `message` to `peer`, behind everything sent to it before."""
+        if not self.peers >> peer & 1:
+            return  # it is gone: who needs an answer of it will ask others
         link = self._link(peer)
         parcel = Parcel(link.next_number, message)
         link.next_number += 1

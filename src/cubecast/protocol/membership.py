@@ -23,12 +23,13 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 
 from cubecast.protocol.errors import MAX_STREAMS, ProtocolError
 from cubecast.protocol.messages import Op, Suspended
 from cubecast.protocol.port import NodeId, Port, Seq, Stream, Time
-from cubecast.protocol.topic import TopicCore
+from cubecast.protocol.recovery import RecoveringTopic
 from cubecast.protocol.waves import Contribution, Gathering, Waves
 
 
@@ -44,7 +45,7 @@ class Standing(Enum):
 class Membership:
     """Our standing in one topic and the members we address."""
 
-    def __init__(self, core: TopicCore, waves: Waves, port: Port) -> None:
+    def __init__(self, core: RecoveringTopic, waves: Waves, port: Port) -> None:
         self.core = core
         self._waves = waves
         self._port = port
@@ -61,6 +62,7 @@ class Membership:
         self._owed: dict[Stream, Seq] | None = None  # lossy once and no longer: sent until then
         self._cut_off = False
         self._reached: dict[Stream, Seq] | None = None  # how far we were when we were cut off
+        self._returning = False  # from another view: what was read there may be unknown here
         self._unreleased: set[Stream] | None = None
         self._released: set[Stream] = set()
 
@@ -206,7 +208,7 @@ class Membership:
         assert op is self._running
         if op is Op.LEAVE:
             self._unreleased = set(result.vector) - self._released
-            self._finish_leaving(now)
+            self.finish_leaving(now)
             return
         self._running = None
         if not self.informed:
@@ -247,8 +249,24 @@ class Membership:
             return
         self._port.joined(self.core.topic)
         if reached is not None:
-            self._port.gap(self.core.topic, self._skipped(reached, result.vector))
+            skipped = self._skipped(reached, result.vector)
+            if skipped:
+                self._port.gap(self.core.topic, skipped)
+            if self._returning:
+                self._depend_on(reached, result.vector)
+        self._returning = False
         self.core.begin(result.vector, now)
+
+    def _depend_on(self, reached: dict[Stream, Seq], cut: dict[Stream, Seq]) -> None:
+        """What we read in another view comes before what we publish from now on.
+
+        As far as it is known here, that is: of the rest nobody here will ever read anything.  All of
+        it is named, as what implied it may be among the unknown.
+        """
+        for stream, seq in reached.items():
+            known = min(seq, cut.get(stream, -1))
+            if known >= 0:
+                self.core.front.frontier[stream] = known
 
     def _skipped(
         self, reached: dict[Stream, Seq], cut: dict[Stream, Seq]
@@ -282,6 +300,54 @@ class Membership:
             self._cut_off = True
             self._next_operation(now)
 
+    # -- nodes die -------------------------------------------------------------------------------
+
+    def exclude(self, dead: int, is_live: Callable[[Stream], bool], now: Time) -> None:
+        """The nodes `dead` are gone: they are no members, and nothing is owed to or by them."""
+        self.members &= ~dead
+        for peer in [peer for peer in self._meanwhile if dead >> peer & 1]:
+            del self._meanwhile[peer]
+        self.core.lose_members(dead, self.addressed, now)
+        if self._owed:
+            self._owed = {stream: seq for stream, seq in self._owed.items() if is_live(stream)}
+        if self._unreleased is not None:
+            self._unreleased = {stream for stream in self._unreleased if is_live(stream)}
+
+    def cut_off(self) -> None:
+        """Nobody can send us what we lack: jump over it, with the next operation."""
+        if self._want_in and self.standing in (Standing.JOINING, Standing.IN):
+            self._cut_off = True
+
+    def start_again(self, now: Time) -> None:
+        """Somebody was excluded: a wave of ours that is not complete begins anew."""
+        running = self._running
+        if running is Op.LEAVE and self._unreleased is not None:
+            self.finish_leaving(now)
+        elif running is not None:
+            self._start(running, now)
+        else:
+            self._next_operation(now)
+
+    def return_from(self, former: Membership) -> None:
+        """Carry over how far we came in another view, and join again if we want to be in."""
+        self.core.return_from(former.core)
+        self._lossy = former._lossy
+        if former._want_in:
+            self._want_in = True
+            self._returning = True
+            before = former._reached
+            self._reached = dict(before if before is not None else former.core.front.delivered)
+            if former.standing is Standing.JOINING and before is None:
+                self._reached = None  # it never began: nothing was promised
+
+    def missed_all(self) -> None:
+        """A pattern finds a topic that came into being while we were in another view."""
+        self._reached = {}
+
+    def rejoin(self, now: Time) -> None:
+        """Begin what `return_from` prepared."""
+        self._next_operation(now)
+
     def on_release(self, stream: Stream, now: Time) -> None:
         """A publisher needs us no more; it may say so before our wave is complete."""
         if self._running is not Op.LEAVE:
@@ -291,10 +357,13 @@ class Membership:
         self._released.add(stream)
         if self._unreleased is not None:
             self._unreleased.discard(stream)
-            self._finish_leaving(now)
+            self.finish_leaving(now)
 
-    def _finish_leaving(self, now: Time) -> None:
-        if self._unreleased:
+    def finish_leaving(self, now: Time) -> None:
+        """Be out when nobody needs us any more, heirs of the dead included."""
+        if self._running is not Op.LEAVE or self._unreleased is None:
+            return
+        if self._unreleased or self.core.inherited:
             return
         self._unreleased = None
         self._released.clear()

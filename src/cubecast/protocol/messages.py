@@ -149,6 +149,8 @@ class Direct(msgspec.Struct, frozen=True, tag=True):
     start: Seq
     last: Seq
     stable: Seq
+    epoch: int = -1
+    """The view that made the sender the heir of a dead publisher; -1: it is the publisher."""
 
 
 class Suspended(msgspec.Struct, frozen=True, tag=True):
@@ -187,6 +189,16 @@ class Release(msgspec.Struct, frozen=True, tag=True):
     stream: Stream
 
 
+class Settled(msgspec.Struct, frozen=True, tag=True):
+    """The heir of a dead stream tells that all have it up to its end, as of the view `epoch`."""
+
+    kind: ClassVar[str] = "settled"
+    topic: Topic
+    stream: Stream
+    seq: Seq
+    epoch: int
+
+
 class Op(Enum):
     """Why a wave runs through the cluster."""
 
@@ -207,6 +219,8 @@ class Wave(msgspec.Struct, frozen=True, tag=True):
     cluster: int
     lossy: bool = False
     """JOIN: the newcomer would rather miss messages than hold publishers up."""
+    epoch: int = 0
+    """The view its origin was in; when somebody is excluded, older waves are started again."""
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True):
@@ -234,7 +248,7 @@ class Parcel(msgspec.Struct, frozen=True, tag=True):
 
     kind: ClassVar[str] = "parcel"
     number: int
-    message: Stable | Release | Suspended | Wave | Answer
+    message: Stable | Release | Suspended | Settled | Wave | Answer
 
 
 class ParcelAck(msgspec.Struct, frozen=True, tag=True):

@@ -8,13 +8,19 @@ ever seen; per peer the control messages it has not acknowledged.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
+from contextlib import suppress
 from typing import ClassVar
 
 from cubecast.protocol.config import Config
 from cubecast.protocol.discovery import Discovery
-from cubecast.protocol.errors import OPEN_STREAMS_PER_NODE, SPARE_STREAMS, ProtocolError
+from cubecast.protocol.errors import (
+    OPEN_STREAMS_PER_NODE,
+    SPARE_STREAMS,
+    ProtocolError,
+    Untimely,
+)
 from cubecast.protocol.links import Carried, Links
-from cubecast.protocol.membership import Membership
+from cubecast.protocol.membership import Membership, Standing
 from cubecast.protocol.messages import (
     Ack,
     Answer,
@@ -25,13 +31,15 @@ from cubecast.protocol.messages import (
     ParcelAck,
     Probe,
     Release,
+    Settled,
     Stable,
     Suspended,
     Wave,
 )
 from cubecast.protocol.port import Load, Message, NodeId, Port, Seq, Stream, Time, Topic, Wanted
+from cubecast.protocol.recovery import RecoveringTopic
 from cubecast.protocol.streams import Inbox
-from cubecast.protocol.topic import TopicCore
+from cubecast.protocol.views import Ends, Finals, Install, Reports, View
 from cubecast.protocol.waves import NOTHING, Contribution, Gathering, Waves
 from cubecast.topology import members_of
 
@@ -41,7 +49,7 @@ def _name(stream: Stream) -> str:
     return f"{stream.source}.{stream.incarnation:x}"
 
 
-def _wait(core: TopicCore, inbox: Inbox, now: Time) -> dict[str, object]:
+def _wait(core: RecoveringTopic, inbox: Inbox, now: Time) -> dict[str, object]:
     """Which message waits, for which one, and for how long it has."""
     head = inbox.frames[inbox.next]
     cause, seq = head.barrier[min(inbox.checked, len(head.barrier) - 1)]
@@ -59,7 +67,7 @@ class CubecastNode:
     """A `Process`: causal publish/subscribe over lossy, reordering links."""
 
     label: ClassVar[str] = "cubecast"
-    core_class: ClassVar[type[TopicCore]] = TopicCore
+    core_class: ClassVar[type[RecoveringTopic]] = RecoveringTopic
     membership_class: ClassVar[type[Membership]] = Membership
     discovery_class: ClassVar[type[Discovery]] = Discovery
 
@@ -71,6 +79,8 @@ class CubecastNode:
         cluster: int,
         config: Config | None = None,
         incarnation: int = 0,
+        view: View | None = None,
+        born: int = -1,
     ) -> None:
         if not cluster >> node & 1:
             raise ValueError(f"node {node} is not in its own cluster")
@@ -81,9 +91,17 @@ class CubecastNode:
         self._links = Links(port, self.config)
         self._waves = Waves(node, self._links, cluster)
         self._known = cluster  # the slots that were ever in use
-        self._cores: dict[Topic, TopicCore] = {}
+        self._cores: dict[Topic, RecoveringTopic] = {}
         self._memberships: dict[Topic, Membership] = {}
         self._discovery = self.discovery_class(self, self._waves, port)
+        self._view = view
+        self._frozen: set[Stream] = set()
+        self._epoch = 0 if view is None else view.epoch
+        self._born = born
+        self._excluded_in = 0  # the last epoch in which somebody was excluded
+        if view is not None:
+            self._waves.epoch = view.epoch
+            self._links.peers = cluster
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -262,7 +280,10 @@ class CubecastNode:
         if kind is Frame:
             core = self._cores.get(message.topic)  # type: ignore[attr-defined]
             if core is not None:
-                core.on_frame(message, sender, now)  # type: ignore[arg-type]
+                try:
+                    core.on_frame(message, sender, now)  # type: ignore[arg-type]
+                except Untimely:
+                    core.guard.drop("a frame of a node that is gone")
         elif kind is Ack:
             core = self._cores.get(message.topic)  # type: ignore[attr-defined]
             if core is not None:
@@ -273,7 +294,7 @@ class CubecastNode:
     def _on_control(self, message: Message, sender: NodeId, now: Time) -> None:
         match message:
             case Parcel():
-                if self._names_a_stranger(message):
+                if self._is_early(message):
                     return
                 for carried in self._links.on_parcel(message, sender, now):
                     self._on_carried(carried, sender, now)
@@ -285,31 +306,51 @@ class CubecastNode:
                     core.on_probe(message, sender, now)
             case Direct():
                 core = self._cores.get(message.topic)
-                if core is not None:
-                    core.on_direct(message, sender, now)
+                if 0 <= message.epoch <= self._born:
+                    self._owe_nothing(message, sender)
+                elif core is not None and message.epoch <= self._epoch:
+                    with suppress(Untimely):
+                        core.on_direct(message, sender, now)
             case _:
                 raise TypeError(f"node {self.node} cannot handle {message!r} from {sender}")
 
-    def _names_a_stranger(self, parcel: Parcel) -> bool:
-        """Whether a wave visits a node we have not heard of; it is sent again when we have.
+    def _owe_nothing(self, message: Direct, sender: NodeId) -> None:
+        """An heir takes us for the former owner of our slot: we miss nothing of that stream."""
+        last = message.last
+        done = Ack(message.topic, message.stream, message.route, last, last, 0, False)
+        self._port.control(sender, done)
 
-        What we sent to that node before we know it would be forgotten in `set_cluster`.
+    def _is_early(self, parcel: Parcel) -> bool:
+        """Whether a message belongs to a view we have not heard of; it is sent again when we have.
+
+        What we sent to a node before we know it would be forgotten in `set_cluster`.
         """
-        wave = parcel.message
-        return type(wave) is Wave and bool(wave.cluster & ~self._known)
+        message = parcel.message
+        if type(message) is Settled:
+            return message.epoch > self._epoch
+        if type(message) is not Wave:
+            return False
+        return message.epoch > self._epoch or bool(message.cluster & ~self._known)
 
     def _on_carried(self, message: Carried, sender: NodeId, now: Time) -> None:
         match message:
             case Stable():
                 core = self._cores.get(message.topic)
                 if core is not None:  # else we were never a member, and nobody honest tells us
-                    core.on_stable(message, sender, now)
+                    with suppress(Untimely):
+                        core.on_stable(message, sender, now)
+            case Settled():
+                core = self._cores.get(message.topic)
+                if core is not None and not self.is_live(message.stream):
+                    core.settle(message.stream, message.seq)
             case Answer():
                 result = self._waves.on_answer(message, sender, now)
                 if result is not None:
                     self._complete(result, now)
             case Wave():
-                if self._waves.admits(message, sender):
+                if message.epoch < self._excluded_in:
+                    pass  # its origin begins anew when it hears who is gone
+                elif self._waves.admits(message, sender):
                     self._on_wave(message, sender, now)
             case Release() | Suspended():
                 if message.stream.source != sender:
@@ -354,12 +395,107 @@ class CubecastNode:
         membership = self._memberships.get(wave.topic)
         return NOTHING if membership is None else membership.apply(wave.op, wave.origin, wave.lossy)
 
+    # -- views -----------------------------------------------------------------------------------
+
+    @property
+    def view(self) -> View | None:
+        """The view this node is in; None where nodes never die."""
+        return self._view
+
+    def knows(self, topic: Topic) -> bool:
+        """Whether this node has ever had to do with a topic."""
+        return topic in self._cores
+
+    def is_live(self, stream: Stream) -> bool:
+        """Whether a stream's publisher is in the cluster, in the life that published it."""
+        return self._view is None or self._view.has_stream(stream)
+
+    def freeze(self, survivors: int) -> None:
+        """Deliver nothing more of those who will not be in the next view."""
+        assert self._view is not None
+        for slot, who in self._view.members.items():
+            stream = Stream(slot, who.incarnation)
+            if not survivors >> slot & 1:
+                self._frozen.add(stream)
+        for core in self._cores.values():
+            self._frozen |= core.unsettled(self.is_live)
+        for core in self._cores.values():
+            for stream in self._frozen:
+                core.freeze(stream)
+
+    def report(self) -> Reports:
+        """What we have of streams that are frozen, or dead and not settled."""
+
+        def alive(stream: Stream) -> bool:
+            return stream not in self._frozen and self.is_live(stream)
+
+        reports = {topic: core.held(alive) for topic, core in self._cores.items()}
+        return {topic: held for topic, held in reports.items() if held}
+
+    def install(self, install: Install, now: Time) -> None:
+        """Go over to the next view: without the dead, with the newcomers."""
+        before, view = self._view, install.view
+        assert before is not None
+        gone = [slot for slot, who in before.members.items() if not view.has(who.uid)]
+        dead = sum(1 << slot for slot in gone)
+        self._view = view
+        self._epoch = self._waves.epoch = view.epoch
+        frozen = list(self._frozen)
+        self._frozen.clear()
+        for slot in gone:
+            self._links.forget(slot)
+        self._links.peers = view.mask
+        self.set_cluster(view.mask)
+        for core in self._cores.values():
+            core.epoch, core.cluster = view.epoch, view.mask
+        if dead:
+            self._excluded_in = view.epoch
+            self._waves.abort()
+        for topic, membership in list(self._memberships.items()):
+            if dead:
+                membership.exclude(dead, self.is_live, now)
+            self._end_streams(membership, install.finals, now)
+            for stream in frozen:
+                if self.is_live(stream):
+                    membership.core.resume(stream, now)
+            for stream, last in install.ends.get(topic, ()):
+                if not self.is_live(stream):
+                    membership.core.hear_end(stream, last)
+        if dead:
+            self._start_again(now)
+
+    def _end_streams(self, membership: Membership, finals: Finals, now: Time) -> None:
+        for final in finals.get(membership.core.topic, ()):
+            if membership.core.end_stream(final, now):
+                membership.cut_off()
+
+    def _start_again(self, now: Time) -> None:
+        """Begin our waves anew: those of the view before lead through nodes that are gone."""
+        for membership in list(self._memberships.values()):
+            membership.start_again(now)
+        self._discovery.start_again(now)
+
+    def reached(self) -> Ends:
+        """How far this node has come in every topic, for those it comes back to."""
+        return {topic: tuple(core.vector().items()) for topic, core in self._cores.items()}
+
+    def return_from(self, former: CubecastNode, now: Time) -> None:
+        """Take up what this node wanted and had read in a view that it is no longer in."""
+        for topic, membership in former.memberships.items():
+            self._membership(topic).return_from(membership)
+        for membership in list(self._memberships.values()):
+            membership.rejoin(now)
+        self._discovery.return_from(former._discovery, now)
+
     def on_wake(self, now: Time) -> None:
         self._links.on_wake(now)
         for core in self._cores.values():
             due = core.on_wake(now)
             if due is not None:
                 self._port.wake(due)
+        for membership in self._memberships.values():
+            if membership.standing is Standing.LEAVING:
+                membership.finish_leaving(now)  # it may have been an heir until now
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -393,6 +529,10 @@ class CubecastNode:
                 self.config,
             )
             core.guard.max_open = self._max_open()
+            if self._view is not None:
+                core.epoch, core.cluster = self._epoch, self._view.mask
+                core.frozen = self._frozen
+                core.guard.is_live = self.is_live
             self._cores[topic] = core
             membership = self.membership_class(core, self._waves, self._port)
             self._memberships[topic] = membership

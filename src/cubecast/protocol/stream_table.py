@@ -46,6 +46,15 @@ class StreamTable:
         self.front = CausalFront()
         self.guard = Guard(topic, node, config.room)
         self._trees: dict[tuple[int, int], tuple[NodeId, ...]] = {}
+        # When nodes die (`cubecast.protocol.recovery`).
+        self.cluster = -1  # the slots in use
+        self.epoch = 0
+        self.frozen: set[Stream] = set()  # shared by all topics of the node
+        self.cut: dict[Stream, Seq] = {}  # what our cuts covered and we never read
+        self.finals: dict[Stream, Seq] = {}
+        self.heirs: dict[Stream, NodeId] = self.guard.heirs
+        self.inherited: dict[Stream, Seq] = {}
+        self.ends: dict[Stream, Seq] = {}
         self.taking = False
         self.expecting = False  # waits for its cut: it will consume, but not yet from where
         self.inboxes: dict[Stream, Inbox] = {}
@@ -80,7 +89,8 @@ class StreamTable:
     def _open(self, stream: Stream) -> Inbox:
         """Begin, or resume, to keep state for a stream."""
         done = self.front.delivered.get(stream, -1)
-        inbox = Inbox(stream, done + 1 if self.taking else NOT_TAKING, done)
+        takes = self.taking and stream not in self.frozen
+        inbox = Inbox(stream, done + 1 if takes else NOT_TAKING, done)
         inbox.stable = self.floor.pop(stream, -1)
         inbox.oldest = inbox.stable + 1
         self.inboxes[stream] = inbox

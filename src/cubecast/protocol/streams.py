@@ -122,12 +122,14 @@ class Branch:
         silent = zip(self.children, self.silent, strict=True)
         return sum(1 << child for child, probes in silent if probes)
 
-    def question(self, topic: Topic, stream: Stream, stable: Seq) -> Probe | Direct:
+    def question(
+        self, topic: Topic, stream: Stream, stable: Seq, epoch: int = -1
+    ) -> Probe | Direct:
         """How far are you?  In a tree that was given up it also says so."""
         route = self.route
         if not self.direct:
             return Probe(topic, stream, route.number)
-        return Direct(topic, stream, route.number, route.start, self.have, stable)
+        return Direct(topic, stream, route.number, route.start, self.have, stable, epoch)
 
     def cover(self, consumed: Seq) -> Seq:
         """How far the whole subtree is, given how far this node itself is; never goes back."""

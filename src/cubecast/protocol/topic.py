@@ -223,12 +223,14 @@ class TopicCore(Reliability):
 
     def begin(self, cut: dict[Stream, Seq], now: Time) -> None:
         """Take messages from `cut` on: nothing at or below it, everything above it."""
+        delivered = self.front.delivered
+        self.cut.update({s: seq for s, seq in cut.items() if seq > delivered.get(s, -1)})
         self.front.raise_to(cut)
         self.taking = True
         self.expecting = False
         for inbox in list(self.inboxes.values()):
-            done = self.front.delivered.get(inbox.stream, -1)
-            inbox.next = done + 1
+            done = delivered.get(inbox.stream, -1)
+            inbox.next = done + 1 if inbox.stream not in self.frozen else NOT_TAKING
             inbox.consumed = done
             self._drain(inbox, now)
             self._touch(inbox, now)

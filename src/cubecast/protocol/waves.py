@@ -70,7 +70,9 @@ class Waves:
         self._node = node
         self._links = links
         self.cluster = cluster_mask
+        self.epoch = 0
         self._number = 0
+        self._aborted = False
         self._gatherings: dict[WaveId, Gathering] = {}
 
     def start(
@@ -85,7 +87,7 @@ class Waves:
 
         `topics` is what this node contributes to a TOPICS wave, here and in `on_wave`.
         """
-        wave = Wave(topic, self._node, self._number, op, self.cluster, own.lossy)
+        wave = Wave(topic, self._node, self._number, op, self.cluster, own.lossy, self.epoch)
         self._number += 1
         return self._pass_on(wave, None, MAX_DIMENSION, own, now, topics)
 
@@ -139,6 +141,8 @@ class Waves:
     def on_answer(self, answer: Answer, sender: NodeId, now: Time) -> Gathering | None:
         """Merge a child's answer; return the result of an own wave that is now complete."""
         gathering = self._gatherings.get((answer.origin, answer.topic, answer.number))
+        if gathering is None and self._aborted:
+            return None  # perhaps to a wave that was started again since
         if gathering is None or not gathering.awaited >> sender & 1:
             raise ProtocolError(f"an answer to node {answer.origin} that nobody waits for")
         many = len(gathering.vector) + len(answer.vector)
@@ -181,6 +185,11 @@ class Waves:
             if done is not None:
                 complete.append(done)
         return complete
+
+    def abort(self) -> None:
+        """Wait for no answer any more: the origins start their waves again in the new view."""
+        self._aborted = True
+        self._gatherings.clear()
 
     def pending(self) -> int:
         """Waves whose answer this node still waits for."""

@@ -15,7 +15,8 @@ Invariants:
    what a process reports as lost is named in the trace without asking the process.
 
 A process may have, besides the methods of `Process`: ``on_packet(message, sender, life, now)``,
-called instead of ``on_message`` with the sender's incarnation; ``incarnation``, under which it
+called instead of ``on_message`` with the sender's incarnation, or with what its ``seal()`` said
+when it sent; ``incarnation``, under which it
 publishes now (without it, the number of its life, from 0); and ``marks``, a `Counter` of the
 branches of recovery it took.
 """
@@ -38,10 +39,10 @@ MAX_NAMED = 1_000_000
 
 
 class Packet(NamedTuple):
-    """A message on its way, and the incarnation that sent it."""
+    """A message on its way, and who sent it: an incarnation, or what the process calls itself."""
 
     message: Message
-    incarnation: int
+    seal: object
     kind: str
     stream: Any
     """Of a publication, as `Hold` looks for it."""
@@ -152,7 +153,7 @@ class MortalWorld(World):
                 received(message.body, bool(flags and flags[node]), now)
             if trace is not None:
                 trace.append(message_record("receive", now, node, sender, message))
-            hand_over(message, sender, packet.incarnation, now)
+            hand_over(message, sender, packet.seal, now)
 
         return receive
 
@@ -230,9 +231,17 @@ class LifePort(SimPort):
         self._network.control(self._node, peer, self._packet(message))
 
     def _packet(self, message: Message) -> Packet:
-        incarnation = cast(MortalWorld, self._world).incarnation(self._node)
-        stream = getattr(message, "stream", (None,))
-        return Packet(message, incarnation, message.kind, stream)
+        world = cast(MortalWorld, self._world)
+        seal = getattr(world.processes[self._node], "seal", None)
+        speaker = world.incarnation(self._node) if seal is None else seal()
+        return Packet(message, speaker, message.kind, getattr(message, "stream", (None,)))
+
+    def reach(self, address: str, message: Message) -> None:
+        """Nodes are where their number says."""
+        self.control(int(address), message)
+
+    def departed(self) -> None:
+        """Nobody waits for a node to be let go in a simulation."""
 
     def _wake(self, planned: Time, _: None, now: Time) -> None:
         if self.up:
@@ -250,11 +259,11 @@ def _nobody(packet: Packet, sender: NodeId, now: Time) -> None:
     """Nobody is there."""
 
 
-def _without_life(process: Process) -> Callable[[Message, NodeId, int, Time], None]:
+def _without_life(process: Process) -> Callable[[Message, NodeId, object, Time], None]:
     """For processes that do not ask which life of a peer speaks."""
     on_message = process.on_message
 
-    def hand_over(message: Message, sender: NodeId, life: int, now: Time) -> None:
+    def hand_over(message: Message, sender: NodeId, life: object, now: Time) -> None:
         on_message(message, sender, now)
 
     return hand_over

@@ -1,0 +1,446 @@
+"""Agreement on views: who is in the cluster, one numbered epoch after the other.
+
+Theory of operation.  The lowest slot that its owner does not suspect *leads*.  To change the view
+it takes a new ballot and asks everyone who is to stay (`Prepare`).  Who follows the ballot freezes
+what the others leave behind and reports it (`Report`).  When **all** who stay have reported, the
+view is decided (`Install`) and told until all have it.  Who does not report in time does not stay,
+and the next ballot is tried without it.  Newcomers and leavers come and go the same way, so a
+change of the cluster is one thing, whatever its reason.
+
+There is no majority: every side of a partition goes on.  What holds is this.
+
+1. *Agreement.*  If y installs v after some view, z installs w after the same view, and v differs
+   from w, then y is not in w or z is not in v.  Let v have the lower ballot.  If y were in w, y
+   reported to w's ballot: after it had installed v, then the leader adopted v; or before, then y
+   follows w's ballot and refuses v.
+2. *Succession.*  A leader that finds somebody in the next view already goes there itself, and takes
+   everyone along, before it changes anything.  So what one survivor acts on, all do.
+3. Every wait ends: for reports after `answer_after`, for a view to be installed when the silent are
+   suspected, and then a ballot without them.
+4. A node that is excluded while it lives hears of it (`cubecast.protocol.member`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from cubecast.protocol.finals import decide
+from cubecast.protocol.port import NodeId, Seq, Stream, Time
+from cubecast.protocol.views import (
+    FIRST,
+    Ballot,
+    Clusterwide,
+    Depart,
+    Ends,
+    Enter,
+    Install,
+    Installed,
+    Prepare,
+    Report,
+    Reports,
+    Stuck,
+    View,
+    ViewId,
+    Who,
+)
+from cubecast.topology import members_of
+
+MAX_SLOTS = 4096
+MAX_ENTERING = 1024
+"""Newcomers that may wait for the next view."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochConfig:
+    """How long the agreement on views waits for whom, in the world's unit of time."""
+
+    answer_after: Time = 2_000
+    """A leader waits so long for reports, then goes on without the silent; a round trip to the
+    slowest node and what it takes to gather a report."""
+
+    repeat_after: Time = 500
+    """What was not answered is said again after this; below `answer_after` / 3, so that a lost
+    message excludes nobody."""
+
+    beacon_every: Time = 4_000
+    """A leader says this often to those it had to exclude where the cluster is."""
+
+    enter_every: Time = 1_000
+    """A node on its way into a cluster asks this often, each time another member."""
+
+    alone_after: Time = 30_000
+    """A node that was excluded and finds nobody to take it back for so long goes on by itself."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if 3 * self.repeat_after > self.answer_after:
+            raise ValueError(
+                f"answer_after ({self.answer_after}) must be at least three times "
+                f"repeat_after ({self.repeat_after})"
+            )
+
+
+class Host(Protocol):
+    """What the agreement needs of its node."""
+
+    def send(self, slot: NodeId, message: Clusterwide) -> None: ...
+    def reach(self, address: str, message: Clusterwide) -> None: ...
+    def prepare(self, survivors: int) -> Reports: ...
+    def went_over(self, install: Install, now: Time) -> None: ...
+    def let_go(self, now: Time) -> None: ...
+    def elsewhere(self, view: View, uid: str, now: Time) -> None: ...
+    def wake(self, at: Time) -> None: ...
+
+
+class Attempt:
+    """A change of the view on its way: who has reported."""
+
+    __slots__ = ("again_at", "ballot", "deadline", "reports", "survivors")
+
+    def __init__(self, ballot: Ballot, survivors: int, again_at: Time, deadline: Time) -> None:
+        self.ballot = ballot
+        self.survivors = survivors
+        self.reports: dict[NodeId, Reports] = {}
+        self.again_at = again_at
+        self.deadline = deadline
+
+    def missing(self) -> list[NodeId]:
+        """Those who have not reported."""
+        return [slot for slot in members_of(self.survivors) if slot not in self.reports]
+
+
+class Epochs:
+    """One node's part in the agreement on views."""
+
+    def __init__(self, slot: NodeId, uid: str, view: View, host: Host, config: EpochConfig) -> None:
+        self.slot = slot
+        self.uid = uid
+        self.view = view
+        self._host = host
+        self._config = config
+        self.promised = view.id.ballot
+        self.suspects = 0
+        self._silent = 0  # did not report in time; forgotten with the next view
+        self._entering: dict[str, Enter] = {}
+        self._departing: dict[str, None] = {}
+        self.attempt: Attempt | None = None
+        self._retry_at: Time | None = None
+        self._frozen = False  # somebody has reported here, and the next view is not known
+        self._install: Install | None = None  # how we came to `view`
+        self._untold: dict[NodeId, Who] = {}  # who has not said that it installed `_install`
+        self._tell_at: Time | None = None
+
+    def came_by(self, install: Install) -> None:
+        """We begin in a view that others made: whoever is behind us may need it."""
+        self._install = install
+
+    # -- leading -----------------------------------------------------------------------------------
+
+    @property
+    def leader(self) -> NodeId:
+        """Who changes the view, as far as we know: the lowest slot that is not suspected."""
+        doubted = (self.suspects | self._silent) & ~(1 << self.slot)
+        return min(slot for slot in self.view.members if not doubted >> slot & 1)
+
+    def suspect(self, suspects: int, now: Time) -> None:
+        """The detector's opinion has changed."""
+        self.suspects = suspects & ~(1 << self.slot)
+        if self.suspects >> self.promised.slot & 1:
+            self._retry_at = None  # whom we followed: do not wait for it
+        if self.attempt is not None and self.attempt.survivors & self.suspects:
+            self.attempt = None  # do not wait for those: begin anew without them
+        for slot in members_of(self.suspects):
+            self._untold.pop(slot, None)
+        self.consider(now)
+
+    def consider(self, now: Time) -> None:
+        """Begin to change the view if we lead and there is a reason."""
+        if self.attempt is not None or self.leader != self.slot or self._retry_at is not None:
+            return
+        survivors = self._survivors()
+        same = survivors == self.view.mask and not self._frozen
+        if same and not self._admissible():
+            return
+        if self._untold and same:
+            return  # first everyone gets here
+        self._begin(survivors, now)
+
+    def _survivors(self) -> int:
+        """Those of the view who are to stay."""
+        survivors = self.view.mask & ~self.suspects & ~self._silent
+        replaced = {enter.former for enter in self._entering.values()}
+        places = {enter.who.address for enter in self._entering.values()}
+        for slot, who in self.view.members.items():
+            if who.uid in self._departing or who.uid in replaced or who.address in places:
+                survivors &= ~(1 << slot)
+        return survivors
+
+    def _admissible(self) -> list[Enter]:
+        return [enter for uid, enter in self._entering.items() if not self.view.has(uid)]
+
+    def _begin(self, survivors: int, now: Time) -> None:
+        ballot = Ballot(self.promised.round + 1, self.slot)
+        deadline = now + self._config.answer_after
+        self.attempt = Attempt(ballot, survivors, now + self._config.repeat_after, deadline)
+        self.promised = ballot
+        self._frozen = True
+        if survivors >> self.slot & 1:
+            self.attempt.reports[self.slot] = self._host.prepare(survivors)
+        self._ask_again(now)
+        self._host.wake(self.attempt.again_at)
+        self._decide_if_complete(now)
+
+    def _ask_again(self, now: Time) -> None:
+        attempt = self.attempt
+        assert attempt is not None
+        attempt.again_at = now + self._config.repeat_after
+        question = Prepare(attempt.ballot, self.view.id, attempt.survivors)
+        for slot in attempt.missing():
+            self._host.send(slot, question)
+
+    def on_report(self, report: Report, sender: NodeId, now: Time) -> None:
+        """A survivor has answered, perhaps that it is somewhere else."""
+        attempt = self.attempt
+        if attempt is None or report.ballot != attempt.ballot:
+            return
+        if report.installed is not None:
+            self._catch_up(report.installed, sender, now)
+        elif report.promised > attempt.ballot:
+            self.promised = max(self.promised, Ballot(report.promised.round, self.slot))
+            self._give_way(now)
+        elif attempt.survivors >> sender & 1:
+            attempt.reports[sender] = report.held
+            self._decide_if_complete(now)
+
+    def _give_way(self, now: Time) -> None:
+        """Another leads: let it, and look again when it should be through."""
+        self.attempt = None
+        pause = self._config.answer_after + self._config.repeat_after * (1 + self.slot % 4)
+        self._retry_at = now + pause
+        self._host.wake(self._retry_at)
+
+    def _catch_up(self, theirs: Install, sender: NodeId, now: Time) -> None:
+        """A survivor is not in our view: follow it, fetch it, or hear that it went another way."""
+        if theirs.view.id == self.view.id:
+            return  # it has just arrived here
+        if theirs.parent == self.view.id and theirs.view.has(self.uid):
+            self._adopt(theirs, now)
+        elif theirs.view.epoch < self.view.epoch:
+            if self._install is not None:
+                self._host.send(sender, self._install)
+        else:
+            self._host.elsewhere(theirs.view, self.view.members[sender].uid, now)
+
+    def _adopt(self, install: Install, now: Time) -> None:
+        """Whoever led before decided this, and somebody acts on it: so do we, and tell all.
+
+        The ballot is ours by now, for those who have promised it to us.
+        """
+        ballot = self.attempt.ballot if self.attempt is not None else self.promised
+        self._go_over(
+            Install(ballot, install.parent, install.view, install.finals, install.ends), now
+        )
+        self._tell(now)
+        self.consider(now)
+
+    # -- deciding ----------------------------------------------------------------------------------
+
+    def _decide_if_complete(self, now: Time) -> None:
+        attempt = self.attempt
+        if attempt is None or attempt.missing():
+            return
+        members = {slot: self.view.members[slot] for slot in members_of(attempt.survivors)}
+        entering = self._admissible()
+        for enter in entering:
+            slot = self._place(enter, members)
+            if slot is not None:
+                members[slot] = enter.who
+        if not members:
+            self._host.let_go(now)
+            return
+        view = View(ViewId(self.view.epoch + 1, attempt.ballot), members)
+        finals = decide(attempt.reports, view.has_stream)
+        install = Install(attempt.ballot, self.view.id, view, finals, _ends(entering, view))
+        former = self.view
+        if view.has(self.uid):
+            self._go_over(install, now)
+        else:
+            self.attempt = None
+            self._install = install
+        leavers = {s: who for s, who in former.members.items() if who.uid in self._departing}
+        self._tell(now, {slot: who for slot, who in leavers.items() if slot not in members})
+        self.consider(now)
+
+    def _place(self, enter: Enter, members: Collection[NodeId]) -> NodeId | None:
+        """The slot a newcomer wishes for, or the lowest free one."""
+        if 0 <= enter.wish < MAX_SLOTS and enter.wish not in members:
+            return enter.wish
+        return next((slot for slot in range(MAX_SLOTS) if slot not in members), None)
+
+    def _go_over(self, install: Install, now: Time) -> None:
+        """Leave the view we are in for the next one."""
+        self.view = install.view
+        self._install = install
+        self.promised = max(self.promised, install.ballot)
+        self.attempt = None
+        self._retry_at = None
+        self._frozen = False
+        self._silent = 0
+        self._untold = {}
+        self._tell_at = None
+        self.suspects &= self.view.mask
+        self._entering = {
+            uid: enter for uid, enter in self._entering.items() if not self.view.has(uid)
+        }
+        self._departing = {uid: None for uid in self._departing if self.view.has(uid)}
+        self._host.went_over(install, now)
+
+    def _tell(self, now: Time, leavers: dict[NodeId, Who] | None = None) -> None:
+        """Say the new view to everyone in it, newcomers included, until they have it."""
+        install = self._install
+        assert install is not None
+        self._untold = {
+            slot: who for slot, who in install.view.members.items() if who.uid != self.uid
+        }
+        for who in (leavers or {}).values():
+            if who.uid != self.uid:
+                self._host.reach(who.address, install)  # once: who misses it asks again
+        self._tell_again(now)
+
+    def _tell_again(self, now: Time) -> None:
+        assert self._install is not None
+        for who in self._untold.values():
+            self._host.reach(who.address, self._install)
+        self._tell_at = now + self._config.repeat_after if self._untold else None
+        if self._tell_at is not None:
+            self._host.wake(self._tell_at)
+        elif not self._install.view.has(self.uid):
+            self._host.let_go(now)
+
+    def on_installed(self, ack: Installed, uid: str, now: Time) -> None:
+        """A member is where we are."""
+        install = self._install
+        if install is None or ack.view != install.view.id:
+            return
+        slot = install.view.slot_of(uid)
+        if slot is None or self._untold.pop(slot, None) is None:
+            return
+        if not self._untold:
+            self._tell_at = None
+            if not install.view.has(self.uid):
+                self._host.let_go(now)
+            else:
+                self.consider(now)
+
+    # -- following ---------------------------------------------------------------------------------
+
+    def on_prepare(self, prepare: Prepare, sender: NodeId, now: Time) -> None:
+        """Somebody is about to change the view: follow it, unless we follow a later one."""
+        ballot = prepare.ballot
+        if prepare.parent != self.view.id:
+            answer = Report(ballot, self.promised, self._install or self._genesis(), {})
+        elif ballot < self.promised:
+            answer = Report(ballot, self.promised, None, {})
+        else:
+            self.promised = ballot
+            self._frozen = True
+            if self.attempt is not None and self.attempt.ballot != ballot:
+                self.attempt = None
+            self._retry_at = now + 2 * self._config.answer_after  # it leads now, not we
+            self._host.wake(self._retry_at)
+            held = self._host.prepare(prepare.survivors)
+            answer = Report(ballot, ballot, None, held)
+        self._host.send(sender, answer)
+
+    def _genesis(self) -> Install:
+        """How we came to a view that nobody installed: it was the first."""
+        return Install(FIRST, self.view.id, self.view, {}, {})
+
+    def on_install(self, install: Install, now: Time) -> bool:
+        """The next view; True if we are in it, or past it, and its sender is to know."""
+        if install.view.id == self.view.id:
+            return True
+        if install.parent != self.view.id or install.ballot < self.promised:
+            return install.view.epoch < self.view.epoch and install.view.has(self.uid)
+        if not install.view.has(self.uid):
+            if self.uid in self._departing:
+                self._host.let_go(now)
+            else:
+                lowest = min(install.view.members)
+                self._host.elsewhere(install.view, install.view.members[lowest].uid, now)
+            return False
+        self._go_over(install, now)
+        self.consider(now)
+        return True
+
+    def on_enter(self, enter: Enter, now: Time) -> None:
+        """A newcomer asks for a place: we lead, or know who does."""
+        if self.view.has(enter.who.uid):
+            if self._install is not None and self._install.view.has(enter.who.uid):
+                self._host.reach(enter.who.address, self._install)
+        elif self.leader != self.slot:
+            self._host.send(self.leader, enter)
+        elif enter.who.uid in self._entering or len(self._entering) < MAX_ENTERING:
+            self._entering[enter.who.uid] = enter
+            self.consider(now)
+
+    def on_depart(self, depart: Depart, now: Time) -> None:
+        """A member wants to be let go."""
+        if not self.view.has(depart.uid):
+            return
+        self._departing[depart.uid] = None
+        if self.leader != self.slot:
+            self._host.send(self.leader, depart)
+        else:
+            self.consider(now)
+
+    def _complain(self, now: Time) -> None:
+        """We wait for a view that does not come, and do not lead: whoever does is to know."""
+        if self._frozen and self.attempt is None and self.leader != self.slot:
+            self._host.send(self.leader, Stuck(self.view.id))
+            self._retry_at = now + self._config.answer_after
+            self._host.wake(self._retry_at)
+
+    def on_stuck(self, stuck: Stuck, sender: NodeId, now: Time) -> None:
+        """Somebody waits for a view: bring it here, or bring about a new one."""
+        if stuck.view == self.view.id:
+            self._frozen = True
+            self.consider(now)
+        elif self._install is not None and self._install.parent == stuck.view:
+            self._host.send(sender, self._install)
+
+    def on_wake(self, now: Time) -> Time | None:
+        """Ask again, give up waiting, tell again; the next time something is due."""
+        attempt = self.attempt
+        if attempt is not None and attempt.deadline <= now:
+            self._silent |= sum(1 << slot for slot in attempt.missing())
+            self.attempt = None
+            self.consider(now)
+        elif attempt is not None and attempt.again_at <= now:
+            self._ask_again(now)
+        if self._retry_at is not None and self._retry_at <= now:
+            self._retry_at = None
+            self.consider(now)
+            self._complain(now)
+        if self._tell_at is not None and self._tell_at <= now:
+            self._tell_again(now)
+        attempt = self.attempt
+        again = attempt.again_at if attempt is not None else None
+        due = [at for at in (again, self._retry_at, self._tell_at) if at is not None]
+        return min(due, default=None)
+
+
+def _ends(entering: Collection[Enter], view: View) -> Ends:
+    """How far streams went that nobody in the view publishes, as newcomers from elsewhere say."""
+    ends: dict[str, dict[Stream, Seq]] = {}
+    for enter in entering:
+        for topic, reached in enter.reached.items():
+            known = ends.setdefault(topic, {})
+            for stream, seq in reached:
+                if not view.has_stream(stream) and known.get(stream, -1) < seq:
+                    known[stream] = seq
+    return {topic: tuple(known.items()) for topic, known in ends.items() if known}

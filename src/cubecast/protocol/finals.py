@@ -1,0 +1,102 @@
+"""Where the streams of the dead end: a function of what the survivors reported.
+
+Every survivor has stopped delivering the dead streams before it reports (`Held`), so whatever is
+decided from all reports together is news to nobody.  For each stream the longest prefix is taken
+that one survivor, the *heir*, holds together with its causes.
+
+Invariants:
+
+1. What a survivor has handed to its application is not above the end: it holds it, or it is stable,
+   and its causes were handed over before.
+2. Nothing up to an end depends on a message of a dead stream above that stream's end.  Causes in
+   streams of the living are no matter: their publishers have them.
+3. The ends depend on the reports alone, so a coordinator that takes over comes to a sound decision
+   again, and an end that nobody has reached may move down when its heir dies as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from cubecast.protocol.port import NodeId, Seq, Stream
+from cubecast.protocol.views import Final, Finals, Held, Reports
+
+Claims = dict[Stream, dict[NodeId, Held]]
+"""Of one topic: who holds what of which dead stream."""
+
+
+def decide(reports: Mapping[NodeId, Reports], is_live: Callable[[Stream], bool]) -> Finals:
+    """The ends of all dead streams that anybody reported."""
+    topics: dict[str, Claims] = {}
+    for slot in sorted(reports):
+        for topic, held in reports[slot].items():
+            claims = topics.setdefault(topic, {})
+            for one in held:
+                if not is_live(one.stream):
+                    claims.setdefault(one.stream, {})[slot] = one
+    return {topic: decide_topic(topics[topic], is_live) for topic in sorted(topics)}
+
+
+def decide_topic(claims: Claims, is_live: Callable[[Stream], bool]) -> tuple[Final, ...]:
+    """The ends of the dead streams of one topic."""
+    reach = close(claims, is_live)
+    return tuple(
+        _choose(stream, holders, {slot: reach[stream, slot] for slot in holders})
+        for stream, holders in claims.items()
+    )
+
+
+def close(claims: Claims, is_live: Callable[[Stream], bool]) -> dict[tuple[Stream, NodeId], Seq]:
+    """How much of what each survivor holds has its causes within what somebody holds.
+
+    Begins with everything and takes away what depends on what nobody has, until nothing changes.
+    """
+    reach = {
+        (stream, slot): held.have
+        for stream, holders in claims.items()
+        for slot, held in holders.items()
+    }
+    while True:
+        ends = {
+            stream: max(reach[stream, slot] for slot in holders)
+            for stream, holders in claims.items()
+        }
+        changed = False
+        for (stream, slot), limit in reach.items():
+            allowed = _allowed(claims[stream][slot], limit, ends, is_live)
+            if allowed < limit:
+                reach[stream, slot] = allowed
+                changed = True
+        if not changed:
+            return reach
+
+
+def _allowed(
+    held: Held, limit: Seq, ends: Mapping[Stream, Seq], is_live: Callable[[Stream], bool]
+) -> Seq:
+    """How far a holder's frames go before one depends on what nobody has."""
+    for frame in held.unread:
+        if frame.first > limit:
+            break
+        for stream, seq in frame.barrier:
+            if not is_live(stream) and seq > ends.get(stream, -1):
+                return frame.first - 1
+    return limit
+
+
+def _choose(stream: Stream, holders: Mapping[NodeId, Held], reach: Mapping[NodeId, Seq]) -> Final:
+    """The heir: nobody is further than it goes, nobody has to jump if that can be, the rest is long.
+
+    Who consumes nothing (it left the topic) inherits only if nobody else can.
+    """
+    must = max(held.read for held in holders.values())
+
+    def rank(slot: NodeId) -> tuple[bool, bool, bool, Seq, Seq, NodeId]:
+        held, end = holders[slot], reach[slot]
+        jumps = any(
+            other.takes and other.delivered < min(held.base, end) for other in holders.values()
+        )
+        return end >= must, not jumps, held.takes, end, -held.base, -slot
+
+    heir = max(holders, key=rank)
+    return Final(stream, reach[heir], heir, min(holders[heir].base, reach[heir]))

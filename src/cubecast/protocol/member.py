@@ -1,0 +1,527 @@
+"""A node that outlives others: the data core, the agreement on views, and the way back.
+
+`Member` is the `Process` that worlds run where nodes may die.  It hands commands and messages to
+the core of its present life (`CubecastNode`), lets `Epochs` change the view, and does what both
+leave open: a node that finds itself excluded (it was slow, or on the smaller side of a partition)
+takes a new life and enters again, with all its application wanted and all that it had read.
+
+Invariants:
+
+1. A message is heard only from the life the view names, and only if it was meant for our life.
+2. While this node is in no view, nothing is delivered and nothing is taken for publication; what
+   the application asks for meanwhile is done, in order, as soon as there is a view again.
+3. Two views that meet and exclude each other: one outranks the other (`View.outranks`), on both
+   sides by the same rule, and its members stay.  If only one excludes the other's node, that node
+   returns.
+4. A node that nobody takes back goes on alone after `EpochConfig.alone_after`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import ClassVar, NamedTuple, Protocol
+
+from cubecast.protocol.config import Config
+from cubecast.protocol.detector import Detector, DetectorConfig, DetectorMessage
+from cubecast.protocol.epochs import EpochConfig, Epochs
+from cubecast.protocol.node import CubecastNode
+from cubecast.protocol.port import Load, Message, NodeId, Port, Stream, Time, Topic, Wanted
+from cubecast.protocol.views import (
+    FIRST,
+    Ballot,
+    Beacon,
+    Clusterwide,
+    Depart,
+    Enter,
+    Install,
+    Installed,
+    Prepare,
+    Report,
+    Reports,
+    Stuck,
+    View,
+    ViewId,
+    Who,
+)
+
+
+class Seal(NamedTuple):
+    """Whose life sent a message, and in which view: that says to whose life it was sent."""
+
+    uid: str
+    view: View | None
+
+
+MAX_ABSENT = 256
+"""Excluded nodes that are told where the cluster is."""
+TO_ANYONE = (Install, Installed, Enter, Beacon)
+"""What may come from, and go to, lives that the view does not name."""
+
+
+class MemberPort(Port, Protocol):
+    """A port that can also reach nodes that have no slot in our view."""
+
+    def reach(self, address: str, message: Message) -> None:
+        """Send to whoever is at an address, perhaps nobody."""
+
+    def departed(self) -> None:
+        """`depart` is complete: the others know that this node is gone."""
+
+
+class Member:
+    """A `Process`: causal publish/subscribe among nodes that crash, stop and part."""
+
+    label: ClassVar[str] = "cubecast"
+    core_class: ClassVar[type[CubecastNode]] = CubecastNode
+    epochs_class: ClassVar[type[Epochs]] = Epochs
+    detector_class: ClassVar[type[Detector]] = Detector
+
+    def __init__(
+        self,
+        node: NodeId,
+        port: MemberPort,
+        *,
+        view: View | None,
+        who: Who,
+        config: Config | None = None,
+        epochs: EpochConfig | None = None,
+        detector: DetectorConfig | None = None,
+        seeds: Sequence[str] = (),
+        now: Time = 0,
+    ) -> None:
+        """Begin in `view`, or outside: then ask at the addresses `seeds` for a place."""
+        self.node = node
+        self.who = who
+        self.marks: Counter[str] = Counter()
+        """Which branches of recovery were taken, for tests."""
+        self._port = port
+        self._config = config if config is not None else Config()
+        self._epoch_config = epochs if epochs is not None else EpochConfig()
+        self._detector_config = detector
+        self._lives = 0
+        self._core: CubecastNode | None = None
+        self._former: CubecastNode | None = None
+        self._epochs: Epochs | None = None
+        self._detector: Detector | None = None
+        self._commands: list[Callable[[CubecastNode, Time], None]] = []
+        self._refused: dict[Topic, None] = {}
+        self._contacts: list[str] = [address for address in seeds if address != who.address]
+        self._former_view: View | None = None
+        self._absent: dict[str, Who] = {}
+        self._beacon_at: Time | None = None
+        self._enter_at: Time | None = None
+        self._alone_at: Time | None = None
+        self._departing = False
+        self._told: dict[str, Time] = {}
+        if view is not None:
+            self._begin(view, -1, now)
+        else:
+            self._enter_at = now
+            port.wake(now)
+
+    # -- commands --------------------------------------------------------------------------------
+
+    def establish(self, topic: Topic, members: int) -> None:
+        if self._core is not None:
+            self._core.establish(topic, members)
+
+    def subscribe(self, topic: Topic, now: Time, lossy: bool = False) -> None:
+        self._command(lambda core, at: core.subscribe(topic, at, lossy), now)
+
+    def unsubscribe(self, topic: Topic, now: Time) -> None:
+        self._command(lambda core, at: core.unsubscribe(topic, at), now)
+
+    def register(self, topic: Topic, now: Time) -> None:
+        self._command(lambda core, at: core.register(topic, at), now)
+
+    def follow(self, key: Hashable, wanted: Wanted, now: Time) -> None:
+        """Subscribe to every topic that is `wanted`, whenever it comes into being."""
+        self._command(lambda core, at: core.follow(key, wanted, at), now)
+
+    def unfollow(self, key: Hashable, now: Time = 0) -> None:
+        """Subscribe to nothing more for `key`."""
+        self._command(lambda core, _: core.unfollow(key), now)
+
+    def _command(self, command: Callable[[CubecastNode, Time], None], now: Time) -> None:
+        if self._core is not None:
+            command(self._core, now)
+        else:
+            self._commands.append(command)
+
+    def publish(self, topic: Topic, body: Collection[object], size: int, now: Time) -> bool:
+        if self._core is not None:
+            return self._core.publish(topic, body, size, now)
+        self._refused[topic] = None
+        return False
+
+    def consumed(self, topic: Topic, stream: Stream, seq: int, now: Time) -> None:
+        """The application has taken in what `Port.deliver` left open."""
+        if self._core is not None and self._core.knows(topic):
+            self._core.consumed(topic, stream, seq, now)
+
+    def depart(self, now: Time) -> None:
+        """Ask to be let go; `MemberPort.departed` tells when we may."""
+        self._departing = True
+        if self._epochs is None:
+            self._port.departed()
+        else:
+            self._epochs.on_depart(Depart(self.who.uid), now)
+            self._enter_at = now + self._epoch_config.enter_every
+            self._port.wake(self._enter_at)
+
+    @property
+    def core(self) -> CubecastNode | None:
+        """The data core of this life; None while we are in no view."""
+        return self._core
+
+    @property
+    def view(self) -> View | None:
+        """The view we are in."""
+        return None if self._epochs is None else self._epochs.view
+
+    @property
+    def suspects(self) -> int:
+        """Whom this node takes for dead."""
+        return 0 if self._epochs is None else self._epochs.suspects
+
+    def load(self) -> Load:
+        return Load(0, 0) if self._core is None else self._core.load()
+
+    # -- messages --------------------------------------------------------------------------------
+
+    @property
+    def incarnation(self) -> int:
+        """Under which number we publish."""
+        return self.who.incarnation
+
+    def seal(self) -> Seal:
+        """Which life of ours speaks, and what it knows of the others."""
+        return Seal(self.who.uid, self.view)
+
+    def on_packet(self, message: Message, sender: NodeId, seal: Seal, now: Time) -> None:
+        """A message over a network that does not know lives: check whose it is."""
+        view, theirs = self.view, seal.view
+        if isinstance(message, TO_ANYONE):
+            self._on_clusterwide(message, sender, seal.uid, now)
+        elif view is None or theirs is None:
+            return
+        elif view.slot_of(seal.uid) != sender:
+            self._say_where_we_are(theirs.members[sender].address, now)
+        elif theirs.slot_of(self.who.uid) == self.node:
+            self.on_message(message, sender, now)  # else for a life of ours that is over
+
+    def on_message(self, message: Message, sender: NodeId, now: Time) -> None:
+        """A message of a member of our view, in the life that the view names."""
+        if self._epochs is None or self._core is None:
+            return
+        if self._detector is not None:
+            self._detector.heard(sender, now)
+            if isinstance(message, DetectorMessage):
+                self._detector.on_message(message, sender, now)
+                return
+        if isinstance(message, Clusterwide):
+            uid = self._epochs.view.members[sender].uid
+            self._on_clusterwide(message, sender, uid, now)
+        else:
+            self._core.on_message(message, sender, now)
+
+    def _on_clusterwide(self, message: Message, sender: NodeId, speaker: str, now: Time) -> None:
+        if isinstance(message, Install):
+            self._on_install(message, sender, now)
+            return
+        epochs = self._epochs
+        if epochs is None:
+            if isinstance(message, Beacon) and self._former is not None:
+                self._hear_of(message.view)
+            return
+        match message:
+            case Prepare():
+                epochs.on_prepare(message, sender, now)
+            case Report():
+                epochs.on_report(message, sender, now)
+            case Stuck():
+                epochs.on_stuck(message, sender, now)
+            case Installed():
+                epochs.on_installed(message, speaker, now)
+            case Enter():
+                self._absent.pop(message.former, None)
+                epochs.on_enter(message, now)
+            case Depart():
+                epochs.on_depart(message, now)
+            case Beacon():
+                self.elsewhere(message.view, message.uid, now)
+
+    def _on_install(self, install: Install, sender: NodeId, now: Time) -> None:
+        slot = install.view.slot_of(self.who.uid)
+        if self._epochs is None:
+            if slot is None:
+                return
+            self._enter(install, slot, now)
+        elif not self._epochs.on_install(install, now):
+            return
+        self._port.reach(self._address_in(install.view, sender), Installed(install.view.id))
+
+    def _address_in(self, view: View, slot: NodeId) -> str:
+        """Where the sender of a view is; a leader that leaves is no longer in it."""
+        for known in (view, self._former_view, self.view):
+            if known is not None and slot in known.members:
+                return known.members[slot].address
+        return str(slot)
+
+    # -- views -----------------------------------------------------------------------------------
+
+    def _begin(self, view: View, born: int, now: Time) -> None:
+        """A life begins in a view."""
+        slot = view.slot_of(self.who.uid)
+        assert slot is not None
+        self.node = slot
+        self._epochs = self.epochs_class(slot, self.who.uid, view, self, self._epoch_config)
+        self._core = self.core_class(
+            slot,
+            self._port,
+            cluster=view.mask,
+            config=self._config,
+            incarnation=self.who.incarnation,
+            view=view,
+            born=born,
+        )
+        if self._detector_config is not None:
+            self._detector = self.detector_class(
+                slot,
+                view.mask,
+                self._detector_config,
+                self._port.control,
+                self._port.wake,
+                now,
+                incarnation=self.who.incarnation,
+                view=_number(view),
+                on_change=self._on_suspects,
+            )
+        self._port.view(view.epoch, view.mask)
+
+    def _on_suspects(self, suspects: int, now: Time) -> None:
+        if self._epochs is not None:
+            self._epochs.suspect(suspects, now)
+
+    def suspect(self, slot: NodeId, now: Time) -> None:
+        """Somebody says that a node is dead."""
+        assert self._epochs is not None
+        self._epochs.suspect(self._epochs.suspects | 1 << slot, now)
+
+    def trust(self, slot: NodeId, now: Time) -> None:
+        """Somebody says that a node is alive after all."""
+        assert self._epochs is not None
+        self._epochs.suspect(self._epochs.suspects & ~(1 << slot), now)
+
+    def send(self, slot: NodeId, message: Clusterwide) -> None:
+        self._port.control(slot, message)
+
+    def reach(self, address: str, message: Clusterwide) -> None:
+        self._port.reach(address, message)
+
+    def wake(self, at: Time) -> None:
+        self._port.wake(at)
+
+    def prepare(self, survivors: int) -> Reports:
+        """Freeze what those leave behind who will not survive, and report what we have of it."""
+        assert self._core is not None
+        self.marks["prepared"] += 1
+        self._core.freeze(survivors)
+        return self._core.report()
+
+    def went_over(self, install: Install, now: Time) -> None:
+        """The agreement took us to the next view."""
+        assert self._core is not None
+        before = self._core.view
+        view = install.view
+        assert before is not None
+        for who in before.members.values():
+            if not view.has(who.uid):
+                self.marks["excluded another"] += 1
+                self._remember(who)
+        if install.finals:
+            self.marks["ended streams"] += 1
+        self._core.install(install, now)
+        for address in [who.address for who in view.members.values()]:
+            for uid in [uid for uid, who in self._absent.items() if who.address == address]:
+                del self._absent[uid]
+        if self._detector is not None:
+            self._detector.set_members(view.mask, now, _number(view))
+        self._port.view(view.epoch, view.mask)
+        if self._absent and self._beacon_at is None:
+            self._beacon_at = now + self._epoch_config.beacon_every
+            self._port.wake(self._beacon_at)
+
+    def _remember(self, who: Who) -> None:
+        self._absent[who.uid] = who
+        while len(self._absent) > MAX_ABSENT:
+            del self._absent[next(iter(self._absent))]
+
+    def let_go(self, now: Time) -> None:
+        """Everyone else is in a view without us, as we asked."""
+        self._core = None
+        self._epochs = None
+        self._detector = None
+        self._port.departed()
+
+    # -- apart and together again ----------------------------------------------------------------
+
+    def _say_where_we_are(self, address: str, now: Time) -> None:
+        """Somebody outside speaks to us as if it were a member: tell it, not too often."""
+        view = self.view
+        if view is None or now < self._told.get(address, now):
+            return
+        self._told[address] = now + self._epoch_config.repeat_after
+        while len(self._told) > MAX_ABSENT:
+            del self._told[next(iter(self._told))]
+        self._port.reach(address, Beacon(self.who.uid, view))
+
+    def elsewhere(self, view: View, uid: str, now: Time) -> None:
+        """Node `uid` is in another view: who of us is to go over?"""
+        mine = self.view
+        if mine is None or mine.id == view.id or self._departing:
+            return
+        we_have_it, it_has_us = mine.has(uid), view.has(self.who.uid)
+        if we_have_it and it_has_us:
+            return  # one of us is about to be where the other is
+        if we_have_it:
+            if view.epoch >= mine.epoch:
+                self.marks["excluded"] += 1
+                self._return_to(view, now)
+            return
+        address = next((who.address for who in view.members.values() if who.uid == uid), "")
+        if it_has_us or not view.outranks(mine):
+            self._say_where_we_are(address, now)
+            return
+        self.marks["outranked"] += 1
+        for slot in mine.members:
+            if slot != self.node:
+                self._port.control(slot, Beacon(uid, view))
+        self._return_to(view, now)
+
+    def _return_to(self, view: View, now: Time) -> None:
+        """End this life; begin another in `view`, with what we wanted and had read."""
+        former = self._epochs
+        assert former is not None
+        self._former, self._core = self._core, None
+        self._former_view = former.view
+        self._epochs = None
+        self._detector = None
+        self._beacon_at = None
+        self._lives += 1
+        old = self.who
+        stem = old.uid.split("~")[0]
+        self.who = Who(f"{stem}~{self._lives}", old.address, old.incarnation + 1)
+        self._contacts = []
+        self._hear_of(view)
+        self._hear_of(former.view)
+        for who in self._absent.values():
+            self._contacts.append(who.address)
+        self._alone_at = now + self._epoch_config.alone_after
+        self._ask_to_enter(now)
+
+    def _hear_of(self, view: View) -> None:
+        """Ask the members of a view, too; its lowest slots first."""
+        for slot in sorted(view.members):
+            address = view.members[slot].address
+            if address != self.who.address and address not in self._contacts:
+                self._contacts.append(address)
+
+    def _ask_to_enter(self, now: Time) -> None:
+        """Ask the next of those we know of for a place."""
+        former, view = self._former, self._former_view
+        if self._contacts:
+            contact = self._contacts.pop(0)
+            self._contacts.append(contact)
+            uid = "" if view is None else view.members[self.node].uid
+            reached = {} if former is None else former.reached()
+            self._port.reach(contact, Enter(self.who, self.node, uid, reached))
+        self._enter_at = now + self._epoch_config.enter_every
+        self._port.wake(self._enter_at)
+        if self._alone_at is not None:
+            self._port.wake(self._alone_at)
+
+    def _enter(self, install: Install, slot: NodeId, now: Time) -> None:
+        """We have a place: begin there, and take up what was before."""
+        self._enter_at = self._alone_at = None
+        former, self._former = self._former, None
+        self._former_view = None
+        for who in install.view.members.values():
+            for uid in [uid for uid, gone in self._absent.items() if gone.address == who.address]:
+                del self._absent[uid]
+        self._begin(install.view, install.view.epoch, now)
+        assert self._epochs is not None
+        self._epochs.came_by(install)
+        assert self._core is not None
+        if former is not None:
+            self.marks["returned"] += 1
+            self._core.return_from(former, now)
+            self._refused.update(dict.fromkeys(former.topics()))  # it may have had no credit there
+        commands, self._commands = self._commands, []
+        for command in commands:
+            command(self._core, now)
+        refused, self._refused = self._refused, {}
+        for topic in refused:
+            self._port.writable(topic)
+
+    def _go_on_alone(self, now: Time) -> None:
+        """Nobody takes us back: be a cluster of one, and look for others as such."""
+        assert self._former_view is not None
+        self.marks["alone"] += 1
+        before = self._former_view.id
+        ballot = Ballot(before.ballot.round + 1, self.node)
+        view = View(ViewId(before.epoch + 1, ballot), {self.node: self.who})
+        for who in self._former_view.members.values():
+            if who.address != self.who.address:
+                self._remember(who)
+        self._enter(Install(ballot, before, view, {}, {}), self.node, now)
+        self._beacon_at = now + self._epoch_config.beacon_every
+        self._port.wake(self._beacon_at)
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def on_wake(self, now: Time) -> None:
+        if self._enter_at is not None and self._enter_at <= now:
+            self._enter_at = None
+            if self._epochs is None:
+                self._ask_to_enter(now)
+            elif self._departing:
+                self.depart(now)
+        if self._alone_at is not None and self._alone_at <= now and self._epochs is None:
+            self._alone_at = None
+            self._go_on_alone(now)
+        if self._beacon_at is not None and self._beacon_at <= now:
+            self._shine(now)
+        if self._core is not None:
+            self._core.on_wake(now)
+        dues = [self._enter_at, self._alone_at, self._beacon_at]
+        if self._epochs is not None:
+            dues.append(self._epochs.on_wake(now))
+        if self._detector is not None:
+            dues.append(self._detector.on_wake(now))
+        for at in dues:
+            if at is not None:
+                self._port.wake(at)
+
+    def _shine(self, now: Time) -> None:
+        """Tell those we had to exclude where the cluster is, if we lead it."""
+        self._beacon_at = None
+        epochs = self._epochs
+        if epochs is None or not self._absent:
+            return
+        if epochs.leader == self.node:
+            for who in self._absent.values():
+                self._port.reach(who.address, Beacon(self.who.uid, epochs.view))
+        self._beacon_at = now + self._epoch_config.beacon_every
+
+
+def _number(view: View) -> int:
+    """Tells a view from all others to the detector."""
+    epoch, (attempt, slot) = view.id
+    return epoch << 80 | attempt << 16 | slot
+
+
+def genesis(members: dict[NodeId, Who]) -> View:
+    """The view a cluster begins with."""
+    return View(ViewId(0, FIRST), members)

@@ -1,0 +1,270 @@
+"""One topic when nodes die: what becomes of their streams, and of what passed through them.
+
+Theory of operation.  Before a view without some nodes is agreed on, everyone *freezes* the streams
+of those nodes: nothing more of them is delivered, and what is here is reported.  The new view
+names an end for each such stream and an *heir*, a survivor that holds everything up to it.  What
+lies above the end is dropped.  The heir takes the dead publisher's place: it feeds the members
+itself (`Direct`), repairs, gathers acknowledgements, and says when all may forget.
+
+Streams of the living do not stop.  A publisher whose route led through a dead node gives up the
+tree and feeds what is under way in it to everyone itself, as it does for laggards.
+
+Invariants:
+
+1. Between a report and the next view nothing of a frozen stream is delivered.
+2. Everyone who stays in the topic delivers a dead stream up to its end, or jumps over what nobody
+   can send it (`Membership.cut_off`), and nobody delivers anything above the end.
+3. A relay never counts a dead child as served: only the publisher may give up its tree.
+4. What a node answers to a JOIN contains the ends of dead streams, whether it has got there or
+   not: they are causally closed together with what living publishers answer of themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cubecast.protocol.messages import Route, Settled, Stable
+from cubecast.protocol.port import Seq, Stream, Time
+from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
+from cubecast.protocol.topic import TopicCore
+from cubecast.protocol.views import Final, Held, Unread
+from cubecast.topology import MAX_DIMENSION, members_of
+
+MAX_UNREAD = 256
+"""Frames of one dead stream that a report names; what lies above is given up."""
+
+
+class RecoveringTopic(TopicCore):
+    """The data path of one topic, and how it goes on without some of its nodes."""
+
+    # -- before the view changes -------------------------------------------------------------------
+
+    def freeze(self, stream: Stream) -> None:
+        """Deliver nothing more of a stream until the next view."""
+        inbox = self.inboxes.get(stream)
+        if inbox is not None:
+            self.front.stop_waiting_of(inbox)
+            inbox.waiting = False
+            inbox.next = NOT_TAKING
+
+    def unsettled(self, is_live: Callable[[Stream], bool]) -> set[Stream]:
+        """The dead streams that not everyone is known to have up to their end."""
+        return {*self.heirs, *(stream for stream in self.inboxes if not is_live(stream))}
+
+    def resume(self, stream: Stream, now: Time) -> None:
+        """Deliver a stream again from where it was frozen."""
+        inbox = self.inboxes.get(stream)
+        if inbox is not None and self.taking:
+            inbox.next = self.front.delivered.get(stream, -1) + 1
+            inbox.checked = 0
+            self._drain(inbox, now)
+
+    def held(self, is_live: Callable[[Stream], bool]) -> tuple[Held, ...]:
+        """What we have of every dead stream that is not settled."""
+        return tuple(
+            self._held(inbox) for inbox in self.inboxes.values() if not is_live(inbox.stream)
+        )
+
+    def _held(self, inbox: Inbox) -> Held:
+        stream = inbox.stream
+        delivered = self.front.delivered.get(stream, -1)
+        read = delivered if delivered > self.cut.get(stream, -1) else -1
+        if not self.taking:
+            delivered, read = -1, -1
+        start = delivered if self.taking else inbox.reached()
+        base = have = start
+        by_last = {frame.last: frame for frame in inbox.frames.values()}
+        while base in by_last:
+            base = by_last[base].first - 1
+        unread: list[Unread] = []
+        while (frame := inbox.frames.get(have + 1)) is not None and len(unread) < MAX_UNREAD:
+            have = frame.last
+            unread.append(self._unread(frame.first, frame.last, frame.barrier))
+        if not self.taking:
+            frames = sorted(inbox.frames.values(), key=lambda one: one.first)
+            unread = [
+                self._unread(one.first, one.last, one.barrier)
+                for one in frames
+                if base < one.first and one.last <= have
+            ]
+        return Held(stream, delivered, read, base, have, self.taking, tuple(unread))
+
+    def _unread(self, first: Seq, last: Seq, barrier: tuple[tuple[Stream, Seq], ...]) -> Unread:
+        """A frame with those of its causes that not everyone is known to have."""
+        open_causes = tuple(
+            (stream, seq) for stream, seq in barrier if seq > self.floor.get(stream, -1)
+        )
+        return Unread(first, last, open_causes)
+
+    # -- when the view has changed -----------------------------------------------------------------
+
+    def end_stream(self, final: Final, now: Time) -> bool:
+        """Take over the end of a dead stream; True if this node has to jump."""
+        stream = final.stream
+        self.finals[stream] = final.seq
+        self.heirs[stream] = final.heir
+        inbox = self.inboxes.get(stream)
+        if inbox is not None:
+            self._drop_above(inbox, final.seq)
+        if final.heir == self.node:
+            self._inherit(stream, final.seq, now)
+            self.resume(stream, now)
+            return False
+        if inbox is not None:
+            for branch in inbox.branches.values():
+                branch.parent = final.heir
+                self._release_children(stream, branch)
+        self.inherited.pop(stream, None)
+        lacking = self.front.delivered.get(stream, -1) < min(final.base, final.seq)
+        if self.taking and lacking:
+            return True
+        self.resume(stream, now)
+        return False
+
+    def _release_children(self, stream: Stream, branch: Branch) -> None:
+        branch.feed(())
+        branch.resend_at = None
+        self.unacked.pop((stream, branch.route.number), None)
+
+    def _drop_above(self, inbox: Inbox, end: Seq) -> None:
+        """Discard what lies above the end of a dead stream, and say so."""
+        dropped = [frame for frame in inbox.frames.values() if frame.first > end]
+        for frame in dropped:
+            del inbox.frames[frame.first]
+        inbox.kept = inbox.size()
+        for branch in inbox.branches.values():
+            branch.have = min(branch.have, max(end, branch.route.start - 1))
+            branch.early = {first: last for first, last in branch.early.items() if last <= end}
+        if dropped and self.taking:
+            first = min(frame.first for frame in dropped)
+            last = max(frame.last for frame in dropped)
+            self.port.discard(self.topic, {inbox.stream: (first, last)})
+
+    def _inherit(self, stream: Stream, end: Seq, now: Time) -> None:
+        """Be the root of a dead stream: feed every member what we hold, up to its end."""
+        inbox = self.inboxes.get(stream)
+        if inbox is None:
+            return
+        self.inherited[stream] = end
+        for number in inbox.branches:
+            self.unacked.pop((stream, number), None)
+        inbox.branches.clear()
+        inbox.branch = None
+        routes: dict[int, Route] = {}
+        ends: dict[int, Seq] = {}
+        for first in sorted(inbox.frames):
+            frame = inbox.frames[first]
+            routes.setdefault(frame.route.number, frame.route)
+            ends[frame.route.number] = frame.last
+        for number, route in sorted(routes.items()):
+            fed = route.members & self.cluster & ~(1 << self.node)
+            branch = Branch(route, None, (), ends[number])
+            branch.covered = branch.acked = route.start - 1
+            branch.end = ends[number]
+            branch.direct = True
+            branch.feed(tuple(members_of(fed)))
+            inbox.add_branch(branch)
+            if branch.children:
+                self._expect_acks(stream, branch, now)
+                self._probe(stream, branch, now)
+        self._touch(inbox, now)
+
+    def _advance_inherited(self, inbox: Inbox, now: Time) -> None:
+        """See whether everyone has what we inherited; then all may forget it."""
+        for number, branch in sorted(inbox.branches.items()):
+            covered = branch.cover(inbox.consumed if self.taking else branch.have)
+            assert branch.end is not None
+            if covered < branch.end:
+                return
+            del inbox.branches[number]
+            self.unacked.pop((inbox.stream, number), None)
+        end = self.inherited.pop(inbox.stream)
+        news = Settled(self.topic, inbox.stream, end, self.epoch)
+        for peer in members_of(self.cluster & ~(1 << self.node)):
+            self.links.send(peer, news, now)
+        self.settle(inbox.stream, end)
+
+    def settle(self, stream: Stream, end: Seq) -> None:
+        """Everyone has a dead stream up to its end: keep two numbers of it."""
+        inbox = self.inboxes.get(stream)
+        if inbox is not None:
+            self._drop(inbox)
+        self.floor[stream] = max(end, self.floor.get(stream, -1))
+        self.heirs.pop(stream, None)
+        self._skip_lost(stream)
+
+    def lose_members(self, dead: int, members: int, now: Time) -> None:
+        """Go on without some members: feed what was under way in trees with them directly.
+
+        `members` are those that are left.
+        """
+        for leaver in members_of(dead):
+            self.laggards.forget(leaver)
+            self.leavers.pop(leaver, None)
+        self.route_members = -1
+        self.gone |= dead
+        inbox = self.inboxes.get(self.own)
+        if inbox is None:
+            self._tell_again(members, now)
+            return
+        for branch in list(inbox.branches.values()):
+            if branch.route.members & dead:
+                branch.without |= dead
+                self._feed_directly(inbox, branch, now)
+        self.told = -1
+        self._touch(inbox, now)
+        if inbox.stable >= 0 and self.tell_at is None:
+            self.tell_at = now + self.config.stable_delay
+            self.port.wake(self.tell_at)
+
+    def _tell_again(self, members: int, now: Time) -> None:
+        """A relay may have died with the news of what is stable: say it once more."""
+        stable = self.floor.get(self.own, -1)
+        if stable >= 0:
+            news = Stable(self.topic, self.own, self.routes, self.next_seq, stable, members)
+            self._pass_on(news, MAX_DIMENSION, now)
+
+    def begin(self, cut: dict[Stream, Seq], now: Time) -> None:
+        super().begin(cut, now)
+        for stream, end in self.finals.items():
+            over = self.front.delivered.get(stream, -1) >= end
+            if over and stream in self.heirs and stream not in self.inherited:
+                if stream in self.inboxes:
+                    self._drop(self.inboxes[stream])
+                self.floor[stream] = max(end, self.floor.get(stream, -1))
+
+    # -- what others published in a view that we were not in ---------------------------------------
+
+    def hear_end(self, stream: Stream, last: Seq) -> None:
+        """A node that comes back says how far a stream of its view went: what we lack is lost."""
+        if last > self.ends.get(stream, -1):
+            self.ends[stream] = last
+            self._skip_lost(stream)
+
+    def _skip_lost(self, stream: Stream) -> None:
+        """Report what was published in another view, once we have what our own view agreed on."""
+        last = self.ends.get(stream, -1)
+        done = self.front.delivered.get(stream, -1)
+        if last <= done or done < self.finals.get(stream, -1) or stream in self.inboxes:
+            return
+        self.front.delivered[stream] = last
+        if self.taking:
+            self.port.gap(self.topic, {stream: (done + 1, last)})
+
+    def return_from(self, former: RecoveringTopic) -> None:
+        """Carry over what was read in another view, and what was known to be lost there."""
+        self.front.delivered = dict(former.front.delivered)
+        if former.next_seq:
+            self.front.delivered[former.own] = former.next_seq - 1
+        for known in (former.finals, former.ends):
+            for stream, seq in known.items():
+                self.ends[stream] = max(seq, self.ends.get(stream, -1))
+
+    def vector(self) -> dict[Stream, Seq]:
+        """All that is delivered here or will be: own publications and the ends of dead streams."""
+        vector = super().vector()
+        for known in (self.finals, self.ends):
+            for stream, seq in known.items():
+                if seq > vector.get(stream, -1):
+                    vector[stream] = seq
+        return vector

@@ -1,0 +1,203 @@
+"""Views: who is in the cluster, as numbered and agreed epochs, and what nodes say to agree on them.
+
+A *view* is an epoch number, the ballot it was agreed by, and its members.  Views form a tree: each
+names the one before it.  Sides of a partition go on in branches of their own
+(`cubecast.protocol.epochs`).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple, TypeAlias
+
+import msgspec
+
+from cubecast.protocol.messages import Barrier
+from cubecast.protocol.port import NodeId, Seq, Stream, Topic
+
+
+class Ballot(NamedTuple):
+    """An attempt to change the view: compared as a pair, and never used twice."""
+
+    round: int
+    slot: NodeId
+
+
+class ViewId(NamedTuple):
+    """Names a view: two with the same epoch differ in the ballot."""
+
+    epoch: int
+    ballot: Ballot
+
+
+class Who(msgspec.Struct, frozen=True):
+    """A node in one of its lives: a new life has a new uid and a new incarnation."""
+
+    uid: str
+    address: str
+    incarnation: int
+
+
+class View(msgspec.Struct, frozen=True):
+    """The members of one epoch, {slot: who}."""
+
+    id: ViewId
+    members: dict[NodeId, Who]
+
+    @property
+    def epoch(self) -> int:
+        return self.id.epoch
+
+    @property
+    def mask(self) -> int:
+        """The slots in use."""
+        return sum(1 << slot for slot in self.members)
+
+    def slot_of(self, uid: str) -> NodeId | None:
+        """The slot of a life, if it is a member."""
+        return next((slot for slot, who in self.members.items() if who.uid == uid), None)
+
+    def has(self, uid: str) -> bool:
+        """Whether a life is a member."""
+        return self.slot_of(uid) is not None
+
+    def has_stream(self, stream: Stream) -> bool:
+        """Whether a stream is published by a member in its present life."""
+        who = self.members.get(stream.source)
+        return who is not None and who.incarnation == stream.incarnation
+
+    def outranks(self, other: View) -> bool:
+        """Whether this view survives when two that exclude each other meet again.
+
+        The larger one; of two equal ones that with the lowest slot, then the lowest uid.
+        """
+        return self._rank() < other._rank()
+
+    def _rank(self) -> tuple[int, NodeId, str]:
+        lowest = min(self.members)
+        return -len(self.members), lowest, self.members[lowest].uid
+
+
+FIRST = Ballot(0, 0)
+
+
+class Unread(msgspec.Struct, frozen=True, array_like=True):
+    """A frame of a dead stream that its holder has not delivered, and what it depends on."""
+
+    first: Seq
+    last: Seq
+    barrier: Barrier
+
+
+class Held(msgspec.Struct, frozen=True, array_like=True):
+    """What one survivor has of a dead stream.
+
+    `delivered`: the last message handed to its application, its cut counted; -1: none, or it
+    consumes nothing.  `read`: the same, but not what only its cut covers.  It can send others
+    everything above `base` and up to `have`; of that, `unread` lies above `delivered`.
+    """
+
+    stream: Stream
+    delivered: Seq
+    read: Seq
+    base: Seq
+    have: Seq
+    takes: bool
+    unread: tuple[Unread, ...] = ()
+
+
+class Final(msgspec.Struct, frozen=True, array_like=True):
+    """The agreed end of a dead stream: all deliver it up to `seq`, nobody anything above.
+
+    The `heir` has what lies above `base` and feeds it to whoever lacks it.
+    """
+
+    stream: Stream
+    seq: Seq
+    heir: NodeId
+    base: Seq
+
+
+Reports: TypeAlias = dict[Topic, tuple[Held, ...]]
+Finals: TypeAlias = dict[Topic, tuple[Final, ...]]
+Ends: TypeAlias = dict[Topic, Barrier]
+"""How far streams went, as nodes that come back from another view know it."""
+
+
+class Prepare(msgspec.Struct, frozen=True, tag=True):
+    """A coordinator is about to change the view `parent`: nobody but `survivors` stays."""
+
+    kind: ClassVar[str] = "prepare"
+    ballot: Ballot
+    parent: ViewId
+    survivors: int
+
+
+class Report(msgspec.Struct, frozen=True, tag=True):
+    """The answer: I follow this ballot, and here is what I have of those who will not be there.
+
+    Or `promised` is a higher ballot that I follow instead.  `installed` is set if my view is
+    another one than the parent that was named: how I came to it.
+    """
+
+    kind: ClassVar[str] = "report"
+    ballot: Ballot
+    promised: Ballot
+    installed: Install | None
+    held: Reports
+
+
+class Install(msgspec.Struct, frozen=True, tag=True):
+    """The view after `parent` is this."""
+
+    kind: ClassVar[str] = "install"
+    ballot: Ballot
+    parent: ViewId
+    view: View
+    finals: Finals
+    ends: Ends
+
+
+class Installed(msgspec.Struct, frozen=True, tag=True):
+    """I have installed this view, or I know that I am not in it."""
+
+    kind: ClassVar[str] = "installed"
+    view: ViewId
+
+
+class Stuck(msgspec.Struct, frozen=True, tag=True):
+    """I have followed a ballot in this view and heard no more of it: whoever leads, finish it."""
+
+    kind: ClassVar[str] = "stuck"
+    view: ViewId
+
+
+class Enter(msgspec.Struct, frozen=True, tag=True):
+    """A newcomer, or a node that was excluded, asks for a place; any member passes it on.
+
+    `former` is the uid of its life before, if it had one; `reached` how far it had come, own
+    messages included.
+    """
+
+    kind: ClassVar[str] = "enter"
+    who: Who
+    wish: NodeId
+    former: str = ""
+    reached: Ends = {}
+
+
+class Depart(msgspec.Struct, frozen=True, tag=True):
+    """A member has nothing under way and asks to be let go."""
+
+    kind: ClassVar[str] = "depart"
+    uid: str
+
+
+class Beacon(msgspec.Struct, frozen=True, tag=True):
+    """The sender, `uid`, is in this view: said to whoever is not, or does not seem to know."""
+
+    kind: ClassVar[str] = "beacon"
+    uid: str
+    view: View
+
+
+Clusterwide: TypeAlias = Prepare | Report | Install | Installed | Stuck | Enter | Depart | Beacon
