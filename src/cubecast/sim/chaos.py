@@ -88,7 +88,7 @@ def draw_schedule(seed: int, nodes: int | None = None) -> Schedule:
     ends = [fault.at + fault.lasts for fault in faults]
     length = max([*ends, 2000.0]) + rng.randint(1, 500)
     topics = _draw_topics(rng, size)
-    steps = _draw_steps(rng, size, topics, int(length))
+    steps = _draw_steps(rng, size, topics, int(length)) + _draw_last_words(rng, topics, faults)
     chances = {
         "loss": rng.choice([0.0, 0.0, 0.02, 0.1]),
         "duplicate": rng.choice([0.0, 0.1]),
@@ -108,12 +108,12 @@ def draw_schedule(seed: int, nodes: int | None = None) -> Schedule:
             about=f"chaos of seed {seed}",
             length=length,
             seed=seed,
-            answers=round(rng.choice([0.0, 0.3, 0.6]) / max(len(topics["t"]), 1), 3),
+            answers=round(rng.choice([0.0, 0.3, 0.6, 0.9]) / max(len(topics["t"]), 1), 3),
             links={name: chance for name, chance in chances.items() if chance},
             params=params,
             topics=topics,
             faults=tuple(faults),
-            steps=tuple(steps),
+            steps=tuple(sorted(steps, key=lambda step: step.at)),
         )
     )
 
@@ -201,7 +201,20 @@ def _draw_steps(
         who = (rng.randrange(nodes), rng.choice(names))
         steps.append(Step(at, "unsubscribe" if who in inside else "subscribe", *who))
         inside ^= {who}
-    return sorted(steps, key=lambda step: step.at)
+    return steps
+
+
+def _draw_last_words(
+    rng: Random, topics: dict[Topic, tuple[NodeId, ...]], faults: list[Fault]
+) -> list[Step]:
+    """Half of those who crash have just published, so that some have it and others do not."""
+    steps = []
+    for fault in faults:
+        if fault.act == "crash" and rng.random() < 0.5:
+            at = max(0.0, fault.at - rng.randint(0, 60))
+            topic = rng.choice(list(topics))
+            steps.append(Step(at, "burst", fault.node, topic, rng.randint(1, 6)))
+    return steps
 
 
 # -- running ---------------------------------------------------------------------------------------
