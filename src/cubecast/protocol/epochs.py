@@ -26,6 +26,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from cubecast.protocol.finals import decide
 from cubecast.protocol.port import NodeId, Seq, Stream, Time
 from cubecast.protocol.views import (
@@ -48,6 +50,8 @@ from cubecast.protocol.views import (
 from cubecast.topology import members_of
 
 MAX_SLOTS = 4096
+MAX_ABSENT = 256
+"""Excluded nodes that are looked for."""
 MAX_ENTERING = 1024
 """Newcomers that may wait for the next view."""
 
@@ -129,6 +133,8 @@ class Epochs:
         self._departing: dict[str, None] = {}
         self.attempt: Attempt | None = None
         self._retry_at: Time | None = None
+        self.absent: tuple[Who, ...] = ()
+        """Excluded, and not back: they may be alive and apart from us."""
         self._frozen = False  # somebody has reported here, and the next view is not known
         self._install: Install | None = None  # how we came to `view`
         self._untold: dict[NodeId, Who] = {}  # who has not said that it installed `_install`
@@ -137,6 +143,7 @@ class Epochs:
     def came_by(self, install: Install) -> None:
         """We begin in a view that others made: whoever is behind us may need it."""
         self._install = install
+        self.absent = install.absent
 
     # -- leading -----------------------------------------------------------------------------------
 
@@ -241,9 +248,7 @@ class Epochs:
         The ballot is ours by now, for those who have promised it to us.
         """
         ballot = self.attempt.ballot if self.attempt is not None else self.promised
-        self._go_over(
-            Install(ballot, install.parent, install.view, install.finals, install.ends), now
-        )
+        self._go_over(msgspec.structs.replace(install, ballot=ballot), now)
         self._tell(now)
         self.consider(now)
 
@@ -264,7 +269,9 @@ class Epochs:
             return
         view = View(ViewId(self.view.epoch + 1, attempt.ballot), members)
         finals = decide(attempt.reports, view.has_stream)
-        install = Install(attempt.ballot, self.view.id, view, finals, _ends(entering, view))
+        ends = _ends(entering, view)
+        absent = self._absent_from(view)
+        install = Install(attempt.ballot, self.view.id, view, finals, ends, absent)
         former = self.view
         if view.has(self.uid):
             self._go_over(install, now)
@@ -274,6 +281,13 @@ class Epochs:
         leavers = {s: who for s, who in former.members.items() if who.uid in self._departing}
         self._tell(now, {slot: who for slot, who in leavers.items() if slot not in members})
         self.consider(now)
+
+    def _absent_from(self, view: View) -> tuple[Who, ...]:
+        """Those whom nobody asked to go, and in whose place nobody has come."""
+        places = {who.address for who in view.members.values()}
+        gone = [who for who in self.view.members.values() if who.uid not in self._departing]
+        absent = {who.address: who for who in (*self.absent, *gone) if who.address not in places}
+        return tuple(absent.values())[-MAX_ABSENT:]
 
     def _place(self, enter: Enter, members: Collection[NodeId]) -> NodeId | None:
         """The slot a newcomer wishes for, or the lowest free one."""
@@ -289,6 +303,7 @@ class Epochs:
         self.attempt = None
         self._retry_at = None
         self._frozen = False
+        self.absent = install.absent
         self._silent = 0
         self._untold = {}
         self._tell_at = None
@@ -384,9 +399,21 @@ class Epochs:
                 self._host.reach(enter.who.address, self._install)
         elif self.leader != self.slot:
             self._host.send(self.leader, enter)
-        elif enter.who.uid in self._entering or len(self._entering) < MAX_ENTERING:
+        elif enter.who.uid in self._entering:
+            self._entering[enter.who.uid] = enter
+        elif len(self._entering) < MAX_ENTERING and not self._outlived(enter.who):
+            for uid, other in list(self._entering.items()):
+                if other.who.address == enter.who.address:
+                    del self._entering[uid]
             self._entering[enter.who.uid] = enter
             self.consider(now)
+
+    def _outlived(self, who: Who) -> bool:
+        """Whether we know a later life of the same process: the request is a late copy."""
+        known = [*self.view.members.values(), *(enter.who for enter in self._entering.values())]
+        return any(
+            other.process == who.process and other.incarnation > who.incarnation for other in known
+        )
 
     def on_depart(self, depart: Depart, now: Time) -> None:
         """A member wants to be let go."""

@@ -53,8 +53,8 @@ class Seal(NamedTuple):
     view: View | None
 
 
-MAX_ABSENT = 256
-"""Excluded nodes that are told where the cluster is."""
+MAX_TOLD = 256
+"""Strangers that were told lately where we are."""
 TO_ANYONE = (Install, Installed, Enter, Beacon)
 """What may come from, and go to, lives that the view does not name."""
 
@@ -99,7 +99,6 @@ class Member:
         self._config = config if config is not None else Config()
         self._epoch_config = epochs if epochs is not None else EpochConfig()
         self._detector_config = detector
-        self._lives = 0
         self._core: CubecastNode | None = None
         self._former: CubecastNode | None = None
         self._epochs: Epochs | None = None
@@ -108,7 +107,6 @@ class Member:
         self._refused: dict[Topic, None] = {}
         self._contacts: list[str] = [address for address in seeds if address != who.address]
         self._former_view: View | None = None
-        self._absent: dict[str, Who] = {}
         self._beacon_at: Time | None = None
         self._enter_at: Time | None = None
         self._alone_at: Time | None = None
@@ -245,7 +243,6 @@ class Member:
             case Installed():
                 epochs.on_installed(message, speaker, now)
             case Enter():
-                self._absent.pop(message.former, None)
                 epochs.on_enter(message, now)
             case Depart():
                 epochs.on_depart(message, now)
@@ -339,24 +336,18 @@ class Member:
         for who in before.members.values():
             if not view.has(who.uid):
                 self.marks["excluded another"] += 1
-                self._remember(who)
         if install.finals:
             self.marks["ended streams"] += 1
         self._core.install(install, now)
-        for address in [who.address for who in view.members.values()]:
-            for uid in [uid for uid, who in self._absent.items() if who.address == address]:
-                del self._absent[uid]
         if self._detector is not None:
             self._detector.set_members(view.mask, now, _number(view))
         self._port.view(view.epoch, view.mask)
-        if self._absent and self._beacon_at is None:
+        self._look_for(install.absent, now)
+
+    def _look_for(self, absent: Collection[Who], now: Time) -> None:
+        if absent and self._beacon_at is None:
             self._beacon_at = now + self._epoch_config.beacon_every
             self._port.wake(self._beacon_at)
-
-    def _remember(self, who: Who) -> None:
-        self._absent[who.uid] = who
-        while len(self._absent) > MAX_ABSENT:
-            del self._absent[next(iter(self._absent))]
 
     def let_go(self, now: Time) -> None:
         """Everyone else is in a view without us, as we asked."""
@@ -373,7 +364,7 @@ class Member:
         if view is None or now < self._told.get(address, now):
             return
         self._told[address] = now + self._epoch_config.repeat_after
-        while len(self._told) > MAX_ABSENT:
+        while len(self._told) > MAX_TOLD:
             del self._told[next(iter(self._told))]
         self._port.reach(address, Beacon(self.who.uid, view))
 
@@ -409,15 +400,13 @@ class Member:
         self._epochs = None
         self._detector = None
         self._beacon_at = None
-        self._lives += 1
-        old = self.who
-        stem = old.uid.split("~")[0]
-        self.who = Who(f"{stem}~{self._lives}", old.address, old.incarnation + 1)
+        self.who = self.who.next_life()
         self._contacts = []
         self._hear_of(view)
         self._hear_of(former.view)
-        for who in self._absent.values():
-            self._contacts.append(who.address)
+        for who in former.absent:
+            if who.address not in self._contacts:
+                self._contacts.append(who.address)
         self._alone_at = now + self._epoch_config.alone_after
         self._ask_to_enter(now)
 
@@ -447,12 +436,10 @@ class Member:
         self._enter_at = self._alone_at = None
         former, self._former = self._former, None
         self._former_view = None
-        for who in install.view.members.values():
-            for uid in [uid for uid, gone in self._absent.items() if gone.address == who.address]:
-                del self._absent[uid]
         self._begin(install.view, install.view.epoch, now)
         assert self._epochs is not None
         self._epochs.came_by(install)
+        self._look_for(install.absent, now)
         assert self._core is not None
         if former is not None:
             self.marks["returned"] += 1
@@ -472,12 +459,9 @@ class Member:
         before = self._former_view.id
         ballot = Ballot(before.ballot.round + 1, self.node)
         view = View(ViewId(before.epoch + 1, ballot), {self.node: self.who})
-        for who in self._former_view.members.values():
-            if who.address != self.who.address:
-                self._remember(who)
-        self._enter(Install(ballot, before, view, {}, {}), self.node, now)
-        self._beacon_at = now + self._epoch_config.beacon_every
-        self._port.wake(self._beacon_at)
+        others = self._former_view.members.values()
+        absent = tuple(who for who in others if who.address != self.who.address)
+        self._enter(Install(ballot, before, view, {}, {}, absent), self.node, now)
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -508,10 +492,10 @@ class Member:
         """Tell those we had to exclude where the cluster is, if we lead it."""
         self._beacon_at = None
         epochs = self._epochs
-        if epochs is None or not self._absent:
+        if epochs is None or not epochs.absent:
             return
         if epochs.leader == self.node:
-            for who in self._absent.values():
+            for who in epochs.absent:
                 self._port.reach(who.address, Beacon(self.who.uid, epochs.view))
         self._beacon_at = now + self._epoch_config.beacon_every
 

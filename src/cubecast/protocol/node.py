@@ -342,7 +342,7 @@ class CubecastNode:
             case Settled():
                 core = self._cores.get(message.topic)
                 if core is not None and not self.is_live(message.stream):
-                    core.settle(message.stream, message.seq)
+                    core.settle(message.stream, message.seq, now)
             case Answer():
                 result = self._waves.on_answer(message, sender, now)
                 if result is not None:
@@ -460,7 +460,7 @@ class CubecastNode:
                     membership.core.resume(stream, now)
             for stream, last in install.ends.get(topic, ()):
                 if not self.is_live(stream):
-                    membership.core.hear_end(stream, last)
+                    membership.core.hear_end(stream, last, now)
         if dead:
             self._start_again(now)
 
@@ -468,6 +468,8 @@ class CubecastNode:
         for final in finals.get(membership.core.topic, ()):
             if membership.core.end_stream(final, now):
                 membership.cut_off()
+        ended = {final.stream for final in finals.get(membership.core.topic, ())}
+        membership.core.drop_unreported(ended, self.is_live)
 
     def _start_again(self, now: Time) -> None:
         """Begin our waves anew: those of the view before lead through nodes that are gone."""

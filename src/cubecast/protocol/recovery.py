@@ -69,24 +69,18 @@ class RecoveringTopic(TopicCore):
         stream = inbox.stream
         delivered = self.front.delivered.get(stream, -1)
         read = delivered if delivered > self.cut.get(stream, -1) else -1
-        if not self.taking:
-            delivered, read = -1, -1
-        start = delivered if self.taking else inbox.reached()
-        base = have = start
         by_last = {frame.last: frame for frame in inbox.frames.values()}
+        base = delivered
+        if not self.taking and delivered not in by_last and delivered + 1 not in inbox.frames:
+            base = inbox.reached()  # it only passes frames on
+        have = base
         while base in by_last:
             base = by_last[base].first - 1
         unread: list[Unread] = []
-        while (frame := inbox.frames.get(have + 1)) is not None and len(unread) < MAX_UNREAD:
-            have = frame.last
+        seq = max(base, delivered) + 1
+        while (frame := inbox.frames.get(seq)) is not None and len(unread) < MAX_UNREAD:
             unread.append(self._unread(frame.first, frame.last, frame.barrier))
-        if not self.taking:
-            frames = sorted(inbox.frames.values(), key=lambda one: one.first)
-            unread = [
-                self._unread(one.first, one.last, one.barrier)
-                for one in frames
-                if base < one.first and one.last <= have
-            ]
+            have, seq = frame.last, frame.last + 1
         return Held(stream, delivered, read, base, have, self.taking, tuple(unread))
 
     def _unread(self, first: Seq, last: Seq, barrier: tuple[tuple[Stream, Seq], ...]) -> Unread:
@@ -120,6 +114,19 @@ class RecoveringTopic(TopicCore):
             return True
         self.resume(stream, now)
         return False
+
+    def drop_unreported(self, ended: set[Stream], is_live: Callable[[Stream], bool]) -> None:
+        """Discard what came of a dead stream after we had reported that we have nothing of it.
+
+        Nobody reported anything, so everyone has all of it that anyone has delivered.
+        """
+        for stream in [stream for stream in self.inboxes if not is_live(stream)]:
+            if stream not in ended:
+                inbox = self.inboxes[stream]
+                self._drop_above(inbox, self.front.delivered.get(stream, -1))
+                floor = inbox.stable
+                self._drop(inbox)
+                self.floor[stream] = floor
 
     def _release_children(self, stream: Stream, branch: Branch) -> None:
         branch.feed(())
@@ -182,16 +189,16 @@ class RecoveringTopic(TopicCore):
         news = Settled(self.topic, inbox.stream, end, self.epoch)
         for peer in members_of(self.cluster & ~(1 << self.node)):
             self.links.send(peer, news, now)
-        self.settle(inbox.stream, end)
+        self.settle(inbox.stream, end, now)
 
-    def settle(self, stream: Stream, end: Seq) -> None:
+    def settle(self, stream: Stream, end: Seq, now: Time) -> None:
         """Everyone has a dead stream up to its end: keep two numbers of it."""
         inbox = self.inboxes.get(stream)
         if inbox is not None:
             self._drop(inbox)
         self.floor[stream] = max(end, self.floor.get(stream, -1))
         self.heirs.pop(stream, None)
-        self._skip_lost(stream)
+        self._skip_lost(stream, now)
 
     def lose_members(self, dead: int, members: int, now: Time) -> None:
         """Go on without some members: feed what was under way in trees with them directly.
@@ -235,13 +242,13 @@ class RecoveringTopic(TopicCore):
 
     # -- what others published in a view that we were not in ---------------------------------------
 
-    def hear_end(self, stream: Stream, last: Seq) -> None:
+    def hear_end(self, stream: Stream, last: Seq, now: Time) -> None:
         """A node that comes back says how far a stream of its view went: what we lack is lost."""
         if last > self.ends.get(stream, -1):
             self.ends[stream] = last
-            self._skip_lost(stream)
+            self._skip_lost(stream, now)
 
-    def _skip_lost(self, stream: Stream) -> None:
+    def _skip_lost(self, stream: Stream, now: Time) -> None:
         """Report what was published in another view, once we have what our own view agreed on."""
         last = self.ends.get(stream, -1)
         done = self.front.delivered.get(stream, -1)
@@ -250,6 +257,7 @@ class RecoveringTopic(TopicCore):
         self.front.delivered[stream] = last
         if self.taking:
             self.port.gap(self.topic, {stream: (done + 1, last)})
+        self._wake_waiters(stream, now)
 
     def return_from(self, former: RecoveringTopic) -> None:
         """Carry over what was read in another view, and what was known to be lost there."""

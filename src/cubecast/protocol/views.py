@@ -29,12 +29,27 @@ class ViewId(NamedTuple):
     ballot: Ballot
 
 
+LIFE = "."
+"""Comes before the number of a life in a uid."""
+
+
 class Who(msgspec.Struct, frozen=True):
     """A node in one of its lives: a new life has a new uid and a new incarnation."""
 
     uid: str
     address: str
     incarnation: int
+
+    @property
+    def process(self) -> str:
+        """What all lives of one process have in common; the later one has the higher number."""
+        return self.uid.partition(LIFE)[0]
+
+    def next_life(self) -> Who:
+        """The same process, beginning anew."""
+        _, _, lives = self.uid.partition(LIFE)
+        number = int(lives or 0) + 1
+        return Who(f"{self.process}{LIFE}{number}", self.address, self.incarnation + 1)
 
 
 class View(msgspec.Struct, frozen=True):
@@ -147,7 +162,10 @@ class Report(msgspec.Struct, frozen=True, tag=True):
 
 
 class Install(msgspec.Struct, frozen=True, tag=True):
-    """The view after `parent` is this."""
+    """The view after `parent` is this.
+
+    `absent` are nodes that were excluded and did not come back: whoever leads looks for them.
+    """
 
     kind: ClassVar[str] = "install"
     ballot: Ballot
@@ -155,6 +173,7 @@ class Install(msgspec.Struct, frozen=True, tag=True):
     view: View
     finals: Finals
     ends: Ends
+    absent: tuple[Who, ...] = ()
 
 
 class Installed(msgspec.Struct, frozen=True, tag=True):
