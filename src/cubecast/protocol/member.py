@@ -55,6 +55,7 @@ class Seal(NamedTuple):
 
 MAX_TOLD = 256
 """Strangers that were told lately where we are."""
+EPOCH_SHIFT = 28
 TO_ANYONE = (Install, Installed, Enter, Beacon)
 """What may come from, and go to, lives that the view does not name."""
 
@@ -112,8 +113,9 @@ class Member:
         self._alone_at: Time | None = None
         self._departing = False
         self._told: dict[str, Time] = {}
+        self._asked_at: Time = 0
         if view is not None:
-            self._begin(view, -1, now)
+            self._begin(view, 0, now)
         else:
             self._enter_at = now
             port.wake(now)
@@ -217,12 +219,26 @@ class Member:
             self._detector.heard(sender, now)
             if isinstance(message, DetectorMessage):
                 self._detector.on_message(message, sender, now)
+                self._catch_up(message, sender, now)
                 return
         if isinstance(message, Clusterwide):
             uid = self._epochs.view.members[sender].uid
             self._on_clusterwide(message, sender, uid, now)
         else:
             self._core.on_message(message, sender, now)
+
+    def _catch_up(self, message: DetectorMessage, sender: NodeId, now: Time) -> None:
+        """If a member is in a later view than we are, have it send us that one.
+
+        Whoever led there may be gone, and of those who are not in our view the detector believes
+        nothing: nobody else would tell us.
+        """
+        if self._epochs is None:
+            return
+        theirs = getattr(message, "view", 0) >> EPOCH_SHIFT
+        if theirs > self._epochs.view.epoch and now >= self._asked_at:
+            self._asked_at = now + self._epoch_config.repeat_after
+            self.send(sender, Stuck(self._epochs.view.id))
 
     def _on_clusterwide(self, message: Message, sender: NodeId, speaker: str, now: Time) -> None:
         if isinstance(message, Install):
@@ -503,7 +519,7 @@ class Member:
 def _number(view: View) -> int:
     """Tells a view from all others to the detector."""
     epoch, (attempt, slot) = view.id
-    return epoch << 80 | attempt << 16 | slot
+    return epoch << EPOCH_SHIFT | (attempt & 0xFFFF) << 12 | slot
 
 
 def genesis(members: dict[NodeId, Who]) -> View:

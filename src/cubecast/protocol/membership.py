@@ -241,6 +241,9 @@ class Membership:
                 self._port.joined(self.core.topic)
             return
         self.standing = Standing.IN
+        for stream, seq in self.core.vector().items():  # we may have heard of ends meanwhile
+            if seq > result.vector.get(stream, -1):
+                result.vector[stream] = seq
         reached, self._reached = self._reached, None
         if not self._want_in:  # unsubscribed meanwhile: nothing was or will be delivered
             self.core.front.raise_to(result.vector)

@@ -80,7 +80,7 @@ class CubecastNode:
         config: Config | None = None,
         incarnation: int = 0,
         view: View | None = None,
-        born: int = -1,
+        born: int = 0,
     ) -> None:
         if not cluster >> node & 1:
             raise ValueError(f"node {node} is not in its own cluster")
@@ -98,6 +98,7 @@ class CubecastNode:
         self._frozen: set[Stream] = set()
         self._epoch = 0 if view is None else view.epoch
         self._born = born
+        self._since: dict[NodeId, int] = {}
         self._excluded_in = 0  # the last epoch in which somebody was excluded
         if view is not None:
             self._waves.epoch = view.epoch
@@ -306,19 +307,11 @@ class CubecastNode:
                     core.on_probe(message, sender, now)
             case Direct():
                 core = self._cores.get(message.topic)
-                if 0 <= message.epoch <= self._born:
-                    self._owe_nothing(message, sender)
-                elif core is not None and message.epoch <= self._epoch:
+                if core is not None and message.epoch <= self._epoch:
                     with suppress(Untimely):
                         core.on_direct(message, sender, now)
             case _:
                 raise TypeError(f"node {self.node} cannot handle {message!r} from {sender}")
-
-    def _owe_nothing(self, message: Direct, sender: NodeId) -> None:
-        """An heir takes us for the former owner of our slot: we miss nothing of that stream."""
-        last = message.last
-        done = Ack(message.topic, message.stream, message.route, last, last, 0, False)
-        self._port.control(sender, done)
 
     def _is_early(self, parcel: Parcel) -> bool:
         """Whether a message belongs to a view we have not heard of; it is sent again when we have.
@@ -446,8 +439,12 @@ class CubecastNode:
             self._links.forget(slot)
         self._links.peers = view.mask
         self.set_cluster(view.mask)
+        for slot, who in view.members.items():
+            if not before.has(who.uid):
+                self._since[slot] = view.epoch
         for core in self._cores.values():
             core.epoch, core.cluster = view.epoch, view.mask
+            core.lose_children(dead)
         if dead:
             self._excluded_in = view.epoch
             self._waves.abort()
@@ -535,6 +532,7 @@ class CubecastNode:
                 core.epoch, core.cluster = self._epoch, self._view.mask
                 core.frozen = self._frozen
                 core.guard.is_live = self.is_live
+                core.guard.born, core.guard.since = self._born, self._since
             self._cores[topic] = core
             membership = self.membership_class(core, self._waves, self._port)
             self._memberships[topic] = membership

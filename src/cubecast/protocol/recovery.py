@@ -164,7 +164,7 @@ class RecoveringTopic(TopicCore):
             routes.setdefault(frame.route.number, frame.route)
             ends[frame.route.number] = frame.last
         for number, route in sorted(routes.items()):
-            fed = route.members & self.cluster & ~(1 << self.node)
+            fed = route.members & self.cluster & ~self.guard.not_in(route) & ~(1 << self.node)
             branch = Branch(route, None, (), ends[number])
             branch.covered = branch.acked = route.start - 1
             branch.end = ends[number]
@@ -198,7 +198,15 @@ class RecoveringTopic(TopicCore):
             self._drop(inbox)
         self.floor[stream] = max(end, self.floor.get(stream, -1))
         self.heirs.pop(stream, None)
+        self.inherited.pop(stream, None)
         self._skip_lost(stream, now)
+
+    def lose_children(self, dead: int) -> None:
+        """Pass nothing on to nodes that are gone; whoever was below them their publisher feeds."""
+        for inbox in self.inboxes.values():
+            for branch in inbox.branches.values():
+                if branch.parent is not None:
+                    branch.lose(dead)
 
     def lose_members(self, dead: int, members: int, now: Time) -> None:
         """Go on without some members: feed what was under way in trees with them directly.

@@ -102,6 +102,8 @@ class StreamTable:
         if inbox.stable < stable and not inbox.branches:
             inbox.stable = stable
         branch = Branch(route, parent, below, max(route.start - 1, inbox.stable))
+        if self.guard.since:
+            branch.lose(self.guard.not_in(route))
         inbox.add_branch(branch)
         inbox.hear_from(parent)
         return branch

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from cubecast.protocol.messages import Frame, Route
+from cubecast.protocol.messages import ROUTE_BITS, Frame, Route
 from cubecast.protocol.port import NodeId, Seq, Stream, Time
 from cubecast.protocol.reliability import Reliability
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
@@ -94,7 +94,8 @@ class TopicCore(Reliability):
             inbox.branch.end = self.next_seq - 1
         self.route_members = members
         self.gone = 0
-        route = Route(self.routes, self.next_seq, members, self.laggards.leaves & members)
+        number = self.epoch << ROUTE_BITS | self.routes
+        route = Route(number, self.next_seq, members, self.laggards.leaves & members)
         self.routes += 1
         below = self._children(route.interior, MAX_DIMENSION)
         if route.leaves:
