@@ -169,6 +169,8 @@ class RecoveringTopic(TopicCore):
         ends: dict[int, Seq] = {}
         for first in sorted(inbox.frames):
             frame = inbox.frames[first]
+            if frame.last <= inbox.stable:
+                continue  # everyone has it
             routes.setdefault(frame.route.number, frame.route)
             ends[frame.route.number] = frame.last
         for number, route in sorted(routes.items()):
