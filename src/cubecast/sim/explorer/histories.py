@@ -9,7 +9,7 @@ What the checkers decide depends on these three relations alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from cubecast.protocol.port import Load, NodeId, Topic
@@ -37,6 +37,8 @@ _KINDS: dict[str, Kind] = {
     "gap": "gap",
     "discard": "discard",
     "view": "view",
+    "crash": "crash",
+    "departed": "view",  # without members: out of the cluster for good
 }
 
 
@@ -51,12 +53,13 @@ class Entry(NamedTuple):
 class Past:
     """What follows from one node's history."""
 
-    __slots__ = ("delivered", "entries", "joins", "leaving", "subscribed")
+    __slots__ = ("dead", "delivered", "entries", "joins", "leaving", "subscribed")
 
     def __init__(self, entries: tuple[Entry, ...]) -> None:
         self.entries = entries
         self.delivered = frozenset(e.note.name for e in entries if e.note.kind == "deliver")
         self.joins = sum(e.note.kind == "join" for e in entries)
+        self.dead = bool(entries) and entries[-1].note.kind == "crash"
         self.subscribed: frozenset[Topic] = frozenset()
         self.leaving: frozenset[Topic] = frozenset()
         """Topics whose ``unsubscribe`` has not come to its end."""
@@ -74,6 +77,7 @@ class Past:
 
 def merge(histories: Sequence[tuple[Entry, ...]]) -> list[Record]:
     """One trace of what the nodes did; see the module's docstring."""
+    histories = _with_names(histories)
     trace: list[Record] = []
     position = [0] * len(histories)
     joins = [0] * len(histories)
@@ -87,7 +91,7 @@ def merge(histories: Sequence[tuple[Entry, ...]]) -> list[Record]:
 
     def ready(node: NodeId, entry: Entry) -> bool:
         match entry.note.kind:
-            case "deliver":
+            case "deliver" | "gap" | "discard":
                 return entry.note.name in published or entry.note.name not in stamps
             case "publish":
                 return all(had >= needs for had, needs in zip(joins, entry.stamp, strict=True))
@@ -119,6 +123,27 @@ def merge(histories: Sequence[tuple[Entry, ...]]) -> list[Record]:
     return trace
 
 
+def _with_names(histories: Sequence[tuple[Entry, ...]]) -> Sequence[tuple[Entry, ...]]:
+    """Name the messages that are reported as lost; what nobody published gets a name of its own."""
+    ledger: dict[tuple[NodeId, int, Topic], list[str]] = {}
+    for node, history in enumerate(histories):
+        for note in [entry.note for entry in history if entry.note.kind == "accept"]:
+            ledger.setdefault((node, note.life, note.topic), []).append(note.name)
+    if not ledger:
+        return histories
+
+    def named(entry: Entry) -> Entry:
+        note = entry.note
+        if note.kind not in ("gap", "discard"):
+            return entry
+        page = ledger.get((note.source, note.life, note.topic), [])
+        unknown = f"{note.source}.{note.life}.{note.seq}"
+        name = page[note.seq] if 0 <= note.seq < len(page) else unknown
+        return entry._replace(note=note._replace(name=name))
+
+    return [tuple([named(entry) for entry in history]) for history in histories]
+
+
 def _record(node: NodeId, time: int, entry: Entry) -> Record:
     note = entry.note
     return Record(
@@ -137,11 +162,11 @@ def _record(node: NodeId, time: int, entry: Entry) -> Record:
     )
 
 
-def judge(trace: Sequence[Record], loads: Iterable[Load]) -> Report:
-    """Check a trace together with what each node keeps at its end."""
+def judge(trace: Sequence[Record], loads: Mapping[NodeId, Load]) -> Report:
+    """Check a trace together with what each node that is up keeps at its end."""
     time = len(trace)
     ends = [
         Record("state", time, node, held=load.held, retained=load.retained, limit=load.limit)
-        for node, load in enumerate(loads)
+        for node, load in loads.items()
     ]
     return check([*trace, *ends])
