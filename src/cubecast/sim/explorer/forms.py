@@ -116,12 +116,22 @@ class CanonicalForm:
         self._values = likeness.values
         self._plain = _PLAIN - {int} if likeness.relative else _PLAIN
         self._inside_value = False
+        self._numbers = self.numbered
         self._seen: dict[int, int] = {}
         self._unordered: dict[type, frozenset[str]] = {}
         self._names: dict[tuple[type, tuple[str, ...]], tuple[str, ...]] = {}
 
     def of(self, obj: object) -> bytes:
         """A digest that two objects share if and only if their canonical forms are equal."""
+        self._numbers = self.numbered
+        return self._digest(obj)
+
+    def of_content(self, obj: object) -> bytes:
+        """The same, whether or not the object or what is in it has a number."""
+        self._numbers = {}
+        return self._digest(obj)
+
+    def _digest(self, obj: object) -> bytes:
         self._seen.clear()
         self._inside_value = False
         return blake2b(marshal.dumps(self._walk(obj), 2), digest_size=16).digest()
@@ -132,7 +142,7 @@ class CanonicalForm:
             return obj
         if kind is int:
             return obj if not LONG <= obj < LAST else ("time", max(obj - self.now, 0))
-        number = self.numbered.get(id(obj))
+        number = self._numbers.get(id(obj))
         if number is not None:
             return ("message", number)
         if obj is self._port:

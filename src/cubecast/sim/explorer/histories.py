@@ -75,6 +75,18 @@ class Past:
                     self.leaving -= topic
 
 
+def without_end(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """What others can depend on in the history of a node that is about to crash.
+
+    What it did after its last publication nobody else can know of.  It is judged all the same: the
+    runs in which this node does not crash here have it in their histories too, and what is wrong
+    with it no continuation can repair.
+    """
+    last = max([i for i, entry in enumerate(entries) if entry.note.kind == "publish"], default=-1)
+    kept = [e for e in entries[last + 1 :] if e.note.kind in ("subscribe", "join", "accept", "begin")]
+    return (*entries[: last + 1], *kept)
+
+
 def merge(histories: Sequence[tuple[Entry, ...]]) -> list[Record]:
     """One trace of what the nodes did; see the module's docstring."""
     histories = _with_names(histories)
@@ -101,9 +113,13 @@ def merge(histories: Sequence[tuple[Entry, ...]]) -> list[Record]:
                 )
         return True
 
+    def begun(node: NodeId) -> bool:
+        return all(entry.note.kind != "begin" for entry in histories[node][position[node] :])
+
     def take(node: NodeId) -> bool:
-        """Append what `node` did next, as far as it may come now."""
+        """Append what `node` did next, as far as it may come now; all begin before anybody goes on."""
         before = position[node]
+        beginning = not begun(node)
         while position[node] < len(histories[node]):
             entry = histories[node][position[node]]
             if not ready(node, entry):
@@ -114,6 +130,8 @@ def merge(histories: Sequence[tuple[Entry, ...]]) -> list[Record]:
                 published.add(entry.note.name)
             if entry.note.kind in _KINDS:
                 trace.append(_record(node, len(trace), entry))
+            if beginning and entry.note.kind == "begin":
+                break
         return position[node] > before
 
     while sum([take(node) for node in range(len(histories))]):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from cubecast.protocol.port import Load, Message, NodeId, Process
 from cubecast.sim.explorer.cases import Case, Step
-from cubecast.sim.explorer.histories import Entry, Past
+from cubecast.sim.explorer.histories import Entry, Past, without_end
 from cubecast.sim.explorer.processes import Event, Kept, Note, Processes
 
 TIMERS = -1
@@ -91,7 +91,8 @@ class Nodes:
                 entries += (Entry(Note("subscribe", topic)), Entry(Note("join", topic)))
         slow = bool(case.slow >> node & 1)
         first = self.processes.first(node, case.make, case.members.items(), slow)
-        entries += tuple([Entry(note) for note in first.notes])
+        if first.notes:
+            entries += (*[Entry(note) for note in first.notes], Entry(Note("begin")))
         return self._number(node, Local(first.body, self._past(entries), 0))
 
     # -- looking at a local state ----------------------------------------------------------------
@@ -154,8 +155,7 @@ class Nodes:
 
     def crash(self, local: int) -> int:
         """The local state of a node that has ended at once: nothing is left but its history."""
-        entries = self.past(local).entries
-        past = self._past((*entries, Entry(Note("crash"))))
+        past = self._past((*without_end(self.past(local).entries), Entry(Note("crash"))))
         return self._number(self.node[local], Local(DEAD, past, 0))
 
     def _react(self, local: int, event: Event, said: Entry | None = None) -> Reaction:

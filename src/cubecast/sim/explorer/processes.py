@@ -27,6 +27,7 @@ from cubecast.protocol.port import (
     Time,
     Topic,
 )
+from cubecast.protocol.views import View
 from cubecast.sim.explorer.forms import LONG, CanonicalForm, Likeness
 
 _SETTLE_LIMIT = 1000
@@ -48,7 +49,7 @@ class Note(NamedTuple):
     """Something a process did that a trace records."""
 
     kind: str  # deliver, subscribe, join, left, state, gap, discard, view, accept,
-    # departed, crash
+    # departed, begin, crash
     topic: Topic = ""
     name: str = ""
     source: NodeId = -1
@@ -58,7 +59,7 @@ class Note(NamedTuple):
     limit: int = 0
     members: int = 0
     life: int = 0
-    """Of an ``accept``, and of a ``gap`` or ``discard`` of one message: the stream's incarnation."""
+    """Of an ``accept``, and of a ``gap`` or ``discard`` of one message: the incarnation."""
 
 
 class Outcome(NamedTuple):
@@ -216,7 +217,7 @@ class Processes:
         self._seals: list[Any] = []
         self._seal_numbers: dict[bytes, int] = {}
         self._form = CanonicalForm(self.port, likeness)
-        self._shared = _Shared(self.port, self._form.numbered)
+        self._shared = _Shared(self.port, self._form.numbered, self.number_of)
         self.messages = self._shared.messages
         self._message_forms: list[bytes] = []
         self._message_numbers: dict[bytes, int] = {}
@@ -233,7 +234,7 @@ class Processes:
         number = self._form.numbered.get(id(message))
         if number is not None:
             return number
-        form = self._form.of(message)
+        form = self._form.of_content(message)
         number = self._message_numbers.get(form)
         if number is None:
             number = self._message_numbers[form] = len(self.messages)
@@ -245,7 +246,7 @@ class Processes:
         return number
 
     def _number_of_seal(self, seal: Any) -> int:
-        form = self._form.of(seal)
+        form = self._form.of_content(seal)
         number = self._seal_numbers.get(form)
         if number is None:
             number = self._seal_numbers[form] = len(self._seals)
@@ -255,8 +256,7 @@ class Processes:
     def check_messages(self) -> None:
         """Assert that no message was changed after it was sent."""
         for message, form in zip(self.messages, self._message_forms, strict=True):
-            del self._form.numbered[id(message)]
-            assert self._form.of(message) == form, f"changed after it was sent: {message!r}"
+            assert self._form.of_content(message) == form, f"changed after it was sent: {message!r}"
 
     # -- states ----------------------------------------------------------------------------------
 
@@ -440,15 +440,20 @@ def _recall(number: int) -> Any:
 class _Shared:
     """Objects that are one and the same in every state, by number."""
 
-    def __init__(self, port: RecordingPort, numbered: dict[int, int]) -> None:
+    def __init__(
+        self, port: RecordingPort, numbered: dict[int, int], number_of: Callable[[Any], int]
+    ) -> None:
         self._objects: list[Any] = [port]
         self._numbers: dict[int, int] = {id(port): 0}
         self._numbered = numbered
+        self._number_of = number_of
         self.messages: list[Message] = []
 
     def reduce(self, obj: Any) -> Any:
         """How to pickle an object: as a number if it is shared, else as usual."""
         message = self._numbered.get(id(obj))
+        if message is None and type(obj) is View:  # large, in many places, and never changed
+            message = self._number_of(obj)
         if message is not None:
             return _recall, (-1 - message,)
         number = self._numbers.get(id(obj))
