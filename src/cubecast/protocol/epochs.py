@@ -139,6 +139,7 @@ class Epochs:
         self._install: Install | None = None  # how we came to `view`
         self._untold: dict[NodeId, Who] = {}  # who has not said that it installed `_install`
         self._tell_at: Time | None = None
+        self._tell_until: Time = 0
 
     def came_by(self, install: Install) -> None:
         """We begin in a view that others made: whoever is behind us may need it."""
@@ -325,6 +326,7 @@ class Epochs:
         for who in (leavers or {}).values():
             if who.uid != self.uid:
                 self._host.reach(who.address, install)  # once: who misses it asks again
+        self._tell_until = now + self._config.answer_after
         self._tell_again(now)
 
     def _tell_again(self, now: Time) -> None:
@@ -335,6 +337,20 @@ class Epochs:
         if self._tell_at is not None:
             self._host.wake(self._tell_at)
         elif not self._install.view.has(self.uid):
+            self._host.let_go(now)
+
+    def _give_up_telling(self, now: Time) -> None:
+        """Somebody does not take over the view: it follows a later ballot whose leader is gone.
+
+        It might wait for that one for ever; we go on without it, and it comes back.
+        """
+        assert self._install is not None
+        self._silent |= sum(1 << slot for slot in self._untold)
+        self._untold = {}
+        self._tell_at = None
+        if self._install.view.has(self.uid):
+            self.consider(now)
+        else:
             self._host.let_go(now)
 
     def on_installed(self, ack: Installed, uid: str, now: Time) -> None:
@@ -455,7 +471,10 @@ class Epochs:
             self.consider(now)
             self._complain(now)
         if self._tell_at is not None and self._tell_at <= now:
-            self._tell_again(now)
+            if self._tell_until <= now:
+                self._give_up_telling(now)
+            else:
+                self._tell_again(now)
         attempt = self.attempt
         again = attempt.again_at if attempt is not None else None
         due = [at for at in (again, self._retry_at, self._tell_at) if at is not None]

@@ -21,7 +21,7 @@ from cubecast.topology import members_of
 State: TypeAlias = tuple[int, ...]
 
 ROUNDS = 6
-"""Timers that fire so often per step of the script will never come to rest."""
+"""Timers that fire so often per step of the script, or thing that goes wrong, never come to rest."""
 
 
 class Move(NamedTuple):
@@ -64,7 +64,7 @@ class Space:
 
     def __init__(self, case: Case) -> None:
         self.nodes = Nodes(case)
-        self.rounds = ROUNDS * (1 + len(case.steps))
+        self.rounds = ROUNDS * (1 + len(case.steps) + 4 * (case.rules.crashes + case.rules.doubts))
         self._case = case
         self._size = case.nodes
         self._relative = case.likeness.relative
