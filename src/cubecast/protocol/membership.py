@@ -343,6 +343,10 @@ class Membership:
             if former.standing is Standing.JOINING and before is None:
                 self._reached = None  # it never began: nothing was promised
 
+    def give_up(self) -> None:
+        """Want nothing any more, in a life that is over: do not carry it over."""
+        self._want_in = False
+
     def missed_all(self) -> None:
         """A pattern finds a topic that came into being while we were in another view."""
         self._reached = {}

@@ -478,10 +478,18 @@ class CubecastNode:
         """How far this node has come in every topic, for those it comes back to."""
         return {topic: tuple(core.vector().items()) for topic, core in self._cores.items()}
 
-    def return_from(self, former: CubecastNode, now: Time) -> None:
-        """Take up what this node wanted and had read in a view that it is no longer in."""
+    def give_up(self, topic: Topic) -> None:
+        """This life is over, and the next one is not to be subscribed to `topic`."""
+        if topic in self._memberships:
+            self._memberships[topic].give_up()
+
+    def carry_over(self, former: CubecastNode) -> None:
+        """Take over what this node wanted and had read in a view that it is no longer in."""
         for topic, membership in former.memberships.items():
             self._membership(topic).return_from(membership)
+
+    def return_from(self, former: CubecastNode, now: Time) -> None:
+        """Join again what was carried over and is still wanted."""
         for membership in list(self._memberships.values()):
             membership.rejoin(now)
         self._discovery.return_from(former._discovery, now)
