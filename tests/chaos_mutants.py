@@ -31,15 +31,21 @@ class Caught(NamedTuple):
     properties: frozenset[str]
 
 
-def catch(mutant: Population | type[Member], seeds: int = SEEDS, first: int = 0) -> Caught | None:
-    """Run seeds until one gives the mutant away; None if none does.
+def catch(
+    mutant: Population | type[Member],
+    seeds: int = SEEDS,
+    first: int = 0,
+    by: frozenset[str] = frozenset(),
+) -> Caught | None:
+    """Run seeds until one gives the mutant away, `by` one of these properties or by any.
 
-    catch(lambda params: members(params, Broken))    or, for a class of members, catch(Broken)
+    ``catch(lambda params: members(params, Broken))``, or ``catch(Broken)`` for a class of members.
+    None if no seed does.
     """
     people = _people(mutant) if isinstance(mutant, type) else mutant
     for seed in range(first, first + seeds):
         verdict = run_schedule(draw_schedule(seed), people)
-        if not verdict.ok:
+        if not verdict.ok and (not by or by & verdict.failures.keys()):
             return Caught(seed, frozenset(verdict.failures))
     return None
 
