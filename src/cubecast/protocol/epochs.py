@@ -259,8 +259,9 @@ class Epochs:
         if attempt is None or attempt.missing():
             return
         members = {slot: self.view.members[slot] for slot in members_of(attempt.survivors)}
-        entering = self._admissible()
-        for enter in entering:
+        places = {who.address for who in members.values()}
+        entering = [one for one in self._admissible() if one.who.address not in places]
+        for enter in entering:  # others' former lives are to go first: with the next view
             slot = self._place(enter, members)
             if slot is not None:
                 members[slot] = enter.who

@@ -466,7 +466,7 @@ class CubecastNode:
             if membership.core.end_stream(final, now):
                 membership.cut_off()
         ended = {final.stream for final in finals.get(membership.core.topic, ())}
-        membership.core.drop_unreported(ended, self.is_live)
+        membership.core.drop_unreported(ended, self.is_live, now)
 
     def _start_again(self, now: Time) -> None:
         """Begin our waves anew: those of the view before lead through nodes that are gone."""

@@ -115,7 +115,9 @@ class RecoveringTopic(TopicCore):
         self.resume(stream, now)
         return False
 
-    def drop_unreported(self, ended: set[Stream], is_live: Callable[[Stream], bool]) -> None:
+    def drop_unreported(
+        self, ended: set[Stream], is_live: Callable[[Stream], bool], now: Time
+    ) -> None:
         """Discard what came of a dead stream after we had reported that we have nothing of it.
 
         Nobody reported anything, so everyone has all of it that anyone has delivered.
@@ -127,6 +129,12 @@ class RecoveringTopic(TopicCore):
                 floor = inbox.stable
                 self._drop(inbox)
                 self.floor[stream] = floor
+        for stream in [stream for stream in self.heirs if stream not in ended]:
+            # Its heir died with what we were to get: nobody who is left has any of it.
+            del self.heirs[stream]
+            self.inherited.pop(stream, None)
+            self.finals[stream] = self.front.delivered.get(stream, -1)
+            self._skip_lost(stream, now)
 
     def _release_children(self, stream: Stream, branch: Branch) -> None:
         branch.feed(())
@@ -161,6 +169,8 @@ class RecoveringTopic(TopicCore):
         ends: dict[int, Seq] = {}
         for first in sorted(inbox.frames):
             frame = inbox.frames[first]
+            if frame.last <= inbox.stable:
+                continue  # everyone has it
             routes.setdefault(frame.route.number, frame.route)
             ends[frame.route.number] = frame.last
         for number, route in sorted(routes.items()):
