@@ -277,10 +277,15 @@ KINDS += ["gap", "gap", "discard"]
 def histories(draw: st.DrawFn, nodes: int = 3, length: int = 70) -> list[Record]:
     """Random deeds of a few mortal nodes, most of them wrong. Ids count publications."""
     deed = st.tuples(st.sampled_from(KINDS), st.integers(0, nodes - 1), st.integers(0, 5))
+    some = st.sets(st.integers(0, nodes - 1))
+    first = [("join", node, 0) for node in sorted(draw(some))]
+    last = [("crash", node, 0) for node in sorted(draw(some))]
+    size = draw(st.integers(0, length))
+    deeds = [*first, *draw(st.lists(deed, min_size=size, max_size=size)), *last]
     records: list[Record] = []
     published = 0
     down: set[int] = set()
-    for time, (kind, node, choice) in enumerate(draw(st.lists(deed, max_size=length))):
+    for time, (kind, node, choice) in enumerate(deeds):
         if (kind == "restart") != (node in down):
             continue
         if kind in ("crash", "restart"):
