@@ -28,12 +28,13 @@ from cubecast.sim.chaos import (
 )
 from cubecast.sim.params import Params
 from cubecast.sim.protocols import Mortality, ProtocolError, mortality
-from cubecast.sim.schedule import Fault, Schedule, Step, checked
+from cubecast.sim.schedule import Fault, Schedule, Step, checked, read_schedule
 from cubecast.sim.shrink import shrink
 from cubecast.sim.story import story_of, verdict_of
 from cubecast.trace import Record
 
 PRODUCTION = population("cubecast")
+FILES = sorted((Path(__file__).parent.parent / "scenarios" / "chaos").glob("*.toml"))
 
 
 def quiet(*entries: Fault | Step, nodes: int = 3, **fields: object) -> Schedule:
@@ -305,6 +306,13 @@ def test_twenty_five_schedules_of_the_production_protocol(block: int) -> None:
         verdict = production(seed)
         assert verdict.ok, (REPLAY.format(seed), verdict.failures)
         assert verdict.metrics["recovery_time"] <= verdict.bound, REPLAY.format(seed)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_schedules_of_the_repository(path: Path) -> None:
+    verdict = run_schedule(read_schedule(path), PRODUCTION)
+    assert verdict.ok, verdict.failures
+    assert verdict.metrics["publications"] > 0
 
 
 def test_schedules_without_exclusion_lose_nothing() -> None:

@@ -75,8 +75,10 @@ def liveness_bound(params: Params, recovery: Time, publications: int) -> Time:
 
 WEIGHTS = {"crash": 5, "pause": 3, "partition": 2, "one-way": 2, "slow": 1}
 SHORT = (30, 400)
+MIDDLE = (400, 1500)
 LONG = (1500, 6000)
-"""Faults that nobody need notice, and faults that everybody must."""
+"""Faults that nobody need notice, that end while somebody does, and that everybody must."""
+SPANS = (SHORT, MIDDLE, LONG)
 
 
 def draw_schedule(seed: int, nodes: int | None = None) -> Schedule:
@@ -88,7 +90,8 @@ def draw_schedule(seed: int, nodes: int | None = None) -> Schedule:
     ends = [fault.at + fault.lasts for fault in faults]
     length = max([*ends, 2000.0]) + rng.randint(1, 500)
     topics = _draw_topics(rng, size)
-    steps = _draw_steps(rng, size, topics, int(length)) + _draw_last_words(rng, topics, faults)
+    steps = _draw_steps(rng, size, topics, int(length))
+    steps += _draw_words(rng, topics, faults)
     chances = {
         "loss": rng.choice([0.0, 0.0, 0.02, 0.1]),
         "duplicate": rng.choice([0.0, 0.1]),
@@ -149,7 +152,7 @@ def _weighted(rng: Random) -> str:
 def _draw_fault(
     rng: Random, kind: str, at: int, nodes: int, anchor: NodeId, span: tuple[int, int] | None
 ) -> list[Fault]:
-    lasts = rng.randint(*(span or rng.choice((SHORT, LONG))))
+    lasts = rng.randint(*(span or rng.choice(SPANS)))
     node = rng.randrange(nodes)
     match kind:
         case "crash":
@@ -174,7 +177,7 @@ def _draw_crash(rng: Random, at: int, node: NodeId) -> Fault:
     together = at + rng.choice((0, 0, rng.randint(0, 200)))
     if rng.random() < 0.25:
         return Fault(together, "crash", node)
-    return Fault(together, "crash", node, lasts=rng.randint(*rng.choice((SHORT, LONG))))
+    return Fault(together, "crash", node, lasts=rng.randint(*rng.choice(SPANS)))
 
 
 def _draw_topics(rng: Random, nodes: int) -> dict[Topic, tuple[NodeId, ...]]:
@@ -204,16 +207,30 @@ def _draw_steps(
     return steps
 
 
-def _draw_last_words(
+def _draw_words(
     rng: Random, topics: dict[Topic, tuple[NodeId, ...]], faults: list[Fault]
 ) -> list[Step]:
-    """Half of those who crash have just published, so that some have it and others do not."""
+    """Half of the faults meet somebody who publishes.
+
+    Who crashes has just done so: some have it and others do not.  Who is paused does so as it wakes
+    up, and may have been taken for dead.  Behind a cut, the first of a side does so to the end.
+    """
     steps = []
     for fault in faults:
-        if fault.act == "crash" and rng.random() < 0.5:
-            at = max(0.0, fault.at - rng.randint(0, 60))
-            topic = rng.choice(list(topics))
-            steps.append(Step(at, "burst", fault.node, topic, rng.randint(1, 6)))
+        topic = rng.choice(list(topics))
+        if rng.random() < 0.5:
+            continue
+        match fault.act:
+            case "crash":
+                at = max(0.0, fault.at - rng.randint(0, 60))
+                steps.append(Step(at, "burst", fault.node, topic, rng.randint(1, 6)))
+            case "pause":
+                steps.append(Step(fault.at + 1, "burst", fault.node, topic, rng.randint(1, 6)))
+            case "partition" | "one-way":
+                node = fault.sides[0][0] if fault.sides else fault.source
+                every = rng.choice((15, 40, 100))
+                times = range(int(fault.at), int(fault.at + min(fault.lasts, 15 * every)), every)
+                steps += [Step(at, "publish", node, topic) for at in times]
     return steps
 
 
