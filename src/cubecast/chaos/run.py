@@ -1,0 +1,38 @@
+"""A whole chaos run: carried out, measured and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cubecast.chaos.driver import Driver, Options, Run
+from cubecast.chaos.lives import records_of, trace_of
+from cubecast.chaos.places import Places
+from cubecast.chaos.recovery import measure
+from cubecast.chaos.schedule import Schedule, write_schedule
+from cubecast.chaos.story import Verdict
+from cubecast.trace import answers_before_questions, check
+
+SCHEDULE_FILE = "schedule.toml"
+
+
+def chaos_run(
+    schedule: Schedule,
+    options: Options,
+    say: Callable[[str], None] = lambda line: None,
+    places: Places | None = None,
+) -> Verdict:
+    """Do it and judge it; the traces, and the schedule to repeat it, stay in the directory."""
+    options.directory.mkdir(parents=True, exist_ok=True)
+    write_schedule(options.directory / SCHEDULE_FILE, schedule)
+    run = Driver(schedule, options, say, places).run()
+    say("checking the traces")
+    return judge(run)
+
+
+def judge(run: Run) -> Verdict:
+    """Check the traces of a run, and measure what its faults cost."""
+    report = check(trace_of(run.lives))
+    answers = answers_before_questions(trace_of(run.lives))
+    lives = [(life.number, records_of(life.trace)) for life in run.lives]
+    curve = measure(lives, run.schedule.nodes, run.marks, run.began, run.silent)
+    return Verdict(run, report, answers, curve)
