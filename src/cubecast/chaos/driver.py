@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
@@ -26,20 +26,33 @@ from cubecast.chaos.orders import (
     Live,
     Load,
     Look,
+    Publish,
     Quiet,
     Report,
     Standing,
+    Subscribe,
     Told,
+    Unsubscribe,
     Up,
 )
 from cubecast.chaos.places import Here, Places
 from cubecast.chaos.processes import Heard, Process
-from cubecast.chaos.schedule import Action, Condition, Schedule, actions_of
+from cubecast.chaos.schedule import (
+    Action,
+    Condition,
+    Fault,
+    Schedule,
+    Step,
+    actions_of,
+    delay_s,
+)
 from cubecast.chaos.tracelog import mend
 from cubecast.net.faults import CLEAR, Rule
 
 START_S = 60.0
 LOOK_EVERY_S = 0.2
+TALK_S = 2.0
+"""The load goes on at least so long after the last change, to see that everyone hears everyone."""
 FINISH_S = 20.0
 LEAVE_S = 30.0
 
@@ -70,6 +83,8 @@ class Mark:
     """None: `joined` is there, and talks."""
     joined: int = -1
     life: int = 0
+    note: str = ""
+    """Neither of the two: what an application was told to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +194,20 @@ class Driver:
         live = Live(
             str(process.trace),
             self._seeds(number),
+            [topic for topic, nodes in self._schedule.members().items() if number in nodes],
             options.load,
             self._rules(number),
-            self._places.listen(number),
+            self._address(number),
             options.preset,
-            self._schedule.nodes,
             self._chance.getrandbits(32),
             options.join_s,
         )
         process.order(live)
+
+    def _address(self, number: int) -> str:
+        """A process that is started again listens where it did, as a service does."""
+        earlier = [one.up.address for one in self._all if one.number == number and one.up]
+        return earlier[-1] if earlier else self._places.listen(number)
 
     def _seeds(self, number: int) -> list[str]:
         """Whom to ask to join: those that can answer, else anyone; nobody: begin a cluster."""
@@ -200,26 +220,53 @@ class Driver:
     # -- faults -----------------------------------------------------------------------------------
 
     def _perform(self) -> None:
-        for action in actions_of(self._schedule):
-            self._listen_until(self._run.began + action.at)
-            self._do(action)
-        self._listen_until(self._run.began + self._schedule.seconds)
+        plan = self._schedule
+        entries: list[tuple[float, Action | Step]] = [(one.at, one) for one in actions_of(plan)]
+        entries += [(plan.seconds(step.at), step) for step in plan.steps]
+        length = plan.seconds(plan.length)
+        for at, entry in sorted(entries, key=lambda entry: entry[0]):
+            if at > length:
+                break
+            self._listen_until(self._run.began + at)
+            if isinstance(entry, Step):
+                self._step(entry)
+            else:
+                self._do(entry)
+        self._listen_until(self._run.began + length)
 
     def _calm_down(self) -> None:
         """Whole links, nobody stopped, everyone who was started again has joined."""
-        for action in self._condition.calm(self._schedule.seconds):
+        for action in self._condition.calm(self._schedule.seconds(self._schedule.length)):
             self._do(action)
         self._wait(lambda: not self._joining(), self._options.join_s)
         late = self._joining()
         if late:
             self._run.problems.append(f"not joined in {self._options.join_s:g} s: nodes {late}")
+        self._listen_until(max([mark.at for mark in self._run.marks], default=0.0) + TALK_S)
 
     def _joining(self) -> list[int]:
         return sorted(number for number, one in self._now.items() if one.up is None)
 
+    def _step(self, step: Step) -> None:
+        """Have an application do something, if it is there."""
+        process = self._now.get(step.node)
+        topic = step.topic or next(iter(self._schedule.members()))
+        if process is None:
+            return
+        match step.act:
+            case "publish" | "burst":
+                process.order(Publish(topic, step.count))
+            case "subscribe":
+                process.order(Subscribe(topic))
+            case "unsubscribe":
+                process.order(Unsubscribe(topic))
+        self._run.marks.append(Mark(time.monotonic(), None, note=f"{step}, {topic!r}"))
+
     def _do(self, action: Action) -> None:
+        if not self._condition.can(action):
+            return
         process = self._now.get(action.node)
-        self._condition.apply(action)
+        self._condition.apply(action, delay_s(self._schedule, action.fault))
         at = time.monotonic()
         match action.act:
             case "restart":
@@ -262,11 +309,14 @@ class Driver:
         return rules
 
     def _rule(self, number: int, other: int) -> Rule:
+        """A rule for a peer takes the place of the one for all, so it loses as much."""
         out, back = self._condition.link(number, other), self._condition.link(other, number)
+        loss = self._options.load.loss
         if self._places.cuts_links:
-            return Rule(out.delay, out.jitter)
+            return Rule(out.delay_s, loss=loss) if out.delay_s else CLEAR
         both = out.cut and back.cut
-        return Rule(out.delay, out.jitter, cut=both, cut_outgoing=out.cut and not both)
+        rule = Rule(out.delay_s, cut=both, cut_outgoing=out.cut and not both)
+        return rule if rule == CLEAR else replace(rule, loss=loss)
 
     def _tell_links(self) -> None:
         for number, process in self._now.items():
@@ -317,9 +367,11 @@ class Driver:
             process.ended_at = process.ended_at or time.monotonic()
         if process.ending or self._now.get(process.number) is not process:
             return
-        self._forget(process, time.monotonic(), "crash")
-        self._condition.up.discard(process.number)
-        self._condition.paused.discard(process.number)
+        now = time.monotonic()
+        self._forget(process, now, "crash")
+        action = Action(now - self._run.began, "crash", Fault(0.0, "crash", process.number), -1)
+        self._condition.apply(action)
+        self._run.marks.append(Mark(now, action))
         self._run.problems.append(f"{process} ended by itself, {process.last_words()}")
         self._say(self._run.problems[-1])
 

@@ -11,14 +11,14 @@ from cubecast.net.faults import Rule
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What each application does."""
+    """What an application does."""
 
-    topics: tuple[str, ...] = ("chaos",)
-    """It subscribes to all of them, and publishes to one or another."""
     rate: float = 10.0
-    """Questions a second that each process asks."""
-    answers: float = 1.0
-    """How many of the others answer a question, on average; answers are answered, too."""
+    """Questions a second."""
+    answers: float = 0.1
+    """The share of what it reads from others that it answers at once; answers, too."""
+    loss: float = 0.0
+    """The share of packets that every link loses."""
     size: int = 64
     """Bytes that a message has at least."""
 
@@ -28,12 +28,13 @@ class Live(msgspec.Struct, tag=True, frozen=True):
 
     trace: str
     seeds: list[str]
+    topics: list[str]
+    """It subscribes to all of them, and publishes to one or another."""
     load: Load
     links: dict[str, Rule]
     listen: str = "127.0.0.1:0"
+    """Where it was in its last life, if it had one."""
     preset: str = "local"
-    expected: int = 2
-    """How many processes there are: who answers is drawn among them."""
     seed: int = 0
     patience_s: float = 60.0
     """Joining is tried again and again, for so long."""
@@ -43,6 +44,25 @@ class Links(msgspec.Struct, tag=True, frozen=True):
     """From now on these are the faults of our links, by the uid of the peer; no others."""
 
     rules: dict[str, Rule]
+
+
+class Publish(msgspec.Struct, tag=True, frozen=True):
+    """Publish so many messages at once."""
+
+    topic: str
+    count: int = 1
+
+
+class Subscribe(msgspec.Struct, tag=True, frozen=True):
+    """Subscribe to a topic, if that is not so yet."""
+
+    topic: str
+
+
+class Unsubscribe(msgspec.Struct, tag=True, frozen=True):
+    """End the subscription to a topic, if there is one."""
+
+    topic: str
 
 
 class Quiet(msgspec.Struct, tag=True, frozen=True):
@@ -111,5 +131,5 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
     reason: str
 
 
-Order = Live | Links | Quiet | Look | Finish | Leave
+Order = Live | Links | Publish | Subscribe | Unsubscribe | Quiet | Look | Finish | Leave
 Report = Up | Told | Standing | Finished | Failed

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator, Sequence
+from math import isnan
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from cubecast.chaos.driver import Mark
-from cubecast.chaos.recovery import Cost
+from cubecast.chaos.recovery import Cost, Curve
 from cubecast.chaos.story import Verdict
 
 INK, PALE, GRID = "#22303c", "#b9c4cd", "#e6eaed"
@@ -168,19 +170,32 @@ def _draw_rate(axes: Any, verdict: Verdict) -> None:
     times = [(index + 0.5) * curve.bucket_s for index in range(len(per_second))]
     axes.fill_between(times, per_second, color=CURVE, alpha=0.18, linewidth=0, step="mid")
     axes.plot(times, _smooth(per_second, round(SMOOTH_S / curve.bucket_s)), color=CURVE, lw=1.8)
+    normal = median(rates) if (rates := _known(curve)) else 0.0
+    axes.step(
+        times,
+        [normal * pairs for pairs in curve.pairs],
+        where="mid",
+        color=INK,
+        lw=0.9,
+        ls=(0, (4, 3)),
+        alpha=0.6,
+    )
     top = max(per_second, default=1.0) * 1.12 or 1.0
     axes.set_ylim(0, top)
-    seen: dict[str, Any] = {}
+    seen: dict[str, Any] = {"connected pairs x usual rate": axes.lines[-1]}
     for cost in curve.costs:
         act = cost.action.act
         seen[act] = axes.axvline(cost.at, color=COLOURS[act], lw=0.9, alpha=0.55, zorder=1)
-    if seen:
-        labels = list(seen)
-        axes.legend(
-            [seen[name] for name in labels], labels, loc="lower left", bbox_to_anchor=(0, 1.0),
-            ncols=len(labels), frameon=False, fontsize=9, handlelength=1.2, borderaxespad=0.1,
-        )  # fmt: skip
+    axes.legend(
+        list(seen.values()), list(seen), loc="lower left", bbox_to_anchor=(0, 1.0),
+        ncols=len(seen), frameon=False, fontsize=9, handlelength=1.8, borderaxespad=0.1,
+    )  # fmt: skip
     axes.set_ylabel("deliveries per second\n(all nodes)", color=INK)
+
+
+def _known(curve: Curve) -> list[float]:
+    rates = (curve.rate(index) for index in range(len(curve.deliveries)))
+    return [rate for rate in rates if not isnan(rate)]
 
 
 def _smooth(values: Sequence[float], width: int) -> list[float]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from cubecast.chaos.driver import Mark
-from cubecast.chaos.schedule import Action, Condition
+from cubecast.chaos.schedule import Action, Condition, Schedule
 from cubecast.trace import MessageId, Record
 
 BUCKET_S = 0.1
@@ -72,14 +72,17 @@ class Curve:
 class Connections:
     """Which pairs were connected when, from the marks of a run."""
 
-    def __init__(self, nodes: int, marks: Sequence[Mark], began: float, end: float) -> None:
-        self._nodes = nodes
+    def __init__(
+        self, audience: frozenset[Pair], marks: Sequence[Mark], began: float, end: float
+    ) -> None:
+        nodes = 1 + max((max(pair) for pair in audience), default=0)
+        self._audience = audience
         self.times = [began]
         self.pairs = [self._everyone(Condition(nodes), set(range(nodes)))]
         self.meant: list[frozenset[Pair]] = [self.pairs[0]]
         """As `pairs`, with those who run and have not joined yet."""
         condition, talking = Condition(nodes), set(range(nodes))
-        for mark in sorted(marks, key=lambda mark: mark.at):
+        for mark in marks:
             if mark.action is None:
                 talking.add(mark.joined)
             else:
@@ -93,9 +96,10 @@ class Connections:
         self._breaks: dict[Pair, list[int]] = {}
 
     def _everyone(self, condition: Condition, talking: set[int]) -> frozenset[Pair]:
-        able = [node for node in range(self._nodes) if node in talking]
         return frozenset(
-            (one, other) for one in able for other in able if condition.connected(one, other)
+            (one, other)
+            for one, other in self._audience
+            if one in talking and other in talking and condition.connected(one, other)
         )
 
     def broken_at(self, pair: Pair, after: int) -> float:
@@ -147,19 +151,33 @@ class Hearing:
         return self._first[pair][mark] / 1e6 if pair in self._first else math.inf
 
 
+def audience_of(schedule: Schedule) -> frozenset[Pair]:
+    """Who reads whom all the time: they share a topic, which the reader never leaves."""
+    left = {(step.node, step.topic) for step in schedule.steps if step.act == "unsubscribe"}
+    left |= {(node, next(iter(schedule.members()))) for node, topic in left if not topic}
+    return frozenset(
+        (one, other)
+        for topic, members in schedule.members().items()
+        for one in members
+        for other in members
+        if (other, topic) not in left
+    )
+
+
 def measure(
     traces: Iterable[tuple[int, Iterable[Record]]],
-    nodes: int,
+    audience: frozenset[Pair],
     marks: Sequence[Mark],
     began: float,
     end: float,
 ) -> Curve:
     """The curve of a run, from the records of each life and the number of its node.
 
-    `traces` is gone through twice.
+    `traces` is gone through twice; `audience` says who reads whom.
     """
     lives = list(traces)
-    connections = Connections(nodes, marks, began, end)
+    marks = sorted((mark for mark in marks if not mark.note), key=lambda mark: mark.at)
+    connections = Connections(audience, marks, began, end)
     hearing = Hearing(connections.times)
     published = _publications(lives)
     buckets = [0] * max(1, math.ceil((end - began) / BUCKET_S))
@@ -201,11 +219,10 @@ def _costs(
     began: float,
 ) -> list[Cost]:
     costs: list[Cost] = []
-    ordered = sorted(marks, key=lambda mark: mark.at)
-    for number, mark in enumerate(ordered, 1):
+    for number, mark in enumerate(marks, 1):
         if mark.action is None:
             continue
-        following = next((one.at for one in ordered[number:] if one.action), connections.end)
+        following = next((one.at for one in marks[number:] if one.action), connections.end)
         dip, recovered = _dip(curve, mark.at - began, following - began)
         heard, never = _heard(connections, hearing, number)
         heard_s = None if never else heard

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from cubecast.chaos.driver import Driver, Options, Run
 from cubecast.chaos.lives import records_of, trace_of
 from cubecast.chaos.places import Places
-from cubecast.chaos.recovery import measure
+from cubecast.chaos.recovery import audience_of, measure
 from cubecast.chaos.schedule import Schedule, write_schedule
 from cubecast.chaos.story import Verdict
 from cubecast.trace import answers_before_questions, check
@@ -34,5 +34,6 @@ def judge(run: Run) -> Verdict:
     report = check(trace_of(run.lives))
     answers = answers_before_questions(trace_of(run.lives))
     lives = [(life.number, records_of(life.trace)) for life in run.lives]
-    curve = measure(lives, run.schedule.nodes, run.marks, run.began, run.silent)
+    audience = audience_of(run.schedule)
+    curve = measure(lives, audience, run.marks, run.began, run.silent)
     return Verdict(run, report, answers, curve)

@@ -96,6 +96,8 @@ def happenings(run: Run) -> Iterator[str]:
 def _mark(mark: Mark) -> str:
     if mark.action is not None:
         return str(mark.action)
+    if mark.note:
+        return mark.note
     return f"node {mark.joined} is back (life {mark.life + 1})"
 
 

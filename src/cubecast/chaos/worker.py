@@ -11,10 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import errno
 import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import NoReturn
@@ -30,14 +32,18 @@ from cubecast.chaos.orders import (
     Live,
     Look,
     Order,
+    Publish,
     Quiet,
     Report,
     Standing,
+    Subscribe,
     Told,
+    Unsubscribe,
     Up,
 )
 from cubecast.chaos.tracelog import RecordedWrites, TraceLog
 from cubecast.errors import Closed, CubecastError, JoinError, NotSent
+from cubecast.net.address import format_address, parse_address
 from cubecast.net.config import NodeConfig
 from cubecast.net.events import (
     ConnectionLost,
@@ -78,9 +84,9 @@ class Application:
     def __init__(self, node: Node, live: Live, log: TraceLog) -> None:
         self._node = node
         self._load = live.load
+        self._topics = live.topics
         self._log = log
         self._chance = Random(live.seed)
-        self._likely = live.load.answers / max(1, live.expected - 1)
         self._to_answer: asyncio.Queue[tuple[Message, int]] = asyncio.Queue(MOST_UNANSWERED)
         self._filler = "x" * live.load.size
         self.published = 0
@@ -93,7 +99,7 @@ class Application:
         await asyncio.sleep(self._chance.random() * pause_s)
         while True:
             began = time.monotonic()
-            await self._publish(self._chance.choice(self._load.topics), 0, None)
+            await self.publish(self._chance.choice(self._topics))
             spent = time.monotonic() - began
             await asyncio.sleep(max(0.0, pause_s * self._chance.uniform(0.9, 1.1) - spent))
 
@@ -105,7 +111,7 @@ class Application:
             if (
                 depth < DEEPEST
                 and message.source != self._node.slot
-                and self._chance.random() < self._likely / (1 + depth)
+                and self._chance.random() < self._load.answers / (1 + depth)
             ):
                 with contextlib.suppress(asyncio.QueueFull):  # too many to answer them all
                     self._to_answer.put_nowait((message, depth))
@@ -114,9 +120,15 @@ class Application:
         """Answer until cancelled."""
         while True:
             message, depth = await self._to_answer.get()
-            await self._publish(message.topic, depth + 1, message)
+            await self.publish(message.topic, depth + 1, message)
 
-    async def _publish(self, topic: str, depth: int, question: Message | None) -> None:
+    async def burst(self, topic: str, count: int) -> None:
+        """Publish many messages at once."""
+        for _ in range(count):
+            await self.publish(topic)
+
+    async def publish(self, topic: str, depth: int = 0, question: Message | None = None) -> None:
+        """Publish one message; one that is not taken in time is counted."""
         payload = msgspec.json.encode(Said(depth, self._filler))
         try:
             receipt = await self._node.publish(topic, payload, receipt=True, timeout=PUBLISH_S)
@@ -141,8 +153,7 @@ class Worker:
         self._node: Node | None = None
         self._log: TraceLog | None = None
         self._application: Application | None = None
-        self._topics: tuple[str, ...] = ()
-        self._open = contextlib.AsyncExitStack()
+        self._open: dict[str, Subscription] = {}
         self._rules: dict[str, Rule] = {}
 
     async def obey(self, order: Order) -> bool:
@@ -152,6 +163,12 @@ class Worker:
                 self._spawn(self._live(order))  # orders may come while we join
             case Links():
                 self._set_links(order.rules)
+            case Publish() if self._application is not None:
+                self._spawn(self._application.burst(order.topic, order.count))
+            case Subscribe():
+                self._spawn(self._subscribe(order.topic))
+            case Unsubscribe():
+                self._spawn(self._unsubscribe(order.topic))
             case Quiet():
                 _cancel(self._talking)
             case Look():
@@ -166,16 +183,17 @@ class Worker:
     async def _live(self, order: Live) -> None:
         header = Header(scenario="chaos", protocol="cubecast", seed=order.seed, time_unit="us")
         log = self._log = TraceLog(Path(order.trace), header)
+        self._faults.set(None, Rule(loss=order.load.loss))
         self._set_links(order.links)
         self._spawn(self._save(log))
         node = self._node = await self._joined(order, log)
         self._spawn(self._listen(node))
-        self._topics = order.load.topics
         application = self._application = Application(node, order, log)
-        for topic in self._topics:
-            messages = await self._open.enter_async_context(node.subscribe(topic))
-            self._spawn(application.read(messages))
-        self._talking = [self._spawn(application.ask()), self._spawn(application.answer())]
+        for topic in order.topics:
+            await self._subscribe(topic)
+        self._talking = [self._spawn(application.answer())]
+        if order.topics:
+            self._talking.append(self._spawn(application.ask()))
         report(Up(time.monotonic(), node.slot, node.uid, node.address))
 
     async def _joined(self, order: Live, log: TraceLog) -> Node:
@@ -186,8 +204,8 @@ class Worker:
         while True:
             node = Node(config, trace=log, faults=self._faults)
             node.writes = RecordedWrites(log)
+            seed = order.seeds[attempts % len(order.seeds)] if order.seeds else None
             try:
-                seed = order.seeds[attempts % len(order.seeds)] if order.seeds else None
                 await node.start(seed)
                 return node
             except JoinError:
@@ -195,6 +213,24 @@ class Worker:
                 if time.monotonic() > deadline:
                     raise
                 await asyncio.sleep(PAUSE_S)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or config.listen.endswith(":0"):
+                    raise
+                # Somebody has the port of our last life; then we are found elsewhere.
+                host, _ = parse_address(config.listen)
+                config = replace(config, listen=format_address(host, 0))
+
+    async def _subscribe(self, topic: str) -> None:
+        if self._node is None or self._application is None or topic in self._open:
+            return
+        messages = self._open[topic] = self._node.subscribe(topic)
+        await messages.__aenter__()
+        self._spawn(self._application.read(messages))
+
+    async def _unsubscribe(self, topic: str) -> None:
+        messages = self._open.pop(topic, None)
+        if messages is not None:
+            await messages.__aexit__(None, None, None)
 
     def _set_links(self, rules: dict[str, Rule]) -> None:
         for uid in self._rules.keys() | rules.keys():
@@ -211,9 +247,7 @@ class Worker:
 
     async def _listen(self, node: Node) -> None:
         async for event in node.events():
-            told = said_of(event, time.monotonic())
-            if told is not None:
-                report(told)
+            report(said_of(event, time.monotonic()))
 
     def _look(self) -> None:
         node, application = self._node, self._application
@@ -229,7 +263,7 @@ class Worker:
 
     def _reasons(self, node: Node) -> str:
         said = []
-        for topic in self._topics:
+        for topic in self._open:
             found = node.explain(topic)
             keys = ("standing", "in_flight", "behind", "missing", "waiting", "accepted", "blocked")
             what = {key: found[key] for key in keys if found.get(key)}
@@ -243,7 +277,8 @@ class Worker:
 
     async def _leave(self) -> None:
         _cancel(self._talking)
-        await self._open.aclose()
+        for topic in list(self._open):
+            await self._unsubscribe(topic)
         if self._node is not None:
             await self._node.close()
         if self._log is not None:
@@ -258,8 +293,8 @@ class Worker:
         return task
 
 
-def said_of(event: Event, now: float) -> Told | None:
-    """What of an event is worth a line of the story."""
+def said_of(event: Event, now: float) -> Told:
+    """An event as a line of the story may tell it."""
     match event:
         case MemberJoined():
             return Told(now, "joined", event.slot)
@@ -273,7 +308,7 @@ def said_of(event: Event, now: float) -> Told | None:
             spans = [span for several in event.skipped.values() for span in several]
             count = sum(last - first + 1 for first, last in spans)
             return Told(now, "gap", count=count, detail=event.topic)
-    return None
+    return Told(now, type(event).__name__, getattr(event, "slot", -1))
 
 
 def report(what: Report) -> None:

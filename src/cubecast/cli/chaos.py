@@ -10,9 +10,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 from rich.table import Table
 
+from cubecast.bench.processes import unwinding_on_sigterm
 from cubecast.chaos.driver import ChaosFailed, Options
 from cubecast.chaos.orders import Load
 from cubecast.chaos.places import Here, Namespaces, PlaceError, Places
@@ -33,6 +35,9 @@ from cubecast.net.presets import PRESETS
 
 DEFAULT_NODES = 8
 DEFAULT_SECONDS = 60.0
+RATE_OF_ALL = 160.0
+ANSWERS_OF_ALL = 0.5
+"""How many answer a message, on average, unless a schedule says so."""
 MOST_ROWS = 40
 
 
@@ -57,8 +62,13 @@ def chaos(
     schedule: Annotated[
         Path | None, typer.Option(help="No random faults: those of this file (docs/chaos.md).")
     ] = None,
-    rate: Annotated[float, typer.Option(help="Messages a second that each process asks.")] = 10.0,
-    topics: Annotated[int, typer.Option(help="How many topics.", min=1, max=100)] = 1,
+    rate: Annotated[
+        float | None,
+        typer.Option(help=f"Questions a second of each process; default: {RATE_OF_ALL:g} of all."),
+    ] = None,
+    topics: Annotated[
+        int, typer.Option(help="How many topics everyone has, unless a schedule says.", min=1)
+    ] = 1,
     preset: Annotated[str, typer.Option(help=f"{', '.join(PRESETS)}.")] = "local",
     settle: Annotated[
         float, typer.Option(help="Seconds in which everyone must be at rest after the load.")
@@ -90,10 +100,13 @@ def chaos(
     """
     try:
         plan = _plan(schedule, partition, lasting, nodes, seconds, every, seed, faults)
-        load = Load(tuple(f"chaos/{number}" for number in range(topics)), rate)
+        plan = _with_topics(plan, topics)
+        rate = RATE_OF_ALL / plan.nodes if rate is None else rate
+        answers = plan.answers or ANSWERS_OF_ALL / max(1, plan.nodes - 1)
+        load = Load(rate, answers, plan.links.get("loss", 0.0))
         _check(rate, settle, preset, plot, trace)
         places: Places = Namespaces(plan.nodes) if netns else Here()
-        with ExitStack() as stack:
+        with ExitStack() as stack, unwinding_on_sigterm():
             directory = trace or Path(stack.enter_context(tempfile.TemporaryDirectory()))
             options = Options(directory, load, seed, preset, settle)
             say = (lambda line: None) if as_json else _progress
@@ -141,7 +154,14 @@ def _plan(
 def _longer(plan: Schedule, seconds: float | None) -> Schedule:
     if seconds is None:
         return plan
-    return checked(Schedule(plan.nodes, plan.about, seconds, plan.faults))
+    return checked(msgspec.structs.replace(plan, length=seconds / plan.seconds(1)))
+
+
+def _with_topics(plan: Schedule, count: int) -> Schedule:
+    if plan.topics or count == 1:
+        return plan
+    everyone = tuple(range(plan.nodes))
+    return msgspec.structs.replace(plan, topics={f"t{one}": everyone for one in range(count)})
 
 
 def _check(rate: float, settle: float, preset: str, plot: Path | None, trace: Path | None) -> None:
@@ -168,7 +188,7 @@ def _print_json(verdict: Verdict) -> None:
     run = verdict.run
     params = {
         "nodes": run.schedule.nodes,
-        "seconds": run.schedule.seconds,
+        "seconds": run.schedule.seconds(run.schedule.length),
         "about": run.schedule.about,
     }
     said = {
@@ -185,7 +205,8 @@ def _print_json(verdict: Verdict) -> None:
 
 def _print_story(verdict: Verdict) -> None:
     plan = verdict.run.schedule
-    typer.echo(f"{plan.nodes} nodes, {plan.seconds:g} s of load: {plan.about or 'a schedule'}")
+    seconds = plan.seconds(plan.length)
+    typer.echo(f"{plan.nodes} nodes, {seconds:g} s of load: {plan.about or 'a schedule'}")
     typer.echo("\nWhat was done, and what the nodes told")
     for line in happenings(verdict.run):
         typer.echo(line)
