@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -136,7 +137,8 @@ class Driver:
         self._places: Places = places or Here()
         self._condition = Condition(schedule.nodes)
         self._heard: queue.Queue[Heard] = queue.Queue()
-        self._all: list[Process] = []
+        self.processes: list[Process] = []
+        """All that were ever started."""
         self._now: dict[int, Process] = {}
         """The present life of each node that has one."""
         self._chance = Random(options.seed)
@@ -154,10 +156,10 @@ class Driver:
             self._calm_down()
             self._settle()
             self._finish()
-        for process in self._all:
+        for process in self.processes:
             if process.trace.exists():
                 mend(process.trace)
-        self._run.lives = [_life_of(process) for process in self._all]
+        self._run.lives = [_life_of(process) for process in self.processes]
         return self._run
 
     @contextmanager
@@ -165,7 +167,7 @@ class Driver:
         try:
             yield
         finally:
-            for process in self._all:
+            for process in self.processes:
                 process.bury()
 
     # -- starting ---------------------------------------------------------------------------------
@@ -175,17 +177,21 @@ class Driver:
         waiting = [self._spawn(number) for number in range(self._schedule.nodes)]
         for process in waiting:
             self._bring_to_life(process)
-            self._wait(lambda one=process: one.up is not None, START_S)  # type: ignore[misc]
+            self._wait(partial(self._known, process), START_S)
             if process.up is None:
                 reason = self._run.problems[-1] if self._run.problems else "no answer"
                 raise ChaosFailed(f"node {process.number} did not start: {reason}")
         self._run.marks.clear()
 
+    def _known(self, process: Process) -> bool:
+        """Whether it has joined, or will not."""
+        return process.up is not None or self._now.get(process.number) is not process
+
     def _spawn(self, number: int) -> Process:
-        life = sum(process.number == number for process in self._all)
+        life = sum(process.number == number for process in self.processes)
         trace = self._options.directory / f"node-{number}-{life}.jsonl"
         process = Process(number, life, trace, self._heard, self._places.command(number))
-        self._all.append(process)
+        self.processes.append(process)
         self._now[number] = process
         return process
 
@@ -206,7 +212,7 @@ class Driver:
 
     def _address(self, number: int) -> str:
         """A process that is started again listens where it did, as a service does."""
-        earlier = [one.up.address for one in self._all if one.number == number and one.up]
+        earlier = [one.up.address for one in self.processes if one.number == number and one.up]
         return earlier[-1] if earlier else self._places.listen(number)
 
     def _seeds(self, number: int) -> list[str]:
@@ -388,7 +394,7 @@ class Driver:
             asked = time.monotonic()
             for process in self._now.values():
                 process.order(Look())
-            self._wait(lambda since=asked: self._answered(since), 10 * LOOK_EVERY_S)  # type: ignore[misc]
+            self._wait(partial(self._answered, asked), 10 * LOOK_EVERY_S)
             delivered = {number: one.delivered for number, one in run.standings.items()}
             if self._answered(asked) and self._agree() and delivered == before:
                 run.settled_s = time.monotonic() - run.silent
@@ -426,7 +432,7 @@ class Driver:
             process.order(Finish())
         if not self._wait(lambda: self._finished >= set(self._now.values()), FINISH_S):
             self._run.problems.append("not every trace could be ended")
-        leaving = [process for process in self._all if process.ending == "leave"]
+        leaving = [process for process in self.processes if process.ending == "leave"]
         self._wait(lambda: all(process.ended_at is not None for process in leaving), LEAVE_S)
 
 

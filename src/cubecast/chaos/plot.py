@@ -169,7 +169,8 @@ def _draw_rate(axes: Any, verdict: Verdict) -> None:
     per_second = [count / curve.bucket_s for count in curve.deliveries]
     times = [(index + 0.5) * curve.bucket_s for index in range(len(per_second))]
     axes.fill_between(times, per_second, color=CURVE, alpha=0.18, linewidth=0, step="mid")
-    axes.plot(times, _smooth(per_second, round(SMOOTH_S / curve.bucket_s)), color=CURVE, lw=1.8)
+    smooth_s = min(SMOOTH_S, curve.bucket_s * len(per_second) / 30)
+    axes.plot(times, _smooth(per_second, round(smooth_s / curve.bucket_s)), color=CURVE, lw=1.8)
     normal = median(rates) if (rates := _known(curve)) else 0.0
     axes.step(
         times,
@@ -180,8 +181,7 @@ def _draw_rate(axes: Any, verdict: Verdict) -> None:
         ls=(0, (4, 3)),
         alpha=0.6,
     )
-    top = max(per_second, default=1.0) * 1.12 or 1.0
-    axes.set_ylim(0, top)
+    axes.set_ylim(0, _ceiling(per_second))
     seen: dict[str, Any] = {"connected pairs x usual rate": axes.lines[-1]}
     for cost in curve.costs:
         act = cost.action.act
@@ -191,6 +191,13 @@ def _draw_rate(axes: Any, verdict: Verdict) -> None:
         ncols=len(seen), frameon=False, fontsize=9, handlelength=1.8, borderaxespad=0.1,
     )  # fmt: skip
     axes.set_ylabel("deliveries per second\n(all nodes)", color=INK)
+
+
+def _ceiling(values: Sequence[float]) -> float:
+    """Where the picture ends: what a node catches up in a moment must not flatten all the rest."""
+    ordered = sorted(values)
+    usual = ordered[int(0.9 * len(ordered))] if ordered else 0.0
+    return min(1.12 * max(values, default=0.0), 2.5 * usual) or 1.0
 
 
 def _known(curve: Curve) -> list[float]:

@@ -102,11 +102,12 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     def __str__(self) -> str:
         match self.act:
             case "partition":
-                return "partition " + " | ".join(_listed(side) for side in self.sides)
+                return "partition " + " | ".join([*map(_listed, self.sides), "the others"])
             case "one-way":
                 return f"one-way cut from node {self.source} to node {self.to}"
             case "slow":
-                return f"slow links of node {self.node}"
+                much = f"{self.factor} times as slow" if self.factor > 1 else f"{self.delay:g} more"
+                return f"slow links of node {self.node}, {much}"
             case "heal":
                 return "heal"
         return f"{self.act} of node {self.node}"
@@ -478,6 +479,6 @@ def split(sizes: tuple[int, ...], seconds: float, begin: float = 5.0) -> Schedul
     for size in sizes:
         sides.append(tuple(range(first, first + size)))
         first += size
-    fault = Fault(begin, "partition", sides=tuple(sides), lasts=seconds)
+    fault = Fault(begin, "partition", sides=tuple(sides[:-1]), lasts=seconds)
     about = f"a partition {'|'.join(map(str, sizes))} for {seconds:g} s"
     return checked(Schedule(first, about, "s", faults=(fault,)))
