@@ -136,9 +136,8 @@ def test_a_process_that_ends_by_itself_is_a_problem_and_what_it_said_is_known(
     tmp_path: Path,
 ) -> None:
     plan = checked(Schedule(3, "nothing", "s", 0.5))
-    driver = Driver(
-        plan, Options(tmp_path, Load(rate=100), settle_s=0.5), say=lambda line: kill_one(driver)
-    )
+    options = Options(tmp_path, Load(rate=100), settle_s=0.5, talk_s=0.5)
+    driver = Driver(plan, options, say=lambda line: kill_one(driver))
     killed: list[Process] = []
 
     def kill_one(driver: Driver) -> None:

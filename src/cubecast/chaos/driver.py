@@ -52,8 +52,6 @@ from cubecast.net.faults import CLEAR, Rule
 
 START_S = 60.0
 LOOK_EVERY_S = 0.2
-TALK_S = 2.0
-"""The load goes on at least so long after the last change, to see that everyone hears everyone."""
 FINISH_S = 20.0
 LEAVE_S = 30.0
 
@@ -71,6 +69,8 @@ class Options:
     seed: int = 0
     preset: str = "local"
     settle_s: float = 60.0
+    talk_s: float = 5.0
+    """The load goes on at least so long after the last change, for everyone to hear everyone."""
     join_s: float = 60.0
     """How long a process may take to join while others fail around it."""
 
@@ -248,7 +248,8 @@ class Driver:
         late = self._joining()
         if late:
             self._run.problems.append(f"not joined in {self._options.join_s:g} s: nodes {late}")
-        self._listen_until(max([mark.at for mark in self._run.marks], default=0.0) + TALK_S)
+        last = max((mark.at for mark in self._run.marks), default=0.0)
+        self._listen_until(last + self._options.talk_s)
 
     def _joining(self) -> list[int]:
         return sorted(number for number, one in self._now.items() if one.up is None)
