@@ -11,7 +11,7 @@ import pytest
 from cubecast.chaos.driver import Life, Mark, Run
 from cubecast.chaos.lives import trace_of
 from cubecast.chaos.orders import Told, Up
-from cubecast.chaos.plot import NoPlot, Span, draw_run, needs_matplotlib, spans_of
+from cubecast.chaos.plot import MOST_LINES, NoPlot, Span, draw_run, needs_matplotlib, spans_of
 from cubecast.chaos.recovery import Curve, audience_of, measure
 from cubecast.chaos.run import judge
 from cubecast.chaos.schedule import Action, Fault, Schedule, Step, checked, split
@@ -287,6 +287,12 @@ def test_a_picture_is_drawn(tmp_path: Path) -> None:
     cut = Fault(5, "partition", sides=((0, 1),), lasts=5)
     run.marks = [Mark(BEGAN + 5, Action(5, "partition", cut, 0))]
     draw_run(judge(run), picture)
+    few = picture.stat().st_size
+    for number in range(MOST_LINES):
+        pause = fault(6 + number / 10, "pause", 1, lasts=0.05, number=1 + number)
+        run.marks += [pause, undo(6.05 + number / 10, "resume", pause)]
+    draw_run(judge(run), picture)  # with the kinds of faults compared at the side
+    assert picture.stat().st_size > few
 
 
 def test_without_matplotlib_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

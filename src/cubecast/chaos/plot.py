@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from cubecast.chaos.driver import Mark
 from cubecast.chaos.recovery import Cost, Curve
-from cubecast.chaos.story import Verdict
+from cubecast.chaos.story import Verdict, shares
 
 INK, PALE, GRID = "#22303c", "#b9c4cd", "#e6eaed"
 CURVE = "#2a6f97"
@@ -32,7 +32,8 @@ COLOURS = {
 }
 SIDES = ("#cddafd", "#fde2cd", "#d8f3dc", "#f9d5e5", "#e2e2df")
 LANES = {"down": COLOURS["crash"], "joining": "#f2cc8f", "stopped": COLOURS["pause"]}
-SMOOTH_S = 1.0
+MOST_LINES = 60
+"""Of more actions each is a dot, and their kinds are compared at the side."""
 
 
 class NoPlot(Exception):
@@ -117,21 +118,30 @@ def draw_run(verdict: Verdict, path: Path) -> None:
     from matplotlib.figure import Figure
 
     run = verdict.run
-    nodes = run.schedule.nodes
-    lanes = max(1.6, 0.22 * nodes)
-    figure = Figure(figsize=(13, 6.4 + lanes), facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
-    rate, who, dip, cost = figure.subplots(
-        4, 1, sharex=True, gridspec_kw={"height_ratios": [3.0, lanes, 1.2, 1.8]}
+    lanes = max(1.6, 0.22 * run.schedule.nodes)
+    many = len(verdict.curve.costs) > MOST_LINES
+    rows = [["rate", "table"], ["who", "table"], ["dip", "dips"], ["cost", "costs"]]
+    figure = Figure(
+        figsize=(18 if many else 13, 6.4 + lanes), facecolor="white", layout="constrained"
     )
-    for axes in (rate, who, dip, cost):
-        _plain(axes)
-    _draw_rate(rate, verdict)
-    _draw_nodes(who, verdict)
-    _draw_dips(dip, verdict.curve.costs)
-    _draw_costs(cost, verdict.curve.costs)
-    cost.set_xlabel("seconds", color=INK)
-    cost.set_xlim(0, max(1.0, run.silent - run.began))
+    FigureCanvasAgg(figure)
+    axes = figure.subplot_mosaic(
+        rows if many else [[left] for left, _ in rows],
+        height_ratios=[3.0, lanes, 1.2, 1.8],
+        width_ratios=[5, 1] if many else [1],
+    )
+    for one in axes.values():
+        _plain(one)
+    _draw_rate(axes["rate"], verdict)
+    _draw_nodes(axes["who"], verdict)
+    _draw_dips(axes["dip"], verdict.curve.costs)
+    _draw_costs(axes["cost"], verdict.curve.costs)
+    for name in ("rate", "who", "dip", "cost"):
+        axes[name].set_xlim(0, max(1.0, run.silent - run.began))
+        axes[name].tick_params(labelbottom=name == "cost")
+    axes["cost"].set_xlabel("seconds", color=INK)
+    if many:
+        _draw_kinds(axes, verdict.curve.costs)
     _title(figure, verdict)
     try:
         figure.savefig(path, dpi=130)
@@ -169,12 +179,12 @@ def _draw_rate(axes: Any, verdict: Verdict) -> None:
     per_second = [count / curve.bucket_s for count in curve.deliveries]
     times = [(index + 0.5) * curve.bucket_s for index in range(len(per_second))]
     axes.fill_between(times, per_second, color=CURVE, alpha=0.18, linewidth=0, step="mid")
-    smooth_s = min(SMOOTH_S, curve.bucket_s * len(per_second) / 30)
-    axes.plot(times, _smooth(per_second, round(smooth_s / curve.bucket_s)), color=CURVE, lw=1.8)
+    width = max(1, len(per_second) // 120)
+    axes.plot(times, _smooth(per_second, width), color=CURVE, lw=1.8)
     normal = median(rates) if (rates := _known(curve)) else 0.0
     axes.step(
         times,
-        [normal * pairs for pairs in curve.pairs],
+        _smooth([normal * pairs for pairs in curve.pairs], width if width > 5 else 1),
         where="mid",
         color=INK,
         lw=0.9,
@@ -183,9 +193,13 @@ def _draw_rate(axes: Any, verdict: Verdict) -> None:
     )
     axes.set_ylim(0, _ceiling(per_second))
     seen: dict[str, Any] = {"connected pairs x usual rate": axes.lines[-1]}
+    # So many lines would hide the curve: then each is a mark at the bottom.
+    height = 1.0 if len(curve.costs) <= MOST_LINES else 0.06
     for cost in curve.costs:
         act = cost.action.act
-        seen[act] = axes.axvline(cost.at, color=COLOURS[act], lw=0.9, alpha=0.55, zorder=1)
+        seen[act] = axes.axvline(
+            cost.at, 0, height, color=COLOURS[act], lw=1.0, alpha=0.6, zorder=3
+        )
     axes.legend(
         list(seen.values()), list(seen), loc="lower left", bbox_to_anchor=(0, 1.0),
         ncols=len(seen), frameon=False, fontsize=9, handlelength=1.8, borderaxespad=0.1,
@@ -248,11 +262,13 @@ def _draw_nodes(axes: Any, verdict: Verdict) -> None:
 
 
 def _draw_dips(axes: Any, costs: Sequence[Cost]) -> None:
+    few = len(costs) <= MOST_LINES
     for cost in costs:
         if cost.dip is not None:
             colour, low = COLOURS[cost.action.act], 100 * min(1.0, cost.dip)
-            axes.vlines(cost.at, low, 100, color=colour, lw=1.6, alpha=0.7)
-            axes.plot([cost.at], [low], marker="v", color=colour, ms=4.5, ls="")
+            if few:
+                axes.vlines(cost.at, low, 100, color=colour, lw=1.6, alpha=0.7)
+            axes.plot([cost.at], [low], "v" if few else ".", color=colour, ms=4.5, alpha=0.8)
     axes.axhline(80, color=PALE, lw=0.8, ls=(0, (4, 3)))
     axes.set_ylim(0, 105)
     axes.set_yticks([0, 50, 100])
@@ -260,14 +276,15 @@ def _draw_dips(axes: Any, costs: Sequence[Cost]) -> None:
 
 
 def _draw_costs(axes: Any, costs: Sequence[Cost]) -> None:
+    size = 5.0 if len(costs) <= MOST_LINES else 3.0
     for cost in costs:
         colour = COLOURS[cost.action.act]
         if cost.recovered_s is not None:
-            axes.plot([cost.at], [cost.recovered_s], "o", mfc="white", mec=colour, ms=5, mew=1.3)
+            axes.plot([cost.at], [cost.recovered_s], "o", mfc="none", mec=colour, ms=size, mew=1.1)
         if cost.heard_by_all_s is not None:
-            axes.plot([cost.at], [cost.heard_by_all_s], "o", color=colour, ms=4.5)
+            axes.plot([cost.at], [cost.heard_by_all_s], "o", color=colour, ms=size - 0.5)
         else:
-            axes.plot([cost.at], [0], "x", color=colour, ms=6, mew=1.6, clip_on=False)
+            axes.plot([cost.at], [0], "x", color=colour, ms=size + 1, mew=1.6, clip_on=False)
     handles = [
         axes.plot([], [], "o", mfc="white", mec=INK, ms=5, label="deliveries back at 80 %")[0],
         axes.plot([], [], "o", color=INK, ms=4.5, label="everyone heard everyone")[0],
@@ -279,3 +296,44 @@ def _draw_costs(axes: Any, costs: Sequence[Cost]) -> None:
     )  # fmt: skip
     axes.set_ylim(bottom=0)
     axes.set_ylabel("seconds\nto recover", color=INK)
+
+
+def _draw_kinds(axes: Any, costs: Sequence[Cost]) -> None:
+    """Beside the dots: each kind of action as a box (half of them) with its median."""
+    kinds = shares(costs)
+    _boxes(
+        axes["dips"], [(kind, [100 * min(1.0, dip) for dip in dips]) for kind, _, dips, *_ in kinds]
+    )
+    _boxes(axes["costs"], [(kind, heard) for kind, *_, heard in kinds])
+    axes["dips"].set_ylim(0, 105)
+    axes["costs"].set_ylim(axes["cost"].get_ylim())
+    axes["costs"].set_title("everyone heard everyone", fontsize=8, color=INK)
+    table = axes["table"]
+    table.set_axis_off()
+    lines = ["median (worst)"]
+    for kind, number, dips, recovered, heard in kinds:
+        lines += ["", f"{number} x {kind}"]
+        if dips:
+            lines.append(f"  dip to {100 * median(dips):.0f} % ({100 * min(dips):.0f} %)")
+        if recovered:
+            lines.append(f"  80 % in {median(recovered):.1f} s ({max(recovered):.1f} s)")
+        if heard:
+            lines.append(f"  all heard in {median(heard):.1f} s ({max(heard):.1f} s)")
+        if len(heard) < number:
+            lines.append(f"  not all heard: {number - len(heard)}")
+    table.text(0.0, 1.0, "\n".join(lines), va="top", fontsize=10, color=INK, linespacing=1.4)
+
+
+def _boxes(axes: Any, kinds: Sequence[tuple[str, Sequence[float]]]) -> None:
+    known = [(kind, values) for kind, values in kinds if values]
+    drawn = axes.boxplot(
+        [values for _, values in known],
+        patch_artist=True,
+        widths=0.6,
+        flierprops={"marker": ".", "markersize": 2, "markeredgecolor": PALE},
+        medianprops={"color": INK},
+    )
+    for (kind, _), box in zip(known, drawn["boxes"], strict=True):
+        box.set_facecolor(COLOURS[kind])
+        box.set_alpha(0.6)
+    axes.set_xticks(range(1, len(known) + 1), [kind for kind, _ in known], fontsize=8)

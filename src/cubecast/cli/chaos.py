@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import statistics
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,6 @@ import msgspec
 import typer
 from rich.table import Table
 
-from cubecast.bench.processes import unwinding_on_sigterm
 from cubecast.chaos.driver import ChaosFailed, Options
 from cubecast.chaos.orders import Load
 from cubecast.chaos.places import Here, Namespaces, PlaceError, Places
@@ -30,6 +30,7 @@ from cubecast.chaos.schedule import (
     split,
 )
 from cubecast.chaos.story import Verdict, happenings, judgement, shares
+from cubecast.cli.live import stop_signals
 from cubecast.cli.output import console, progress_console, refuse, summarise
 from cubecast.net.presets import PRESETS
 
@@ -106,7 +107,7 @@ def chaos(
         load = Load(rate, answers, plan.links.get("loss", 0.0))
         _check(rate, settle, preset, plot, trace)
         places: Places = Namespaces(plan.nodes) if netns else Here()
-        with ExitStack() as stack, unwinding_on_sigterm():
+        with ExitStack() as stack, _unwinding():
             directory = trace or Path(stack.enter_context(tempfile.TemporaryDirectory()))
             options = Options(directory, load, seed, preset, settle)
             say = (lambda line: None) if as_json else _progress
@@ -123,6 +124,22 @@ def chaos(
             console.print(f"plot: {plot}", highlight=False)
     if not verdict.ok:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _unwinding() -> Iterator[None]:
+    """Let every signal that asks us to stop unwind, so that nothing stays behind."""
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    numbers = [number for number in stop_signals() if number != signal.SIGINT]
+    before = {number: signal.signal(number, leave) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _plan(
