@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cubecast.chaos.driver import Life, Mark, Run
-from cubecast.chaos.lives import trace_of
+from cubecast.chaos.lives import tenancies, trace_of
 from cubecast.chaos.orders import Told, Up
 from cubecast.chaos.plot import MOST_LINES, NoPlot, Span, draw_run, needs_matplotlib, spans_of
 from cubecast.chaos.recovery import Curve, audience_of, measure
@@ -161,13 +161,13 @@ def test_lives_of_a_slot_follow_each_other_with_crash_and_restart(tmp_path: Path
         write_life(tmp_path, 7, 0, second, "", (4.0, None)),  # another node gets the slot
         Life(9, 0, tmp_path / "never.jsonl", 0.0, None, 1.0, "crash"),
     ]
-    assert kinds(trace_of(lives), 1) == [
+    assert kinds(trace_of(tenancies(lives)), 1) == [
         ("join", None), ("publish", "a"), ("deliver", "a"), ("crash", None),
         ("restart", None), ("join", None), ("publish", "b"),
     ]  # fmt: skip
-    merged = [(record.kind, record.node) for record in trace_of(lives)]
+    merged = [(record.kind, record.node) for record in trace_of(tenancies(lives))]
     assert merged.index(("publish", 1)) < merged.index(("deliver", 0))
-    crash = next(record for record in trace_of(lives) if record.kind == "crash")
+    crash = next(record for record in trace_of(tenancies(lives)) if record.kind == "crash")
     assert crash.time == us(3)
 
 
@@ -178,8 +178,12 @@ def test_a_life_that_moves_to_another_slot_is_a_new_one_there(tmp_path: Path) ->
         Record("join", us(5), 4, TOPIC),
     ]
     lives = [write_life(tmp_path, 1, 0, moved, "", (0.0, None))]
-    assert kinds(trace_of(lives), 1) == [("join", None), ("deliver", "a"), ("crash", None)]
-    assert kinds(trace_of(lives), 4) == [("join", None)]
+    assert kinds(trace_of(tenancies(lives)), 1) == [
+        ("join", None),
+        ("deliver", "a"),
+        ("crash", None),
+    ]
+    assert kinds(trace_of(tenancies(lives)), 4) == [("join", None)]
 
 
 def test_half_a_line_at_the_end_of_a_trace_is_cut_off(tmp_path: Path) -> None:
@@ -197,7 +201,7 @@ def test_half_a_line_at_the_end_of_a_trace_is_cut_off(tmp_path: Path) -> None:
     life.trace.write_bytes(b'{"half a header')
     mend(life.trace)
     assert life.trace.read_bytes() == b""
-    assert list(trace_of([life])) == []
+    assert list(trace_of(tenancies([life]))) == []
 
 
 # -- story and picture ----------------------------------------------------------------------------

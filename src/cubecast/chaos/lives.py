@@ -31,12 +31,11 @@ class Tenancy(NamedTuple):
     has_views: bool
 
 
-def trace_of(lives: Iterable[Life]) -> Iterator[Record]:
+def trace_of(found: Iterable[Tenancy]) -> Iterator[Record]:
     """The records of all lives in one order."""
     by_slot: dict[int, list[Tenancy]] = {}
-    for life in lives:
-        for tenancy in tenancies(life):
-            by_slot.setdefault(tenancy.slot, []).append(tenancy)
+    for tenancy in found:
+        by_slot.setdefault(tenancy.slot, []).append(tenancy)
     yield from merge([_slot(sorted(held, key=_begin)) for _, held in sorted(by_slot.items())])
 
 
@@ -44,7 +43,12 @@ def _begin(tenancy: Tenancy) -> int:
     return tenancy.first
 
 
-def tenancies(life: Life) -> list[Tenancy]:
+def tenancies(lives: Iterable[Life]) -> list[Tenancy]:
+    """Who had which slot."""
+    return [tenancy for life in lives for tenancy in _slots_of(life)]
+
+
+def _slots_of(life: Life) -> list[Tenancy]:
     """The slots a life has had; most have one, a node that was excluded may return to another."""
     times: dict[int, tuple[int, int]] = {}
     last_slot, has_views = -1, False
