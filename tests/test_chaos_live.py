@@ -36,6 +36,9 @@ unit = "s"
 nodes = 3
 length = 4
 
+[links]
+loss = 0.01
+
 [[fault]]
 at = 0.5
 act = "pause"
@@ -129,7 +132,7 @@ def test_a_run_without_exclusions_loses_nothing(tmp_path: Path) -> None:
     assert all(event["heard_by_all_s"] is not None for event in found["events"])
     names = {path.name for path in traces.iterdir()}
     lives = {"node-0-0.jsonl", "node-1-0.jsonl", "node-2-0.jsonl", "node-2-1.jsonl"}
-    assert names == {"schedule.toml", *lives}
+    assert names == {"schedule.toml", "story.txt", *lives}
 
 
 def test_a_process_that_ends_by_itself_is_a_problem_and_what_it_said_is_known(

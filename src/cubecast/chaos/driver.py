@@ -142,6 +142,7 @@ class Driver:
         self._now: dict[int, Process] = {}
         """The present life of each node that has one."""
         self._chance = Random(options.seed)
+        self._loss = options.load.loss
         self._finished: set[Process] = set()
         self._run = Run(schedule)
 
@@ -202,7 +203,7 @@ class Driver:
             self._seeds(number),
             [topic for topic, nodes in self._schedule.members().items() if number in nodes],
             options.load,
-            self._rules(number),
+            self._links(number),
             self._address(number),
             options.preset,
             self._chance.getrandbits(32),
@@ -242,8 +243,10 @@ class Driver:
 
     def _calm_down(self) -> None:
         """Whole links, nobody stopped, everyone who was started again has joined."""
+        self._loss = 0.0
         for action in self._condition.calm(self._schedule.seconds(self._schedule.length)):
             self._do(action)
+        self._tell_links()
         self._wait(lambda: not self._joining(), self._options.join_s)
         late = self._joining()
         if late:
@@ -305,7 +308,7 @@ class Driver:
         process.ended_at = at
         self._now.pop(process.number, None)
 
-    def _rules(self, number: int) -> dict[str, Rule]:
+    def _links(self, number: int) -> Links:
         """The faults of one node's links with every process that has a name."""
         rules: dict[str, Rule] = {}
         for other, process in self._now.items():
@@ -313,12 +316,12 @@ class Driver:
                 rule = self._rule(number, other)
                 if rule != CLEAR:
                     rules[process.up.uid] = rule
-        return rules
+        return Links(rules, self._loss)
 
     def _rule(self, number: int, other: int) -> Rule:
         """A rule for a peer takes the place of the one for all, so it loses as much."""
         out, back = self._condition.link(number, other), self._condition.link(other, number)
-        loss = self._options.load.loss
+        loss = self._loss
         if self._places.cuts_links:
             return Rule(out.delay_s, loss=loss) if out.delay_s else CLEAR
         both = out.cut and back.cut
@@ -327,7 +330,7 @@ class Driver:
 
     def _tell_links(self) -> None:
         for number, process in self._now.items():
-            process.order(Links(self._rules(number)))
+            process.order(self._links(number))
 
     # -- listening --------------------------------------------------------------------------------
 

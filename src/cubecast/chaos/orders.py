@@ -18,9 +18,17 @@ class Load(msgspec.Struct, frozen=True):
     answers: float = 0.1
     """The share of what it reads from others that it answers at once; answers, too."""
     loss: float = 0.0
-    """The share of packets that every link loses."""
+    """The share of packets that every link loses until the calm."""
     size: int = 64
     """Bytes that a message has at least."""
+
+
+class Links(msgspec.Struct, tag=True, frozen=True):
+    """From now on these are the faults of our links, by the uid of the peer; no others."""
+
+    rules: dict[str, Rule]
+    loss: float = 0.0
+    """Of all links that have no rule."""
 
 
 class Live(msgspec.Struct, tag=True, frozen=True):
@@ -31,19 +39,13 @@ class Live(msgspec.Struct, tag=True, frozen=True):
     topics: list[str]
     """It subscribes to all of them, and publishes to one or another."""
     load: Load
-    links: dict[str, Rule]
+    links: Links
     listen: str = "127.0.0.1:0"
     """Where it was in its last life, if it had one."""
     preset: str = "local"
     seed: int = 0
     patience_s: float = 60.0
     """Joining is tried again and again, for so long."""
-
-
-class Links(msgspec.Struct, tag=True, frozen=True):
-    """From now on these are the faults of our links, by the uid of the peer; no others."""
-
-    rules: dict[str, Rule]
 
 
 class Publish(msgspec.Struct, tag=True, frozen=True):

@@ -9,10 +9,11 @@ from cubecast.chaos.lives import records_of, tenancies, trace_of
 from cubecast.chaos.places import Places
 from cubecast.chaos.recovery import audience_of, measure
 from cubecast.chaos.schedule import Schedule, write_schedule
-from cubecast.chaos.story import Verdict
+from cubecast.chaos.story import Verdict, happenings, judgement
 from cubecast.trace import ALL, answers_before_questions, check
 
 SCHEDULE_FILE = "schedule.toml"
+STORY_FILE = "story.txt"
 
 
 def chaos_run(
@@ -21,12 +22,15 @@ def chaos_run(
     say: Callable[[str], None] = lambda line: None,
     places: Places | None = None,
 ) -> Verdict:
-    """Do it and judge it; the traces, and the schedule to repeat it, stay in the directory."""
+    """Do it and judge it; traces, story and the schedule to repeat it stay in the directory."""
     options.directory.mkdir(parents=True, exist_ok=True)
     write_schedule(options.directory / SCHEDULE_FILE, schedule)
     run = Driver(schedule, options, say, places).run()
     say("checking the traces")
-    return judge(run)
+    verdict = judge(run)
+    story = "\n".join((*happenings(run), "", *judgement(verdict)))
+    (options.directory / STORY_FILE).write_text(story + "\n", encoding="utf-8")
+    return verdict
 
 
 def judge(run: Run) -> Verdict:

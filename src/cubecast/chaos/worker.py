@@ -64,9 +64,8 @@ DEEPEST = 3
 PUBLISH_S = 5.0
 """A publication that is not taken for so long is given up, and counted."""
 SAVE_EVERY_S = 0.05
-JOIN_S = 5.0
-"""One attempt to join; whoever was asked may have died."""
 PAUSE_S = 0.2
+"""Before what failed is tried again."""
 MOST_UNANSWERED = 1000
 PR_SET_PDEATHSIG = 1
 
@@ -162,7 +161,7 @@ class Worker:
             case Live():
                 self._spawn(self._live(order))  # orders may come while we join
             case Links():
-                self._set_links(order.rules)
+                self._set_links(order)
             case Publish() if self._application is not None:
                 self._spawn(self._application.burst(order.topic, order.count))
             case Subscribe():
@@ -183,7 +182,6 @@ class Worker:
     async def _live(self, order: Live) -> None:
         header = Header(scenario="chaos", protocol="cubecast", seed=order.seed, time_unit="us")
         log = self._log = TraceLog(Path(order.trace), header)
-        self._faults.set(None, Rule(loss=order.load.loss))
         self._set_links(order.links)
         self._spawn(self._save(log))
         node = self._node = await self._joined(order, log)
@@ -198,7 +196,7 @@ class Worker:
 
     async def _joined(self, order: Live, log: TraceLog) -> Node:
         """A member, by whoever takes us; each attempt is another node, as the last may be known."""
-        config = NodeConfig.preset(order.preset, listen=order.listen, join_timeout_s=JOIN_S)
+        config = NodeConfig.preset(order.preset, listen=order.listen)
         deadline = time.monotonic() + order.patience_s
         attempts = 0
         while True:
@@ -232,7 +230,9 @@ class Worker:
         if messages is not None:
             await messages.__aexit__(None, None, None)
 
-    def _set_links(self, rules: dict[str, Rule]) -> None:
+    def _set_links(self, links: Links) -> None:
+        rules = links.rules
+        self._faults.set(None, Rule(loss=links.loss))
         for uid in self._rules.keys() | rules.keys():
             rule = rules.get(uid, CLEAR)
             if self._rules.get(uid, CLEAR) != rule:

@@ -40,6 +40,7 @@ RATE_OF_ALL = 160.0
 ANSWERS_OF_ALL = 0.5
 """How many answer a message, on average, unless a schedule says so."""
 MOST_ROWS = 40
+MOST_LINES = 200
 
 
 def chaos(
@@ -225,8 +226,11 @@ def _print_story(verdict: Verdict) -> None:
     seconds = plan.seconds(plan.length)
     typer.echo(f"{plan.nodes} nodes, {seconds:g} s of load: {plan.about or 'a schedule'}")
     typer.echo("\nWhat was done, and what the nodes told")
-    for line in happenings(verdict.run):
+    lines = list(happenings(verdict.run))
+    for line in lines[:MOST_LINES]:
         typer.echo(line)
+    if len(lines) > MOST_LINES:
+        typer.echo(f"            ... and {len(lines) - MOST_LINES} lines more: --trace keeps them")
     typer.echo("")
     console.print(_costs(verdict))
     typer.echo("\nWhat was checked")
