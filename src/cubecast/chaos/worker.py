@@ -42,7 +42,7 @@ from cubecast.chaos.orders import (
     Up,
 )
 from cubecast.chaos.tracelog import RecordedWrites, TraceLog
-from cubecast.errors import Closed, CubecastError, JoinError, NotSent
+from cubecast.errors import Closed, CubecastError, JoinError
 from cubecast.net.address import format_address, parse_address
 from cubecast.net.config import NodeConfig
 from cubecast.net.events import (
@@ -53,7 +53,7 @@ from cubecast.net.events import (
     MemberLeft,
     PublisherBlocked,
 )
-from cubecast.net.faults import CLEAR, LinkFaults, Rule
+from cubecast.net.faults import LinkFaults, Rule
 from cubecast.net.loop import run_loop
 from cubecast.net.node import Node
 from cubecast.net.subscription import Message, Subscription
@@ -131,7 +131,7 @@ class Application:
         payload = msgspec.json.encode(Said(depth, self._filler))
         try:
             receipt = await self._node.publish(topic, payload, receipt=True, timeout=PUBLISH_S)
-        except (NotSent, Closed):
+        except CubecastError:
             self.refused += 1
             await asyncio.sleep(PAUSE_S)
             return
@@ -222,7 +222,12 @@ class Worker:
         if self._node is None or self._application is None or topic in self._open:
             return
         messages = self._open[topic] = self._node.subscribe(topic)
-        await messages.__aenter__()
+        try:
+            await messages.__aenter__()
+        except Closed:
+            if self._open.get(topic) is messages:
+                raise
+            return  # it was to end before it had begun
         self._spawn(self._application.read(messages))
 
     async def _unsubscribe(self, topic: str) -> None:
@@ -231,11 +236,12 @@ class Worker:
             await messages.__aexit__(None, None, None)
 
     def _set_links(self, links: Links) -> None:
-        rules = links.rules
-        self._faults.set(None, Rule(loss=links.loss))
-        for uid in self._rules.keys() | rules.keys():
-            rule = rules.get(uid, CLEAR)
-            if self._rules.get(uid, CLEAR) != rule:
+        """A rule for a uid stays, and goes before that for all: one that is over becomes like it."""
+        usual = Rule(loss=links.loss)
+        self._faults.set(None, usual)
+        rules = {uid: links.rules.get(uid, usual) for uid in self._rules | links.rules}
+        for uid, rule in rules.items():
+            if self._rules.get(uid) != rule:
                 self._faults.set(uid, rule)
         self._rules = rules
 
