@@ -236,7 +236,7 @@ class Worker:
             await messages.__aexit__(None, None, None)
 
     def _set_links(self, links: Links) -> None:
-        """A rule for a uid stays, and goes before that for all: one that is over becomes like it."""
+        """A rule for a uid goes before that for all, so one that is over is made like it."""
         usual = Rule(loss=links.loss)
         self._faults.set(None, usual)
         rules = {uid: links.rules.get(uid, usual) for uid in self._rules | links.rules}
