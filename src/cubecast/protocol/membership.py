@@ -263,8 +263,8 @@ class Membership:
     def _depend_on(self, reached: dict[Stream, Seq], cut: dict[Stream, Seq]) -> None:
         """What we read in another view comes before what we publish from now on.
 
-        As far as it is known here, that is: of the rest nobody here will ever read anything.  All of
-        it is named, as what implied it may be among the unknown.
+        As far as it is known here, that is: of the rest nobody here will ever read anything.  All
+        of it is named, as what implied it may be among the unknown.
         """
         for stream, seq in reached.items():
             known = min(seq, cut.get(stream, -1))
