@@ -97,6 +97,7 @@ class Host(Protocol):
     def went_over(self, install: Install, now: Time) -> None: ...
     def let_go(self, now: Time) -> None: ...
     def elsewhere(self, view: View, uid: str, now: Time) -> None: ...
+    def left_behind(self, view: View, now: Time) -> None: ...
     def wake(self, at: Time) -> None: ...
 
 
@@ -380,6 +381,10 @@ class Epochs:
         """The next view; True if we are in it, or past it, and its sender is to know."""
         if install.view.id == self.view.id:
             return True
+        if install.parent != self.view.id and install.view.epoch > self.view.epoch:
+            # There was a view without us in between: whoever named us again had an old request.
+            self._host.left_behind(install.view, now)
+            return False
         if install.parent != self.view.id or install.ballot < self.promised:
             return install.view.epoch < self.view.epoch and install.view.has(self.uid)
         if not install.view.has(self.uid):
@@ -410,10 +415,13 @@ class Epochs:
             self.consider(now)
 
     def _outlived(self, who: Who) -> bool:
-        """Whether we know a later life of the same process: the request is a late copy."""
-        known = [*self.view.members.values(), *(enter.who for enter in self._entering.values())]
+        """Whether we know a later life of the same process, or excluded this one: a late copy."""
+        if any(gone.uid == who.uid for gone in self.absent):
+            return True
+        entering = [enter.who for enter in self._entering.values()]
         return any(
-            other.process == who.process and other.incarnation > who.incarnation for other in known
+            other.process == who.process and other.incarnation > who.incarnation
+            for other in (*self.view.members.values(), *self.absent, *entering)
         )
 
     def on_depart(self, depart: Depart, now: Time) -> None:

@@ -419,6 +419,12 @@ class Member:
                 self._port.control(slot, Beacon(uid, view))
         self._return_to(view, now)
 
+    def left_behind(self, view: View, now: Time) -> None:
+        """The others went on without this life of ours; they may not know it."""
+        if not self._departing:
+            self.marks["left behind"] += 1
+            self._return_to(view, now)
+
     def _return_to(self, view: View, now: Time) -> None:
         """End this life; begin another in `view`, with what we wanted and had read."""
         former = self._epochs
