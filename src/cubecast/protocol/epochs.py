@@ -39,6 +39,7 @@ from cubecast.protocol.views import (
     Enter,
     Install,
     Installed,
+    Outlived,
     Prepare,
     Report,
     Reports,
@@ -407,6 +408,8 @@ class Epochs:
             self._host.send(self.leader, enter)
         elif enter.who.uid in self._entering:
             self._entering[enter.who.uid] = enter
+        elif any(gone.uid == enter.who.uid for gone in self.absent):
+            self._host.reach(enter.who.address, Outlived(enter.who.uid))
         elif len(self._entering) < MAX_ENTERING and not self._outlived(enter.who):
             for uid, other in list(self._entering.items()):
                 if other.who.address == enter.who.address:
@@ -415,9 +418,7 @@ class Epochs:
             self.consider(now)
 
     def _outlived(self, who: Who) -> bool:
-        """Whether we know a later life of the same process, or excluded this one: a late copy."""
-        if any(gone.uid == who.uid for gone in self.absent):
-            return True
+        """Whether we know a later life of the same process: the request is a late copy."""
         entering = [enter.who for enter in self._entering.values()]
         return any(
             other.process == who.process and other.incarnation > who.incarnation

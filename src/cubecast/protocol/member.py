@@ -36,6 +36,7 @@ from cubecast.protocol.views import (
     Enter,
     Install,
     Installed,
+    Outlived,
     Prepare,
     Report,
     Reports,
@@ -56,7 +57,7 @@ class Seal(NamedTuple):
 MAX_TOLD = 256
 """Strangers that were told lately where we are."""
 EPOCH_SHIFT = 28
-TO_ANYONE = (Install, Installed, Enter, Beacon)
+TO_ANYONE = (Install, Installed, Enter, Outlived, Beacon)
 """What may come from, and go to, lives that the view does not name."""
 
 
@@ -260,6 +261,9 @@ class Member:
         if epochs is None:
             if isinstance(message, Beacon) and self._former is not None:
                 self._hear_of(message.view)
+            elif isinstance(message, Outlived) and message.uid == self.who.uid:
+                self.marks["outlived"] += 1
+                self.who = self.who.next_life()
             return
         match message:
             case Prepare():
