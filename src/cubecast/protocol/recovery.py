@@ -158,7 +158,8 @@ class RecoveringTopic(TopicCore):
     def _inherit(self, stream: Stream, end: Seq, now: Time) -> None:
         """Be the root of a dead stream: feed every member what we hold, up to its end."""
         inbox = self.inboxes.get(stream)
-        if inbox is None:
+        if inbox is None:  # we have heard since we reported that everyone has it
+            self._tell_settled(stream, end, now)
             return
         self.inherited[stream] = end
         for number in inbox.branches:
@@ -195,11 +196,14 @@ class RecoveringTopic(TopicCore):
                 return
             del inbox.branches[number]
             self.unacked.pop((inbox.stream, number), None)
-        end = self.inherited.pop(inbox.stream)
-        news = Settled(self.topic, inbox.stream, end, self.epoch)
+        self._tell_settled(inbox.stream, self.inherited.pop(inbox.stream), now)
+
+    def _tell_settled(self, stream: Stream, end: Seq, now: Time) -> None:
+        """Everyone has what we inherited: tell them, and forget it."""
+        news = Settled(self.topic, stream, end, self.epoch)
         for peer in members_of(self.cluster & ~(1 << self.node)):
             self.links.send(peer, news, now)
-        self.settle(inbox.stream, end, now)
+        self.settle(stream, end, now)
 
     def settle(self, stream: Stream, end: Seq, now: Time) -> None:
         """Everyone has a dead stream up to its end: keep two numbers of it."""
