@@ -403,9 +403,13 @@ class Member:
     def elsewhere(self, view: View, uid: str, now: Time) -> None:
         """Node `uid` is in another view: who of us is to go over?"""
         mine = self.view
-        if mine is None or mine.id == view.id or self._departing:
+        if mine is None or mine == view:  # ids alone: two lives in one slot may make the same one
             return
         we_have_it, it_has_us = mine.has(uid), view.has(self.who.uid)
+        if self._departing:
+            if we_have_it and not it_has_us and view.epoch > mine.epoch:
+                self.let_go(now)
+            return
         if we_have_it and it_has_us:
             return  # one of us is about to be where the other is
         if we_have_it:

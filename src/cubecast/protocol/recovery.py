@@ -99,6 +99,7 @@ class RecoveringTopic(TopicCore):
         self.heirs[stream] = final.heir
         inbox = self.inboxes.get(stream)
         if inbox is not None:
+            inbox.ended, inbox.branch = True, None
             self._drop_above(inbox, final.seq)
         if final.heir == self.node:
             self._inherit(stream, final.seq, now)
