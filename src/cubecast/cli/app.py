@@ -35,6 +35,7 @@ COMMANDS = {
     "why": "client",
     "config": "config",
     "bench": "bench",
+    "chaos": "chaos",
 }
 """Each command and the module of this package that has it, in the order of the help."""
 

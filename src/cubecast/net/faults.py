@@ -28,6 +28,7 @@ import asyncio
 import errno
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from random import Random
@@ -98,6 +99,7 @@ class Shaped(Protocol):
     """What a shaper needs of its connection."""
 
     slot: NodeId
+    uid: str
     shaper: Shaper | None
 
     def write(self, packets: list[bytes]) -> None: ...
@@ -110,16 +112,19 @@ class LinkFaults:
     """The rules of one node, by the slot of the peer; `default` is for all others.
 
     A peer that has no slot yet (a newcomer, or whoever has not said so) is one of the others.
+    A rule may also be for a uid, and then comes first: slots change hands, and on two sides of a
+    partition one slot may have two holders.  It begins when the peer has said who it is, so that a
+    peer which is cut can be dialled, and its handshake is not answered.
     """
 
     def __init__(
         self,
-        rules: dict[NodeId, Rule] | None = None,
+        rules: Mapping[NodeId, Rule] | Mapping[str, Rule] | None = None,
         default: Rule = CLEAR,
         *,
         random: Random | None = None,
     ) -> None:
-        self._rules = dict(rules or {})
+        self._rules: dict[NodeId | str, Rule] = dict((rules or {}).items())
         self._default = default
         self.random = Random(0) if random is None else random
         self._connections: dict[Shaped, None] = {}
@@ -133,22 +138,22 @@ class LinkFaults:
         return cls(rules, default, random=random)
 
     def __str__(self) -> str:
-        said = [f"{peer}: {rule}" for peer, rule in sorted(self._rules.items())]
+        said = [f"{peer}: {rule}" for peer, rule in sorted(self._rules.items(), key=_by_peer)]
         if self._default != CLEAR:
             said.append(f"*: {self._default}")
         return "; ".join(said)
 
     # -- the rules -------------------------------------------------------------------------------
 
-    def set(self, peer: NodeId | None, rule: Rule) -> None:
-        """From now on `rule` is for `peer`; None: for all peers without a rule of their own."""
+    def set(self, peer: NodeId | str | None, rule: Rule) -> None:
+        """From now on `rule` is for `peer`, a slot or a uid; None: for all without one."""
         if peer is None:
             self._default = rule
         else:
             self._rules[peer] = rule
         self._rules_changed()
 
-    def clear(self, peer: NodeId | None = None) -> None:
+    def clear(self, peer: NodeId | str | None = None) -> None:
         """End the faults with `peer`; None: all of them.  Delayed packets still take their time."""
         if peer is None:
             self._rules.clear()
@@ -157,9 +162,10 @@ class LinkFaults:
             self._rules[peer] = CLEAR
         self._rules_changed()
 
-    def rule(self, peer: NodeId) -> Rule:
-        """The rule for a peer."""
-        return self._rules.get(peer, self._default)
+    def rule(self, peer: NodeId, uid: str = "") -> Rule:
+        """The rule for a peer, by its uid if there is one for that."""
+        by_uid = self._rules.get(uid)
+        return self._rules.get(peer, self._default) if by_uid is None else by_uid
 
     @property
     def active(self) -> bool:
@@ -243,7 +249,7 @@ class Shaper:
 
     @property
     def _rule(self) -> Rule:
-        return self._faults.rule(self._connection.slot)
+        return self._faults.rule(self._connection.slot, self._connection.uid)
 
     # -- going out -------------------------------------------------------------------------------
 
@@ -349,6 +355,11 @@ class Shaper:
             self._loop.call_soon(self.send, [])
         if not self._rule.cut and (self._arrived or self._unread):
             self._loop.call_soon(self._connection.resume)
+
+
+def _by_peer(entry: tuple[NodeId | str, Rule]) -> tuple[bool, NodeId | str]:
+    """Slots in order, then uids."""
+    return isinstance(entry[0], str), entry[0]
 
 
 # -- rules as text ---------------------------------------------------------------------------------

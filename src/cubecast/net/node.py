@@ -356,10 +356,11 @@ class Node:
         try:
             if not core.publish(topic, body, size, self.now()):
                 return False
+            # Before the burst ends: what others may have seen is in the trace already.
+            stream = Stream(self.slot, self._incarnation)
+            self._recorder.published(topic, stream, first, len(body), position)
         finally:
             self.writes.end()
-        stream = Stream(self.slot, self._incarnation)
-        self._recorder.published(topic, stream, first, len(body), position)
         return True
 
     def credit_ran_out(self, topic: Topic) -> None:

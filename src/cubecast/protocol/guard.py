@@ -110,7 +110,6 @@ class Guard:
         We may hear of an heir before the view that names it.
         """
         if not self.speaks_for(news.stream, sender):
-            self.drop("the trees of another node given up")
             raise Untimely
         if not (news.stable < news.last and news.start <= news.last):
             raise ProtocolError(f"a tree in {self._topic!r} given up after its end")

@@ -9,7 +9,7 @@ Invariants:
 
 1. A message is heard only from the life the view names, and only if it was meant for our life.
 2. While this node is in no view, nothing is delivered and nothing is taken for publication; what
-   the application asks for meanwhile is done, in order, as soon as there is a view again.
+   the application wants meanwhile is done as soon as there is a view again.
 3. Two views that meet and exclude each other: one outranks the other (`View.outranks`), on both
    sides by the same rule, and its members stay.  If only one excludes the other's node, that node
    returns.
@@ -36,6 +36,7 @@ from cubecast.protocol.views import (
     Enter,
     Install,
     Installed,
+    Outlived,
     Prepare,
     Report,
     Reports,
@@ -56,7 +57,7 @@ class Seal(NamedTuple):
 MAX_TOLD = 256
 """Strangers that were told lately where we are."""
 EPOCH_SHIFT = 28
-TO_ANYONE = (Install, Installed, Enter, Beacon)
+TO_ANYONE = (Install, Installed, Enter, Outlived, Beacon)
 """What may come from, and go to, lives that the view does not name."""
 
 
@@ -104,7 +105,7 @@ class Member:
         self._former: CubecastNode | None = None
         self._epochs: Epochs | None = None
         self._detector: Detector | None = None
-        self._commands: list[Callable[[CubecastNode, Time], None]] = []
+        self._commands: dict[tuple[str, Hashable], Callable[[CubecastNode, Time], None]] = {}
         self._refused: dict[Topic, None] = {}
         self._contacts: list[str] = [address for address in seeds if address != who.address]
         self._former_view: View | None = None
@@ -127,27 +128,39 @@ class Member:
             self._core.establish(topic, members)
 
     def subscribe(self, topic: Topic, now: Time, lossy: bool = False) -> None:
-        self._command(lambda core, at: core.subscribe(topic, at, lossy), now)
+        self._command("subscribe", topic, lambda core, at: core.subscribe(topic, at, lossy), now)
 
     def unsubscribe(self, topic: Topic, now: Time) -> None:
-        self._command(lambda core, at: core.unsubscribe(topic, at), now)
+        if self._core is not None:
+            self._core.unsubscribe(topic, now)
+            return
+        self._commands.pop(("subscribe", topic), None)
+        if self._former is not None:
+            self._former.give_up(topic)
+        self._port.left(topic)
 
     def register(self, topic: Topic, now: Time) -> None:
-        self._command(lambda core, at: core.register(topic, at), now)
+        self._command("register", topic, lambda core, at: core.register(topic, at), now)
 
     def follow(self, key: Hashable, wanted: Wanted, now: Time) -> None:
         """Subscribe to every topic that is `wanted`, whenever it comes into being."""
-        self._command(lambda core, at: core.follow(key, wanted, at), now)
+        self._command("follow", key, lambda core, at: core.follow(key, wanted, at), now)
 
     def unfollow(self, key: Hashable, now: Time = 0) -> None:
         """Subscribe to nothing more for `key`."""
-        self._command(lambda core, _: core.unfollow(key), now)
+        core = self._core if self._core is not None else self._former
+        if core is not None:
+            core.unfollow(key)
+        self._commands.pop(("follow", key), None)
 
-    def _command(self, command: Callable[[CubecastNode, Time], None], now: Time) -> None:
+    def _command(
+        self, what: str, key: Hashable, command: Callable[[CubecastNode, Time], None], now: Time
+    ) -> None:
+        """Do it now, or as soon as we are in a view."""
         if self._core is not None:
             command(self._core, now)
         else:
-            self._commands.append(command)
+            self._commands[what, key] = command
 
     def publish(self, topic: Topic, body: Collection[object], size: int, now: Time) -> bool:
         if self._core is not None:
@@ -248,6 +261,9 @@ class Member:
         if epochs is None:
             if isinstance(message, Beacon) and self._former is not None:
                 self._hear_of(message.view)
+            elif isinstance(message, Outlived) and message.uid == self.who.uid:
+                self.marks["outlived"] += 1
+                self.who = self.who.next_life()
             return
         match message:
             case Prepare():
@@ -387,9 +403,13 @@ class Member:
     def elsewhere(self, view: View, uid: str, now: Time) -> None:
         """Node `uid` is in another view: who of us is to go over?"""
         mine = self.view
-        if mine is None or mine.id == view.id or self._departing:
+        if mine is None or mine == view:  # ids alone: two lives in one slot may make the same one
             return
         we_have_it, it_has_us = mine.has(uid), view.has(self.who.uid)
+        if self._departing:
+            if we_have_it and not it_has_us and view.epoch > mine.epoch:
+                self.let_go(now)
+            return
         if we_have_it and it_has_us:
             return  # one of us is about to be where the other is
         if we_have_it:
@@ -406,6 +426,12 @@ class Member:
             if slot != self.node:
                 self._port.control(slot, Beacon(uid, view))
         self._return_to(view, now)
+
+    def left_behind(self, view: View, now: Time) -> None:
+        """The others went on without this life of ours; they may not know it."""
+        if not self._departing:
+            self.marks["left behind"] += 1
+            self._return_to(view, now)
 
     def _return_to(self, view: View, now: Time) -> None:
         """End this life; begin another in `view`, with what we wanted and had read."""
@@ -459,10 +485,11 @@ class Member:
         assert self._core is not None
         if former is not None:
             self.marks["returned"] += 1
-            self._core.return_from(former, now)
+            self._core.carry_over(former)
             self._refused.update(dict.fromkeys(former.topics()))  # it may have had no credit there
-        commands, self._commands = self._commands, []
-        for command in commands:
+            self._core.return_from(former, now)
+        commands, self._commands = self._commands, {}
+        for command in commands.values():
             command(self._core, now)
         refused, self._refused = self._refused, {}
         for topic in refused:

@@ -8,7 +8,6 @@ ever seen; per peer the control messages it has not acknowledged.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
-from contextlib import suppress
 from typing import ClassVar
 
 from cubecast.protocol.config import Config
@@ -308,8 +307,10 @@ class CubecastNode:
             case Direct():
                 core = self._cores.get(message.topic)
                 if core is not None and message.epoch <= self._epoch:
-                    with suppress(Untimely):
+                    try:
                         core.on_direct(message, sender, now)
+                    except Untimely:
+                        core.guard.drop("the trees of another node given up")
             case _:
                 raise TypeError(f"node {self.node} cannot handle {message!r} from {sender}")
 
@@ -330,8 +331,10 @@ class CubecastNode:
             case Stable():
                 core = self._cores.get(message.topic)
                 if core is not None:  # else we were never a member, and nobody honest tells us
-                    with suppress(Untimely):
+                    try:
                         core.on_stable(message, sender, now)
+                    except Untimely:
+                        core.guard.drop("news of a stream that has ended")
             case Settled():
                 core = self._cores.get(message.topic)
                 if core is not None and not self.is_live(message.stream):
@@ -478,10 +481,18 @@ class CubecastNode:
         """How far this node has come in every topic, for those it comes back to."""
         return {topic: tuple(core.vector().items()) for topic, core in self._cores.items()}
 
-    def return_from(self, former: CubecastNode, now: Time) -> None:
-        """Take up what this node wanted and had read in a view that it is no longer in."""
+    def give_up(self, topic: Topic) -> None:
+        """This life is over, and the next one is not to be subscribed to `topic`."""
+        if topic in self._memberships:
+            self._memberships[topic].give_up()
+
+    def carry_over(self, former: CubecastNode) -> None:
+        """Take over what this node wanted and had read in a view that it is no longer in."""
         for topic, membership in former.memberships.items():
             self._membership(topic).return_from(membership)
+
+    def return_from(self, former: CubecastNode, now: Time) -> None:
+        """Join again what was carried over and is still wanted."""
         for membership in list(self._memberships.values()):
             membership.rejoin(now)
         self._discovery.return_from(former._discovery, now)

@@ -99,6 +99,7 @@ class RecoveringTopic(TopicCore):
         self.heirs[stream] = final.heir
         inbox = self.inboxes.get(stream)
         if inbox is not None:
+            inbox.ended, inbox.branch = True, None
             self._drop_above(inbox, final.seq)
         if final.heir == self.node:
             self._inherit(stream, final.seq, now)
@@ -282,10 +283,15 @@ class RecoveringTopic(TopicCore):
         self._wake_waiters(stream, now)
 
     def return_from(self, former: RecoveringTopic) -> None:
-        """Carry over what was read in another view, and what was known to be lost there."""
+        """Carry over what was read in another view, and what was known to be lost there.
+
+        What we publish from now on comes after all of that.  Nobody waits for it in vain: what the
+        dead published was announced when we were admitted (`hear_end`), the living have the rest.
+        """
         self.front.delivered = dict(former.front.delivered)
         if former.next_seq:
             self.front.delivered[former.own] = former.next_seq - 1
+        self.front.frontier = dict(self.front.delivered)
         for known in (former.finals, former.ends):
             for stream, seq in known.items():
                 self.ends[stream] = max(seq, self.ends.get(stream, -1))

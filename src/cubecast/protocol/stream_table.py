@@ -91,6 +91,7 @@ class StreamTable:
         done = self.front.delivered.get(stream, -1)
         takes = self.taking and stream not in self.frozen
         inbox = Inbox(stream, done + 1 if takes else NOT_TAKING, done)
+        inbox.ended = stream in self.heirs
         inbox.stable = self.floor.pop(stream, -1)
         inbox.oldest = inbox.stable + 1
         self.inboxes[stream] = inbox

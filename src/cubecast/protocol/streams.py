@@ -159,6 +159,7 @@ class Inbox:
     `frames` holds every frame received and not forgotten, by its first number; those from `next`
     on wait for delivery.  `stable` and everything below is forgotten; `oldest` is the first that
     is not.  `branch` is the place in the newest route; `branches` has all that are not complete.
+    Once the publisher is gone and the stream `ended`, `branch` is None: every frame is looked at.
     """
 
     __slots__ = (
@@ -166,6 +167,7 @@ class Inbox:
         "branches",
         "checked",
         "consumed",
+        "ended",
         "frames",
         "kept",
         "next",
@@ -183,6 +185,7 @@ class Inbox:
         self.consumed = consumed
         self.frames: dict[Seq, Frame] = {}
         self.kept = 0  # the sizes of `frames`
+        self.ended = False
         self.told_by: NodeId | None = None  # who alone told us of this stream; -1: several did
         self.stable: Seq = -1
         self.oldest: Seq = 0
@@ -257,7 +260,9 @@ class Inbox:
         """Take part in another route; it becomes `branch` if it is the newest."""
         number = branch.route.number
         self.branches[number] = branch
-        if self.branch is None or number > self.branch.route.number:
+        if self.ended:
+            self.branch = None
+        elif self.branch is None or number > self.branch.route.number:
             self.branch = branch
         if branch.have < self.oldest - 1 or len(self.branches) == 1:
             self.oldest = branch.have + 1

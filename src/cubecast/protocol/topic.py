@@ -163,6 +163,9 @@ class TopicCore(Reliability):
         route = frame.route
         if frame.last <= inbox.stable or route.number <= self.lost_routes.get(inbox.stream, -1):
             return None
+        if inbox.ended and frame.last > self.finals.get(inbox.stream, -1):
+            self.guard.drop("above the end of a dead stream")  # its heir passed it on before
+            return None
         branch = inbox.branches.get(route.number)
         if branch is None:
             if not self.guard.may_branch(inbox, frame, sender):

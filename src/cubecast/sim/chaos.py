@@ -28,6 +28,7 @@ from cubecast.sim.params import Params
 from cubecast.sim.protocols import Mortality, mortality
 from cubecast.sim.schedule import Fault, Plan, Schedule, Step, checked, plan_of
 from cubecast.sim.world import Horizon
+from cubecast.topology import members_of
 from cubecast.trace import Header, Property, Record, Report, check
 
 Population: TypeAlias = Callable[[Params], Mortality]
@@ -75,8 +76,10 @@ def liveness_bound(params: Params, recovery: Time, publications: int) -> Time:
 
 WEIGHTS = {"crash": 5, "pause": 3, "partition": 2, "one-way": 2, "slow": 1}
 SHORT = (30, 400)
+MIDDLE = (400, 1500)
 LONG = (1500, 6000)
-"""Faults that nobody need notice, and faults that everybody must."""
+"""Faults that nobody need notice, that end while somebody does, and that everybody must."""
+SPANS = (SHORT, MIDDLE, LONG)
 
 
 def draw_schedule(seed: int, nodes: int | None = None) -> Schedule:
@@ -88,7 +91,8 @@ def draw_schedule(seed: int, nodes: int | None = None) -> Schedule:
     ends = [fault.at + fault.lasts for fault in faults]
     length = max([*ends, 2000.0]) + rng.randint(1, 500)
     topics = _draw_topics(rng, size)
-    steps = _draw_steps(rng, size, topics, int(length)) + _draw_last_words(rng, topics, faults)
+    steps = _draw_steps(rng, size, topics, int(length))
+    steps += _draw_words(rng, topics, faults)
     chances = {
         "loss": rng.choice([0.0, 0.0, 0.02, 0.1]),
         "duplicate": rng.choice([0.0, 0.1]),
@@ -149,7 +153,7 @@ def _weighted(rng: Random) -> str:
 def _draw_fault(
     rng: Random, kind: str, at: int, nodes: int, anchor: NodeId, span: tuple[int, int] | None
 ) -> list[Fault]:
-    lasts = rng.randint(*(span or rng.choice((SHORT, LONG))))
+    lasts = rng.randint(*(span or rng.choice(SPANS)))
     node = rng.randrange(nodes)
     match kind:
         case "crash":
@@ -174,7 +178,7 @@ def _draw_crash(rng: Random, at: int, node: NodeId) -> Fault:
     together = at + rng.choice((0, 0, rng.randint(0, 200)))
     if rng.random() < 0.25:
         return Fault(together, "crash", node)
-    return Fault(together, "crash", node, lasts=rng.randint(*rng.choice((SHORT, LONG))))
+    return Fault(together, "crash", node, lasts=rng.randint(*rng.choice(SPANS)))
 
 
 def _draw_topics(rng: Random, nodes: int) -> dict[Topic, tuple[NodeId, ...]]:
@@ -204,16 +208,30 @@ def _draw_steps(
     return steps
 
 
-def _draw_last_words(
+def _draw_words(
     rng: Random, topics: dict[Topic, tuple[NodeId, ...]], faults: list[Fault]
 ) -> list[Step]:
-    """Half of those who crash have just published, so that some have it and others do not."""
+    """Half of the faults meet somebody who publishes.
+
+    Who crashes has just done so: some have it and others do not.  Who is paused does so as it wakes
+    up, and may have been taken for dead.  Behind a cut, the first of a side does so to the end.
+    """
     steps = []
     for fault in faults:
-        if fault.act == "crash" and rng.random() < 0.5:
-            at = max(0.0, fault.at - rng.randint(0, 60))
-            topic = rng.choice(list(topics))
-            steps.append(Step(at, "burst", fault.node, topic, rng.randint(1, 6)))
+        topic = rng.choice(list(topics))
+        if rng.random() < 0.5:
+            continue
+        match fault.act:
+            case "crash":
+                at = max(0.0, fault.at - rng.randint(0, 60))
+                steps.append(Step(at, "burst", fault.node, topic, rng.randint(1, 6)))
+            case "pause":
+                steps.append(Step(fault.at + 1, "burst", fault.node, topic, rng.randint(1, 6)))
+            case "partition" | "one-way":
+                node = fault.sides[0][0] if fault.sides else fault.source
+                every = rng.choice((15, 40, 100))
+                times = range(int(fault.at), int(fault.at + min(fault.lasts, 15 * every)), every)
+                steps += [Step(at, "publish", node, topic) for at in times]
     return steps
 
 
@@ -427,6 +445,7 @@ class _Run:
             "one_way": float(counts["one-way"]),
             "slow": float(counts["slow"]),
             "exclusions": float(len(excluded)),
+            "late_exclusions": float(len(late_exclusions(self.trace, self.plan.length))),
             "recovery_time": float(recovery_time(self.trace, self.plan.last_fault)),
             "publications": float(report.publications),
             "deliveries": float(report.deliveries),
@@ -464,6 +483,28 @@ def exclusions(trace: list[Record], nodes: int) -> set[tuple[int, int]]:
             gone = last.get(record.node, 0) & ~record.members
             found |= {(record.seq, node) for node in range(nodes) if gone >> node & 1}
             last[record.node] = record.members
+    return found
+
+
+def late_exclusions(trace: list[Record], calm: Time) -> set[tuple[int, int]]:
+    """(view, node): exclusions of nodes that are up, after all faults are over.
+
+    They break nothing.  A few are due to what was going on when the faults ended.
+    """
+    last: dict[NodeId, int] = {}
+    up = 0
+    found: set[tuple[int, int]] = set()
+    for record in trace:
+        bit = 1 << record.node
+        if record.kind in ("crash", "restart"):
+            up = up & ~bit if record.kind == "crash" else up | bit
+            last[record.node] = 0
+        elif record.kind == "view":
+            up |= bit
+            gone = last.get(record.node, 0) & up & ~record.members
+            last[record.node] = record.members
+            if record.time > calm:
+                found |= {(record.seq, node) for node in members_of(gone)}
     return found
 
 

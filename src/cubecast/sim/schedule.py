@@ -38,6 +38,7 @@ topic = "t"                 # left out: the first one
 | fault | of | undone by |
 |---|---|---|
 | crash | node | restart |
+| leave, gracefully: of real processes only | node | restart |
 | pause | node | resume |
 | partition | sides | heal, which ends every fault of links |
 | one-way: nothing gets from one to the other | from, to | heal |
@@ -61,17 +62,20 @@ from cubecast.protocol.port import NodeId, Time, Topic
 from cubecast.sim.faults import Cut, Pause, Slow
 from cubecast.sim.params import MAX_MESSAGES, MAX_TIME, ParamError, Params
 
-Act = Literal["crash", "restart", "pause", "resume", "partition", "one-way", "slow", "heal"]
+Act = Literal[
+    "crash", "leave", "restart", "pause", "resume", "partition", "one-way", "slow", "heal"
+]
 Deed = Literal["publish", "burst", "subscribe", "unsubscribe"]
 UNDONE_BY: dict[str, Act] = {
     "crash": "restart",
+    "leave": "restart",
     "pause": "resume",
     "partition": "heal",
     "one-way": "heal",
     "slow": "heal",
 }
 OF_LINKS = frozenset(("partition", "one-way", "slow"))
-OF_ONE_NODE = frozenset(("crash", "restart", "pause", "resume", "slow"))
+OF_ONE_NODE = frozenset(("crash", "leave", "restart", "pause", "resume", "slow"))
 CHANCES = ("loss", "duplicate", "reorder", "spike")
 MAX_NODES = 4096
 
@@ -158,6 +162,10 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     def time(self, value: float) -> Time:
         """A time of the schedule in units of the simulator."""
         return round(value * 1000 if self.unit == "s" else value)
+
+    def seconds(self, value: float) -> float:
+        """A time of the schedule in seconds, for real processes."""
+        return value if self.unit == "s" else value / 1000
 
     def settings(self) -> Params:
         """The parameters of the network and the protocol."""
