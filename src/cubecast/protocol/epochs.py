@@ -142,7 +142,6 @@ class Epochs:
         self._install: Install | None = None  # how we came to `view`
         self._untold: dict[NodeId, Who] = {}  # who has not said that it installed `_install`
         self._tell_at: Time | None = None
-        self._tell_until: Time = 0
 
     def came_by(self, install: Install) -> None:
         """We begin in a view that others made: whoever is behind us may need it."""
@@ -343,7 +342,6 @@ class Epochs:
         for who in leavers:
             if who.uid != self.uid:
                 self._host.reach(who.address, install)  # once: who misses it asks again
-        self._tell_until = now + self._config.answer_after
         self._tell_again(now)
 
     def _tell_again(self, now: Time) -> None:
@@ -354,20 +352,6 @@ class Epochs:
         if self._tell_at is not None:
             self._host.wake(self._tell_at)
         elif self._goes:
-            self._host.let_go(now)
-
-    def _give_up_telling(self, now: Time) -> None:
-        """Somebody does not take over the view: it follows a later ballot whose leader is gone.
-
-        It might wait for that one for ever; we go on without it, and it comes back.
-        """
-        assert self._install is not None
-        self._silent |= sum(1 << slot for slot in self._untold)
-        self._untold = {}
-        self._tell_at = None
-        if self._install.view.has(self.uid):
-            self.consider(now)
-        else:
             self._host.let_go(now)
 
     def on_installed(self, ack: Installed, uid: str, now: Time) -> None:
@@ -438,7 +422,9 @@ class Epochs:
 
         If nobody pursues that one, we do: whoever is in the view says so, and then it is ours, too.
         """
-        if self.attempt is None and self._retry_at is None and not self._goes:
+        gone = self.suspects >> self.promised.slot & 1  # it may have been when its ballot came
+        if self.attempt is None and (self._retry_at is None or gone) and not self._goes:
+            self._retry_at = None
             self._begin(self._survivors(), now)
 
     def on_enter(self, enter: Enter, now: Time) -> None:
@@ -506,10 +492,7 @@ class Epochs:
             self.consider(now)
             self._complain(now)
         if self._tell_at is not None and self._tell_at <= now:
-            if self._tell_until <= now:
-                self._give_up_telling(now)
-            else:
-                self._tell_again(now)
+            self._tell_again(now)
         attempt = self.attempt
         again = attempt.again_at if attempt is not None else None
         due = [at for at in (again, self._retry_at, self._tell_at) if at is not None]

@@ -127,6 +127,8 @@ class Space:
             yield Move("consumes", node), self._after(budget, locals_, list(flight), reaction)
         if not flight and not slow and not news:
             yield from self._idle(budget, locals_)
+            if self._case.rules.doubts:
+                yield from self._estranged(fresh, locals_)
         elif faulty:
             yield from self._early_wakes(state)
 
@@ -183,6 +185,22 @@ class Space:
             for slot in members_of(kept.trusts & alive & self._case.rules.doubted):
                 reaction = nodes.hear(local, "suspect", slot)
                 then = self._after(budget, locals_, list(flight), reaction)
+                yield Move("suspect", node, (slot,)), then
+
+    def _estranged(self, budget: int, locals_: State) -> Iterator[tuple[Move, State | Crash]]:
+        """A node takes for dead whoever has another life by now, or does not know it any more.
+
+        So it is with a detector: only members of the same view answer each other.
+        """
+        nodes = self.nodes
+        kept = [nodes.kept(local) for local in locals_]
+        for node, mine in enumerate(kept):
+            for slot in members_of(mine.trusts):
+                theirs = kept[slot]
+                if (slot, theirs.life) in mine.lives and (node, mine.life) in theirs.lives:
+                    continue
+                reaction = nodes.hear(locals_[node], "suspect", slot)
+                then = self._after(budget, locals_, [], reaction)
                 yield Move("suspect", node, (slot,)), then
 
     def _unconsumed(self, locals_: State) -> list[NodeId]:
