@@ -58,17 +58,26 @@ def crashing(
     members: int,
     crashes: int = 1,
     mortal: int = -1,
+    outside: int = 0,
     doubts: int = 0,
     doubted: int = -1,
     rules: Rules = EAGER,
     member_class: type[Member] = Member,
     **more: Any,
 ) -> Case:
-    view = genesis({slot: Who(f"n{slot}", str(slot), 0) for slot in range(nodes)})
+    """A case of members; those `outside` begin in no view and ask the others for a place."""
+    people = {slot: Who(f"n{slot}", str(slot), 0) for slot in range(nodes)}
+    view = genesis({slot: who for slot, who in people.items() if not outside >> slot & 1})
 
     def make(node: NodeId, port: Any) -> Process:
         return member_class(
-            node, port, view=view, who=view.members[node], config=CONFIG, epochs=EPOCHS
+            node,
+            port,
+            view=None if outside >> node & 1 else view,
+            who=people[node],
+            config=CONFIG,
+            epochs=EPOCHS,
+            seeds=[who.address for who in view.members.values()],
         )
 
     rules = replace(rules, crashes=crashes, mortal=mortal, doubts=doubts, doubted=doubted)
@@ -111,6 +120,18 @@ CASES: dict[str, Case] = {
 }
 
 
+MORE: dict[str, Case] = {
+    "3: anybody, while 2 enters": crashing(3, publish(0, "a"), members=3, outside=4),
+    "3: anybody, while 2 enters and joins": crashing(3, publish(0, "a"), subscribe(2), members=3, outside=4),
+    "4: anybody, while 3 enters": crashing(4, members=7, outside=8),
+    "3: anybody, while 2 departs": crashing(3, publish(0, "a"), unsubscribe(2), Step(2, "depart"), members=7),
+    "3: anybody, while 0 departs": crashing(3, publish(1, "a"), Step(0, "depart"), members=6),
+    "4: anybody, while 0 departs": crashing(4, Step(0, "depart"), members=14),
+    "3: doubt and crash of the leader": crashing(3, members=7, mortal=0b010, doubts=1, doubted=0b001),
+    "3: doubt and crash of the leader, a": crashing(3, publish(0,"a"), members=7, mortal=0b010, doubts=1, doubted=0b001),
+    "3: one node outside": crashing(3, members=3, outside=4, crashes=0),
+}
+CASES |= MORE
 DOUBTS: dict[str, Case] = {
     "3: one doubt": crashing(3, publish(0, "a"), members=7, crashes=0, doubts=1),
     "3: one doubt, an answer": crashing(

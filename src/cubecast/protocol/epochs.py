@@ -166,6 +166,8 @@ class Epochs:
         for slot in members_of(self.suspects):
             self._untold.pop(slot, None)
         self.consider(now)
+        if self._retry_at is None:
+            self._complain(now)  # the next leader may be past the view that we wait for
 
     def consider(self, now: Time) -> None:
         """Begin to change the view if we lead and there is a reason."""

@@ -113,6 +113,7 @@ class Member:
         self._enter_at: Time | None = None
         self._alone_at: Time | None = None
         self._departing = False
+        self._gone = False  # it was let go: whatever still comes is for nobody
         self._told: dict[str, Time] = {}
         self._asked_at: Time = 0
         if view is not None:
@@ -177,7 +178,7 @@ class Member:
         """Ask to be let go; `MemberPort.departed` tells when we may."""
         self._departing = True
         if self._epochs is None:
-            self._port.departed()
+            self.let_go(now)
         else:
             self._epochs.on_depart(Depart(self.who.uid), now)
             self._enter_at = now + self._epoch_config.enter_every
@@ -215,6 +216,8 @@ class Member:
     def on_packet(self, message: Message, sender: NodeId, seal: Seal, now: Time) -> None:
         """A message over a network that does not know lives: check whose it is."""
         view, theirs = self.view, seal.view
+        if self._gone:
+            return
         if isinstance(message, TO_ANYONE):
             self._on_clusterwide(message, sender, seal.uid, now)
         elif view is None or theirs is None:
@@ -386,6 +389,7 @@ class Member:
         self._core = None
         self._epochs = None
         self._detector = None
+        self._gone = True
         self._port.departed()
 
     # -- apart and together again ----------------------------------------------------------------
@@ -511,6 +515,8 @@ class Member:
     # -- time ------------------------------------------------------------------------------------
 
     def on_wake(self, now: Time) -> None:
+        if self._gone:
+            return
         if self._enter_at is not None and self._enter_at <= now:
             self._enter_at = None
             if self._epochs is None:

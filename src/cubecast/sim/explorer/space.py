@@ -127,7 +127,7 @@ class Space:
             yield Move("consumes", node), self._after(budget, locals_, list(flight), reaction)
         if not flight and not slow and not news:
             yield from self._idle(budget, locals_)
-            if self._case.rules.doubts:
+            if self._case.rules.doubts or self._case.rules.crashes:
                 yield from self._estranged(fresh, locals_)
         elif faulty:
             yield from self._early_wakes(state)
@@ -140,7 +140,7 @@ class Space:
         flight = state[self._size + 1 :]
         items = self.nodes.items
         for node, local in enumerate(locals_):
-            if self.nodes.dead[local] or not self._case.rules.mortal >> node & 1:
+            if self.nodes.gone[local] or not self._case.rules.mortal >> node & 1:
                 continue
             now = list(locals_)
             now[node] = self.nodes.crash(local)
@@ -296,10 +296,10 @@ class Space:
     def _follow(self, now: list[int], flight: list[int], reaction: Reaction) -> str:
         """Apply a reaction and what follows at once: eager steps, urgent messages.
 
-        What is sent to a node that is dead is gone.  Returns what a process raised, or nothing.
+        What is sent to a node that is gone is lost.  Returns what a process raised, or nothing.
         """
         nodes = self.nodes
-        mortal = self._case.rules.crashes > 0
+        mortal = self._relative
         urgent: deque[int] = deque()
         while not reaction.crash:
             local = reaction.local
@@ -321,9 +321,9 @@ class Space:
         return reaction.crash
 
     def _reaching(self, sent: tuple[int, ...], now: list[int]) -> list[int]:
-        """What of it is sent to nodes that are up."""
-        receiver, dead = self.nodes.receiver, self.nodes.dead
-        return [item for item in sent if not dead[now[receiver[item]]]]
+        """What of it is sent to nodes that are there."""
+        receiver, gone = self.nodes.receiver, self.nodes.gone
+        return [item for item in sent if not gone[now[receiver[item]]]]
 
     def _stamp(self, locals_: Sequence[int]) -> tuple[int, ...]:
         joins = self.nodes.joins
