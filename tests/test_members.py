@@ -58,3 +58,37 @@ def test_a_leader_leaves() -> None:
     assert world.ports[0].of("departed") == [()]
     assert world.masks()[1:] == [0b1110] * 3
     assert not any(port.of("gap") or port.of("discard") for port in world.ports)
+
+
+def test_an_effect_whose_cause_died_with_all_who_had_it_holds_nobody_up() -> None:
+    """Node 1 joins after "cause" of node 3, which node 2 alone has read; then 2 says "effect".
+
+    Node 1 reads it: its cut covers the cause.  Both publishers die.  Node 0 has the effect, and
+    nobody has the cause any more: it has to jump to where node 1 is.
+    """
+    world = Members(4, 0b1101)
+    world.publish(3, "cause")
+    world.hand_over(both(kind("pub"), link(3, 2)))
+    world.lose(kind("pub"))
+    world.members[1].subscribe("t", world.now)
+    for _ in range(6):
+        world.hand_over(lambda one: not kind("pub")(one))
+    assert world.ports[1].of("joined") == [("t",)]
+    world.publish(2, "effect")
+    world.hand_over(both(kind("pub"), lambda one: one.source == 2))
+    world.hand_over(both(kind("pub"), lambda one: one.to in (0, 1)))
+    assert world.ports[1].delivered() == ["effect"]
+    assert world.ports[0].delivered() == []
+    world.down |= {2, 3}
+    world.lose(lambda one: one.source in (2, 3))
+    for dead in (2, 3):
+        world.suspect(dead)
+    world.settle()
+    assert world.masks() == [0b0011, 0b0011]
+    (gap,) = world.ports[0].of("gap")
+    assert gap == ("t", {Stream(3, 0): (0, 0), Stream(2, 0): (0, 0)})
+    world.publish(0, "more")
+    world.publish(1, "still more")
+    world.settle()
+    assert sorted(map(str, world.ports[0].delivered())) == ["more", "still more"]
+    assert not any(world.members[0].load()[:2])

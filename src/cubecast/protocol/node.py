@@ -20,6 +20,7 @@ from cubecast.protocol.errors import (
     Untimely,
 )
 from cubecast.protocol.links import Carried, Links
+from cubecast.protocol.marks import Marks
 from cubecast.protocol.membership import Membership, Standing
 from cubecast.protocol.messages import (
     Ack,
@@ -81,11 +82,14 @@ class CubecastNode:
         incarnation: int = 0,
         view: View | None = None,
         born: int = 0,
+        marks: Marks | None = None,
     ) -> None:
         if not cluster >> node & 1:
             raise ValueError(f"node {node} is not in its own cluster")
         self.node = node
         self.config = config if config is not None else Config()
+        self.marks: Marks = marks if marks is not None else Marks()
+        """Which branches of recovery were taken, for tests."""
         self._port = port
         self._incarnation = incarnation
         self._links = Links(port, self.config)
@@ -296,6 +300,7 @@ class CubecastNode:
         match message:
             case Parcel():
                 if self._is_early(message):
+                    self.marks["message of a view to come"] += 1
                     return
                 for carried in self._links.on_parcel(message, sender, now):
                     self._on_carried(carried, sender, now)
@@ -342,7 +347,8 @@ class CubecastNode:
                     self._complete(result, now)
             case Wave():
                 if message.epoch < self._excluded_in:
-                    pass  # its origin begins anew when it hears who is gone
+                    # Its origin begins anew when it hears who is gone.
+                    self.marks["wave of a view that is over"] += 1
                 elif self._waves.admits(message, sender):
                     self._on_wave(message, sender, now)
             case Release() | Suspended():
@@ -454,6 +460,7 @@ class CubecastNode:
             self._end_streams(membership, install.finals, now)
             for stream in frozen:
                 if self.is_live(stream):
+                    self.marks["frozen and alive after all"] += 1
                     membership.core.resume(stream, now)
             for stream, last in install.ends.get(topic, ()):
                 if not self.is_live(stream):
@@ -464,6 +471,7 @@ class CubecastNode:
     def _end_streams(self, membership: Membership, finals: Finals, now: Time) -> None:
         for final in finals.get(membership.core.topic, ()):
             if membership.core.end_stream(final, now):
+                self.marks["jump, as nobody can feed us"] += 1
                 membership.cut_off()
         ended = {final.stream for final in finals.get(membership.core.topic, ())}
         membership.core.drop_unreported(ended, self.is_live, now)
@@ -536,6 +544,7 @@ class CubecastNode:
                 self.config,
             )
             core.guard.max_open = self._max_open()
+            core.marks = core.guard.marks = self.marks
             if self._view is not None:
                 core.epoch, core.cluster = self._epoch, self._view.mask
                 core.frozen = self._frozen

@@ -43,6 +43,8 @@ class RecoveringTopic(TopicCore):
         """Deliver nothing more of a stream until the next view."""
         inbox = self.inboxes.get(stream)
         if inbox is not None:
+            if inbox.next != NOT_TAKING:
+                self.marks["froze"] += 1
             self.front.stop_waiting_of(inbox)
             inbox.waiting = False
             inbox.next = NOT_TAKING
@@ -60,15 +62,48 @@ class RecoveringTopic(TopicCore):
             self._drain(inbox, now)
 
     def held(self, is_live: Callable[[Stream], bool]) -> tuple[Held, ...]:
-        """What we have of every dead stream that is not settled."""
-        return tuple(
-            self._held(inbox) for inbox in self.inboxes.values() if not is_live(inbox.stream)
-        )
+        """What we have of every dead stream that is not settled.
 
-    def _held(self, inbox: Inbox) -> Held:
+        Of what we have nothing of, and only our cut covers, we speak if what we read depends on it:
+        others who lack it would wait for it in vain.
+        """
+        needed = self._needed(is_live)
+        found = [
+            self._held(inbox, needed.get(inbox.stream, -1))
+            for inbox in self.inboxes.values()
+            if not is_live(inbox.stream)
+        ]
+        for stream, seq in needed.items():
+            if stream not in self.inboxes:
+                self.marks["read what depends on a cut"] += 1
+                reached = self.front.delivered.get(stream, -1)
+                found.append(Held(stream, reached, seq, reached, reached, self.taking))
+        return tuple(found)
+
+    def _needed(self, is_live: Callable[[Stream], bool]) -> dict[Stream, Seq]:
+        """What the messages depend on that were read or published here and not by everyone.
+
+        Of dead streams alone, as far as it is not known that everyone has it.
+        """
+        front = self.front
+        causes = list(front.frontier.items())
+        for inbox in self.inboxes.values():
+            read = front.delivered.get(inbox.stream, -1)
+            for frame in inbox.frames.values():
+                if frame.last <= read:
+                    causes += frame.barrier
+        needed: dict[Stream, Seq] = {}
+        for stream, seq in causes:
+            if not is_live(stream) and seq > max(
+                needed.get(stream, -1), self.floor.get(stream, -1)
+            ):
+                needed[stream] = seq
+        return needed
+
+    def _held(self, inbox: Inbox, needed: Seq) -> Held:
         stream = inbox.stream
         delivered = self.front.delivered.get(stream, -1)
-        read = delivered if delivered > self.cut.get(stream, -1) else -1
+        read = delivered if delivered > self.cut.get(stream, -1) else min(needed, delivered)
         by_last = {frame.last: frame for frame in inbox.frames.values()}
         base = delivered
         if not self.taking and delivered not in by_last and delivered + 1 not in inbox.frames:
@@ -95,12 +130,18 @@ class RecoveringTopic(TopicCore):
     def end_stream(self, final: Final, now: Time) -> bool:
         """Take over the end of a dead stream; True if this node has to jump."""
         stream = final.stream
+        if self.heirs.get(stream, final.heir) != final.heir:
+            self.marks["heir died"] += 1
         self.finals[stream] = final.seq
         self.heirs[stream] = final.heir
         inbox = self.inboxes.get(stream)
         if inbox is not None:
             inbox.ended, inbox.branch = True, None
             self._drop_above(inbox, final.seq)
+        if final.base >= final.seq:  # nobody has anything to send: who lacks it jumps
+            lacking = self.taking and self.front.delivered.get(stream, -1) < final.seq
+            self.settle(stream, final.seq, now)
+            return lacking
         if final.heir == self.node:
             self._inherit(stream, final.seq, now)
             self.resume(stream, now)
@@ -126,12 +167,14 @@ class RecoveringTopic(TopicCore):
         for stream in [stream for stream in self.inboxes if not is_live(stream)]:
             if stream not in ended:
                 inbox = self.inboxes[stream]
+                self.marks["unreported dropped"] += 1
                 self._drop_above(inbox, self.front.delivered.get(stream, -1))
                 floor = inbox.stable
                 self._drop(inbox)
                 self.floor[stream] = floor
         for stream in [stream for stream in self.heirs if stream not in ended]:
             # Its heir died with what we were to get: nobody who is left has any of it.
+            self.marks["heir died with the rest"] += 1
             del self.heirs[stream]
             self.inherited.pop(stream, None)
             self.finals[stream] = self.front.delivered.get(stream, -1)
@@ -145,6 +188,8 @@ class RecoveringTopic(TopicCore):
     def _drop_above(self, inbox: Inbox, end: Seq) -> None:
         """Discard what lies above the end of a dead stream, and say so."""
         dropped = [frame for frame in inbox.frames.values() if frame.first > end]
+        if dropped:
+            self.marks["dropped above an end"] += 1
         for frame in dropped:
             del inbox.frames[frame.first]
         inbox.kept = inbox.size()
@@ -161,6 +206,7 @@ class RecoveringTopic(TopicCore):
         inbox = self.inboxes.get(stream)
         if inbox is None:
             return
+        self.marks["inherited"] += 1
         self.inherited[stream] = end
         for number in inbox.branches:
             self.unacked.pop((stream, number), None)
@@ -183,6 +229,7 @@ class RecoveringTopic(TopicCore):
             branch.feed(tuple(members_of(fed)))
             inbox.add_branch(branch)
             if branch.children:
+                self.marks["fed as an heir"] += 1
                 self._expect_acks(stream, branch, now)
                 self._probe(stream, branch, now)
         self._touch(inbox, now)
@@ -197,6 +244,7 @@ class RecoveringTopic(TopicCore):
             del inbox.branches[number]
             self.unacked.pop((inbox.stream, number), None)
         end = self.inherited.pop(inbox.stream)
+        self.marks["settled an inheritance"] += 1
         news = Settled(self.topic, inbox.stream, end, self.epoch)
         for peer in members_of(self.cluster & ~(1 << self.node)):
             self.links.send(peer, news, now)
@@ -218,6 +266,8 @@ class RecoveringTopic(TopicCore):
             for branch in inbox.branches.values():
                 if branch.parent is not None:
                     branch.lose(dead)
+                    if branch.lost:
+                        self.marks["lost a child"] += 1
 
     def lose_members(self, dead: int, members: int, now: Time) -> None:
         """Go on without some members: feed what was under way in trees with them directly.
@@ -236,6 +286,8 @@ class RecoveringTopic(TopicCore):
         for branch in list(inbox.branches.values()):
             if branch.route.members & dead:
                 branch.without |= dead
+                if branch.low_covered < branch.have:
+                    self.marks["fed directly"] += 1
                 self._feed_directly(inbox, branch, now)
         self.told = -1
         self._touch(inbox, now)
@@ -247,6 +299,7 @@ class RecoveringTopic(TopicCore):
         """A relay may have died with the news of what is stable: say it once more."""
         stable = self.floor.get(self.own, -1)
         if stable >= 0:
+            self.marks["told again what is stable"] += 1
             news = Stable(self.topic, self.own, self.routes, self.next_seq, stable, members)
             self._pass_on(news, MAX_DIMENSION, now)
 
@@ -256,6 +309,7 @@ class RecoveringTopic(TopicCore):
             over = self.front.delivered.get(stream, -1) >= end
             if over and stream in self.heirs and stream not in self.inherited:
                 if stream in self.inboxes:
+                    self.marks["began above an inheritance"] += 1
                     self._drop(self.inboxes[stream])
                 self.floor[stream] = max(end, self.floor.get(stream, -1))
 
@@ -271,10 +325,14 @@ class RecoveringTopic(TopicCore):
         """Report what was published in another view, once we have what our own view agreed on."""
         last = self.ends.get(stream, -1)
         done = self.front.delivered.get(stream, -1)
-        if last <= done or done < self.finals.get(stream, -1) or stream in self.inboxes:
+        if last <= done:
+            return
+        if done < self.finals.get(stream, -1) or stream in self.inboxes:
+            self.marks["end of another view waits"] += 1
             return
         self.front.delivered[stream] = last
         if self.taking:
+            self.marks["gap by the end of another view"] += 1
             self.port.gap(self.topic, {stream: (done + 1, last)})
         self._wake_waiters(stream, now)
 
@@ -283,8 +341,10 @@ class RecoveringTopic(TopicCore):
         self.front.delivered = dict(former.front.delivered)
         if former.next_seq:
             self.front.delivered[former.own] = former.next_seq - 1
+        self.cut = dict(self.front.delivered)
         for known in (former.finals, former.ends):
             for stream, seq in known.items():
+                self.marks["brought an end along"] += 1
                 self.ends[stream] = max(seq, self.ends.get(stream, -1))
 
     def vector(self) -> dict[Stream, Seq]:
