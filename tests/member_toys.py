@@ -94,7 +94,7 @@ class Hand:
 
 
 class Members:
-    """Some nodes, `members` of them (all) subscribed to topic "t", and what is on its way between them."""
+    """Some nodes, `members` of them (all) subscribed to "t", and what flies between them."""
 
     def __init__(self, nodes: int, members: int = -1, kind: type[Member] = Member) -> None:
         self.now: Time = 0

@@ -111,7 +111,8 @@ class Held(msgspec.Struct, frozen=True, array_like=True):
 
     `delivered`: the last message handed to its application, its cut counted; -1: none, or it
     consumes nothing.  `read`: the same, but not what only its cut covers and nothing that it read
-    depends on.  It can send others everything above `base` and up to `have`; of that, `unread` lies above `delivered`.
+    depends on.  It can send others everything above `base` and up to `have`; of that, `unread` lies
+    above `delivered`.
     """
 
     stream: Stream
