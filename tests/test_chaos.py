@@ -21,6 +21,7 @@ from cubecast.sim.chaos import (
     Verdict,
     draw_schedule,
     exclusions,
+    late_exclusions,
     liveness_bound,
     population,
     recovery_time,
@@ -166,6 +167,19 @@ def test_exclusions_are_counted_once_each() -> None:
         Record("view", 5, 2, seq=3, members=0b100),
     ]
     assert exclusions(trace, 3) == {(1, 2), (3, 0), (3, 1)}
+
+
+def test_exclusions_of_the_living_in_the_calm_are_counted_apart() -> None:
+    trace = [
+        Record("view", 0, 0, seq=0, members=0b111),
+        Record("view", 0, 1, seq=0, members=0b111),
+        Record("view", 0, 2, seq=0, members=0b111),
+        Record("crash", 1, 2),
+        Record("view", 200, 0, seq=1, members=0b011),
+        Record("view", 300, 0, seq=2, members=0b001),
+    ]
+    assert late_exclusions(trace, 100) == {(2, 1)}, "node 2 is dead"
+    assert late_exclusions(trace, 300) == set()
 
 
 def test_recovery_is_over_with_the_last_word_on_what_was_said_before() -> None:

@@ -41,6 +41,7 @@ from cubecast.protocol.views import (
     Finals,
     Install,
     Installed,
+    Outlived,
     Prepare,
     Report,
     Reports,
@@ -102,6 +103,7 @@ class Host(Protocol):
     def went_over(self, install: Install, now: Time) -> None: ...
     def let_go(self, now: Time) -> None: ...
     def elsewhere(self, view: View, uid: str, now: Time) -> None: ...
+    def left_behind(self, view: View, now: Time) -> None: ...
     def wake(self, at: Time) -> None: ...
 
 
@@ -421,6 +423,10 @@ class Epochs:
         """The next view; True if we are in it, or past it, and its sender is to know."""
         if install.view == self.view:
             return True
+        if install.parent != self.view.id and install.view.epoch > self.view.epoch:
+            # There was a view without us in between: whoever named us again had an old request.
+            self._host.left_behind(install.view, now)
+            return False
         if install.parent != self.view.id:
             return install.view.epoch < self.view.epoch and install.view.has(self.uid)
         if install.ballot < self.promised:
@@ -460,6 +466,9 @@ class Epochs:
             self._host.send(self.leader, enter)
         elif enter.who.uid in self._entering:
             self._entering[enter.who.uid] = enter
+        elif any(gone.uid == enter.who.uid for gone in self.absent):
+            self._host.marks["excluded life asks again"] += 1
+            self._host.reach(enter.who.address, Outlived(enter.who.uid))
         elif self._outlived(enter.who):
             self._host.marks["late entry of a former life"] += 1
         elif len(self._entering) < MAX_ENTERING:
@@ -472,9 +481,10 @@ class Epochs:
 
     def _outlived(self, who: Who) -> bool:
         """Whether we know a later life of the same process: the request is a late copy."""
-        known = [*self.view.members.values(), *(enter.who for enter in self._entering.values())]
+        entering = [enter.who for enter in self._entering.values()]
         return any(
-            other.process == who.process and other.incarnation > who.incarnation for other in known
+            other.process == who.process and other.incarnation > who.incarnation
+            for other in (*self.view.members.values(), *self.absent, *entering)
         )
 
     def on_depart(self, depart: Depart, now: Time) -> None:

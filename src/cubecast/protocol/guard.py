@@ -116,7 +116,6 @@ class Guard:
         """
         if not self.speaks_for(news.stream, sender):
             self.marks["heir of a view to come"] += 1
-            self.drop("the trees of another node given up")
             raise Untimely
         if not (news.stable < news.last and news.start <= news.last):
             raise ProtocolError(f"a tree in {self._topic!r} given up after its end")

@@ -36,6 +36,7 @@ from cubecast.protocol.views import (
     Enter,
     Install,
     Installed,
+    Outlived,
     Prepare,
     Report,
     Reports,
@@ -56,7 +57,7 @@ class Seal(NamedTuple):
 MAX_TOLD = 256
 """Strangers that were told lately where we are."""
 EPOCH_SHIFT = 28
-TO_ANYONE = (Install, Installed, Enter, Beacon)
+TO_ANYONE = (Install, Installed, Enter, Outlived, Beacon)
 """What may come from, and go to, lives that the view does not name."""
 
 
@@ -262,6 +263,9 @@ class Member:
         if epochs is None:
             if isinstance(message, Beacon) and self._former is not None:
                 self._hear_of(message.view)
+            elif isinstance(message, Outlived) and message.uid == self.who.uid:
+                self.marks["outlived"] += 1
+                self.who = self.who.next_life()
             return
         match message:
             case Prepare():
@@ -427,6 +431,12 @@ class Member:
             if slot != self.node:
                 self._port.control(slot, Beacon(uid, view))
         self._return_to(view, now)
+
+    def left_behind(self, view: View, now: Time) -> None:
+        """The others went on without this life of ours; they may not know it."""
+        if not self._departing:
+            self.marks["left behind"] += 1
+            self._return_to(view, now)
 
     def _return_to(self, view: View, now: Time) -> None:
         """End this life; begin another in `view`, with what we wanted and had read."""

@@ -68,7 +68,6 @@ class Membership:
         self._owed: dict[Stream, Seq] | None = None  # lossy once and no longer: sent until then
         self._cut_off = False
         self._reached: dict[Stream, Seq] | None = None  # how far we were when we were cut off
-        self._returning = False  # from another view: what was read there may be unknown here
         self._unreleased: set[Stream] | None = None
         self._released: set[Stream] = set()
 
@@ -260,26 +259,10 @@ class Membership:
         self._port.joined(self.core.topic)
         if reached is not None:
             skipped = self._skipped(reached, result.vector)
-            if skipped and self._returning:
-                self.core.marks["gap on return"] += 1
             if skipped:
+                self.core.marks["gap by a cut"] += 1
                 self._port.gap(self.core.topic, skipped)
-            if self._returning:
-                self._depend_on(reached, result.vector)
-        self._returning = False
         self.core.begin(result.vector, now)
-
-    def _depend_on(self, reached: dict[Stream, Seq], cut: dict[Stream, Seq]) -> None:
-        """What we read in another view comes before what we publish from now on.
-
-        As far as it is known here, that is: of the rest nobody here will ever read anything.  All
-        of it is named, as what implied it may be among the unknown.
-        """
-        for stream, seq in reached.items():
-            known = min(seq, cut.get(stream, -1))
-            if known >= 0:
-                self.core.marks["depends on what it had read"] += 1
-                self.core.front.frontier[stream] = known
 
     def _skipped(
         self, reached: dict[Stream, Seq], cut: dict[Stream, Seq]
@@ -351,7 +334,6 @@ class Membership:
         self._lossy = former._lossy
         if former._want_in:
             self._want_in = True
-            self._returning = True
             before = former._reached
             self._reached = dict(before if before is not None else former.core.front.delivered)
             if former.standing is Standing.JOINING and before is None:

@@ -8,7 +8,6 @@ ever seen; per peer the control messages it has not acknowledged.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
-from contextlib import suppress
 from typing import ClassVar
 
 from cubecast.protocol.config import Config
@@ -313,8 +312,10 @@ class CubecastNode:
             case Direct():
                 core = self._cores.get(message.topic)
                 if core is not None and message.epoch <= self._epoch:
-                    with suppress(Untimely):
+                    try:
                         core.on_direct(message, sender, now)
+                    except Untimely:
+                        core.guard.drop("the trees of another node given up")
             case _:
                 raise TypeError(f"node {self.node} cannot handle {message!r} from {sender}")
 
@@ -335,8 +336,10 @@ class CubecastNode:
             case Stable():
                 core = self._cores.get(message.topic)
                 if core is not None:  # else we were never a member, and nobody honest tells us
-                    with suppress(Untimely):
+                    try:
                         core.on_stable(message, sender, now)
+                    except Untimely:
+                        core.guard.drop("news of a stream that has ended")
             case Settled():
                 core = self._cores.get(message.topic)
                 if core is not None and not self.is_live(message.stream):

@@ -83,7 +83,8 @@ class RecoveringTopic(TopicCore):
     def _needed(self, is_live: Callable[[Stream], bool]) -> dict[Stream, Seq]:
         """What the messages depend on that were read or published here and not by everyone.
 
-        Of dead streams alone, as far as it is not known that everyone has it.
+        Of dead streams alone, as far as it is not known that everyone has it, or will jump over it
+        because it lies in another view (`ends`).
         """
         front = self.front
         causes = list(front.frontier.items())
@@ -94,9 +95,8 @@ class RecoveringTopic(TopicCore):
                     causes += frame.barrier
         needed: dict[Stream, Seq] = {}
         for stream, seq in causes:
-            if not is_live(stream) and seq > max(
-                needed.get(stream, -1), self.floor.get(stream, -1)
-            ):
+            known = max(needed.get(stream, -1), self.floor.get(stream, -1))
+            if not is_live(stream) and seq > max(known, self.ends.get(stream, -1)):
                 needed[stream] = seq
         return needed
 
@@ -204,7 +204,8 @@ class RecoveringTopic(TopicCore):
     def _inherit(self, stream: Stream, end: Seq, now: Time) -> None:
         """Be the root of a dead stream: feed every member what we hold, up to its end."""
         inbox = self.inboxes.get(stream)
-        if inbox is None:
+        if inbox is None:  # we have heard since we reported that everyone has it
+            self._tell_settled(stream, end, now)
             return
         self.marks["inherited"] += 1
         self.inherited[stream] = end
@@ -243,12 +244,15 @@ class RecoveringTopic(TopicCore):
                 return
             del inbox.branches[number]
             self.unacked.pop((inbox.stream, number), None)
-        end = self.inherited.pop(inbox.stream)
         self.marks["settled an inheritance"] += 1
-        news = Settled(self.topic, inbox.stream, end, self.epoch)
+        self._tell_settled(inbox.stream, self.inherited.pop(inbox.stream), now)
+
+    def _tell_settled(self, stream: Stream, end: Seq, now: Time) -> None:
+        """Everyone has what we inherited: tell them, and forget it."""
+        news = Settled(self.topic, stream, end, self.epoch)
         for peer in members_of(self.cluster & ~(1 << self.node)):
             self.links.send(peer, news, now)
-        self.settle(inbox.stream, end, now)
+        self.settle(stream, end, now)
 
     def settle(self, stream: Stream, end: Seq, now: Time) -> None:
         """Everyone has a dead stream up to its end: keep two numbers of it."""
@@ -337,11 +341,20 @@ class RecoveringTopic(TopicCore):
         self._wake_waiters(stream, now)
 
     def return_from(self, former: RecoveringTopic) -> None:
-        """Carry over what was read in another view, and what was known to be lost there."""
+        """Carry over what was read in another view, and what was known to be lost there.
+
+        What we publish from now on comes after all of that.  Nobody waits for it in vain: what the
+        dead published was announced when we were admitted (`hear_end`), the living have the rest.
+        """
         self.front.delivered = dict(former.front.delivered)
         if former.next_seq:
             self.front.delivered[former.own] = former.next_seq - 1
         self.cut = dict(self.front.delivered)
+        self.front.frontier = dict(self.front.delivered)
+        is_live = self.guard.is_live
+        for stream, seq in self.front.delivered.items():
+            if not is_live(stream):
+                self.ends[stream] = seq  # as everyone was told when we came back
         for known in (former.finals, former.ends):
             for stream, seq in known.items():
                 self.marks["brought an end along"] += 1

@@ -28,6 +28,7 @@ from cubecast.sim.params import Params
 from cubecast.sim.protocols import Mortality, mortality
 from cubecast.sim.schedule import Fault, Plan, Schedule, Step, checked, plan_of
 from cubecast.sim.world import Horizon
+from cubecast.topology import members_of
 from cubecast.trace import Header, Property, Record, Report, check
 
 Population: TypeAlias = Callable[[Params], Mortality]
@@ -444,6 +445,7 @@ class _Run:
             "one_way": float(counts["one-way"]),
             "slow": float(counts["slow"]),
             "exclusions": float(len(excluded)),
+            "late_exclusions": float(len(late_exclusions(self.trace, self.plan.length))),
             "recovery_time": float(recovery_time(self.trace, self.plan.last_fault)),
             "publications": float(report.publications),
             "deliveries": float(report.deliveries),
@@ -481,6 +483,28 @@ def exclusions(trace: list[Record], nodes: int) -> set[tuple[int, int]]:
             gone = last.get(record.node, 0) & ~record.members
             found |= {(record.seq, node) for node in range(nodes) if gone >> node & 1}
             last[record.node] = record.members
+    return found
+
+
+def late_exclusions(trace: list[Record], calm: Time) -> set[tuple[int, int]]:
+    """(view, node): exclusions of nodes that are up, after all faults are over.
+
+    They break nothing.  A few are due to what was going on when the faults ended.
+    """
+    last: dict[NodeId, int] = {}
+    up = 0
+    found: set[tuple[int, int]] = set()
+    for record in trace:
+        bit = 1 << record.node
+        if record.kind in ("crash", "restart"):
+            up = up & ~bit if record.kind == "crash" else up | bit
+            last[record.node] = 0
+        elif record.kind == "view":
+            up |= bit
+            gone = last.get(record.node, 0) & up & ~record.members
+            last[record.node] = record.members
+            if record.time > calm:
+                found |= {(record.seq, node) for node in members_of(gone)}
     return found
 
 
