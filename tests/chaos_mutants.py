@@ -518,16 +518,17 @@ class ReturnsWithoutAGap(Member):
     core_class = of_memberships(Discreet)
 
 
-class Independent(Membership):
-    def _depend_on(self, reached: dict[Stream, Seq], cut: dict[Stream, Seq]) -> None:
-        pass
+class Independent(RecoveringTopic):
+    def return_from(self, former: RecoveringTopic) -> None:
+        super().return_from(former)
+        self.front.frontier.clear()
 
 
 @mutant("causal-order", 3)
 class SpeaksAsIfItHadReadNothing(Member):
     """What it publishes first after its return depends on nothing that it had read before."""
 
-    core_class = of_memberships(Independent)
+    core_class = of_topics(Independent)
 
 
 class PerPublisher(Membership):

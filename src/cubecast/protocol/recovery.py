@@ -83,8 +83,7 @@ class RecoveringTopic(TopicCore):
     def _needed(self, is_live: Callable[[Stream], bool]) -> dict[Stream, Seq]:
         """What the messages depend on that were read or published here and not by everyone.
 
-        Of dead streams alone, as far as it is not known that everyone has it, or will jump over it
-        because it lies in another view (`ends`).
+        Of dead streams alone, as far as it is not known that everyone has it or jumps over it.
         """
         front = self.front
         causes = list(front.frontier.items())
@@ -96,7 +95,7 @@ class RecoveringTopic(TopicCore):
         needed: dict[Stream, Seq] = {}
         for stream, seq in causes:
             known = max(needed.get(stream, -1), self.floor.get(stream, -1))
-            if not is_live(stream) and seq > max(known, self.ends.get(stream, -1)):
+            if not is_live(stream) and seq > known:
                 needed[stream] = seq
         return needed
 
@@ -179,6 +178,7 @@ class RecoveringTopic(TopicCore):
             self.inherited.pop(stream, None)
             self.finals[stream] = self.front.delivered.get(stream, -1)
             self._skip_lost(stream, now)
+        self._tidy_all(is_live)
 
     def _release_children(self, stream: Stream, branch: Branch) -> None:
         branch.feed(())
@@ -263,6 +263,30 @@ class RecoveringTopic(TopicCore):
         self.heirs.pop(stream, None)
         self.inherited.pop(stream, None)
         self._skip_lost(stream, now)
+        self._tidy(stream)
+
+    def _tidy(self, stream: Stream) -> None:
+        """Keep two numbers of a dead stream, delivered and stable, when no more of it will come.
+
+        Its end is then at or below what is delivered here; who reads nothing counts it as such.
+        """
+        if stream in self.inboxes or stream in self.heirs:
+            return
+        delivered = self.front.delivered
+        if self.absent and stream in self.finals:
+            delivered[stream] = max(self.finals[stream], delivered.get(stream, -1))
+        done = delivered.get(stream, -1)
+        for ends in (self.finals, self.ends):
+            if stream in ends and ends[stream] <= done:
+                self.floor[stream] = max(ends.pop(stream), self.floor.get(stream, -1))
+        if stream not in self.finals and stream not in self.ends:
+            self.cut.pop(stream, None)
+            self.lost_routes.pop(stream, None)
+
+    def _tidy_all(self, is_live: Callable[[Stream], bool]) -> None:
+        for stream in {**self.finals, **self.ends, **self.cut, **self.lost_routes}:
+            if not is_live(stream):
+                self._tidy(stream)
 
     def lose_children(self, dead: int) -> None:
         """Pass nothing on to nodes that are gone; whoever was below them their publisher feeds."""
@@ -309,6 +333,7 @@ class RecoveringTopic(TopicCore):
 
     def begin(self, cut: dict[Stream, Seq], now: Time) -> None:
         super().begin(cut, now)
+        self._tidy_all(self.guard.is_live)
         for stream, end in self.finals.items():
             over = self.front.delivered.get(stream, -1) >= end
             if over and stream in self.heirs and stream not in self.inherited:
@@ -324,6 +349,7 @@ class RecoveringTopic(TopicCore):
         if last > self.ends.get(stream, -1):
             self.ends[stream] = last
             self._skip_lost(stream, now)
+            self._tidy(stream)
 
     def _skip_lost(self, stream: Stream, now: Time) -> None:
         """Report what was published in another view, once we have what our own view agreed on."""
@@ -349,12 +375,12 @@ class RecoveringTopic(TopicCore):
         self.front.delivered = dict(former.front.delivered)
         if former.next_seq:
             self.front.delivered[former.own] = former.next_seq - 1
-        self.cut = dict(self.front.delivered)
         self.front.frontier = dict(self.front.delivered)
-        is_live = self.guard.is_live
         for stream, seq in self.front.delivered.items():
-            if not is_live(stream):
-                self.ends[stream] = seq  # as everyone was told when we came back
+            if self.guard.is_live(stream):
+                self.cut[stream] = seq
+            else:  # all were told when we came back, and jump over it
+                self.floor[stream] = seq
         for known in (former.finals, former.ends):
             for stream, seq in known.items():
                 self.marks["brought an end along"] += 1
