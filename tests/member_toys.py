@@ -125,7 +125,7 @@ class Members:
         chosen = [one for one in self.flying if where(one)]
         self.flying = [one for one in self.flying if not where(one)]
         for one in chosen:
-            if one.to not in self.down:
+            if one.to not in self.down and one.to < len(self.members):
                 self.members[one.to].on_packet(one.message, one.source, one.seal, self.now)
         return len(chosen)
 

@@ -44,6 +44,10 @@ from cubecast.protocol.waves import NOTHING, Contribution, Gathering, Waves
 from cubecast.topology import members_of
 
 
+MAX_GONE = 4096
+"""Lives that are known to have ended; whoever waits for an earlier one has long been noticed."""
+
+
 def _name(stream: Stream) -> str:
     """A stream for people: its node, and which life of it."""
     return f"{stream.source}.{stream.incarnation:x}"
@@ -103,6 +107,7 @@ class CubecastNode:
         self._born = born
         self._since: dict[NodeId, int] = {}
         self._excluded_in = 0  # the last epoch in which somebody was excluded
+        self._gone: dict[Stream, None] = {}  # the lives that ended last
         if view is not None:
             self._waves.epoch = view.epoch
             self._links.peers = cluster
@@ -343,7 +348,8 @@ class CubecastNode:
             case Settled():
                 core = self._cores.get(message.topic)
                 if core is not None and not self.is_live(message.stream):
-                    core.settle(message.stream, message.seq, now)
+                    if core.settle(message.stream, message.seq, now):
+                        self._jump(self._memberships[message.topic], now)
             case Answer():
                 result = self._waves.on_answer(message, sender, now)
                 if result is not None:
@@ -446,6 +452,9 @@ class CubecastNode:
         self._frozen.clear()
         for slot in gone:
             self._links.forget(slot)
+            self._gone[Stream(slot, before.members[slot].incarnation)] = None
+        while len(self._gone) > MAX_GONE:
+            del self._gone[next(iter(self._gone))]
         self._links.peers = view.mask
         self.set_cluster(view.mask)
         for slot, who in view.members.items():
@@ -514,6 +523,14 @@ class CubecastNode:
         for membership in self._memberships.values():
             if membership.standing is Standing.LEAVING:
                 membership.finish_leaving(now)  # it may have been an heir until now
+            elif self._gone and membership.core.waits_in_vain(self._gone):
+                self._jump(membership, now)
+
+    def _jump(self, membership: Membership, now: Time) -> None:
+        """A publisher went on without us and died before it could say so."""
+        self.marks["jump, as a publisher died that had passed us over"] += 1
+        membership.cut_off()
+        membership.rejoin(now)
 
     # -- state -----------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from cubecast.protocol.messages import Route, Settled, Stable
 from cubecast.protocol.port import Seq, Stream, Time
@@ -138,9 +138,7 @@ class RecoveringTopic(TopicCore):
             inbox.ended, inbox.branch = True, None
             self._drop_above(inbox, final.seq)
         if final.base >= final.seq:  # nobody has anything to send: who lacks it jumps
-            lacking = self.taking and self.front.delivered.get(stream, -1) < final.seq
-            self.settle(stream, final.seq, now)
-            return lacking
+            return self.settle(stream, final.seq, now)
         if final.heir == self.node:
             self._inherit(stream, final.seq, now)
             self.resume(stream, now)
@@ -254,8 +252,11 @@ class RecoveringTopic(TopicCore):
             self.links.send(peer, news, now)
         self.settle(stream, end, now)
 
-    def settle(self, stream: Stream, end: Seq, now: Time) -> None:
-        """Everyone has a dead stream up to its end: keep two numbers of it."""
+    def settle(self, stream: Stream, end: Seq, now: Time) -> bool:
+        """Everyone has a dead stream up to its end: keep two numbers of it.
+
+        True if we have not: its publisher had gone on without us, and nobody can tell us any more.
+        """
         inbox = self.inboxes.get(stream)
         if inbox is not None:
             self._drop(inbox)
@@ -264,6 +265,23 @@ class RecoveringTopic(TopicCore):
         self.inherited.pop(stream, None)
         self._skip_lost(stream, now)
         self._tidy(stream)
+        return self.taking and self.front.delivered.get(stream, -1) < end
+
+    def waits_in_vain(self, gone: Collection[Stream]) -> bool:
+        """Whether something waits for what came from a node that is gone, and nobody feeds it.
+
+        Everyone else has it, or it would be fed: its publisher had gone on without us.
+        """
+        delivered = self.front.delivered
+        return any(
+            stream in gone
+            and stream not in self.inboxes
+            and stream not in self.heirs
+            and seq > delivered.get(stream, -1)
+            for inbox in self.front.waiting()
+            if inbox.next in inbox.frames
+            for stream, seq in inbox.frames[inbox.next].barrier
+        )
 
     def _tidy(self, stream: Stream) -> None:
         """Keep two numbers of a dead stream, delivered and stable, when no more of it will come.
