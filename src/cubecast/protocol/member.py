@@ -18,13 +18,13 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
 from cubecast.protocol.config import Config
 from cubecast.protocol.detector import Detector, DetectorConfig, DetectorMessage
 from cubecast.protocol.epochs import EpochConfig, Epochs
+from cubecast.protocol.marks import Marks
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Load, Message, NodeId, Port, Stream, Time, Topic, Wanted
 from cubecast.protocol.views import (
@@ -95,7 +95,7 @@ class Member:
         """Begin in `view`, or outside: then ask at the addresses `seeds` for a place."""
         self.node = node
         self.who = who
-        self.marks: Counter[str] = Counter()
+        self.marks = Marks()
         """Which branches of recovery were taken, for tests."""
         self._port = port
         self._config = config if config is not None else Config()
@@ -223,6 +223,7 @@ class Member:
         elif view is None or theirs is None:
             return
         elif view.slot_of(seal.uid) != sender:
+            self.marks["stranger spoke to us"] += 1
             self._say_where_we_are(theirs.members[sender].address, now)
         elif theirs.slot_of(self.who.uid) == self.node:
             self.on_message(message, sender, now)  # else for a life of ours that is over
@@ -254,6 +255,7 @@ class Member:
         theirs = getattr(message, "view", 0) >> EPOCH_SHIFT
         if theirs > self._epochs.view.epoch and now >= self._asked_at:
             self._asked_at = now + self._epoch_config.repeat_after
+            self.marks["asked for a later view"] += 1
             self.send(sender, Stuck(self._epochs.view.id))
 
     def _on_clusterwide(self, message: Message, sender: NodeId, speaker: str, now: Time) -> None:
@@ -317,6 +319,7 @@ class Member:
             incarnation=self.who.incarnation,
             view=view,
             born=born,
+            marks=self.marks,
         )
         if self._detector_config is not None:
             self._detector = self.detector_class(
@@ -412,6 +415,7 @@ class Member:
         we_have_it, it_has_us = mine.has(uid), view.has(self.who.uid)
         if self._departing:
             if we_have_it and not it_has_us and view.epoch > mine.epoch:
+                self.marks["let go by a beacon"] += 1
                 self.let_go(now)
             return
         if we_have_it and it_has_us:
@@ -423,6 +427,7 @@ class Member:
             return
         address = next((who.address for who in view.members.values() if who.uid == uid), "")
         if it_has_us or not view.outranks(mine):
+            self.marks["called another here"] += 1
             self._say_where_we_are(address, now)
             return
         self.marks["outranked"] += 1
@@ -547,6 +552,7 @@ class Member:
             return
         if epochs.leader == self.node:
             for who in epochs.absent:
+                self.marks["looked for the absent"] += 1
                 self._port.reach(who.address, Beacon(self.who.uid, epochs.view))
         self._beacon_at = now + self._epoch_config.beacon_every
 

@@ -83,7 +83,9 @@ def without_end(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     with it no continuation can repair.
     """
     last = max([i for i, entry in enumerate(entries) if entry.note.kind == "publish"], default=-1)
-    kept = [e for e in entries[last + 1 :] if e.note.kind in ("subscribe", "join", "accept", "begin")]
+    kept = [
+        e for e in entries[last + 1 :] if e.note.kind in ("subscribe", "join", "accept", "begin")
+    ]
     return (*entries[: last + 1], *kept)
 
 
