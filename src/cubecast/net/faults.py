@@ -9,14 +9,13 @@ written or after they were read: the protocol has to repair them, as it would on
 
 What is done to which packet:
 
-1. Frames, ACKs and control messages are numbered by the protocol and sent again: they may be
-   delayed, overtaken, lost.
-2. Everything else (the handshake, changes of the cluster) relies on its connection.  It is
-   delayed but never lost while its connection lives, keeps its place among all packets of its
-   connection, and waits out a cut, as bytes in a TCP connection would.  What waits is bounded;
-   at the bound the connection is closed.  With a connection that ends, it is dropped.
-3. Dialling a peer that is cut fails like dialling a host that cannot be reached.  It is no sign
-   that a leaver is gone: cuts are lifted.
+1. What nodes say to each other (frames, ACKs, control messages, changes of the view, tests) the
+   protocol sends again: it may be delayed, overtaken, lost.
+2. The handshake, and what a light client and its node say, rely on their connection.  They are
+   delayed but never lost while it lives, keep their place among all packets of the connection,
+   and wait out a cut, as bytes in a TCP connection would.  What waits is bounded; at the bound the
+   connection is closed.  With a connection that ends, it is dropped.
+3. Dialling a peer that is cut fails like dialling a host that cannot be reached.
 4. The end of a connection is seen at once, even through a cut.
 
 With no rules a connection has no `Shaper`, and sending pays one test per tick.
@@ -28,15 +27,17 @@ import asyncio
 import errno
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from random import Random
 from typing import Protocol
 
-from cubecast.net.wire import ACK, CONTROL, FRAME
+from cubecast.net.wire import ACK, CONTROL, DETECTOR, FORWARD, FRAME, VIEW
 from cubecast.protocol.port import NodeId
+from cubecast.protocol.views import LIFE
 
-REPAIRED = frozenset((FRAME, ACK, CONTROL))
+REPAIRED = frozenset((FRAME, ACK, CONTROL, VIEW, DETECTOR, FORWARD))
 """The kinds of packets that the protocol sends again."""
 KIND_AT = 4
 """Where the kind stands in a packet: behind its length."""
@@ -97,7 +98,8 @@ class LinkCut(OSError):
 class Shaped(Protocol):
     """What a shaper needs of its connection."""
 
-    slot: NodeId
+    link: NodeId
+    uid: str
     shaper: Shaper | None
 
     def write(self, packets: list[bytes]) -> None: ...
@@ -110,16 +112,20 @@ class LinkFaults:
     """The rules of one node, by the slot of the peer; `default` is for all others.
 
     A peer that has no slot yet (a newcomer, or whoever has not said so) is one of the others.
+    A rule may also be for a uid, in all lives of that process, and then comes first: slots change
+    hands, and on two sides of a partition one slot may have two holders.  It begins when the peer
+    has said who it is, so that a peer which is cut can be dialled, and its handshake is not
+    answered.
     """
 
     def __init__(
         self,
-        rules: dict[NodeId, Rule] | None = None,
+        rules: Mapping[NodeId, Rule] | Mapping[str, Rule] | None = None,
         default: Rule = CLEAR,
         *,
         random: Random | None = None,
     ) -> None:
-        self._rules = dict(rules or {})
+        self._rules: dict[NodeId | str, Rule] = dict((rules or {}).items())
         self._default = default
         self.random = Random(0) if random is None else random
         self._connections: dict[Shaped, None] = {}
@@ -133,22 +139,22 @@ class LinkFaults:
         return cls(rules, default, random=random)
 
     def __str__(self) -> str:
-        said = [f"{peer}: {rule}" for peer, rule in sorted(self._rules.items())]
+        said = [f"{peer}: {rule}" for peer, rule in sorted(self._rules.items(), key=_by_peer)]
         if self._default != CLEAR:
             said.append(f"*: {self._default}")
         return "; ".join(said)
 
     # -- the rules -------------------------------------------------------------------------------
 
-    def set(self, peer: NodeId | None, rule: Rule) -> None:
-        """From now on `rule` is for `peer`; None: for all peers without a rule of their own."""
+    def set(self, peer: NodeId | str | None, rule: Rule) -> None:
+        """From now on `rule` is for `peer`, a slot or a uid; None: for all without one."""
         if peer is None:
             self._default = rule
         else:
             self._rules[peer] = rule
         self._rules_changed()
 
-    def clear(self, peer: NodeId | None = None) -> None:
+    def clear(self, peer: NodeId | str | None = None) -> None:
         """End the faults with `peer`; None: all of them.  Delayed packets still take their time."""
         if peer is None:
             self._rules.clear()
@@ -157,14 +163,20 @@ class LinkFaults:
             self._rules[peer] = CLEAR
         self._rules_changed()
 
-    def rule(self, peer: NodeId) -> Rule:
-        """The rule for a peer."""
-        return self._rules.get(peer, self._default)
+    def rule(self, peer: NodeId, uid: str = "") -> Rule:
+        """The rule for a peer, by its uid if there is one for that."""
+        by_uid = self._rules.get(uid.partition(LIFE)[0])
+        return self._rules.get(peer, self._default) if by_uid is None else by_uid
 
     @property
     def active(self) -> bool:
         """Whether any rule does anything."""
         return self._default != CLEAR or any(rule != CLEAR for rule in self._rules.values())
+
+    @property
+    def cuts(self) -> bool:
+        """Whether a rule cuts a link."""
+        return any(rule.silent for rule in (self._default, *self._rules.values()))
 
     def longest_s(self) -> float:
         """No packet is delayed for longer by the present rules."""
@@ -243,7 +255,7 @@ class Shaper:
 
     @property
     def _rule(self) -> Rule:
-        return self._faults.rule(self._connection.slot)
+        return self._faults.rule(self._connection.link, self._connection.uid)
 
     # -- going out -------------------------------------------------------------------------------
 
@@ -349,6 +361,11 @@ class Shaper:
             self._loop.call_soon(self.send, [])
         if not self._rule.cut and (self._arrived or self._unread):
             self._loop.call_soon(self._connection.resume)
+
+
+def _by_peer(entry: tuple[NodeId | str, Rule]) -> tuple[bool, NodeId | str]:
+    """Slots in order, then uids."""
+    return isinstance(entry[0], str), entry[0]
 
 
 # -- rules as text ---------------------------------------------------------------------------------

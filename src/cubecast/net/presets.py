@@ -18,6 +18,15 @@ in a tree of 16 nodes |
 | `unread_bytes` | 16 x `window`, at least 64 MiB: a peer is sent several streams at a time |
 | `join_timeout_s`, `leave_timeout_s` | 100 x RTT, at least 10 s |
 | `publish_timeout_s` | 200 x RTT, at least 30 s: a repair may come first |
+| `suspect_min` | 40 x RTT, at least 2 s: more than an interpreter or a busy machine pauses |
+| `suspect_max` | 5 x `suspect_min`: what a node that answers slowly may take |
+| `deaf_after` | 2 x `suspect_max` |
+| `test_every` | `suspect_min` / 2: a crash is found within 1.5 x `suspect_min` |
+| `answer_after` | 20 x RTT, at least 2 s: a report may be large, and its node busy |
+| `repeat_after` | `answer_after` / 8: nobody is excluded for a lost message |
+| `enter_every` | `answer_after` / 4 |
+| `beacon_every` | 2 x `answer_after` |
+| `alone_after` | 15 x `answer_after` |
 """
 
 from __future__ import annotations
@@ -68,6 +77,32 @@ def preset_values(name: str) -> dict[str, Any]:
         "join_timeout_s": max(100 * seconds, 10.0),
         "leave_timeout_s": max(100 * seconds, 10.0),
         "publish_timeout_s": max(200 * seconds, 30.0),
+        **_detection(round_trip),
+        **_agreement(round_trip),
+    }
+
+
+def _detection(round_trip: int) -> dict[str, int]:
+    """How long a silent node is waited for."""
+    suspect_min = max(40 * round_trip, 2_000 * MS)
+    suspect_max = 5 * suspect_min
+    return {
+        "test_every": suspect_min // 2,
+        "suspect_min": suspect_min,
+        "suspect_max": suspect_max,
+        "deaf_after": 2 * suspect_max,
+    }
+
+
+def _agreement(round_trip: int) -> dict[str, int]:
+    """How long a change of the view waits for answers."""
+    answer_after = max(20 * round_trip, 2_000 * MS)
+    return {
+        "answer_after": answer_after,
+        "repeat_after": answer_after // 8,
+        "enter_every": answer_after // 4,
+        "beacon_every": 2 * answer_after,
+        "alone_after": 15 * answer_after,
     }
 
 

@@ -44,13 +44,14 @@ class Writes:
         """The burst is over: write everything.  Bursts do not nest; the inner end ends both."""
         self._in_burst = False
         if self._waiting:
-            self._flush()
+            self.flush()
 
     def _end_of_tick(self) -> None:
         self._planned = False
-        self._flush()
+        self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what everyone has gathered."""
         waiting, self._waiting = self._waiting, []
         for writer in waiting:
             writer.flush()

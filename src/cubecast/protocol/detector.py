@@ -466,14 +466,14 @@ class Detector:
     def _ask_others(self, trial: Trial, now: Time) -> bool:
         self._number += 1
         trial.request, trial.asked = self._number, 0
-        for relay in self._relays(trial.peer):
+        for relay in self.relays(trial.peer):
             trial.asked |= 1 << relay
             self._send(relay, IndirectTest(trial.request, trial.peer))
         if trial.asked:
             self._test(trial.peer, now)
         return trial.asked != 0
 
-    def _relays(self, peer: NodeId) -> list[NodeId]:
+    def relays(self, peer: NodeId) -> list[NodeId]:
         """Whom to ask: the peer's other testers, then anybody; in turns, as their links differ."""
         able = self.knowledge.alive & ~self.broken & ~(1 << self.node | 1 << peer)
         testers = children(peer, able, max(able.bit_length() - 1, peer).bit_length())
