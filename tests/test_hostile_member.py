@@ -403,13 +403,13 @@ async def test_a_peer_that_does_not_read_is_cut_off_and_loses_nothing(
     ):
         await nodes[0].publish(ATTACKED, b"first")
         assert (await anext(reader)).payload == b"first"
-        for connection in nodes[1]._mesh._open:
+        for connection in nodes[1].mesh._open:
             connection._transport.pause_reading()
         largest = 0
         for number in range(count):
             await nodes[0].publish(ATTACKED, number.to_bytes(2, "big") + payload)
             await asyncio.sleep(0)
-            for connection in nodes[0]._mesh._open:
+            for connection in nodes[0].mesh._open:
                 if connection._transport is not None:
                     largest = max(largest, connection._transport.get_write_buffer_size())
         messages = await take(reader, count)
@@ -426,7 +426,7 @@ async def test_strangers_are_few_at_a_time_and_keep_nobody_out(
         flood = [await Raw.dial(nodes[0]) for _ in range(50)]
         await until(lambda: "more than 8 strangers at a time" in caplog.text)
         assert (await join(nodes, secret=SECRET)).slot == 2
-        assert len(nodes[0]._mesh._strangers) <= 8
+        assert len(nodes[0].mesh._strangers) <= 8
         await asyncio.gather(*(client.ended() for client in flood[:40]))
         for client in flood:
             await client.close()
@@ -475,7 +475,7 @@ async def test_a_member_has_few_connections() -> None:
             await client.authenticate(SECRET, nodes[1].uid, 1)
             clients.append(client)
         await asyncio.gather(*(client.ended() for client in clients[:15]))
-        assert len(nodes[0]._mesh._open) <= 5
+        assert len(nodes[0].mesh._open) <= 5
         for client in clients:
             await client.close()
 
@@ -605,4 +605,4 @@ async def test_a_member_gone_while_it_was_admitted_is_dialled_not_spoken_to_in_v
             client.greet(JoinRequest("raw", "127.0.0.1:1"))
             await until(lambda: 2 in nodes[0].members)
             hang_up(client)
-        await until(lambda: 2 not in nodes[0]._mesh._connections)
+        await until(lambda: 2 not in nodes[0].mesh._connections)

@@ -35,7 +35,7 @@ from typing import Protocol
 
 from cubecast.net.wire import ACK, CONTROL, DETECTOR, FORWARD, FRAME, VIEW
 from cubecast.protocol.port import NodeId
-from cubecast.protocol.views import LIFE
+from cubecast.protocol.views import process_of
 
 REPAIRED = frozenset((FRAME, ACK, CONTROL, VIEW, DETECTOR, FORWARD))
 """The kinds of packets that the protocol sends again."""
@@ -165,7 +165,7 @@ class LinkFaults:
 
     def rule(self, peer: NodeId, uid: str = "") -> Rule:
         """The rule for a peer, by its uid if there is one for that."""
-        by_uid = self._rules.get(uid.partition(LIFE)[0])
+        by_uid = self._rules.get(process_of(uid))
         return self._rules.get(peer, self._default) if by_uid is None else by_uid
 
     @property
@@ -182,9 +182,9 @@ class LinkFaults:
         """No packet is delayed for longer by the present rules."""
         return max(rule.delay_s + rule.jitter_s for rule in (self._default, *self._rules.values()))
 
-    def check_reachable(self, peer: NodeId) -> None:
+    def check_reachable(self, peer: NodeId, uid: str = "") -> None:
         """Fail as dialling an unreachable host fails, if nothing can be sent to `peer`."""
-        if self.rule(peer).silent:
+        if self.rule(peer, uid).silent:
             raise LinkCut(errno.EHOSTUNREACH, "the link is cut")
 
     # -- connections -----------------------------------------------------------------------------

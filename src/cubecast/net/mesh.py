@@ -39,7 +39,7 @@ MAX_OUTSIDE = 256
 MAX_CALLS_WAITING = 4
 """Packets that wait for an address outside the view: the latest, as all are said again."""
 MAX_REMEMBERED = 2 * 4096
-"""Addresses whose last slot is remembered, so that faults on a link outlast a view."""
+"""Addresses of which it is remembered who was there, so that faults on a link outlast a view."""
 
 
 class Runtime(Owner, Protocol):
@@ -61,7 +61,7 @@ class Mesh:
         self._members: Mapping[NodeId, Who] = {}
         self._slots: dict[str, NodeId] = {}  # by uid
         self._places: dict[str, NodeId] = {}  # by address
-        self._last_slots: dict[str, NodeId] = {}  # by address, also of those who are gone
+        self._seen: dict[str, tuple[NodeId, str]] = {}  # by address, also of those who are gone
         self._connections: dict[NodeId, Connection] = {}
         self._waiting: dict[NodeId, list[bytes]] = {}
         self._waiting_bytes: dict[NodeId, int] = {}
@@ -118,7 +118,7 @@ class Mesh:
 
     async def _connect(self, peer: NodeId, who: Who) -> None:
         """Dial and shake hands; if that leads to somebody else, hang up."""
-        self._owner.faults.check_reachable(peer)
+        self._owner.faults.check_reachable(peer, who.uid)
         connection = Connection(self._owner, dialled=True, link=peer)
         host, port = parse_address(who.address)
         await self._network.dial(lambda: connection, host, port)
@@ -138,11 +138,11 @@ class Mesh:
         before, self._members = self._members, members
         self._slots = {who.uid: slot for slot, who in members.items()}
         self._places = {who.address: slot for slot, who in members.items()}
-        for who in members.values():
-            self._last_slots.pop(who.address, None)
-        self._last_slots.update(self._places)
-        while len(self._last_slots) > MAX_REMEMBERED:
-            del self._last_slots[next(iter(self._last_slots))]
+        for slot, who in members.items():
+            self._seen.pop(who.address, None)
+            self._seen[who.address] = slot, who.uid
+        while len(self._seen) > MAX_REMEMBERED:
+            del self._seen[next(iter(self._seen))]
         for slot, who in before.items():
             if slot not in members or members[slot].uid != who.uid:
                 self._connections.pop(slot, None)
@@ -225,8 +225,8 @@ class Mesh:
                 self._calls.pop(address, None)
 
     async def _dial_outside(self, address: str) -> None:
-        link = self._last_slots.get(address, NOBODY)
-        self._owner.faults.check_reachable(link)
+        link, uid = self._seen.get(address, (NOBODY, ""))
+        self._owner.faults.check_reachable(link, uid)
         connection = Connection(self._owner, dialled=True, link=link)
         host, port = parse_address(address)
         await self._network.dial(lambda: connection, host, port)

@@ -14,6 +14,7 @@ from typing import Any
 from cubecast.net.config import NodeConfig
 from cubecast.net.faults import CLEAR, LinkFaults, Rule
 from cubecast.net.node import Node
+from cubecast.protocol.views import process_of
 from cubecast.testing.memory import MemoryNetwork
 from cubecast.trace import Record, Report, check
 
@@ -180,7 +181,8 @@ class Cluster:
             raise ValueError(f"a link has two ends, not node {a} twice")
         first, second = self[a], self[b]
         for one, other in [(first, second)] if one_way else [(first, second), (second, first)]:
-            one.faults.set(other.slot, replace(one.faults.rule(other.slot), **change))
+            rule = one.faults.rule(other.slot, other.uid)
+            one.faults.set(process_of(other.uid), replace(rule, **change))  # whatever its slot
 
     # -- time and judgement ----------------------------------------------------------------------
 
