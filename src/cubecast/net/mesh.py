@@ -145,7 +145,9 @@ class Mesh:
             del self._seen[next(iter(self._seen))]
         for slot, who in before.items():
             if slot not in members or members[slot].uid != who.uid:
-                self._connections.pop(slot, None)
+                connection = self._connections.pop(slot, None)
+                if connection is not None and who.address not in self._places:
+                    self._keep_outside(who.address, connection)
                 self._give_up(slot)
         for connection in list(self._open):
             if connection.ready and not connection.guest and not connection.closing:
@@ -237,14 +239,18 @@ class Mesh:
             raise
         if not connection.ready or connection.closing:
             raise ConnectionError(connection.reason)
+        self._keep_outside(address, connection)
+        for packet in self._calls.get(address, ()):
+            connection.send(packet)
+
+    def _keep_outside(self, address: str, connection: Connection) -> None:
+        """Use a connection for an address outside the view, as long as there are not too many."""
         self._outside.pop(address, None)
         self._outside[address] = connection
         if len(self._outside) > MAX_OUTSIDE:
             oldest = self._outside.pop(next(iter(self._outside)))
             if oldest.slot == NOBODY:
                 oldest.close("too many others")
-        for packet in self._calls.get(address, ()):
-            connection.send(packet)
 
     # -- all connections ---------------------------------------------------------------------------
 
