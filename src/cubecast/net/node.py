@@ -53,6 +53,7 @@ from cubecast.net.wire import (
     Control,
     FrameDecoder,
     Outgoing,
+    WireError,
     decode_ack,
     decode_control,
     encode_ack,
@@ -616,12 +617,18 @@ class Node:
                         self.received(connection, list(rest))
                     return
 
+    def decode(self, kind: int, raw: bytes) -> Frame | Ack | Control | None:
+        """The message in a packet of a member; None if it is about a topic we do not know."""
+        if kind == FRAME:
+            return self._decoder.decode(raw, self._topics)
+        if kind == ACK:
+            return decode_ack(raw, self._topics)
+        if kind == CONTROL:
+            return decode_control(raw)
+        raise WireError(f"a packet of unknown kind {kind}")
+
     def take(self, kind: int, raw: bytes, sender: NodeId, now: Time) -> None:
         """Hand one message of a member to the core, however it came."""
-        message: Frame | Ack | Control | None
-        if kind == FRAME:
-            message = self._decoder.decode(raw, self._topics)
-        else:
-            message = decode_ack(raw, self._topics) if kind == ACK else decode_control(raw)
+        message = self.decode(kind, raw)
         if message is not None:
             self.core.on_message(message, sender, now)

@@ -27,17 +27,7 @@ from cubecast.net.view_wire import (
     encode_forward,
     encode_view,
 )
-from cubecast.net.wire import (
-    ACK,
-    CLIENT,
-    CONTROL,
-    DETECTOR,
-    FORWARD,
-    FRAME,
-    HELLO,
-    VIEW,
-    WireError,
-)
+from cubecast.net.wire import CLIENT, DETECTOR, FORWARD, HELLO, VIEW, WireError
 from cubecast.protocol.detector import Detector
 from cubecast.protocol.epochs import MAX_SLOTS
 from cubecast.protocol.member import TO_ANYONE, Member, genesis
@@ -50,9 +40,6 @@ if TYPE_CHECKING:
     from cubecast.net.node import Node
 
 log = logging.getLogger("cubecast")
-
-MEMBERS_SAY = frozenset((FRAME, ACK, CONTROL, DETECTOR, FORWARD))
-"""What only members may say, besides their part in changes of the view."""
 
 
 class Presence:
@@ -245,12 +232,20 @@ class Presence:
                 self._attach(raw, connection)
             elif connection.guest:
                 raise WireError(f"a packet of kind {kind} from a client")
-            elif kind not in MEMBERS_SAY:
-                raise WireError(f"a packet of unknown kind {kind}")
             else:
+                self._check(kind, raw)
                 spoke = True
         if spoke:
             self._say_where_we_are(connection, now)
+
+    def _check(self, kind: int, raw: bytes) -> None:
+        """Garbage is garbage, whoever sends it."""
+        if kind == DETECTOR:
+            decode_detector(raw)
+        elif kind == FORWARD:
+            decode_forward(raw)
+        else:
+            self._node.decode(kind, raw)
 
     def _say_where_we_are(self, connection: Connection, now: Time) -> None:
         connection.asked = True
