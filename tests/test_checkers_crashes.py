@@ -1,10 +1,13 @@
 """The checkers on runs with crashes: small traces that break each property, and near misses."""
 
+from collections import Counter
 from typing import Any, Self
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_checkers import A, B, C, Story
 
-from cubecast.trace import Record, check, merge
+from cubecast.trace import Property, Record, check, merge
 
 
 class Drama(Story):
@@ -262,3 +265,175 @@ def test_a_loss_is_told_after_the_publication_whatever_the_clocks_say() -> None:
     merged = list(merge([ours, theirs]))
     assert [record.kind for record in merged] == ["publish", "gap", "leave"]
     assert check(merged, ["loss-reports"]).ok
+
+
+# dumb oracles
+
+KINDS = ["publish"] * 4 + ["deliver"] * 8 + ["join"] * 3 + ["leave", "crash", "restart", "restart"]
+KINDS += ["gap", "gap", "discard"]
+
+
+@st.composite
+def histories(draw: st.DrawFn, nodes: int = 3, length: int = 70) -> list[Record]:
+    """Random deeds of a few mortal nodes, most of them wrong. Ids count publications."""
+    deed = st.tuples(st.sampled_from(KINDS), st.integers(0, nodes - 1), st.integers(0, 5))
+    some = st.sets(st.integers(0, nodes - 1))
+    first = [("join", node, 0) for node in sorted(draw(some))]
+    last = [("crash", node, 0) for node in sorted(draw(some))]
+    size = draw(st.integers(0, length))
+    deeds = [*first, *draw(st.lists(deed, min_size=size, max_size=size)), *last]
+    records: list[Record] = []
+    published = 0
+    down: set[int] = set()
+    for time, (kind, node, choice) in enumerate(deeds):
+        if (kind == "restart") != (node in down):
+            continue
+        if kind in ("crash", "restart"):
+            down ^= {node}
+            records.append(Record(kind, time, node))  # type: ignore[arg-type]
+            continue
+        id = published if kind == "publish" else published - 1 - choice
+        if kind in ("join", "leave"):
+            records.append(Record(kind, time, node, "news"))  # type: ignore[arg-type]
+        elif id >= 0:
+            published += kind == "publish"
+            records.append(Record(kind, time, node, "news", id))  # type: ignore[arg-type]
+    return records
+
+
+def as_nodes(records: list[Record]) -> list[Record]:
+    """The same deeds with a node number per life and a ``leave`` where a life ends."""
+    lives: Counter[int] = Counter()
+    found = []
+    for record in records:
+        if record.kind == "restart":
+            lives[record.node] += 1
+            continue
+        kind: Any = "leave" if record.kind == "crash" else record.kind
+        node = record.node + 100 * lives[record.node]
+        found.append(Record(kind, record.time, node, "news", record.id))
+    return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(histories())
+def test_a_life_is_judged_as_a_node_is(records: list[Record]) -> None:
+    order: list[Property] = [
+        "no-creation", "no-duplication", "fifo", "causal-order", "membership", "loss-reports",
+    ]  # fmt: skip
+    ours, theirs = check(records, order, limit=1000), check(as_nodes(records), order, limit=1000)
+    assert ours.counts == theirs.counts
+    assert (ours.gaps, ours.discards, ours.deliveries) == (
+        theirs.gaps,
+        theirs.discards,
+        theirs.deliveries,
+    )
+
+
+class Life:
+    """One life, as an oracle remembers it."""
+
+    def __init__(self, node: int) -> None:
+        self.node = node
+        self.up = True
+        self.delivered: list[int] = []
+        self.seen: set[int] = set()
+        """All that was published or delivered here, with its past."""
+        self.shadow: set[int] = set()
+        """All that was delivered here, with its past."""
+        self.gaps: set[int] = set()
+        self.joined: int | None = None
+        """Messages published when the open subscription began."""
+
+
+class Oracle:
+    """Completeness and agreement by their definitions, without a thought for cost."""
+
+    def __init__(self, records: list[Record]) -> None:
+        self.now: dict[int, Life] = {}
+        self.lives: list[Life] = []
+        self.publishers: list[Life] = []
+        self.past: list[set[int]] = []
+        self.withdrawn: set[int] = set()
+        self.holes: list[tuple[int, int]] = []
+        for record in records:
+            getattr(self, record.kind)(self.life(record.node), record)
+
+    def life(self, node: int) -> Life:
+        if node not in self.now:
+            self.now[node] = Life(node)
+            self.lives.append(self.now[node])
+        return self.now[node]
+
+    def publish(self, life: Life, record: Record) -> None:
+        self.past.append(set(life.seen))
+        self.publishers.append(life)
+        life.seen.add(len(self.past) - 1)
+
+    def deliver(self, life: Life, record: Record) -> None:
+        assert isinstance(record.id, int)
+        life.delivered.append(record.id)
+        life.shadow |= {record.id, *self.past[record.id]}
+        life.seen |= life.shadow
+
+    def join(self, life: Life, record: Record) -> None:
+        if life.joined is None:
+            life.joined = len(self.past)
+
+    def leave(self, life: Life, record: Record) -> None:
+        self.holes += [(life.node, id) for id in self.missing(life) if id in life.shadow]
+        life.joined = None
+
+    def crash(self, life: Life, record: Record) -> None:
+        self.leave(life, record)
+        life.up = False
+
+    def restart(self, life: Life, record: Record) -> None:
+        del self.now[life.node]
+
+    def gap(self, life: Life, record: Record) -> None:
+        assert isinstance(record.id, int)
+        life.gaps.add(record.id)
+
+    def discard(self, life: Life, record: Record) -> None:
+        assert isinstance(record.id, int)
+        if self.publishers[record.id] is life:
+            self.withdrawn.add(record.id)
+
+    def missing(self, life: Life) -> list[int]:
+        """What was published in the open subscription, and neither delivered nor named lost."""
+        if life.joined is None:
+            return []
+        owed = range(life.joined, len(self.past))
+        return [id for id in owed if id not in life.delivered and id not in life.gaps]
+
+    def incomplete(self) -> list[tuple[int, int]]:
+        found = list(self.holes)
+        for life in self.lives:
+            found += [
+                (life.node, id)
+                for id in self.missing(life)
+                if self.publishers[id].up or id in life.shadow
+            ]
+        return sorted((node, id) for node, id in found if id not in self.withdrawn)
+
+    def disagreeing(self) -> list[tuple[int, int]]:
+        known = {id for life in self.lives if life.up for id in life.delivered}
+        return sorted(
+            (life.node, id)
+            for life in self.lives
+            for id in self.missing(life)
+            if id in known and not self.publishers[id].up
+        )
+
+
+@settings(max_examples=500, deadline=None)
+@given(histories())
+def test_completeness_and_agreement_agree_with_their_definitions(records: list[Record]) -> None:
+    oracle = Oracle(records)
+    report = check(records, ["completeness", "agreement"], limit=10_000)
+    found: dict[str, list[Any]] = {"completeness": [], "agreement": []}
+    for violation in report.violations:
+        found[violation.property].append((violation.node, violation.id))
+    assert sorted(found["completeness"]) == oracle.incomplete()
+    assert sorted(found["agreement"]) == oracle.disagreeing()

@@ -552,3 +552,30 @@ def test_unclear_rules_are_refused_in_one_line(text: str, complaint: str) -> Non
 def test_impossible_rules_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must be a"):
         Rule(**wrong)  # type: ignore[arg-type]
+
+
+@live
+async def test_a_rule_for_a_uid_goes_before_that_for_a_slot() -> None:
+    faults = LinkFaults({1: CUT})
+    faults.set("someone", Rule(delay_s=0.001))
+    line, shaper = opened(faults)
+    shaper.send(packets(FRAME))
+    assert faults.lost == 1
+    line.uid = "someone"
+    shaper.send(packets(FRAME))
+    await until(lambda: len(line.written) == 1)
+    assert str(faults) == "1: cut; someone: delay=1ms"
+
+
+@live
+async def test_a_peer_that_is_cut_by_its_uid_is_dialled_and_does_not_answer() -> None:
+    async with cluster(2) as (one, other), subscribed([other]) as (messages,):
+        one.faults.set(other.uid, CUT)
+        other.faults.set(one.uid, CUT)
+        for connection in list(one._mesh._open):
+            connection.abort()
+        await one.publish(TOPIC, "held back")
+        await asyncio.sleep(A_WHILE_S)
+        assert messages.unread == 0
+        heal(one, other)
+        assert [message.payload for message in await take(messages, 1)] == [b"held back"]

@@ -193,6 +193,7 @@ clusterwide = st.one_of(
     st.builds(views.Stuck, view_ids),
     st.builds(views.Enter, whos, st.integers(-1, 4095), st.just("") | uids, ends),
     st.builds(views.Depart, uids),
+    st.builds(views.Outlived, uids),
     st.builds(views.Beacon, uids, some_views()),
 )
 versions = st.integers(0, (1 << 100) - 1)

@@ -24,6 +24,7 @@ logging.getLogger("cubecast").addHandler(logging.NullHandler())
 COMMANDS = {
     "demo": "demo",
     "sim": "sim",
+    "sim chaos": "sim_chaos",
     "tree": "tree",
     "up": "up",
     "node": "live",
@@ -34,13 +35,14 @@ COMMANDS = {
     "why": "client",
     "config": "config",
     "bench": "bench",
+    "chaos": "chaos",
 }
 """Each command and the module of this package that has it, in the order of the help."""
 
 
 def _command(name: str) -> Any:
     """The command as typer runs it; this reads its module."""
-    found = getattr(import_module(f"cubecast.cli.{COMMANDS[name]}"), name)
+    found = getattr(import_module(f"cubecast.cli.{COMMANDS[name]}"), name.replace(" ", "_"))
     if isinstance(found, typer.Typer):
         return typer.main.get_command(found)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -60,6 +62,13 @@ class Commands(TyperGroup):
             if name not in self.commands:
                 self.commands[name] = _command(name)
         return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """A command of two words is one command."""
+        pair = " ".join(args[:2])
+        if len(args) > 1 and pair in COMMANDS:
+            return pair, self.get_command(ctx, pair), args[2:]
+        return super().resolve_command(ctx, args)
 
     def main(
         self,

@@ -366,6 +366,7 @@ def _list() -> None:
         table.add_row(scenario.name, scenario.about)
     table.add_row("replay", "recorded conversations with reply links (--file)")
     table.add_row("FILE.toml", "a run told step by step (see docs/simulator.md)")
+    table.add_row("chaos", "crashes, pauses, partitions (see cubecast sim chaos --help)")
     console.print(table)
     console.print()
     protocols = Table("protocol", "what it is", show_edge=False)

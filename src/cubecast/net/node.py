@@ -578,6 +578,8 @@ class Node:
             log.info("lost the connection to node %d: %s", peer, reason)
             self.tell(ConnectionLost(peer, reason))
             self._presence.probe(peer)
+        elif connection.dialled and connection.ready:
+            self._presence.hung_up(reason)
 
     def unreachable(self, peer: NodeId) -> None:
         """A member cannot be dialled."""

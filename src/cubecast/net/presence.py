@@ -30,10 +30,10 @@ from cubecast.net.view_wire import (
 from cubecast.net.wire import CLIENT, DETECTOR, FORWARD, HELLO, VIEW, WireError
 from cubecast.protocol.detector import Detector
 from cubecast.protocol.epochs import MAX_SLOTS
-from cubecast.protocol.member import TO_ANYONE, Member, genesis
+from cubecast.protocol.member import TO_ANYONE, Member, ToAnyone, genesis
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Time
-from cubecast.protocol.views import Clusterwide, Enter, View, Who
+from cubecast.protocol.views import Beacon, Clusterwide, Enter, Install, View, Who
 from cubecast.topology import members_of
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Presence:
         self._refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._departed = asyncio.Event()
         self._probe_at: Time = 0
+        self._trouble = ""
 
     # -- coming in -------------------------------------------------------------------------------
 
@@ -120,17 +121,19 @@ class Presence:
         finally:
             inside.cancel()
         if self.core is None:
-            silence = f"no answer in {limit_s:g} s"
+            silence = f"no answer in {limit_s:g} s{self._trouble}"
             raise JoinError(seed, self._refused.result() if self._refused.done() else silence)
 
     def refused(self, reason: str) -> None:
         """Whom we ask for a place cannot be reached, or does not want us."""
-        if self._member is not None and not self._slot_known and not self._refused.done():
+        if self._slot == NOBODY and not self._refused.done():
             self._refused.set_result(reason)
 
-    @property
-    def _slot_known(self) -> bool:
-        return self._slot != NOBODY
+    def hung_up(self, reason: str) -> None:
+        """A connection ended; perhaps that by which we ask for a place."""
+        if reason.startswith("refused"):
+            self.refused(reason)
+        self._trouble = f"; the last connection ended: {reason}"
 
     async def inside(self, limit_s: float) -> CubecastNode:
         """The core, as soon as there is one; `CubecastError` if we are in no cluster for long."""
@@ -208,13 +211,13 @@ class Presence:
 
     def excluded(self) -> None:
         """The others went on without us: this life is over, and another begins when we are back."""
-        log.warning("node %d was excluded from the cluster and asks to be taken back", self._slot)
         core, self.core, self.detector = self.core, None, None
         self._inside.clear()
         self._node.mesh.begin_anew("the node begins a new life")
-        if core is not None:
+        if core is not None:  # else this life, too, ends before it had a place
+            log.warning("node %d was excluded from the cluster, and asks to be back", self._slot)
             self._node.life_ended(core)
-        self._node.tell(Excluded(self._slot))
+            self._node.tell(Excluded(self._slot))
 
     # -- what others say -------------------------------------------------------------------------
 
@@ -269,7 +272,7 @@ class Presence:
         message: Clusterwide = decode_view(raw)
         if isinstance(message, TO_ANYONE):
             connection.asked = True
-            if isinstance(message, Enter) and self._is_full(message, connection):
+            if connection.slot == NOBODY and not self._may_say(message, connection):
                 return True
             answer = self.member.hear(message, connection.uid, now)
             if answer is not None:
@@ -280,15 +283,29 @@ class Presence:
         self.member.on_message(message, connection.slot, now)
         return True
 
+    def _may_say(self, message: ToAnyone, connection: Connection) -> bool:
+        """Who is no member speaks for itself only, and does not change the view we are in."""
+        view = self.view
+        match message:
+            case Enter():
+                if message.who.uid != connection.uid:
+                    raise WireError("a request to enter for somebody else")
+                return not self._is_full(message, connection)
+            case Beacon():
+                if message.uid != connection.uid:
+                    raise WireError("a beacon of somebody else")
+            case Install():
+                return view is None or message.parent != view.id
+        return True
+
     def _is_full(self, enter: Enter, connection: Connection) -> bool:
-        """Say so to a newcomer for whom there is no place."""
+        """Refuse a newcomer for whom there is no place."""
         view = self.view
         if view is None or len(view.members) < MAX_SLOTS or view.has(enter.who.uid):
             return False
         if any(who.address == enter.who.address for who in view.members.values()):
             return False
-        if connection.slot == NOBODY:
-            connection.refuse(f"the cluster has {MAX_SLOTS} nodes and room for no more")
+        connection.refuse(f"the cluster has {MAX_SLOTS} nodes and room for no more")
         return True
 
     def from_member(self, kind: int, raw: bytes, connection: Connection, now: Time) -> None:

@@ -48,6 +48,7 @@ from cubecast.protocol.views import (
     Held,
     Install,
     Installed,
+    Outlived,
     Prepare,
     Report,
     Stuck,
@@ -185,7 +186,7 @@ def _within_bounds(message: Clusterwide) -> bool:
                 and (not message.former or is_uid(message.former))
                 and _ends(message.reached)
             )
-        case Depart():
+        case Depart() | Outlived():
             return is_uid(message.uid)
         case Beacon():
             return is_uid(message.uid) and _view(message.view)

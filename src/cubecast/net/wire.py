@@ -83,11 +83,11 @@ DETECTOR = 7
 FORWARD = 8
 
 PREFIX = Struct("<IB")
-HEADER = Struct("<QIQQIqIQQHHH")
+HEADER = Struct("<QIQQIqQQQHHH")
 """topic, source, incarnation, first, count, stable, route, start, time; sizes of members, leaves
 and barrier"""
 DEPENDENCY = Struct("<IQQ")
-ACK_HEADER = Struct("<QIQIqqBHH")
+ACK_HEADER = Struct("<QIQQqqBHH")
 """topic, source, incarnation, route, have, covered, asked; sizes of absent and slow"""
 
 Control: TypeAlias = Probe | Direct | Parcel | ParcelAck
@@ -447,7 +447,7 @@ def _number(number: int) -> bool:
 
 
 def _route(number: int) -> bool:
-    return 0 <= number < 1 << 32
+    return 0 <= number < MAX_NUMBER
 
 
 def _set(members: int) -> bool:

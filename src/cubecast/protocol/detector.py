@@ -6,8 +6,8 @@ c(j,s).  With each answer i learns what the tested node knows (`cubecast.protoco
 every node, correct or crashed, has at most one tester per cluster: a round costs at most n·log2 n
 tests, and each crash is seen by every part of the cube.  [B] 5.1 describes the same tests from the
 tester's side ("the first fault-free process of each cluster"); without crashes both are the log2 n
-neighbours.  With crashes the sentence of [B] would have a tester go through a dead cluster one by
-one, n²/4 tests per round, and leave correct nodes without a tester.
+neighbours.  With crashes the sentence of [B] has every tester go through a dead cluster one by one,
+up to n²/4 tests in a round.
 
 Who is tested has a closed form.  c(j,s) lists the block of 2^(s-1) ids around i by XOR distance
 from j' = j XOR 2^(s-1), so i tests j when i is the correct node nearest to j'.  Going up from the
@@ -33,7 +33,7 @@ Invariants:
    more than `suspect_max` of silence since its test, nor while it answers anybody we ask.
 2. `broken` and `suspects` are disjoint sets of other members.
 3. Every wait ends: a trial with an answer, a vouch or a suspicion, at most `deaf_after` after it
-   began (twice that if this node itself was paused).
+   began (once more that if this node itself was paused).
 4. Words of another view are not believed; an answer from it still is an answer.
 """
 
@@ -128,7 +128,7 @@ class TestReply(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class IndirectTest(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """`target` does not answer me: test it for me, and vouch for it if it answers you."""
+    """`target` does not answer my trial `number`: test it for me, and vouch if it answers you."""
 
     kind: ClassVar[str] = "indirect-test"
     number: int
@@ -136,7 +136,7 @@ class IndirectTest(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Vouch(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """`target` has answered a test that I sent after your request `number`."""
+    """`target` has answered a test that I sent after your request for trial `number`."""
 
     kind: ClassVar[str] = "vouch"
     number: int
@@ -209,18 +209,17 @@ class Peer:
 class Trial:
     """A test that has not been answered yet."""
 
-    __slots__ = ("asked", "begun", "due", "excused", "first", "peer", "request", "stage")
+    __slots__ = ("asked", "begun", "due", "excused", "first", "peer", "stage")
 
     def __init__(self, peer: NodeId, first: int, now: Time) -> None:
         self.peer = peer
         self.first = first
-        """Number of its first test: answers to older ones say nothing new."""
+        """Number of its first test: answers to older ones say nothing new.  Also its name for
+        those who are asked to test the peer for us."""
         self.begun = now
         self.due = now
         self.stage = 0
         """How many times it was asked in vain."""
-        self.request = 0
-        """Number under which others were asked."""
         self.asked = 0
         """Who was asked, as a set."""
         self.excused = False
@@ -375,7 +374,8 @@ class Detector:
                 self._errands[node] = kept
             else:
                 del self._errands[node]
-        for peer in self.targets:
+        # A broken link is looked at until it is whole, also when others are the peer's testers.
+        for peer in sorted({*self.targets, *members_of(self.broken)}):
             if peer not in self._trials:
                 self._begin(peer, now)
         self._next_round += self.config.test_every
@@ -455,23 +455,36 @@ class Detector:
             trial.due = now + step
             return
         trial.stage += 1
+        until = self._silent_until(trial)
         if trial.stage <= self.config.retries:
             self._test(trial.peer, now)
             trial.due = now + step
         elif trial.stage == self.config.retries + 1 and self._ask_others(trial, now):
             trial.due = now + 2 * step
+        elif now < until:  # something was heard from it lately, or there is nobody to ask
+            if not self._ask_others(trial, now):
+                self._test(trial.peer, now)
+            trial.due = min(until, now + 2 * step)
         else:
-            self._decide(trial, now)
+            del self._trials[trial.peer]
+            self.broken &= ~(1 << trial.peer)
+            self._turn(trial.peer)
+
+    def _silent_until(self, trial: Trial) -> Time:
+        """When the peer is suspected if nothing comes from it until then."""
+        silent_since = max(trial.begun, self._heard.get(trial.peer, trial.begun))
+        patience = self._patience(trial.peer)
+        return min(silent_since + patience, trial.begun + self.config.deaf_after)
 
     def _ask_others(self, trial: Trial, now: Time) -> bool:
-        self._number += 1
-        trial.request, trial.asked = self._number, 0
-        for relay in self.relays(trial.peer):
-            trial.asked |= 1 << relay
-            self._send(relay, IndirectTest(trial.request, trial.peer))
-        if trial.asked:
+        """Ask others to test the peer, and test it once more; False if there are no others."""
+        relays = self.relays(trial.peer)
+        if relays:
             self._test(trial.peer, now)
-        return trial.asked != 0
+        for relay in relays:
+            trial.asked |= 1 << relay
+            self._send(relay, IndirectTest(trial.first, trial.peer))
+        return bool(relays)
 
     def relays(self, peer: NodeId) -> list[NodeId]:
         """Whom to ask: the peer's other testers, then anybody; in turns, as their links differ."""
@@ -482,20 +495,6 @@ class Detector:
         if len(chosen) < self.config.indirect:
             chosen += [one for one in members_of(able) if one not in testers]
         return chosen[: self.config.indirect]
-
-    def _decide(self, trial: Trial, now: Time) -> None:
-        """Nobody has reached the peer: suspect it, unless something was heard from it lately."""
-        patience = self._patience(trial.peer)
-        silent_since = max(trial.begun, self._heard.get(trial.peer, trial.begun))
-        until = min(silent_since + patience, trial.begun + self.config.deaf_after)
-        if now >= until:
-            del self._trials[trial.peer]
-            self.broken &= ~(1 << trial.peer)
-            self._turn(trial.peer)
-            return
-        self._test(trial.peer, now)
-        trial.stage = self.config.retries  # others are asked again next time
-        trial.due = min(until, now + self._step(trial.peer))
 
     # -- tests for others ------------------------------------------------------------------------
 
@@ -509,7 +508,7 @@ class Detector:
 
     def _vouched(self, message: Vouch, sender: NodeId) -> None:
         trial = self._trials.get(message.target)
-        if trial is None or trial.request != message.number or not trial.asked >> sender & 1:
+        if trial is None or trial.first != message.number or not trial.asked >> sender & 1:
             return
         del self._trials[message.target]
         self.broken |= 1 << message.target

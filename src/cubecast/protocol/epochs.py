@@ -22,7 +22,7 @@ There is no majority: every side of a partition goes on.  What holds is this.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,8 +37,10 @@ from cubecast.protocol.views import (
     Depart,
     Ends,
     Enter,
+    Finals,
     Install,
     Installed,
+    Outlived,
     Prepare,
     Report,
     Reports,
@@ -97,6 +99,7 @@ class Host(Protocol):
     def went_over(self, install: Install, now: Time) -> None: ...
     def let_go(self, now: Time) -> None: ...
     def elsewhere(self, view: View, uid: str, now: Time) -> None: ...
+    def left_behind(self, view: View, now: Time) -> None: ...
     def wake(self, at: Time) -> None: ...
 
 
@@ -168,6 +171,8 @@ class Epochs:
         """Begin to change the view if we lead and there is a reason."""
         if self.attempt is not None or self.leader != self.slot or self._retry_at is not None:
             return
+        if self._goes:
+            return  # the others have a view, and whoever leads there changes it
         survivors = self._survivors()
         same = survivors == self.view.mask and not self._frozen
         if same and not self._admissible():
@@ -175,6 +180,11 @@ class Epochs:
         if self._untold and same:
             return  # first everyone gets here
         self._begin(survivors, now)
+
+    @property
+    def _goes(self) -> bool:
+        """Whether we have decided on a view without us: all that is left is to tell the others."""
+        return self._install is not None and not self._install.view.has(self.uid)
 
     def _survivors(self) -> int:
         """Those of the view who are to stay."""
@@ -259,8 +269,9 @@ class Epochs:
         if attempt is None or attempt.missing():
             return
         members = {slot: self.view.members[slot] for slot in members_of(attempt.survivors)}
-        entering = self._admissible()
-        for enter in entering:
+        places = {who.address for who in members.values()}
+        entering = [one for one in self._admissible() if one.who.address not in places]
+        for enter in entering:  # others' former lives are to go first: with the next view
             slot = self._place(enter, members)
             if slot is not None:
                 members[slot] = enter.who
@@ -268,19 +279,26 @@ class Epochs:
             self._host.let_go(now)
             return
         view = View(ViewId(self.view.epoch + 1, attempt.ballot), members)
-        finals = decide(attempt.reports, view.has_stream)
+        finals = self._finals(attempt.reports, view)
         ends = _ends(entering, view)
         absent = self._absent_from(view)
         install = Install(attempt.ballot, self.view.id, view, finals, ends, absent)
-        former = self.view
+        leavers = [
+            who
+            for who in self.view.members.values()
+            if who.uid in self._departing and not view.has(who.uid)
+        ]
         if view.has(self.uid):
             self._go_over(install, now)
         else:
             self.attempt = None
             self._install = install
-        leavers = {s: who for s, who in former.members.items() if who.uid in self._departing}
-        self._tell(now, {slot: who for slot, who in leavers.items() if slot not in members})
+        self._tell(now, leavers)
         self.consider(now)
+
+    def _finals(self, reports: Mapping[NodeId, Reports], view: View) -> Finals:
+        """Where the streams end that nobody in the view publishes."""
+        return decide(reports, view.has_stream)
 
     def _absent_from(self, view: View) -> tuple[Who, ...]:
         """Those whom nobody asked to go, and in whose place nobody has come."""
@@ -314,14 +332,14 @@ class Epochs:
         self._departing = {uid: None for uid in self._departing if self.view.has(uid)}
         self._host.went_over(install, now)
 
-    def _tell(self, now: Time, leavers: dict[NodeId, Who] | None = None) -> None:
+    def _tell(self, now: Time, leavers: Collection[Who] = ()) -> None:
         """Say the new view to everyone in it, newcomers included, until they have it."""
         install = self._install
         assert install is not None
         self._untold = {
             slot: who for slot, who in install.view.members.items() if who.uid != self.uid
         }
-        for who in (leavers or {}).values():
+        for who in leavers:
             if who.uid != self.uid:
                 self._host.reach(who.address, install)  # once: who misses it asks again
         self._tell_again(now)
@@ -333,7 +351,7 @@ class Epochs:
         self._tell_at = now + self._config.repeat_after if self._untold else None
         if self._tell_at is not None:
             self._host.wake(self._tell_at)
-        elif not self._install.view.has(self.uid):
+        elif self._goes:
             self._host.let_go(now)
 
     def on_installed(self, ack: Installed, uid: str, now: Time) -> None:
@@ -346,7 +364,7 @@ class Epochs:
             return
         if not self._untold:
             self._tell_at = None
-            if not install.view.has(self.uid):
+            if self._goes:
                 self._host.let_go(now)
             else:
                 self.consider(now)
@@ -356,7 +374,7 @@ class Epochs:
     def on_prepare(self, prepare: Prepare, sender: NodeId, now: Time) -> None:
         """Somebody is about to change the view: follow it, unless we follow a later one."""
         ballot = prepare.ballot
-        if prepare.parent != self.view.id:
+        if prepare.parent != self.view.id or self._goes:
             answer = Report(ballot, self.promised, self._install or self._genesis(), {})
         elif ballot < self.promised:
             answer = Report(ballot, self.promised, None, {})
@@ -377,10 +395,17 @@ class Epochs:
 
     def on_install(self, install: Install, now: Time) -> bool:
         """The next view; True if we are in it, or past it, and its sender is to know."""
-        if install.view.id == self.view.id:
+        if install.view == self.view:
             return True
-        if install.parent != self.view.id or install.ballot < self.promised:
+        if install.parent != self.view.id and install.view.epoch > self.view.epoch:
+            # There was a view without us in between: whoever named us again had an old request.
+            self._host.left_behind(install.view, now)
+            return False
+        if install.parent != self.view.id:
             return install.view.epoch < self.view.epoch and install.view.has(self.uid)
+        if install.ballot < self.promised:
+            self._vouch(now)
+            return False
         if not install.view.has(self.uid):
             if self.uid in self._departing:
                 self._host.let_go(now)
@@ -392,6 +417,14 @@ class Epochs:
         self.consider(now)
         return True
 
+    def _vouch(self, now: Time) -> None:
+        """A view was decided that we must refuse, as we follow a later ballot.
+
+        If nobody pursues that one, we do: whoever is in the view says so, and then it is ours, too.
+        """
+        if self.attempt is None and self._retry_at is None and not self._goes:
+            self._begin(self._survivors(), now)
+
     def on_enter(self, enter: Enter, now: Time) -> None:
         """A newcomer asks for a place: we lead, or know who does."""
         if self.view.has(enter.who.uid):
@@ -401,6 +434,8 @@ class Epochs:
             self._host.send(self.leader, enter)
         elif enter.who.uid in self._entering:
             self._entering[enter.who.uid] = enter
+        elif any(gone.uid == enter.who.uid for gone in self.absent):
+            self._host.reach(enter.who.address, Outlived(enter.who.uid))
         elif len(self._entering) < MAX_ENTERING and not self._outlived(enter.who):
             for uid, other in list(self._entering.items()):
                 if other.who.address == enter.who.address:
@@ -410,9 +445,10 @@ class Epochs:
 
     def _outlived(self, who: Who) -> bool:
         """Whether we know a later life of the same process: the request is a late copy."""
-        known = [*self.view.members.values(), *(enter.who for enter in self._entering.values())]
+        entering = [enter.who for enter in self._entering.values()]
         return any(
-            other.process == who.process and other.incarnation > who.incarnation for other in known
+            other.process == who.process and other.incarnation > who.incarnation
+            for other in (*self.view.members.values(), *self.absent, *entering)
         )
 
     def on_depart(self, depart: Depart, now: Time) -> None:

@@ -85,7 +85,7 @@ def _allowed(
 
 
 def _choose(stream: Stream, holders: Mapping[NodeId, Held], reach: Mapping[NodeId, Seq]) -> Final:
-    """The heir: nobody is further than it goes, nobody has to jump if that can be, the rest is long.
+    """The heir: nobody is further than it goes, nobody has to jump if possible, and it goes far.
 
     Who consumes nothing (it left the topic) inherits only if nobody else can.
     """

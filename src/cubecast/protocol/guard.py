@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cubecast.protocol.errors import MAX_BRANCHES, MAX_STREAMS, ProtocolError, Untimely
-from cubecast.protocol.messages import Direct, Frame, Stable
+from cubecast.protocol.messages import Direct, Frame, Route, Stable
 from cubecast.protocol.port import NodeId, Seq, Stream, Topic
 from cubecast.protocol.streams import Branch, Inbox
 from cubecast.topology import parent
@@ -30,7 +30,17 @@ class Guard:
     `is_live` says whose streams may be opened and `heirs` who speaks for a dead publisher.
     """
 
-    __slots__ = ("_node", "_topic", "dropped", "heirs", "is_live", "max_open", "room")
+    __slots__ = (
+        "_node",
+        "_topic",
+        "born",
+        "dropped",
+        "heirs",
+        "is_live",
+        "max_open",
+        "room",
+        "since",
+    )
 
     def __init__(self, topic: Topic, node: NodeId, room: int) -> None:
         self._topic = topic
@@ -40,6 +50,10 @@ class Guard:
         self.dropped: dict[str, int] = {}
         self.is_live: Callable[[Stream], bool] = _all_live
         self.heirs: dict[Stream, NodeId] = {}
+        self.born = 0
+        """The view in which this node came; routes of earlier views mean another one."""
+        self.since: dict[NodeId, int] = {}
+        """The same of the nodes that came later."""
 
     def drop(self, reason: str, lied: bool = False) -> bool:
         """Count what is not taken; blame the sender if nobody else can have lied."""
@@ -57,11 +71,17 @@ class Guard:
 
         A publisher feeds its leaves, and everyone once it has given up a tree (`Direct`).
         """
+        if frame.route.epoch < self.born:
+            raise Untimely
         addressed = frame.route.members >> self._node & 1
         if not addressed or not (
             self.speaks_for(frame.stream, sender) or self.by_tree(frame, sender)
         ):
             self._blame(frame.stream)
+
+    def not_in(self, route: Route) -> int:
+        """The slots that other nodes had when a route was made."""
+        return sum(1 << slot for slot, epoch in self.since.items() if epoch > route.epoch)
 
     def speaks_for(self, stream: Stream, sender: NodeId) -> bool:
         """Whether `sender` publishes a stream, or is the heir of its dead publisher."""
@@ -90,7 +110,6 @@ class Guard:
         We may hear of an heir before the view that names it.
         """
         if not self.speaks_for(news.stream, sender):
-            self.drop("the trees of another node given up")
             raise Untimely
         if not (news.stable < news.last and news.start <= news.last):
             raise ProtocolError(f"a tree in {self._topic!r} given up after its end")
@@ -113,6 +132,8 @@ class Guard:
 
     def may_branch(self, inbox: Inbox, frame: Frame, sender: NodeId) -> bool:
         """Whether to take part in the route of `frame`, which is new to `inbox`."""
+        if self.heirs.get(frame.stream) == self._node:
+            return self.drop("a late copy of what we have inherited")
         self.check_route(frame, sender)
         if frame.first <= inbox.stable or frame.first in inbox.frames:
             return False

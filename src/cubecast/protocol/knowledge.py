@@ -31,6 +31,8 @@ News: TypeAlias = tuple[tuple[NodeId, int, tuple[str, ...]], ...]
 
 MAX_STAMP = 1 << 52
 """Larger stamps are ignored, so that a liar cannot make numbers that no encoding takes."""
+MAX_NEWS = 1_000
+"""Of one node no more names than this are told."""
 
 
 class Knowledge:
@@ -66,6 +68,8 @@ class Knowledge:
 
     def announce(self, news: tuple[str, ...]) -> None:
         """What this node says of itself from now on."""
+        if len(news) > MAX_NEWS:
+            raise ValueError(f"at most {MAX_NEWS} names can be announced, not {len(news)}")
         self.news[self.node] = (self.version + 1, news)
         self._touch(self.node)
 
@@ -95,7 +99,7 @@ class Knowledge:
     def _take_news(self, node: NodeId, serial: int, said: tuple[str, ...]) -> bool:
         if node == self.node or node < 0 or not self.members >> node & 1:
             return False
-        if node in self.news and self.news[node][0] >= serial:
+        if len(said) > MAX_NEWS or (node in self.news and self.news[node][0] >= serial):
             return False
         self.news[node] = (serial, said)
         self._touch(node)

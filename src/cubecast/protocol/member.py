@@ -9,7 +9,7 @@ Invariants:
 
 1. A message is heard only from the life the view names, and only if it was meant for our life.
 2. While this node is in no view, nothing is delivered and nothing is taken for publication; what
-   the application asks for meanwhile is done, in order, as soon as there is a view again.
+   the application wants meanwhile is done as soon as there is a view again.
 3. Two views that meet and exclude each other: one outranks the other (`View.outranks`), on both
    sides by the same rule, and its members stay.  If only one excludes the other's node, that node
    returns.
@@ -36,6 +36,7 @@ from cubecast.protocol.views import (
     Enter,
     Install,
     Installed,
+    Outlived,
     Prepare,
     Report,
     Reports,
@@ -55,8 +56,9 @@ class Seal(NamedTuple):
 
 MAX_TOLD = 256
 """Strangers that were told lately where we are."""
-ToAnyone: TypeAlias = Install | Installed | Enter | Beacon
-TO_ANYONE = (Install, Installed, Enter, Beacon)
+EPOCH_SHIFT = 28
+ToAnyone: TypeAlias = Install | Installed | Enter | Outlived | Beacon
+TO_ANYONE = (Install, Installed, Enter, Outlived, Beacon)
 """What may come from, and go to, lives that the view does not name."""
 
 
@@ -107,7 +109,7 @@ class Member:
         self._former: CubecastNode | None = None
         self._epochs: Epochs | None = None
         self._detector: Detector | None = None
-        self._commands: list[Callable[[CubecastNode, Time], None]] = []
+        self._commands: dict[tuple[str, Hashable], Callable[[CubecastNode, Time], None]] = {}
         self._refused: dict[Topic, None] = {}
         self._contacts: list[str] = [address for address in seeds if address != who.address]
         self._former_view: View | None = None
@@ -116,8 +118,9 @@ class Member:
         self._alone_at: Time | None = None
         self._departing = False
         self._told: dict[str, Time] = {}
+        self._asked_at: Time = 0
         if view is not None:
-            self._begin(view, -1, now)
+            self._begin(view, 0, now)
         else:
             self._enter_at = now
             port.wake(now)
@@ -129,27 +132,39 @@ class Member:
             self._core.establish(topic, members)
 
     def subscribe(self, topic: Topic, now: Time, lossy: bool = False) -> None:
-        self._command(lambda core, at: core.subscribe(topic, at, lossy), now)
+        self._command("subscribe", topic, lambda core, at: core.subscribe(topic, at, lossy), now)
 
     def unsubscribe(self, topic: Topic, now: Time) -> None:
-        self._command(lambda core, at: core.unsubscribe(topic, at), now)
+        if self._core is not None:
+            self._core.unsubscribe(topic, now)
+            return
+        self._commands.pop(("subscribe", topic), None)
+        if self._former is not None:
+            self._former.give_up(topic)
+        self._port.left(topic)
 
     def register(self, topic: Topic, now: Time) -> None:
-        self._command(lambda core, at: core.register(topic, at), now)
+        self._command("register", topic, lambda core, at: core.register(topic, at), now)
 
     def follow(self, key: Hashable, wanted: Wanted, now: Time) -> None:
         """Subscribe to every topic that is `wanted`, whenever it comes into being."""
-        self._command(lambda core, at: core.follow(key, wanted, at), now)
+        self._command("follow", key, lambda core, at: core.follow(key, wanted, at), now)
 
     def unfollow(self, key: Hashable, now: Time = 0) -> None:
         """Subscribe to nothing more for `key`."""
-        self._command(lambda core, _: core.unfollow(key), now)
+        core = self._core if self._core is not None else self._former
+        if core is not None:
+            core.unfollow(key)
+        self._commands.pop(("follow", key), None)
 
-    def _command(self, command: Callable[[CubecastNode, Time], None], now: Time) -> None:
+    def _command(
+        self, what: str, key: Hashable, command: Callable[[CubecastNode, Time], None], now: Time
+    ) -> None:
+        """Do it now, or as soon as we are in a view."""
         if self._core is not None:
             command(self._core, now)
         else:
-            self._commands.append(command)
+            self._commands[what, key] = command
 
     def publish(self, topic: Topic, body: Collection[object], size: int, now: Time) -> bool:
         if self._core is not None:
@@ -237,6 +252,7 @@ class Member:
             self._detector.heard(sender, now)
             if isinstance(message, DetectorMessage):
                 self._detector.on_message(message, sender, now)
+                self._catch_up(message, sender, now)
                 return
         match message:
             case Prepare():
@@ -250,6 +266,19 @@ class Member:
             case _:
                 self._core.on_message(message, sender, now)
 
+    def _catch_up(self, message: DetectorMessage, sender: NodeId, now: Time) -> None:
+        """If a member is in a later view than we are, have it send us that one.
+
+        Whoever led there may be gone, and of those who are not in our view the detector believes
+        nothing: nobody else would tell us.
+        """
+        if self._epochs is None:
+            return
+        theirs = getattr(message, "view", 0) >> EPOCH_SHIFT
+        if theirs > self._epochs.view.epoch and now >= self._asked_at:
+            self._asked_at = now + self._epoch_config.repeat_after
+            self.send(sender, Stuck(self._epochs.view.id))
+
     def hear(self, message: ToAnyone, speaker: str, now: Time) -> Installed | None:
         """What anyone may say, member or not; the answer goes back the way it came."""
         if isinstance(message, Install):
@@ -258,6 +287,10 @@ class Member:
         if epochs is None:
             if isinstance(message, Beacon) and self._former is not None:
                 self._hear_of(message.view)
+            elif isinstance(message, Outlived) and message.uid == self.who.uid:
+                self.marks["outlived"] += 1
+                self.who = self.who.next_life()
+                self._port.excluded()
             return None
         match message:
             case Installed():
@@ -389,7 +422,7 @@ class Member:
     def elsewhere(self, view: View, uid: str, now: Time) -> None:
         """Node `uid` is in another view: who of us is to go over?"""
         mine = self.view
-        if mine is None or mine.id == view.id:
+        if mine is None or mine == view:  # ids alone: two lives in one slot may make the same one
             return
         we_have_it, it_has_us = mine.has(uid), view.has(self.who.uid)
         if self._departing:
@@ -412,6 +445,12 @@ class Member:
             if slot != self.node:
                 self._port.control(slot, Beacon(uid, view))
         self._return_to(view, now)
+
+    def left_behind(self, view: View, now: Time) -> None:
+        """The others went on without this life of ours; they may not know it."""
+        if not self._departing:
+            self.marks["left behind"] += 1
+            self._return_to(view, now)
 
     def _return_to(self, view: View, now: Time) -> None:
         """End this life; begin another in `view`, with what we wanted and had read."""
@@ -466,10 +505,11 @@ class Member:
         assert self._core is not None
         if former is not None:
             self.marks["returned"] += 1
-            self._core.return_from(former, now)
+            self._core.carry_over(former)
             self._refused.update(dict.fromkeys(former.topics()))  # it may have had no credit there
-        commands, self._commands = self._commands, []
-        for command in commands:
+            self._core.return_from(former, now)
+        commands, self._commands = self._commands, {}
+        for command in commands.values():
             command(self._core, now)
         refused, self._refused = self._refused, {}
         for topic in refused:
@@ -526,7 +566,7 @@ class Member:
 def _number(view: View) -> int:
     """Tells a view from all others to the detector."""
     epoch, (attempt, slot) = view.id
-    return epoch << 80 | attempt << 16 | slot
+    return epoch << EPOCH_SHIFT | (attempt & 0xFFFF) << 12 | slot
 
 
 def genesis(members: dict[NodeId, Who]) -> View:

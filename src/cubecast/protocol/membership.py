@@ -62,7 +62,6 @@ class Membership:
         self._owed: dict[Stream, Seq] | None = None  # lossy once and no longer: sent until then
         self._cut_off = False
         self._reached: dict[Stream, Seq] | None = None  # how far we were when we were cut off
-        self._returning = False  # from another view: what was read there may be unknown here
         self._unreleased: set[Stream] | None = None
         self._released: set[Stream] = set()
 
@@ -255,21 +254,7 @@ class Membership:
             skipped = self._skipped(reached, result.vector)
             if skipped:
                 self._port.gap(self.core.topic, skipped)
-            if self._returning:
-                self._depend_on(reached, result.vector)
-        self._returning = False
         self.core.begin(result.vector, now)
-
-    def _depend_on(self, reached: dict[Stream, Seq], cut: dict[Stream, Seq]) -> None:
-        """What we read in another view comes before what we publish from now on.
-
-        As far as it is known here, that is: of the rest nobody here will ever read anything.  All of
-        it is named, as what implied it may be among the unknown.
-        """
-        for stream, seq in reached.items():
-            known = min(seq, cut.get(stream, -1))
-            if known >= 0:
-                self.core.front.frontier[stream] = known
 
     def _skipped(
         self, reached: dict[Stream, Seq], cut: dict[Stream, Seq]
@@ -337,11 +322,14 @@ class Membership:
         self._lossy = former._lossy
         if former._want_in:
             self._want_in = True
-            self._returning = True
             before = former._reached
             self._reached = dict(before if before is not None else former.core.front.delivered)
             if former.standing is Standing.JOINING and before is None:
                 self._reached = None  # it never began: nothing was promised
+
+    def give_up(self) -> None:
+        """Want nothing any more, in a life that is over: do not carry it over."""
+        self._want_in = False
 
     def missed_all(self) -> None:
         """A pattern finds a topic that came into being while we were in another view."""

@@ -19,6 +19,10 @@ Barrier: TypeAlias = tuple[tuple[Stream, Seq], ...]
 """Direct dependencies: the last message of each stream that must be delivered before."""
 
 
+ROUTE_BITS = 32
+"""Bits of a route's number that count the routes of a stream; above them is the epoch."""
+
+
 class Route:
     """The members a publisher addressed from sequence number `start` on.
 
@@ -26,6 +30,9 @@ class Route:
     relays a frame computes its children from `members`, so the tree is the publisher's and
     nobody is skipped (the cure of hole 2, docs/deviations.md).  Those of `leaves` are fed by the
     publisher itself and pass nothing on; the tree is made of the others, the `interior`.
+
+    A number begins with the `epoch` of the publisher's view: a slot that another node has since
+    is no member of the route, whatever its bit says.
     """
 
     __slots__ = ("interior", "leaves", "members", "number", "start")
@@ -36,6 +43,11 @@ class Route:
         self.members = members
         self.leaves = leaves
         self.interior = members & ~leaves
+
+    @property
+    def epoch(self) -> int:
+        """The view in which its publisher made it."""
+        return self.number >> ROUTE_BITS
 
     def __repr__(self) -> str:
         return f"Route({self.number}, start={self.start}, members={self.members:#b})"

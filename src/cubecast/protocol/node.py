@@ -8,7 +8,6 @@ ever seen; per peer the control messages it has not acknowledged.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
-from contextlib import suppress
 from typing import ClassVar
 
 from cubecast.protocol.config import Config
@@ -80,7 +79,7 @@ class CubecastNode:
         config: Config | None = None,
         incarnation: int = 0,
         view: View | None = None,
-        born: int = -1,
+        born: int = 0,
     ) -> None:
         if not cluster >> node & 1:
             raise ValueError(f"node {node} is not in its own cluster")
@@ -98,6 +97,7 @@ class CubecastNode:
         self._frozen: set[Stream] = set()
         self._epoch = 0 if view is None else view.epoch
         self._born = born
+        self._since: dict[NodeId, int] = {}
         self._excluded_in = 0  # the last epoch in which somebody was excluded
         if view is not None:
             self._waves.epoch = view.epoch
@@ -306,19 +306,13 @@ class CubecastNode:
                     core.on_probe(message, sender, now)
             case Direct():
                 core = self._cores.get(message.topic)
-                if 0 <= message.epoch <= self._born:
-                    self._owe_nothing(message, sender)
-                elif core is not None and message.epoch <= self._epoch:
-                    with suppress(Untimely):
+                if core is not None and message.epoch <= self._epoch:
+                    try:
                         core.on_direct(message, sender, now)
+                    except Untimely:
+                        core.guard.drop("the trees of another node given up")
             case _:
                 raise TypeError(f"node {self.node} cannot handle {message!r} from {sender}")
-
-    def _owe_nothing(self, message: Direct, sender: NodeId) -> None:
-        """An heir takes us for the former owner of our slot: we miss nothing of that stream."""
-        last = message.last
-        done = Ack(message.topic, message.stream, message.route, last, last, 0, False)
-        self._port.control(sender, done)
 
     def _is_early(self, parcel: Parcel) -> bool:
         """Whether a message belongs to a view we have not heard of; it is sent again when we have.
@@ -337,8 +331,10 @@ class CubecastNode:
             case Stable():
                 core = self._cores.get(message.topic)
                 if core is not None:  # else we were never a member, and nobody honest tells us
-                    with suppress(Untimely):
+                    try:
                         core.on_stable(message, sender, now)
+                    except Untimely:
+                        core.guard.drop("news of a stream that has ended")
             case Settled():
                 core = self._cores.get(message.topic)
                 if core is not None and not self.is_live(message.stream):
@@ -446,8 +442,12 @@ class CubecastNode:
             self._links.forget(slot)
         self._links.peers = view.mask
         self.set_cluster(view.mask)
+        for slot, who in view.members.items():
+            if not before.has(who.uid):
+                self._since[slot] = view.epoch
         for core in self._cores.values():
             core.epoch, core.cluster = view.epoch, view.mask
+            core.lose_children(dead)
         if dead:
             self._excluded_in = view.epoch
             self._waves.abort()
@@ -469,7 +469,7 @@ class CubecastNode:
             if membership.core.end_stream(final, now):
                 membership.cut_off()
         ended = {final.stream for final in finals.get(membership.core.topic, ())}
-        membership.core.drop_unreported(ended, self.is_live)
+        membership.core.drop_unreported(ended, self.is_live, now)
 
     def _start_again(self, now: Time) -> None:
         """Begin our waves anew: those of the view before lead through nodes that are gone."""
@@ -481,10 +481,18 @@ class CubecastNode:
         """How far this node has come in every topic, for those it comes back to."""
         return {topic: tuple(core.vector().items()) for topic, core in self._cores.items()}
 
-    def return_from(self, former: CubecastNode, now: Time) -> None:
-        """Take up what this node wanted and had read in a view that it is no longer in."""
+    def give_up(self, topic: Topic) -> None:
+        """This life is over, and the next one is not to be subscribed to `topic`."""
+        if topic in self._memberships:
+            self._memberships[topic].give_up()
+
+    def carry_over(self, former: CubecastNode) -> None:
+        """Take over what this node wanted and had read in a view that it is no longer in."""
         for topic, membership in former.memberships.items():
             self._membership(topic).return_from(membership)
+
+    def return_from(self, former: CubecastNode, now: Time) -> None:
+        """Join again what was carried over and is still wanted."""
         for membership in list(self._memberships.values()):
             membership.rejoin(now)
         self._discovery.return_from(former._discovery, now)
@@ -535,6 +543,7 @@ class CubecastNode:
                 core.epoch, core.cluster = self._epoch, self._view.mask
                 core.frozen = self._frozen
                 core.guard.is_live = self.is_live
+                core.guard.born, core.guard.since = self._born, self._since
             self._cores[topic] = core
             membership = self.membership_class(core, self._waves, self._port)
             self._memberships[topic] = membership

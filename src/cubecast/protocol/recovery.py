@@ -99,6 +99,7 @@ class RecoveringTopic(TopicCore):
         self.heirs[stream] = final.heir
         inbox = self.inboxes.get(stream)
         if inbox is not None:
+            inbox.ended, inbox.branch = True, None
             self._drop_above(inbox, final.seq)
         if final.heir == self.node:
             self._inherit(stream, final.seq, now)
@@ -115,7 +116,9 @@ class RecoveringTopic(TopicCore):
         self.resume(stream, now)
         return False
 
-    def drop_unreported(self, ended: set[Stream], is_live: Callable[[Stream], bool]) -> None:
+    def drop_unreported(
+        self, ended: set[Stream], is_live: Callable[[Stream], bool], now: Time
+    ) -> None:
         """Discard what came of a dead stream after we had reported that we have nothing of it.
 
         Nobody reported anything, so everyone has all of it that anyone has delivered.
@@ -127,6 +130,12 @@ class RecoveringTopic(TopicCore):
                 floor = inbox.stable
                 self._drop(inbox)
                 self.floor[stream] = floor
+        for stream in [stream for stream in self.heirs if stream not in ended]:
+            # Its heir died with what we were to get: nobody who is left has any of it.
+            del self.heirs[stream]
+            self.inherited.pop(stream, None)
+            self.finals[stream] = self.front.delivered.get(stream, -1)
+            self._skip_lost(stream, now)
 
     def _release_children(self, stream: Stream, branch: Branch) -> None:
         branch.feed(())
@@ -150,7 +159,8 @@ class RecoveringTopic(TopicCore):
     def _inherit(self, stream: Stream, end: Seq, now: Time) -> None:
         """Be the root of a dead stream: feed every member what we hold, up to its end."""
         inbox = self.inboxes.get(stream)
-        if inbox is None:
+        if inbox is None:  # we have heard since we reported that everyone has it
+            self._tell_settled(stream, end, now)
             return
         self.inherited[stream] = end
         for number in inbox.branches:
@@ -161,10 +171,12 @@ class RecoveringTopic(TopicCore):
         ends: dict[int, Seq] = {}
         for first in sorted(inbox.frames):
             frame = inbox.frames[first]
+            if frame.last <= inbox.stable:
+                continue  # everyone has it
             routes.setdefault(frame.route.number, frame.route)
             ends[frame.route.number] = frame.last
         for number, route in sorted(routes.items()):
-            fed = route.members & self.cluster & ~(1 << self.node)
+            fed = route.members & self.cluster & ~self.guard.not_in(route) & ~(1 << self.node)
             branch = Branch(route, None, (), ends[number])
             branch.covered = branch.acked = route.start - 1
             branch.end = ends[number]
@@ -185,11 +197,14 @@ class RecoveringTopic(TopicCore):
                 return
             del inbox.branches[number]
             self.unacked.pop((inbox.stream, number), None)
-        end = self.inherited.pop(inbox.stream)
-        news = Settled(self.topic, inbox.stream, end, self.epoch)
+        self._tell_settled(inbox.stream, self.inherited.pop(inbox.stream), now)
+
+    def _tell_settled(self, stream: Stream, end: Seq, now: Time) -> None:
+        """Everyone has what we inherited: tell them, and forget it."""
+        news = Settled(self.topic, stream, end, self.epoch)
         for peer in members_of(self.cluster & ~(1 << self.node)):
             self.links.send(peer, news, now)
-        self.settle(inbox.stream, end, now)
+        self.settle(stream, end, now)
 
     def settle(self, stream: Stream, end: Seq, now: Time) -> None:
         """Everyone has a dead stream up to its end: keep two numbers of it."""
@@ -198,7 +213,15 @@ class RecoveringTopic(TopicCore):
             self._drop(inbox)
         self.floor[stream] = max(end, self.floor.get(stream, -1))
         self.heirs.pop(stream, None)
+        self.inherited.pop(stream, None)
         self._skip_lost(stream, now)
+
+    def lose_children(self, dead: int) -> None:
+        """Pass nothing on to nodes that are gone; whoever was below them their publisher feeds."""
+        for inbox in self.inboxes.values():
+            for branch in inbox.branches.values():
+                if branch.parent is not None:
+                    branch.lose(dead)
 
     def lose_members(self, dead: int, members: int, now: Time) -> None:
         """Go on without some members: feed what was under way in trees with them directly.
@@ -260,10 +283,15 @@ class RecoveringTopic(TopicCore):
         self._wake_waiters(stream, now)
 
     def return_from(self, former: RecoveringTopic) -> None:
-        """Carry over what was read in another view, and what was known to be lost there."""
+        """Carry over what was read in another view, and what was known to be lost there.
+
+        What we publish from now on comes after all of that.  Nobody waits for it in vain: what the
+        dead published was announced when we were admitted (`hear_end`), the living have the rest.
+        """
         self.front.delivered = dict(former.front.delivered)
         if former.next_seq:
             self.front.delivered[former.own] = former.next_seq - 1
+        self.front.frontier = dict(self.front.delivered)
         for known in (former.finals, former.ends):
             for stream, seq in known.items():
                 self.ends[stream] = max(seq, self.ends.get(stream, -1))

@@ -91,6 +91,7 @@ class StreamTable:
         done = self.front.delivered.get(stream, -1)
         takes = self.taking and stream not in self.frozen
         inbox = Inbox(stream, done + 1 if takes else NOT_TAKING, done)
+        inbox.ended = stream in self.heirs
         inbox.stable = self.floor.pop(stream, -1)
         inbox.oldest = inbox.stable + 1
         self.inboxes[stream] = inbox
@@ -102,6 +103,8 @@ class StreamTable:
         if inbox.stable < stable and not inbox.branches:
             inbox.stable = stable
         branch = Branch(route, parent, below, max(route.start - 1, inbox.stable))
+        if self.guard.since:
+            branch.lose(self.guard.not_in(route))
         inbox.add_branch(branch)
         inbox.hear_from(parent)
         return branch

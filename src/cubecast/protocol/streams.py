@@ -16,6 +16,7 @@ class Branch:
     nothing of earlier ones.  `early` are frames received ahead of their turn (first: last).
     `silent` counts, per child, the probes it has not answered; `slow` are those of the subtree
     who do not answer their parent, `slow_told` those of whom our own parent knows.
+    `lost`: a child is gone, and what was below it hears nothing until the publisher feeds it.
     At the root, `parent` is None and `end` is set once a newer route has begun; `direct` once the
     tree was given up and the children are all members but those `without` whom it goes on.
     """
@@ -30,6 +31,7 @@ class Branch:
         "early",
         "end",
         "have",
+        "lost",
         "low_covered",
         "parent",
         "pause",
@@ -61,6 +63,7 @@ class Branch:
         self.asked = False
         self.direct = False
         self.without = 0
+        self.lost = False
         self.slow = 0
         self.slow_told = 0
         self.end: Seq | None = None
@@ -106,6 +109,13 @@ class Branch:
         self.their_covered = [covered for _, covered in news]
         self.silent = [0] * len(children)
         self.low_covered = min(self.their_covered, default=self.have)
+        self.lost = False
+
+    def lose(self, dead: int) -> None:
+        """Send nothing to children that are gone, and claim nothing of what is below them."""
+        if any(dead >> child & 1 for child in self.children):
+            self.feed(tuple(child for child in self.children if not dead >> child & 1))
+            self.lost = True
 
     def overdue(self, patience: int) -> int:
         """Count a probe for each child that is behind; who has left too many unanswered."""
@@ -133,6 +143,8 @@ class Branch:
 
     def cover(self, consumed: Seq) -> Seq:
         """How far the whole subtree is, given how far this node itself is; never goes back."""
+        if self.lost:
+            return self.covered
         covered = consumed if consumed < self.have else self.have
         if self.children and self.low_covered < covered:
             covered = self.low_covered
@@ -147,6 +159,7 @@ class Inbox:
     `frames` holds every frame received and not forgotten, by its first number; those from `next`
     on wait for delivery.  `stable` and everything below is forgotten; `oldest` is the first that
     is not.  `branch` is the place in the newest route; `branches` has all that are not complete.
+    Once the publisher is gone and the stream `ended`, `branch` is None: every frame is looked at.
     """
 
     __slots__ = (
@@ -154,6 +167,7 @@ class Inbox:
         "branches",
         "checked",
         "consumed",
+        "ended",
         "frames",
         "kept",
         "next",
@@ -171,6 +185,7 @@ class Inbox:
         self.consumed = consumed
         self.frames: dict[Seq, Frame] = {}
         self.kept = 0  # the sizes of `frames`
+        self.ended = False
         self.told_by: NodeId | None = None  # who alone told us of this stream; -1: several did
         self.stable: Seq = -1
         self.oldest: Seq = 0
@@ -245,7 +260,9 @@ class Inbox:
         """Take part in another route; it becomes `branch` if it is the newest."""
         number = branch.route.number
         self.branches[number] = branch
-        if self.branch is None or number > self.branch.route.number:
+        if self.ended:
+            self.branch = None
+        elif self.branch is None or number > self.branch.route.number:
             self.branch = branch
         if branch.have < self.oldest - 1 or len(self.branches) == 1:
             self.oldest = branch.have + 1

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from cubecast.protocol.messages import Frame, Route
+from cubecast.protocol.messages import ROUTE_BITS, Frame, Route
 from cubecast.protocol.port import NodeId, Seq, Stream, Time
 from cubecast.protocol.reliability import Reliability
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
@@ -94,7 +94,8 @@ class TopicCore(Reliability):
             inbox.branch.end = self.next_seq - 1
         self.route_members = members
         self.gone = 0
-        route = Route(self.routes, self.next_seq, members, self.laggards.leaves & members)
+        number = self.epoch << ROUTE_BITS | self.routes
+        route = Route(number, self.next_seq, members, self.laggards.leaves & members)
         self.routes += 1
         below = self._children(route.interior, MAX_DIMENSION)
         if route.leaves:
@@ -161,6 +162,9 @@ class TopicCore(Reliability):
         """Our place in the tree of the frame's route; None if the frame is a late copy."""
         route = frame.route
         if frame.last <= inbox.stable or route.number <= self.lost_routes.get(inbox.stream, -1):
+            return None
+        if inbox.ended and frame.last > self.finals.get(inbox.stream, -1):
+            self.guard.drop("above the end of a dead stream")  # its heir passed it on before
             return None
         branch = inbox.branches.get(route.number)
         if branch is None:

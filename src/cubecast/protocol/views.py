@@ -209,6 +209,13 @@ class Enter(msgspec.Struct, frozen=True, tag=True):
     reached: Ends = {}
 
 
+class Outlived(msgspec.Struct, frozen=True, tag=True):
+    """The life that asks to enter was in a view already, and was excluded: it needs another."""
+
+    kind: ClassVar[str] = "outlived"
+    uid: str
+
+
 class Depart(msgspec.Struct, frozen=True, tag=True):
     """A member has nothing under way and asks to be let go."""
 
@@ -224,4 +231,6 @@ class Beacon(msgspec.Struct, frozen=True, tag=True):
     view: View
 
 
-Clusterwide: TypeAlias = Prepare | Report | Install | Installed | Stuck | Enter | Depart | Beacon
+Clusterwide: TypeAlias = (
+    Prepare | Report | Install | Installed | Stuck | Enter | Outlived | Depart | Beacon
+)

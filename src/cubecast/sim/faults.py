@@ -52,14 +52,15 @@ class Cut:
 @dataclass(frozen=True, slots=True)
 class Slow:
     """What is sent from `start` on and before `end`, from a node of `sources` to one of `peers`
-    (bit masks), takes `factor` times as long.
+    (bit masks), takes `factor` times as long, and `delay` more.
     """
 
     start: Time
     end: Time
     sources: int
     peers: int
-    factor: int
+    factor: int = 1
+    delay: Time = 0
 
     def slows(self, source: NodeId, peer: NodeId, now: Time) -> bool:
         if not self.start <= now < self.end:
@@ -113,6 +114,8 @@ class Faults:
     partitions: tuple[Partition | Cut, ...] = ()
     holds: tuple[Hold, ...] = ()
     slows: tuple[Slow, ...] = ()
+    until: Time | None = None
+    """Nothing is left to chance with what leaves from then on."""
     lost: int = 0
     duplicated: int = 0
     _world: World | None = None
@@ -131,6 +134,9 @@ class Faults:
         if any(cut.cuts(source, peer, leaves) for cut in self.partitions):
             self.lost += 1
             return
+        if self.until is not None and leaves >= self.until:
+            world.post(world.awake(peer, at), world.receivers[peer], message, source)
+            return
         chance = self.rng.random
         if self.loss and chance() < self.loss:
             self.lost += 1
@@ -142,7 +148,7 @@ class Faults:
         at += self._held_by(source, peer, message)
         for slow in self.slows:
             if slow.slows(source, peer, leaves):
-                at = leaves + (at - leaves) * slow.factor
+                at = leaves + (at - leaves) * slow.factor + slow.delay
         for _ in range(copies):
             late = 0
             if self.reorder and chance() < self.reorder:

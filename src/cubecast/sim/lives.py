@@ -70,6 +70,8 @@ class MortalWorld(World):
         self.down: set[NodeId] = set()
         self._ledger: dict[tuple[NodeId, int, Topic], list[int]] = {}
         self._marks: Counter[str] = Counter()
+        self.views: dict[NodeId, tuple[int, int]] = {}
+        """Node -> the view it installed last in this life: number and members."""
         super().__init__(nodes, lambda node, port: make(node, port, 0), network, **options)
 
     # -- lives -----------------------------------------------------------------------------------
@@ -96,6 +98,7 @@ class MortalWorld(World):
         for flags in self._subscribed.values():
             flags[node] = 0
         self._patterns[node].clear()
+        self.views.pop(node, None)
 
     def restart(self, node: NodeId) -> None:
         """Begin a new life at `node`; its application subscribes again to what it had."""
@@ -190,6 +193,10 @@ class MortalWorld(World):
                 self.trace.append(
                     Record(kind, self.now, node, topic, ident, source=source, seq=seq)
                 )
+
+    def viewed(self, node: NodeId, epoch: int, members: int) -> None:
+        self.views[node] = (epoch, members)
+        super().viewed(node, epoch, members)
 
     # -- the application -------------------------------------------------------------------------
 

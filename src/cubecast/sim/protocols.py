@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from random import Random
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
-from cubecast.baselines import BestEffort, FixedTree, SingleRoot
+from cubecast.baselines import BestEffort, FixedTree, Flood, SingleRoot
+from cubecast.protocol.detector import DetectorConfig
+from cubecast.protocol.epochs import EpochConfig
+from cubecast.protocol.member import Member, MemberPort, genesis
 from cubecast.protocol.node import CubecastNode
-from cubecast.protocol.port import NodeId, Port, Process, Topic
+from cubecast.protocol.port import NodeId, Port, Process, Time, Topic
 from cubecast.protocol.vcube_ps import VCubePS
+from cubecast.protocol.views import Who
 from cubecast.sim.params import Params
+
+if TYPE_CHECKING:
+    from cubecast.sim.lives import MakeLife
 
 MakeProcess: TypeAlias = Callable[[NodeId, Port], Process]
 
@@ -46,6 +54,85 @@ def maker(name: str, params: Params, seed: str) -> MakeProcess:
             assert root_of is not None
             return lambda node, port: kind(node, port, nodes=params.nodes, root_of=root_of)
     raise ProtocolError(f"unknown protocol {name!r}; there are: {', '.join(PROTOCOLS)}")
+
+
+MORTAL: dict[str, str] = {
+    "cubecast": "the production protocol with agreed views",
+    "flood": "to everybody, delivered as it comes: no order, no repair, no views",
+}
+"""The protocols whose nodes may crash and restart, by name."""
+
+LIVES_APART = 1 << 20
+"""A process that returns takes the next incarnation; the next process begins so much higher."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mortality:
+    """How to make the lives of nodes, and how long the protocol needs to find out who is there."""
+
+    make: MakeLife
+    recovery: Time = 0
+    """Faults have ended: within this long a node that is gone is known to be gone, or one that is
+    out and lives is found, and all who can reach each other have agreed on that."""
+
+
+def mortality(name: str, params: Params) -> Mortality:
+    """How nodes of a protocol live and die; `ProtocolError` for one that cannot."""
+    match name:
+        case "cubecast":
+            return members(params)
+        case "flood":
+            return Mortality(lambda node, port, life: Flood(node, port, life, params.nodes))
+    known = ", ".join(MORTAL)
+    raise ProtocolError(f"nodes of {name!r} cannot crash and restart; those of {known} can")
+
+
+def members(params: Params, kind: type[Member] = Member) -> Mortality:
+    """Nodes of the production protocol, with delays that fit the network."""
+    round_trip = params.round_trip()
+    config = params.config()
+    detector = DetectorConfig(
+        test_every=4 * round_trip,
+        suspect_min=8 * round_trip,
+        suspect_max=20 * round_trip,
+        deaf_after=40 * round_trip,
+    )
+    epochs = EpochConfig(
+        answer_after=12 * round_trip,
+        repeat_after=3 * round_trip,
+        beacon_every=16 * round_trip,
+        enter_every=4 * round_trip,
+        alone_after=100 * round_trip,
+    )
+    nodes = range(params.nodes)
+    first = genesis({node: Who(f"{node}-0", str(node), 0) for node in nodes})
+
+    def make(node: NodeId, port: Port, life: int) -> Process:
+        return kind(
+            node,
+            cast(MemberPort, port),
+            view=None if life else first,
+            who=Who(f"{node}-{life}", str(node), life * LIVES_APART),
+            config=config,
+            epochs=epochs,
+            detector=detector,
+            seeds=[str(other) for other in nodes if other != node] if life else (),
+        )
+
+    return Mortality(make, recovery_of(detector, epochs, params.nodes))
+
+
+def recovery_of(detector: DetectorConfig, epochs: EpochConfig, nodes: int) -> Time:
+    """How long the production protocol needs to agree on who is there.
+
+    A death is noticed `deaf_after` after its last round of tests at the latest; a change of the
+    view takes two ballots; who is out hears of the others with the next beacon, asks everybody in
+    turn for a place, and if all of these are gone it goes on alone and is found as such.
+    """
+    noticed = detector.deaf_after + 2 * detector.test_every
+    agreed = 2 * (epochs.answer_after + 4 * epochs.repeat_after)
+    found = epochs.beacon_every + nodes * epochs.enter_every + epochs.alone_after
+    return noticed + agreed + found
 
 
 def roots(name: str, params: Params, seed: str) -> Callable[[Topic], NodeId] | None:

@@ -12,7 +12,7 @@ from cubecast.sim.explorer.histories import Entry
 from cubecast.sim.explorer.processes import MakeProcess
 from cubecast.trace import Record
 
-Action: TypeAlias = Literal["publish", "subscribe", "unsubscribe", "register", "follow"]
+Action: TypeAlias = Literal["publish", "subscribe", "unsubscribe", "register", "follow", "depart"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,16 @@ class Rules:
     """These arrive in the step that sends them, and are neither lost nor repeated."""
     patient: frozenset[str] = frozenset()
     """These arrive when nothing else is in flight, one by one in a fixed order."""
+    crashes: int = 0
+    """So many nodes may crash, at any moment.  Of what such a node has in flight any part is lost:
+    it may have been in the middle of sending, or its links broke.  Each survivor that has it in its
+    view is told sooner or later (`Member.suspect`), in any order; no timer fires before."""
+    mortal: int = -1
+    """The nodes that may crash, as a bit mask."""
+    doubts: int = 0
+    """So many times a node may suspect another that is alive; it may trust it again later."""
+    doubted: int = -1
+    """The nodes that may be suspected so, as a bit mask."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ The canonical form of an object is the tree of its attributes.  What it keeps an
    the order in which things are sent or delivered.  Attributes named as `unordered` are the
    exception.
 3. Everything else is kept, clocks and counters included, but for attributes named as `caches`.
+   Where times are `relative`, a time is how far ahead it lies, or that it is past.
 
 A coarser form would merge states that behave differently and miss runs; a finer one only costs
 time.  `EXACT` names no attributes; the tests compare outcomes under it and under `PRODUCTION`.
@@ -19,7 +20,7 @@ from __future__ import annotations
 import marshal
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from hashlib import blake2b
@@ -28,6 +29,7 @@ from typing import Any
 import msgspec
 
 from cubecast.protocol.messages import Route
+from cubecast.protocol.port import Time
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,19 @@ class Likeness:
     """Attributes that only remember what would be computed again, or are only told to people."""
     values: frozenset[type] = frozenset({Route})
     """Classes whose instances are never changed."""
+    relative: bool = False
+    """Two states that differ only in when they are reached are the same.
 
+    Every whole number from `LONG` on is a time: clocks begin there, and nothing else that a process
+    keeps is so large.  What a process does may depend on how far ahead a time lies, not on how long
+    it has been past.
+    """
+
+
+LONG: Time = 10**15
+"""How far a node's clock moves when its timers fire: beyond every delay it can ask for."""
+LAST: Time = 10**18
+"""No clock comes so far; numbers from here on stand for infinity."""
 
 EXACT = Likeness()
 
@@ -75,6 +89,17 @@ and `_waiting` are not among them: their order can decide which of two concurren
 delivered first.  `pace` decides nothing without `Config.ack_pause`, which no case sets.
 """
 
+MEMBERS = replace(
+    PRODUCTION,
+    relative=True,
+    caches=PRODUCTION.caches | {"Member.marks"},
+    unordered=PRODUCTION.unordered | {"Member._told", "Epochs._departing", "Attempt.reports"},
+)
+"""The production protocol where nodes die (`cubecast.protocol.member`).
+
+Without order besides: looked up by key, or sorted before it is gone through.
+"""
+
 _PLAIN = frozenset({int, str, bool, bytes, float, type(None)})
 
 
@@ -86,31 +111,59 @@ class CanonicalForm:
         """Address of a message that was sent: its number, which stands for its content."""
         self._port = port
         self._likeness = likeness
+        self.now: Time = 0
+        """When the state is looked at; matters where times are relative."""
         self._values = likeness.values
+        self._plain = _PLAIN - {int} if likeness.relative else _PLAIN
+        self._inside_value = False
+        self._numbers = self.numbered
         self._seen: dict[int, int] = {}
         self._unordered: dict[type, frozenset[str]] = {}
         self._names: dict[tuple[type, tuple[str, ...]], tuple[str, ...]] = {}
 
     def of(self, obj: object) -> bytes:
         """A digest that two objects share if and only if their canonical forms are equal."""
+        self._numbers = self.numbered
+        return self._digest(obj)
+
+    def of_content(self, obj: object) -> bytes:
+        """The same, whether or not the object or what is in it has a number."""
+        self._numbers = {}
+        return self._digest(obj)
+
+    def _digest(self, obj: object) -> bytes:
         self._seen.clear()
+        self._inside_value = False
         return blake2b(marshal.dumps(self._walk(obj), 2), digest_size=16).digest()
 
     def _walk(self, obj: Any, unordered: bool = False) -> Any:
         kind = type(obj)
-        if kind in _PLAIN:
+        if kind in self._plain:
             return obj
-        number = self.numbered.get(id(obj))
+        if kind is int:
+            return obj if not LONG <= obj < LAST else ("time", max(obj - self.now, 0))
+        number = self._numbers.get(id(obj))
         if number is not None:
             return ("message", number)
         if obj is self._port:
             return "port"
-        if kind not in self._values and not _is_value(kind):  # type: ignore[arg-type]
+        if self._inside_value:
+            pass  # what a value contains is never changed either
+        elif kind in self._values or _is_value(kind):  # type: ignore[arg-type]
+            if not issubclass(kind, tuple):
+                self._inside_value = True
+                form = self._content(obj, kind, unordered)
+                self._inside_value = False
+                return form
+        else:
             seen = self._seen.get(id(obj))
             if seen is not None:
                 return ("again", seen)
             self._seen[id(obj)] = len(self._seen)
-        match _shape_of(kind):  # type: ignore[arg-type]
+        return self._content(obj, kind, unordered)
+
+    def _content(self, obj: Any, kind: type, unordered: bool) -> Any:
+        match _shape_of(kind):
             case "tuple":
                 items = self._walk_all(obj)
                 return (kind.__name__, *(sorted(items, key=_sort_key) if unordered else items))
@@ -127,8 +180,8 @@ class CanonicalForm:
         return self._walk_attributes(obj, kind)
 
     def _walk_all(self, items: Iterable[Any]) -> list[Any]:
-        walk = self._walk
-        return [item if type(item) in _PLAIN else walk(item) for item in items]
+        walk, plain = self._walk, self._plain
+        return [item if type(item) in plain else walk(item) for item in items]
 
     def _walk_dict(self, obj: dict[Any, Any], kind: type, unordered: bool) -> Any:
         pairs = list(zip(self._walk_all(obj), obj.values(), strict=True))
@@ -155,9 +208,9 @@ class CanonicalForm:
         loose = self._unordered.get(kind)
         if loose is None:
             loose = self._unordered[kind] = _names_for(kind, self._likeness.unordered)
-        walk = self._walk
+        walk, plain = self._walk, self._plain
         return [
-            value if type(value) in _PLAIN else walk(value, name in loose)
+            value if type(value) in plain else walk(value, name in loose)
             for name, value in zip(names, values, strict=True)
         ]
 

@@ -9,7 +9,7 @@ What the checkers decide depends on these three relations alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from cubecast.protocol.port import Load, NodeId, Topic
@@ -37,6 +37,8 @@ _KINDS: dict[str, Kind] = {
     "gap": "gap",
     "discard": "discard",
     "view": "view",
+    "crash": "crash",
+    "departed": "view",  # without members: out of the cluster for good
 }
 
 
@@ -51,12 +53,13 @@ class Entry(NamedTuple):
 class Past:
     """What follows from one node's history."""
 
-    __slots__ = ("delivered", "entries", "joins", "leaving", "subscribed")
+    __slots__ = ("dead", "delivered", "entries", "joins", "leaving", "subscribed")
 
     def __init__(self, entries: tuple[Entry, ...]) -> None:
         self.entries = entries
         self.delivered = frozenset(e.note.name for e in entries if e.note.kind == "deliver")
         self.joins = sum(e.note.kind == "join" for e in entries)
+        self.dead = bool(entries) and entries[-1].note.kind == "crash"
         self.subscribed: frozenset[Topic] = frozenset()
         self.leaving: frozenset[Topic] = frozenset()
         """Topics whose ``unsubscribe`` has not come to its end."""
@@ -72,8 +75,23 @@ class Past:
                     self.leaving -= topic
 
 
+def without_end(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """What others can depend on in the history of a node that is about to crash.
+
+    What it did after its last publication nobody else can know of.  It is judged all the same: the
+    runs in which this node does not crash here have it in their histories too, and what is wrong
+    with it no continuation can repair.
+    """
+    last = max([i for i, entry in enumerate(entries) if entry.note.kind == "publish"], default=-1)
+    kept = [
+        e for e in entries[last + 1 :] if e.note.kind in ("subscribe", "join", "accept", "begin")
+    ]
+    return (*entries[: last + 1], *kept)
+
+
 def merge(histories: Sequence[tuple[Entry, ...]]) -> list[Record]:
     """One trace of what the nodes did; see the module's docstring."""
+    histories = _with_names(histories)
     trace: list[Record] = []
     position = [0] * len(histories)
     joins = [0] * len(histories)
@@ -87,7 +105,7 @@ def merge(histories: Sequence[tuple[Entry, ...]]) -> list[Record]:
 
     def ready(node: NodeId, entry: Entry) -> bool:
         match entry.note.kind:
-            case "deliver":
+            case "deliver" | "gap" | "discard":
                 return entry.note.name in published or entry.note.name not in stamps
             case "publish":
                 return all(had >= needs for had, needs in zip(joins, entry.stamp, strict=True))
@@ -97,9 +115,13 @@ def merge(histories: Sequence[tuple[Entry, ...]]) -> list[Record]:
                 )
         return True
 
+    def begun(node: NodeId) -> bool:
+        return all(entry.note.kind != "begin" for entry in histories[node][position[node] :])
+
     def take(node: NodeId) -> bool:
-        """Append what `node` did next, as far as it may come now."""
+        """Append what `node` did next, as far as it may come now; all begin before anybody goes on."""
         before = position[node]
+        beginning = not begun(node)
         while position[node] < len(histories[node]):
             entry = histories[node][position[node]]
             if not ready(node, entry):
@@ -110,6 +132,8 @@ def merge(histories: Sequence[tuple[Entry, ...]]) -> list[Record]:
                 published.add(entry.note.name)
             if entry.note.kind in _KINDS:
                 trace.append(_record(node, len(trace), entry))
+            if beginning and entry.note.kind == "begin":
+                break
         return position[node] > before
 
     while sum([take(node) for node in range(len(histories))]):
@@ -117,6 +141,27 @@ def merge(histories: Sequence[tuple[Entry, ...]]) -> list[Record]:
     left = sum(len(history) for history in histories) - sum(position)
     assert not left, f"{left} records cannot be put in order"
     return trace
+
+
+def _with_names(histories: Sequence[tuple[Entry, ...]]) -> Sequence[tuple[Entry, ...]]:
+    """Name the messages that are reported as lost; what nobody published gets a name of its own."""
+    ledger: dict[tuple[NodeId, int, Topic], list[str]] = {}
+    for node, history in enumerate(histories):
+        for note in [entry.note for entry in history if entry.note.kind == "accept"]:
+            ledger.setdefault((node, note.life, note.topic), []).append(note.name)
+    if not ledger:
+        return histories
+
+    def named(entry: Entry) -> Entry:
+        note = entry.note
+        if note.kind not in ("gap", "discard"):
+            return entry
+        page = ledger.get((note.source, note.life, note.topic), [])
+        unknown = f"{note.source}.{note.life}.{note.seq}"
+        name = page[note.seq] if 0 <= note.seq < len(page) else unknown
+        return entry._replace(note=note._replace(name=name))
+
+    return [tuple([named(entry) for entry in history]) for history in histories]
 
 
 def _record(node: NodeId, time: int, entry: Entry) -> Record:
@@ -137,11 +182,11 @@ def _record(node: NodeId, time: int, entry: Entry) -> Record:
     )
 
 
-def judge(trace: Sequence[Record], loads: Iterable[Load]) -> Report:
-    """Check a trace together with what each node keeps at its end."""
+def judge(trace: Sequence[Record], loads: Mapping[NodeId, Load]) -> Report:
+    """Check a trace together with what each node that is up keeps at its end."""
     time = len(trace)
     ends = [
         Record("state", time, node, held=load.held, retained=load.retained, limit=load.limit)
-        for node, load in enumerate(loads)
+        for node, load in loads.items()
     ]
     return check([*trace, *ends])

@@ -11,13 +11,15 @@ from typing import NamedTuple
 
 from cubecast.protocol.port import Load, Message, NodeId, Process
 from cubecast.sim.explorer.cases import Case, Step
-from cubecast.sim.explorer.histories import Entry, Past
+from cubecast.sim.explorer.histories import Entry, Past, without_end
 from cubecast.sim.explorer.processes import Event, Kept, Note, Processes
 
 TIMERS = -1
 """In the place of an item that arrives: the node's timers fire."""
 CONSUMES = -2
 """In the place of an item that arrives: the application takes in what was delivered first."""
+DEAD = -1
+"""In the place of a process's state: there is no process."""
 
 
 class Local(NamedTuple):
@@ -44,6 +46,7 @@ class Item(NamedTuple):
     sender: NodeId
     receiver: NodeId
     message: int
+    seal: int = -1
 
 
 class Nodes:
@@ -64,7 +67,10 @@ class Nodes:
         """Local state: how often the node has joined."""
         self.reactions: list[dict[int, Reaction]] = []
         """Local state: {item that arrives, or `TIMERS`: what follows}."""
+        self.dead: list[bool] = []
+        """Local state: whether the node has crashed."""
         self._step_reactions: dict[tuple[int, tuple[int, ...]], Reaction] = {}
+        self._opinions: dict[tuple[int, str, NodeId], Reaction] = {}
         self._numbers: dict[tuple[NodeId, Local], int] = {}
         self._pasts: list[Past] = []
         self._past_numbers: dict[tuple[Entry, ...], int] = {}
@@ -84,13 +90,16 @@ class Nodes:
             if mask >> node & 1:
                 entries += (Entry(Note("subscribe", topic)), Entry(Note("join", topic)))
         slow = bool(case.slow >> node & 1)
-        body = self.processes.first(node, case.make, case.members.items(), slow)
-        return self._number(node, Local(body, self._past(entries), 0))
+        first = self.processes.first(node, case.make, case.members.items(), slow)
+        if first.notes:
+            entries += (*[Entry(note) for note in first.notes], Entry(Note("begin")))
+        return self._number(node, Local(first.body, self._past(entries), 0))
 
     # -- looking at a local state ----------------------------------------------------------------
 
     def kept(self, local: int) -> Kept:
-        return self.processes.bodies[self.locals[local].body].kept
+        body = self.locals[local].body
+        return Kept() if body == DEAD else self.processes.bodies[body].kept
 
     def process(self, local: int) -> Process:
         return self.processes.process(self.locals[local].body)
@@ -119,8 +128,8 @@ class Nodes:
             elif item == CONSUMES:
                 event = Event("consume")
             else:
-                sender, _, message = self.items[item]
-                event = Event("message", sender=sender, message=message)
+                sender, _, message, seal = self.items[item]
+                event = Event("message", sender=sender, message=message, seal=seal)
             reaction = self.reactions[local][item] = self._react(local, event)
         return reaction
 
@@ -136,6 +145,19 @@ class Nodes:
             reaction = self._step_reactions[local, stamp] = self._react(local, event, said)
         return reaction
 
+    def hear(self, local: int, opinion: str, slot: NodeId) -> Reaction:
+        """What follows when a node is told to ``suspect`` or to ``trust`` another."""
+        key = (local, opinion, slot)
+        reaction = self._opinions.get(key)
+        if reaction is None:
+            reaction = self._opinions[key] = self._react(local, Event(opinion, sender=slot))
+        return reaction
+
+    def crash(self, local: int) -> int:
+        """The local state of a node that has ended at once: nothing is left but its history."""
+        past = self._past((*without_end(self.past(local).entries), Entry(Note("crash"))))
+        return self._number(self.node[local], Local(DEAD, past, 0))
+
     def _react(self, local: int, event: Event, said: Entry | None = None) -> Reaction:
         node = self.node[local]
         body, past, position = self.locals[local]
@@ -149,7 +171,7 @@ class Nodes:
         if entries:
             past = self._past((*self._pasts[past].entries, *entries))
         after = self._number(node, Local(outcome.body, past, position))
-        items = [self._item(Item(node, peer, message)) for peer, message in outcome.sent]
+        items = [self._item(Item(node, *sent)) for sent in outcome.sent]
         step = self.step[after]
         return Reaction(
             after,
@@ -169,16 +191,18 @@ class Nodes:
             self.node.append(node)
             self.step.append(self._enabled_step(node, local))
             self.joins.append(self._pasts[local.past].joins)
+            self.dead.append(local.body == DEAD)
             self.reactions.append({})
         return number
 
     def _enabled_step(self, node: NodeId, local: Local) -> Step | None:
         script = self._scripts[node]
-        if local.position == len(script):
+        if local.body == DEAD or local.position == len(script):
             return None
         step = script[local.position]
         past = self._pasts[local.past]
         waits = step.joined and step.topic not in past.subscribed
+        waits = waits or (step.action == "depart" and bool(past.subscribed | past.leaving))
         return None if waits or not past.delivered.issuperset(step.after) else step
 
     def _past(self, entries: tuple[Entry, ...]) -> int:

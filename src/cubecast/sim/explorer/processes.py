@@ -27,10 +27,8 @@ from cubecast.protocol.port import (
     Time,
     Topic,
 )
-from cubecast.sim.explorer.forms import CanonicalForm, Likeness
-
-LONG: Time = 1_000_000_000
-"""How far a node's clock moves when its timers fire: beyond every delay it can ask for."""
+from cubecast.protocol.views import View
+from cubecast.sim.explorer.forms import LONG, CanonicalForm, Likeness
 
 _SETTLE_LIMIT = 1000
 
@@ -38,17 +36,20 @@ _SETTLE_LIMIT = 1000
 class Event(NamedTuple):
     """Something that happens to a process: a call with its arguments."""
 
-    call: str  # publish, subscribe, unsubscribe, register, follow, message, wake, consume
+    call: str  # publish, subscribe, unsubscribe, register, follow, depart, message, wake, consume,
+    # suspect, trust
     topic: Topic = ""
     name: str = ""  # publish: the message's name
-    sender: NodeId = -1
+    sender: NodeId = -1  # of a message; or who is suspected or trusted
     message: int = -1  # the number of the message that arrives
+    seal: int = -1  # the number of what its sender called itself
 
 
 class Note(NamedTuple):
     """Something a process did that a trace records."""
 
-    kind: str  # deliver, subscribe, join, left, state, gap, discard, view
+    kind: str  # deliver, subscribe, join, left, state, gap, discard, view, accept,
+    # departed, begin, crash
     topic: Topic = ""
     name: str = ""
     source: NodeId = -1
@@ -57,13 +58,15 @@ class Note(NamedTuple):
     retained: int = 0
     limit: int = 0
     members: int = 0
+    life: int = 0
+    """Of an ``accept``, and of a ``gap`` or ``discard`` of one message: the incarnation."""
 
 
 class Outcome(NamedTuple):
     """What follows from an event at a process."""
 
     body: int  # the next state, or -1 after a crash
-    sent: tuple[tuple[NodeId, int], ...]  # (peer, message), in order
+    sent: tuple[tuple[NodeId, int, int], ...]  # (peer, message, seal), in order
     notes: tuple[Note, ...]
     crash: str = ""
 
@@ -88,6 +91,10 @@ class Kept(NamedTuple):
     """What was delivered and the application has not taken in."""
     slow: bool = False
     """Whether the application takes in what is delivered later, not at once."""
+    trusts: int = 0
+    """The members of its view that it takes for alive, without itself, as a bit mask."""
+    suspects: int = 0
+    """Those that it takes for dead."""
 
 
 class Body(NamedTuple):
@@ -100,14 +107,19 @@ class Body(NamedTuple):
 class RecordingPort:
     """Writes down what a process does while one event is handled."""
 
-    def __init__(self, number_of: Callable[[Message], int]) -> None:
+    def __init__(
+        self, number_of: Callable[[Message], int], number_of_seal: Callable[[Any], int]
+    ) -> None:
         self._number_of = number_of
+        self._number_of_seal = number_of_seal
+        self.process: Any = None
+        """Whose port this is at the moment."""
         self.reset(Kept())
 
     def reset(self, kept: Kept) -> None:
         """Begin to handle an event."""
         self.now: Time = kept.clock * LONG
-        self.sent: list[tuple[NodeId, int]] = []
+        self.sent: list[tuple[NodeId, int, int]] = []
         self.notes: list[Note] = []
         self.writable_topics: list[Topic] = []
         self.wake_at: Time | None = None
@@ -116,11 +128,20 @@ class RecordingPort:
         self._slow = kept.slow
 
     def relay(self, peers: Sequence[NodeId], message: Message) -> None:
-        number = self._number_of(message)
-        self.sent.extend((peer, number) for peer in peers)
+        number, seal = self._number_of(message), self._seal()
+        self.sent.extend((peer, number, seal) for peer in peers)
 
     def control(self, peer: NodeId, message: Message) -> None:
-        self.sent.append((peer, self._number_of(message)))
+        self.sent.append((peer, self._number_of(message), self._seal()))
+
+    def reach(self, address: str, message: Message) -> None:
+        """Nodes are where their number says."""
+        self.control(int(address), message)
+
+    def _seal(self) -> int:
+        """Of a process that has lives: which one speaks (`Member.seal`)."""
+        seal = getattr(self.process, "seal", None)
+        return -1 if seal is None else self._number_of_seal(seal())
 
     def deliver(self, publication: Publication) -> bool:
         for offset, name in enumerate(publication.body):
@@ -142,15 +163,26 @@ class RecordingPort:
         self.notes.append(Note("join", topic))
 
     def gap(self, topic: Topic, skipped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
-        count = sum(last - first + 1 for first, last in skipped.values())
-        self.notes.append(Note("gap", topic, seq=count))
+        self._lost("gap", topic, skipped)
 
     def discard(self, topic: Topic, dropped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
-        count = sum(last - first + 1 for first, last in dropped.values())
-        self.notes.append(Note("discard", topic, seq=count))
+        self._lost("discard", topic, dropped)
+
+    def _lost(self, kind: str, topic: Topic, spans: Mapping[Stream, tuple[Seq, Seq]]) -> None:
+        """Note each message; of processes that have no lives, how many they are."""
+        if not hasattr(self.process, "incarnation"):
+            count = sum(last - first + 1 for first, last in spans.values())
+            self.notes.append(Note(kind, topic, seq=count))
+            return
+        for (source, life), (first, last) in spans.items():
+            for seq in range(first, last + 1):
+                self.notes.append(Note(kind, topic, source=source, seq=seq, life=life))
 
     def view(self, epoch: int, members: int) -> None:
         self.notes.append(Note("view", seq=epoch, members=members))
+
+    def departed(self) -> None:
+        self.notes.append(Note("departed"))
 
     def left(self, topic: Topic) -> None:
         self.notes.append(Note("left", topic))
@@ -179,10 +211,13 @@ class Processes:
     """The numbered states of all processes, the numbered messages, and the table of moves."""
 
     def __init__(self, likeness: Likeness) -> None:
-        self.port = RecordingPort(self.number_of)
+        self.port = RecordingPort(self.number_of, self._number_of_seal)
         self.bodies: list[Body] = []
+        self._relative = likeness.relative
+        self._seals: list[Any] = []
+        self._seal_numbers: dict[bytes, int] = {}
         self._form = CanonicalForm(self.port, likeness)
-        self._shared = _Shared(self.port, self._form.numbered)
+        self._shared = _Shared(self.port, self._form.numbered, self.number_of)
         self.messages = self._shared.messages
         self._message_forms: list[bytes] = []
         self._message_numbers: dict[bytes, int] = {}
@@ -199,7 +234,7 @@ class Processes:
         number = self._form.numbered.get(id(message))
         if number is not None:
             return number
-        form = self._form.of(message)
+        form = self._form.of_content(message)
         number = self._message_numbers.get(form)
         if number is None:
             number = self._message_numbers[form] = len(self.messages)
@@ -210,23 +245,35 @@ class Processes:
         self._form.numbered[id(message)] = number
         return number
 
+    def _number_of_seal(self, seal: Any) -> int:
+        form = self._form.of_content(seal)
+        number = self._seal_numbers.get(form)
+        if number is None:
+            number = self._seal_numbers[form] = len(self._seals)
+            self._seals.append(seal)
+        return number
+
     def check_messages(self) -> None:
         """Assert that no message was changed after it was sent."""
         for message, form in zip(self.messages, self._message_forms, strict=True):
-            del self._form.numbered[id(message)]
-            assert self._form.of(message) == form, f"changed after it was sent: {message!r}"
+            assert self._form.of_content(message) == form, f"changed after it was sent: {message!r}"
 
     # -- states ----------------------------------------------------------------------------------
 
     def first(
         self, node: NodeId, make: MakeProcess, members: Iterable[tuple[Topic, int]], slow: bool
-    ) -> int:
-        """The state of a fresh process that knows the members agreed beforehand."""
-        self.port.reset(Kept())
-        process = make(node, self.port)
+    ) -> Outcome:
+        """A fresh process that knows the members agreed beforehand; it has sent nothing."""
+        port = self.port
+        kept = Kept(clock=int(self._relative), slow=slow)
+        port.process = None
+        port.reset(kept)
+        process = make(node, port)
         for topic, mask in members:
             process.establish(topic, mask)
-        return self._intern(process, Kept(armed=self.port.wake_at is not None, slow=slow))
+        assert not port.sent, "sent before anything happened"
+        kept = kept._replace(armed=port.wake_at is not None)
+        return Outcome(self._intern(process, _opinion(process, kept)), (), tuple(port.notes))
 
     def process(self, body: int) -> Process:
         """The protocol object in a numbered state, to look at."""
@@ -248,7 +295,7 @@ class Processes:
         port.reset(kept)
         while self._copies:
             del self._form.numbered[id(self._copies.pop())]
-        process = self._load(state)
+        port.process = process = self._load(state)
         try:
             self._handle(process, event)
             self._settle(process)
@@ -264,14 +311,24 @@ class Processes:
             backlog=tuple(port.backlog),
             unconsumed=tuple(port.unconsumed),
         )
-        return Outcome(self._intern(process, kept), tuple(port.sent), tuple(port.notes))
+        body = self._intern(process, _opinion(process, kept))
+        return Outcome(body, tuple(port.sent), tuple(port.notes))
 
     def _handle(self, process: Process, event: Event) -> None:
         port = self.port
         now = port.now
         match event.call:
             case "message":
-                process.on_message(self.messages[event.message], event.sender, now)
+                message = self.messages[event.message]
+                if event.seal < 0:
+                    process.on_message(message, event.sender, now)
+                else:
+                    seal = self._seals[event.seal]
+                    process.on_packet(message, event.sender, seal, now)  # type: ignore[attr-defined]
+            case "suspect" | "trust" as opinion:
+                getattr(process, opinion)(event.sender, now)
+            case "depart":
+                process.depart(now)  # type: ignore[attr-defined]
             case "wake":
                 process.on_wake(now)
             case "publish":
@@ -310,15 +367,20 @@ class Processes:
         """Offer the publications of a topic that wait, in order, as far as they are taken."""
         port = self.port
         for entry in [entry for entry in port.backlog if entry[0] == topic]:
+            life: int | None = getattr(process, "incarnation", None)
             if not process.publish(topic, (entry[1],), 1, port.now):
                 return
             port.backlog.remove(entry)
+            if life is not None:
+                port.notes.append(Note("accept", topic, entry[1], life=life))
 
     def _intern(self, process: Process, kept: Kept) -> int:
         body = Body(self._dump(process), kept)
         number = self._by_bytes.get(body)
         if number is None:
-            key = (self._form.of(process), kept)
+            self._form.now = kept.clock * LONG
+            same = kept._replace(clock=0) if self._relative else kept
+            key = (self._form.of(process), same)
             number = self._by_form.get(key)
             if number is None:
                 number = self._by_form[key] = len(self.bodies)
@@ -334,6 +396,16 @@ class Processes:
     def _load(self, state: bytes) -> Process:
         process: Process = _Unpickler(BytesIO(state), self._shared).load()
         return process
+
+
+def _opinion(process: Any, kept: Kept) -> Kept:
+    """With whom a process takes for alive and whom for dead, if it has views."""
+    view = getattr(process, "view", None)
+    if view is None:
+        return kept._replace(trusts=0, suspects=0)
+    others = view.mask & ~(1 << process.node)
+    suspects = process.suspects & others
+    return kept._replace(trusts=others & ~suspects, suspects=suspects)
 
 
 class _Pickler(pickle.Pickler):
@@ -368,15 +440,20 @@ def _recall(number: int) -> Any:
 class _Shared:
     """Objects that are one and the same in every state, by number."""
 
-    def __init__(self, port: RecordingPort, numbered: dict[int, int]) -> None:
+    def __init__(
+        self, port: RecordingPort, numbered: dict[int, int], number_of: Callable[[Any], int]
+    ) -> None:
         self._objects: list[Any] = [port]
         self._numbers: dict[int, int] = {id(port): 0}
         self._numbered = numbered
+        self._number_of = number_of
         self.messages: list[Message] = []
 
     def reduce(self, obj: Any) -> Any:
         """How to pickle an object: as a number if it is shared, else as usual."""
         message = self._numbered.get(id(obj))
+        if message is None and type(obj) is View:  # large, in many places, and never changed
+            message = self._number_of(obj)
         if message is not None:
             return _recall, (-1 - message,)
         number = self._numbers.get(id(obj))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from cubecast.protocol.port import NodeId
 from cubecast.sim.explorer.cases import Case, Exploration, Finding
 from cubecast.sim.explorer.histories import SHOWS_AT_ONCE, judge, merge
 from cubecast.sim.explorer.space import Crash, Move, Space, State
@@ -67,25 +68,45 @@ class _Search:
         self._judged.add(locals_)
         nodes = self.space.nodes
         self._result.outcomes.add(tuple([nodes.past(local).entries for local in locals_]))
-        for local in locals_:
-            for what, message in self._complaints(local):
-                self._find(what, f"node {nodes.node[local]}: {message}", state)
-        report = judge(self._trace(state), [nodes.load(local) for local in locals_])
+        up = {node: local for node, local in enumerate(locals_) if not nodes.dead[local]}
+        for node, local in up.items():
+            for what, message in self._complaints(local, self._lost_by(state, node)):
+                self._find(what, f"node {node}: {message}", state)
+            if self.space.is_restless(state, node):
+                message = f"timers still fire after {self.space.rounds} rounds"
+                self._find("restless", f"node {node}: {message}", state)
+        loads = {node: nodes.load(local) for node, local in up.items()}
+        report = judge(self._trace(state), loads)
         for violation in report.violations:
             self._find(violation.property, str(violation), state)
 
-    def _complaints(self, local: int) -> Iterator[tuple[str, str]]:
+    def _lost_by(self, state: State, node: NodeId) -> frozenset[str]:
+        """What a node will never deliver: its publisher crashed or never came to publish it."""
+        if not self._case.rules.crashes and not self._case.rules.doubts:
+            return frozenset()
+        nodes = self.space.nodes
+        owed = {
+            entry.note.name
+            for local in self.space.locals(state)
+            for entry in nodes.past(local).entries
+            if entry.note.kind == "publish" and not nodes.dead[local]
+        }
+        gaps = {r.id for r in self._trace(state) if r.kind == "gap" and r.node == node}
+        waited_for = {name for step in self._case.steps for name in step.after}
+        return frozenset(name for name in waited_for if name not in owed or name in gaps)
+
+    def _complaints(self, local: int, lost: frozenset[str]) -> Iterator[tuple[str, str]]:
         """What is wrong with one node at the end, beyond what a trace shows."""
         nodes = self.space.nodes
         kept = nodes.kept(local)
         for step in nodes.remaining(local):
+            if lost.intersection(step.after) - nodes.past(local).delivered:
+                break  # it waited for what will never come
             yield "stuck", f"never became possible: {step}"
         if kept.backlog:
             yield "unfinished", f"never accepted: {kept.backlog}"
         if nodes.past(local).leaving:
             yield "unfinished", "unsubscribe() never came to its end"
-        if kept.armed:
-            yield "restless", f"timers still fire after {self.space.rounds} rounds"
         unclean = self._case.at_rest(nodes.process(local))
         if unclean is not None:
             yield "unclean", unclean

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from typing import Literal, NamedTuple, TypeAlias
 
 from cubecast.protocol.port import NodeId
 from cubecast.sim.explorer.cases import Case
 from cubecast.sim.explorer.nodes import CONSUMES, TIMERS, Nodes, Reaction
+from cubecast.topology import members_of
 
 State: TypeAlias = tuple[int, ...]
 
@@ -25,8 +27,21 @@ ROUNDS = 6
 class Move(NamedTuple):
     """Something that may happen next, to an item in flight or at a node."""
 
-    kind: Literal["arrives", "is lost", "arrives twice", "step", "consumes", "wakes", "timers fire"]
+    kind: Literal[
+        "arrives",
+        "is lost",
+        "arrives twice",
+        "step",
+        "consumes",
+        "wakes",
+        "timers fire",
+        "crashes",
+        "suspect",
+        "trust",
+    ]
     subject: int = -1
+    others: tuple[int, ...] = ()
+    """The items that are lost with a node that crashes; whom a node suspects or trusts."""
 
 
 class Crash(Exception):
@@ -34,11 +49,14 @@ class Crash(Exception):
 
 
 class Budget(NamedTuple):
-    """What the network may still do wrong."""
+    """What may still go wrong, and how often timers have fired since anything else went on."""
 
     drops: int
     duplicates: int
     early_wakes: int
+    crashes: int = 0
+    doubts: int = 0
+    rounds: int = 0
 
 
 class Space:
@@ -49,6 +67,7 @@ class Space:
         self.rounds = ROUNDS * (1 + len(case.steps))
         self._case = case
         self._size = case.nodes
+        self._relative = case.likeness.relative
         self._budgets: list[Budget] = []
         self._budget_numbers: dict[Budget, int] = {}
 
@@ -67,7 +86,9 @@ class Space:
                 crash = self._follow(now, flight, self.nodes.take_step(now[node], self._stamp(now)))
                 assert not crash, crash
         rules = case.rules
-        budget = self._budget(Budget(rules.drops, rules.duplicates, rules.early_wakes))
+        budget = self._budget(
+            Budget(rules.drops, rules.duplicates, rules.early_wakes, rules.crashes, rules.doubts)
+        )
         return (budget, *now, *sorted(flight))
 
     def moves(self, state: State) -> Iterator[tuple[Move, State | Crash]]:
@@ -76,7 +97,9 @@ class Space:
         budget = state[0]
         locals_ = state[1 : self._size + 1]
         flight = state[self._size + 1 :]
-        faulty = any(self._budgets[budget])
+        left = self._budgets[budget]
+        faulty = any(left[:3])
+        fresh = budget if not left.rounds else self._budget(left._replace(rounds=0))
         for item in self._arriving(flight):
             local = locals_[nodes.receiver[item]]
             reaction = nodes.reactions[local].get(item) or nodes.react(local, item)
@@ -88,15 +111,79 @@ class Space:
         for node, local in enumerate(locals_):
             if nodes.step[local] is not None:
                 reaction = nodes.take_step(local, self._stamp(locals_))
-                yield Move("step", node), self._after(budget, locals_, list(flight), reaction)
+                yield Move("step", node), self._after(fresh, locals_, list(flight), reaction)
+        if left.crashes:
+            yield from self._crashes(state)
+        if left.doubts or any(self.nodes.kept(local).suspects for local in locals_):
+            yield from self._doubts(state)
+        news = [] if not self._case.rules.crashes else self._news(locals_)
+        for node, slot in news:
+            reaction = nodes.hear(locals_[node], "suspect", slot)
+            then = self._after(fresh, locals_, list(flight), reaction)
+            yield Move("suspect", node, (slot,)), then
         slow = self._unconsumed(locals_) if self._case.slow else []
         for node in slow:
             reaction = nodes.react(locals_[node], CONSUMES)
             yield Move("consumes", node), self._after(budget, locals_, list(flight), reaction)
-        if not flight and not slow:
+        if not flight and not slow and not news:
             yield from self._idle(budget, locals_)
         elif faulty:
             yield from self._early_wakes(state)
+
+    def _crashes(self, state: State) -> Iterator[tuple[Move, State]]:
+        """A node ends at once; of what it sent, any part arrives."""
+        left = self._budgets[state[0]]
+        budget = self._budget(left._replace(crashes=left.crashes - 1, rounds=0))
+        locals_ = state[1 : self._size + 1]
+        flight = state[self._size + 1 :]
+        items = self.nodes.items
+        for node, local in enumerate(locals_):
+            if self.nodes.dead[local] or not self._case.rules.mortal >> node & 1:
+                continue
+            now = list(locals_)
+            now[node] = self.nodes.crash(local)
+            flight_to_others = [item for item in flight if items[item].receiver != node]
+            under_way = [item for item in flight_to_others if items[item].sender == node]
+            for lost in _parts_of(under_way):
+                rest = flight_to_others[:]
+                for item in lost:
+                    rest.remove(item)
+                yield Move("crashes", node, lost), (budget, *now, *rest)
+
+    def _news(self, locals_: State) -> list[tuple[NodeId, NodeId]]:
+        """Who has not been told of whose crash, though it has it in its view."""
+        nodes = self.nodes
+        dead = [node for node, local in enumerate(locals_) if nodes.dead[local]]
+        if not dead:
+            return []
+        return [
+            (node, slot)
+            for node, local in enumerate(locals_)
+            for slot in dead
+            if nodes.kept(local).trusts >> slot & 1
+        ]
+
+    def _doubts(self, state: State) -> Iterator[tuple[Move, State | Crash]]:
+        """A node suspects another that is alive, or thinks better of it."""
+        nodes = self.nodes
+        left = self._budgets[state[0]]
+        locals_ = state[1 : self._size + 1]
+        flight = state[self._size + 1 :]
+        alive = sum(1 << node for node, local in enumerate(locals_) if not nodes.dead[local])
+        for node, local in enumerate(locals_):
+            kept = nodes.kept(local)
+            budget = self._budget(left._replace(rounds=0))
+            for slot in members_of(kept.suspects & alive):
+                reaction = nodes.hear(local, "trust", slot)
+                then = self._after(budget, locals_, list(flight), reaction)
+                yield Move("trust", node, (slot,)), then
+            if not left.doubts:
+                continue
+            budget = self._budget(left._replace(doubts=left.doubts - 1, rounds=0))
+            for slot in members_of(kept.trusts & alive & self._case.rules.doubted):
+                reaction = nodes.hear(local, "suspect", slot)
+                then = self._after(budget, locals_, list(flight), reaction)
+                yield Move("suspect", node, (slot,)), then
 
     def _unconsumed(self, locals_: State) -> list[NodeId]:
         """The nodes whose applications have something to take in."""
@@ -140,7 +227,9 @@ class Space:
     def _idle(self, budget: int, locals_: State) -> Iterator[tuple[Move, State | Crash]]:
         """Nothing is under way: time may pass, and all timers fire."""
         kept = [self.nodes.kept(local) for local in locals_]
-        if not any(one.armed for one in kept) or max(one.clock for one in kept) >= self.rounds:
+        left = self._budgets[budget]
+        fired = left.rounds if self._relative else max(one.clock for one in kept)
+        if not any(one.armed for one in kept) or fired >= self.rounds:
             return
         now = list(locals_)
         flight: list[int] = []
@@ -150,7 +239,17 @@ class Space:
                 if crash:
                     yield Move("timers fire"), Crash(crash)
                     return
+        if self._relative:
+            if not flight and tuple(now) == locals_:
+                return  # they will fire for ever, and nothing comes of it
+            budget = self._budget(left._replace(rounds=left.rounds + 1))
         yield Move("timers fire"), (budget, *now, *sorted(flight))
+
+    def is_restless(self, state: State, node: NodeId) -> bool:
+        """Whether timers of a node still fire in a state in which nothing more happens."""
+        if not self.nodes.kept(state[1 + node]).armed:
+            return False
+        return not self._relative or self._budgets[state[0]].rounds >= self.rounds
 
     def _early_wakes(self, state: State) -> Iterator[tuple[Move, State | Crash]]:
         """The timers of one node fire although something is under way."""
@@ -179,15 +278,20 @@ class Space:
     def _follow(self, now: list[int], flight: list[int], reaction: Reaction) -> str:
         """Apply a reaction and what follows at once: eager steps, urgent messages.
 
-        Returns what a process raised, or nothing.
+        What is sent to a node that is dead is gone.  Returns what a process raised, or nothing.
         """
         nodes = self.nodes
+        mortal = self._case.rules.crashes > 0
         urgent: deque[int] = deque()
         while not reaction.crash:
             local = reaction.local
             now[nodes.node[local]] = local
-            flight += reaction.sent
-            urgent += reaction.urgent
+            if mortal:
+                flight += self._reaching(reaction.sent, now)
+                urgent += self._reaching(reaction.urgent, now)
+            else:
+                flight += reaction.sent
+                urgent += reaction.urgent
             if reaction.eager:
                 reaction = nodes.take_step(local, self._stamp(now))
             elif urgent:
@@ -197,6 +301,11 @@ class Space:
             else:
                 break
         return reaction.crash
+
+    def _reaching(self, sent: tuple[int, ...], now: list[int]) -> list[int]:
+        """What of it is sent to nodes that are up."""
+        receiver, dead = self.nodes.receiver, self.nodes.dead
+        return [item for item in sent if not dead[now[receiver[item]]]]
 
     def _stamp(self, locals_: Sequence[int]) -> tuple[int, ...]:
         joins = self.nodes.joins
@@ -221,8 +330,20 @@ class Space:
                 return "timers fire"
             case "consumes":
                 return f"node {move.subject}: takes in what was delivered first"
+            case "crashes":
+                lost = [self._told(item) for item in move.others]
+                return f"node {move.subject} crashes" + "".join(f"; lost: {one}" for one in lost)
+            case "suspect" | "trust":
+                return f"node {move.subject}: {move.kind}s {move.others[0]}"
             case "wakes":
                 return f"node {move.subject}: its timers fire early"
-        item = nodes.items[move.subject]
-        message = nodes.message(move.subject)
-        return f"{item.sender} -> {item.receiver} {move.kind}: {message!r}"
+        return self._told(move.subject, f" {move.kind}")
+
+    def _told(self, number: int, what: str = "") -> str:
+        item = self.nodes.items[number]
+        return f"{item.sender} -> {item.receiver}{what}: {self.nodes.message(number)!r}"
+
+
+def _parts_of(items: Sequence[int]) -> set[tuple[int, ...]]:
+    """Every choice among items that may occur several times."""
+    return {part for size in range(len(items) + 1) for part in combinations(items, size)}

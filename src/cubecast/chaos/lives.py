@@ -1,0 +1,91 @@
+"""One trace of all lives, for the checkers.
+
+Every process leaves a file of its own.  Records name slots, and slots change hands: so the trace
+of a slot is what its holders recorded, one after the other, with a ``crash`` where one of them was
+killed and a ``restart`` where another one begins.  These two are what the driver did, never what
+the protocol says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from cubecast.chaos.driver import Life
+from cubecast.trace import Record, merge, read_jsonl
+
+
+class Tenancy(NamedTuple):
+    """One life in one slot."""
+
+    slot: int
+    first: int
+    """When its first record was made, in microseconds."""
+    last: int
+    life: Life
+    final: bool
+    """Whether the life ended in this slot."""
+    has_views: bool
+
+
+def trace_of(found: Iterable[Tenancy]) -> Iterator[Record]:
+    """The records of all lives in one order."""
+    by_slot: dict[int, list[Tenancy]] = {}
+    for tenancy in found:
+        by_slot.setdefault(tenancy.slot, []).append(tenancy)
+    yield from merge([_slot(sorted(held, key=_begin)) for _, held in sorted(by_slot.items())])
+
+
+def _begin(tenancy: Tenancy) -> int:
+    return tenancy.first
+
+
+def tenancies(lives: Iterable[Life]) -> list[Tenancy]:
+    """Who had which slot."""
+    return [tenancy for life in lives for tenancy in _slots_of(life)]
+
+
+def _slots_of(life: Life) -> list[Tenancy]:
+    """The slots a life has had; most have one, a node that was excluded may return to another."""
+    times: dict[int, tuple[int, int]] = {}
+    last_slot, has_views = -1, False
+    for record in records_of(life.trace):
+        first, _ = times.get(record.node, (record.time, 0))
+        times[record.node] = (first, record.time)
+        last_slot = record.node
+        has_views = has_views or record.kind == "view"
+    return [
+        Tenancy(slot, first, last, life, slot == last_slot, has_views)
+        for slot, (first, last) in times.items()
+    ]
+
+
+def records_of(trace: Path) -> Iterable[Record]:
+    """What a life recorded; a process that never got as far as a header recorded nothing."""
+    if not trace.exists() or not trace.stat().st_size:
+        return ()
+    return read_jsonl(trace)[1]
+
+
+def _slot(held: list[Tenancy]) -> Iterator[Record]:
+    for number, tenancy in enumerate(held):
+        if number:
+            yield Record("restart", tenancy.first, tenancy.slot)
+        for record in records_of(tenancy.life.trace):
+            if record.node == tenancy.slot:
+                yield record
+        yield from _end(tenancy)
+
+
+def _end(tenancy: Tenancy) -> Iterator[Record]:
+    """A process that was killed crashed; one that left is out for good, also if it does not say."""
+    life = tenancy.life
+    if not tenancy.final:  # it went on elsewhere
+        yield Record("crash", tenancy.last, tenancy.slot)
+        return
+    ended = tenancy.last if life.ended_at is None else int(life.ended_at * 1e6)
+    if life.ending == "crash":
+        yield Record("crash", max(tenancy.last, ended), tenancy.slot)
+    elif life.ending == "leave" and tenancy.has_views:
+        yield Record("view", max(tenancy.last, ended), tenancy.slot)

@@ -1,0 +1,423 @@
+"""Schedules: what is done to which node and link, and when; in TOML.
+
+about = "the lowest node dies, then half of the others are cut off"
+unit = "ms"                 # of all times: "ms" (a unit of time in the simulator) or "s"
+nodes = 8
+length = 6000               # then all faults end; left out: when the last one does
+seed = 17                   # what is not written here: delays, losses, who answers whom
+answers = 0.1               # share of the deliveries that are answered at once
+
+[links]                     # chances per message, until `length`
+loss = 0.05                 # and duplicate, reorder, spike
+
+[params]                    # any other field of `Params`, such as window
+window = 4
+
+[topics]
+t = [0, 1, 2]               # subscribed from the start; left out: everyone, to "t"
+
+[[fault]]
+at = 500
+act = "crash"
+node = 0
+for = 2000                  # then a new process begins there; left out: act = "restart"
+
+[[fault]]
+at = 3000
+act = "partition"
+sides = [[1, 2, 3]]         # who is in none of them is in one more
+for = 2000                  # then it heals; left out: act = "heal"
+
+[[do]]
+at = 100
+node = 2
+act = "burst"               # publish, burst, subscribe, unsubscribe
+count = 20
+topic = "t"                 # left out: the first one
+
+| fault | of | undone by |
+|---|---|---|
+| crash | node | restart |
+| leave, gracefully: of real processes only | node | restart |
+| pause | node | resume |
+| partition | sides | heal, which ends every fault of links |
+| one-way: nothing gets from one to the other | from, to | heal |
+| slow: all links of a node take longer | node, delay or factor | heal |
+
+What cannot be done at its time (a crash of a node that is down) is left out, so that an entry can
+be dropped from a schedule without touching the others.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from cubecast.protocol.port import NodeId, Time, Topic
+from cubecast.sim.faults import Cut, Pause, Slow
+from cubecast.sim.params import MAX_MESSAGES, MAX_TIME, ParamError, Params
+
+Act = Literal[
+    "crash", "leave", "restart", "pause", "resume", "partition", "one-way", "slow", "heal"
+]
+Deed = Literal["publish", "burst", "subscribe", "unsubscribe"]
+UNDONE_BY: dict[str, Act] = {
+    "crash": "restart",
+    "leave": "restart",
+    "pause": "resume",
+    "partition": "heal",
+    "one-way": "heal",
+    "slow": "heal",
+}
+OF_LINKS = frozenset(("partition", "one-way", "slow"))
+OF_ONE_NODE = frozenset(("crash", "leave", "restart", "pause", "resume", "slow"))
+CHANCES = ("loss", "duplicate", "reorder", "spike")
+MAX_NODES = 4096
+
+
+class ScheduleError(ValueError):
+    """A schedule cannot be read or does not make sense."""
+
+
+class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Something goes wrong."""
+
+    at: float
+    act: Act
+    node: NodeId = -1
+    sides: tuple[tuple[NodeId, ...], ...] = ()
+    source: NodeId = msgspec.field(name="from", default=-1)
+    to: NodeId = -1
+    delay: float = 0
+    factor: int = 1
+    lasts: float = msgspec.field(name="for", default=0)
+    """Undone after this long; 0: by another entry, or at the end of the faults."""
+
+    def __str__(self) -> str:
+        match self.act:
+            case "partition":
+                return "partition " + " | ".join([*map(listed, self.sides), "the others"])
+            case "one-way":
+                return f"one-way cut from node {self.source} to node {self.to}"
+            case "slow":
+                much = f"{self.factor} times as slow" if self.factor > 1 else f"{self.delay:g} more"
+                return f"slow links of node {self.node}, {much}"
+            case "heal":
+                return "heal"
+        return f"{self.act} of node {self.node}"
+
+
+class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Something the application at a node does."""
+
+    at: float
+    act: Deed
+    node: NodeId
+    topic: Topic = ""
+    count: int = 1
+    """Of a burst: messages published at once."""
+
+    def __str__(self) -> str:
+        many = f" of {self.count}" if self.act == "burst" else ""
+        return f"{self.act}{many} at node {self.node}"
+
+
+class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A whole schedule."""
+
+    nodes: int
+    about: str = ""
+    unit: Literal["ms", "s"] = "ms"
+    length: float = 0
+    seed: int = 0
+    answers: float = 0.0
+    links: dict[str, float] = {}
+    params: dict[str, Any] = {}
+    topics: dict[Topic, tuple[NodeId, ...]] = {}
+    faults: tuple[Fault, ...] = msgspec.field(name="fault", default=())
+    steps: tuple[Step, ...] = msgspec.field(name="do", default=())
+
+    @property
+    def entries(self) -> tuple[Fault | Step, ...]:
+        """All that can be dropped from it."""
+        return (*self.faults, *self.steps)
+
+    def with_entries(self, entries: tuple[Fault | Step, ...]) -> Schedule:
+        """The same schedule with these entries alone; it lasts as long."""
+        return msgspec.structs.replace(
+            self,
+            faults=tuple(entry for entry in entries if isinstance(entry, Fault)),
+            steps=tuple(entry for entry in entries if isinstance(entry, Step)),
+        )
+
+    def members(self) -> dict[Topic, tuple[NodeId, ...]]:
+        """Who is subscribed from the start."""
+        return self.topics or {"t": tuple(range(self.nodes))}
+
+    def time(self, value: float) -> Time:
+        """A time of the schedule in units of the simulator."""
+        return round(value * 1000 if self.unit == "s" else value)
+
+    def seconds(self, value: float) -> float:
+        """A time of the schedule in seconds, for real processes."""
+        return value if self.unit == "s" else value / 1000
+
+    def settings(self) -> Params:
+        """The parameters of the network and the protocol."""
+        chosen = {"network": "uniform", "low": 1, "high": 30, **self.params, "nodes": self.nodes}
+        return Params().with_({**chosen, **self.links})
+
+
+# -- reading and writing ---------------------------------------------------------------------------
+
+
+def read_schedule(path: Path) -> Schedule:
+    """Read and check a schedule file; `ScheduleError` says in one line what is wrong."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ScheduleError(f"cannot read {path}: {reason}") from error
+    try:
+        return checked(msgspec.convert(tomllib.loads(text), Schedule))
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, ScheduleError) as error:
+        raise ScheduleError(f"{path}: {error}") from error
+
+
+def schedule_text(schedule: Schedule) -> str:
+    """A schedule as a file that `read_schedule` reads."""
+    values = msgspec.to_builtins(schedule)
+    plain = {name: value for name, value in values.items() if not isinstance(value, dict | tuple)}
+    lines = [f"{name} = {_toml(value)}" for name, value in plain.items()]
+    for name in ("links", "params", "topics"):
+        if values.get(name):
+            lines += ["", f"[{name}]"]
+            lines += [f"{_key(key)} = {_toml(value)}" for key, value in values[name].items()]
+    for name in ("fault", "do"):
+        for entry in sorted(values.get(name, ()), key=lambda entry: float(entry["at"])):
+            lines += ["", f"[[{name}]]"]
+            lines += [f"{key} = {_toml(value)}" for key, value in entry.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    bare = name and all(char.isascii() and (char.isalnum() or char in "_-") for char in name)
+    return name if bare else _toml(name)
+
+
+def _toml(value: Any) -> str:
+    """Numbers, plain text and lists of them are written alike in JSON and TOML."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return msgspec.json.encode(value).decode()
+
+
+def checked(schedule: Schedule) -> Schedule:
+    """The schedule with its length filled in; `ScheduleError` if it makes no sense."""
+    if not 1 <= schedule.nodes <= MAX_NODES:
+        raise ScheduleError(f"nodes must be 1 to {MAX_NODES}, not {schedule.nodes}")
+    if not 0 <= schedule.answers < 1:
+        raise ScheduleError(f"answers is a share from 0 to below 1, not {schedule.answers}")
+    if unknown := schedule.links.keys() - set(CHANCES):
+        raise ScheduleError(f"links: no {', '.join(sorted(unknown))}; there are {CHANCES}")
+    try:
+        schedule.settings()
+    except ParamError as error:
+        raise ScheduleError(str(error)) from error
+    for topic, nodes in schedule.topics.items():
+        _check_nodes(schedule, f"topics.{topic}", nodes)
+    for number, fault in enumerate(schedule.faults, 1):
+        _check_fault(schedule, f"fault {number} ({fault.act})", fault)
+    for number, step in enumerate(schedule.steps, 1):
+        _check_step(schedule, f"do {number} ({step.act})", step)
+    ends = [entry.at + getattr(entry, "lasts", 0) for entry in schedule.entries]
+    length = schedule.length or max(ends, default=0) + 1
+    _check_times(schedule, "length", length)
+    return msgspec.structs.replace(schedule, length=length)
+
+
+def _check_times(schedule: Schedule, where: str, *times: float) -> None:
+    for time in times:
+        if not 0 <= schedule.time(time) <= MAX_TIME:
+            raise ScheduleError(f"{where}: a time is 0 to {MAX_TIME} ms, not {time:g}")
+
+
+def _check_nodes(schedule: Schedule, where: str, nodes: tuple[NodeId, ...]) -> None:
+    for node in nodes:
+        if not 0 <= node < schedule.nodes:
+            raise ScheduleError(f"{where}: there is no node {node} among 0 to {schedule.nodes - 1}")
+    if len(set(nodes)) < len(nodes):
+        raise ScheduleError(f"{where}: a node is named twice")
+
+
+def _check_fault(schedule: Schedule, where: str, fault: Fault) -> None:
+    _check_times(schedule, where, fault.at, fault.lasts, fault.delay)
+    named = tuple(node for side in fault.sides for node in side)
+    named += (fault.node,) if fault.act in OF_ONE_NODE else ()
+    named += (fault.source, fault.to) if fault.act == "one-way" else ()
+    _check_nodes(schedule, where, named)
+    fits = {
+        "for": fault.act in UNDONE_BY or not fault.lasts,
+        "node": fault.act in OF_ONE_NODE or fault.node == -1,
+        "sides": (fault.act == "partition") == any(fault.sides),
+        "from": fault.act == "one-way" or fault.source == -1,
+        "to": fault.act == "one-way" or fault.to == -1,
+        "delay": fault.act == "slow" or not fault.delay,
+        "factor": 1 <= fault.factor <= 1000 and (fault.act == "slow" or fault.factor == 1),
+    }
+    for name, fit in fits.items():
+        if not fit:
+            raise ScheduleError(f"{where}: `{name}` does not fit here")
+    if fault.act == "slow" and fault.delay == 0 and fault.factor == 1:
+        raise ScheduleError(f"{where}: say the delay or the factor")
+
+
+def _check_step(schedule: Schedule, where: str, step: Step) -> None:
+    _check_times(schedule, where, step.at)
+    _check_nodes(schedule, where, (step.node,))
+    if step.topic and step.topic not in schedule.members():
+        raise ScheduleError(f"{where}: topic {step.topic!r} is not in [topics]")
+    if not 1 <= step.count <= MAX_MESSAGES or (step.count > 1 and step.act != "burst"):
+        raise ScheduleError(f"{where}: `count` does not fit here")
+
+
+# -- what a schedule comes to ----------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Plan:
+    """A schedule as the simulator carries it out, times in its units."""
+
+    length: Time
+    """All faults are over."""
+    last_fault: Time = 0
+    """When the last one ended; of a node that stays down, when it crashed."""
+    deaths: list[tuple[Time, NodeId, bool]] = field(default_factory=list)
+    """(when, who, whether it begins again), in order of time."""
+    pauses: list[Pause] = field(default_factory=list)
+    cuts: list[Cut] = field(default_factory=list)
+    slows: list[Slow] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    """How many faults of each kind came about."""
+
+
+def plan_of(schedule: Schedule) -> Plan:
+    """Work out who is down, asleep or cut off, and when."""
+    return _Planner(schedule).plan
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    fault: Fault
+    number: int
+    start: Time
+
+
+class _Planner:
+    """Goes through the beginnings and ends of faults in order of time."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.plan = Plan(schedule.time(schedule.length))
+        self.plan.counts = dict.fromkeys(
+            ("crash", "restart", "pause", "partition", "one-way", "slow"), 0
+        )
+        self.down: dict[NodeId, int] = {}
+        """Who is down, and by which entry."""
+        self.asleep: dict[NodeId, _Open] = {}
+        self.links: dict[int, _Open] = {}
+        for at, act, number, fault in _beginnings_and_ends(schedule):
+            if at >= self.plan.length:
+                break
+            self._take(at, act, number, fault)
+        for node in list(self.asleep):
+            self._wake(node, self.plan.length)
+        for number in list(self.links):
+            self._heal(number, self.plan.length)
+
+    def _take(self, at: Time, act: Act, number: int, fault: Fault) -> None:
+        node = fault.node
+        match act:
+            case "crash" if node not in self.down:
+                self._wake(node, at)
+                self.down[node] = number
+                self._die(at, node, "crash")
+            case "restart" if node in self.down and not self._died_now(at, node):
+                if fault.act == "restart" or self.down[node] == number:
+                    del self.down[node]
+                    self._die(at, node, "restart")
+            case "pause" if node not in self.down and node not in self.asleep:
+                self.asleep[node] = _Open(fault, number, at)
+            case "resume":
+                sleeper = self.asleep.get(node)
+                if sleeper is not None and (fault.act == "resume" or sleeper.number == number):
+                    self._wake(node, at)
+            case "heal" if fault.act == "heal":
+                for other in list(self.links):
+                    self._heal(other, at)
+            case "heal":
+                self._heal(number, at)
+            case "partition" | "one-way" | "slow":
+                self.links[number] = _Open(fault, number, at)
+
+    def _died_now(self, at: Time, node: NodeId) -> bool:
+        return (at, node, False) in self.plan.deaths
+
+    def _die(self, at: Time, node: NodeId, act: str) -> None:
+        self.plan.deaths.append((at, node, act == "restart"))
+        self.plan.counts[act] += 1
+        self.plan.last_fault = max(self.plan.last_fault, at)
+
+    def _wake(self, node: NodeId, at: Time) -> None:
+        sleeper = self.asleep.pop(node, None)
+        if sleeper is not None and sleeper.start < at:
+            self.plan.pauses.append(Pause(node, sleeper.start, at))
+            self._ended("pause", at)
+
+    def _heal(self, number: int, at: Time) -> None:
+        link = self.links.pop(number, None)
+        if link is None or link.start == at:
+            return
+        fault, everyone = link.fault, (1 << self.schedule.nodes) - 1
+        self._ended(fault.act, at)
+        match fault.act:
+            case "partition":
+                for side in (sum(1 << node for node in side) for side in fault.sides):
+                    self.plan.cuts.append(Cut(link.start, at, side, everyone & ~side))
+                    self.plan.cuts.append(Cut(link.start, at, everyone & ~side, side))
+            case "one-way":
+                self.plan.cuts.append(Cut(link.start, at, 1 << fault.source, 1 << fault.to))
+            case "slow":
+                node, delay = 1 << fault.node, self.schedule.time(fault.delay)
+                for ends in ((node, everyone), (everyone & ~node, node)):
+                    self.plan.slows.append(Slow(link.start, at, *ends, fault.factor, delay))
+
+    def _ended(self, act: str, at: Time) -> None:
+        self.plan.counts[act] += 1
+        self.plan.last_fault = max(self.plan.last_fault, at)
+
+
+def _beginnings_and_ends(schedule: Schedule) -> Iterator[tuple[Time, Act, int, Fault]]:
+    found: list[tuple[Time, Act, int, Fault]] = []
+    for number, fault in enumerate(schedule.faults):
+        at = schedule.time(fault.at)
+        found.append((at, fault.act, number, fault))
+        if fault.lasts:
+            found.append((at + schedule.time(fault.lasts), UNDONE_BY[fault.act], number, fault))
+    yield from sorted(found, key=lambda one: one[0])
+
+
+def listed(nodes: Iterable[NodeId]) -> str:
+    """ "0-3,7": runs of numbers joined."""
+    parts: list[list[NodeId]] = []
+    for node in sorted(nodes):
+        if parts and parts[-1][-1] == node - 1:
+            parts[-1].append(node)
+        else:
+            parts.append([node])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in parts)

@@ -1,0 +1,125 @@
+"""Agreement on views, by itself: any order, copies, losses, wrong suspicions, dying leaders."""
+
+from __future__ import annotations
+
+from epoch_toys import CONFIG, Toys
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cubecast.protocol.views import Install, Prepare, Report
+
+NODES = 4
+KINDS = (
+    "deliver", "deliver", "deliver", "deliver", "deliver", "copy", "lose",
+    "suspect", "trust", "tick", "tick", "wait", "crash",
+)  # fmt: skip
+Happening = tuple[str, int, int]
+HAPPENINGS = st.lists(
+    st.tuples(st.sampled_from(KINDS), st.integers(0, 63), st.integers(0, NODES - 1)), max_size=120
+)
+
+
+def happen(toys: Toys, happening: Happening) -> None:
+    kind, number, other = happening
+    node = number % NODES
+    flying = len(toys.flying)
+    match kind:
+        case "deliver" if flying:
+            toys.hand_over(number % flying)
+        case "copy" if flying:
+            toys.hand_over(number % flying, keep=True)
+        case "lose" if flying:
+            del toys.flying[number % flying]
+        case "suspect" if node != other:
+            toys.suspect(node, other)
+        case "trust" if node != other:
+            toys.suspect(node, other, really=False)
+        case "tick":
+            toys.tick()
+        case "wait":
+            toys.tick(CONFIG.answer_after)
+        case "crash" if len(toys.alive()) > 2:
+            toys.toys[node].crashed = True
+        case "depart" if len(toys.alive()) > 2:
+            toys.depart(node)
+
+
+@settings(max_examples=300, deadline=None)
+@given(HAPPENINGS)
+def test_who_counts_on_each_other_goes_the_same_way(happenings: list[Happening]) -> None:
+    toys = Toys(NODES)
+    for happening in happenings:
+        happen(toys, happening)
+        assert not toys.disagreements()
+    toys.come_to_rest()
+    assert not toys.disagreements()
+    assert not toys.stuck()
+
+
+def deliver_at_random(toys: Toys, order: list[int]) -> None:
+    """Nothing is lost, nobody is suspected; messages overtake each other."""
+    for number in order:
+        if toys.flying:
+            toys.hand_over(number % len(toys.flying))
+        else:
+            toys.tick()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 63), max_size=60), st.lists(st.integers(0, NODES - 1), max_size=2))
+def test_leaving_divides_nobody(order: list[int], leavers: list[int]) -> None:
+    toys = Toys(NODES)
+    for leaver in leavers:
+        toys.depart(leaver)
+    deliver_at_random(toys, order)
+    toys.come_to_rest()
+    left = set(range(NODES)) - set(leavers)
+    assert toys.views() == {frozenset(left)}
+    assert {toy.slot for toy in toys.alive()} == left
+    assert not any(toys.toys[node].strangers for node in left)
+
+
+def test_a_leader_that_has_decided_to_leave_does_not_begin_again() -> None:
+    """Whoever heard a second question first would refuse the answer to the first one."""
+    toys = Toys(3)
+    toys.depart(0)
+    while not any(isinstance(message, Install) for _, _, message in toys.flying):
+        toys.hand_over(0)
+    assert not any(isinstance(message, Prepare) for _, _, message in toys.flying)
+
+
+def test_a_leader_that_leaves_goes_although_somebody_it_has_to_tell_dies() -> None:
+    toys = Toys(3)
+    toys.depart(0)
+    while not any(isinstance(message, Install) for _, _, message in toys.flying):
+        toys.hand_over(0)
+    toys.toys[2].crashed = True
+    toys.come_to_rest()
+    assert toys.views() == {frozenset({1})}
+    assert toys.toys[0].let_go_at is not None
+
+
+def test_who_follows_a_ballot_that_came_to_nothing_is_brought_to_what_was_decided() -> None:
+    """Node 0 decides.  Node 1 took it for dead, led node 2 elsewhere, and gave up when 0 was back.
+
+    Both refuse what was decided before, as they follow a later ballot, and nobody leads them.
+    """
+    toys = Toys(4)
+    toys.toys[3].crashed = True
+    toys.suspect(0, 3)
+    for _ in range(4):  # the questions of 0 to 1 and 2, and their reports
+        toys.hand_over(0)
+    assert toys.toys[0].epochs.view.epoch == 1
+    toys.flying.clear()  # what 0 says is on its way for long
+    toys.suspect(1, 3)
+    toys.suspect(1, 0)
+    (index,) = [i for i, (_, to, m) in enumerate(toys.flying) if to == 2 and type(m) is Prepare]
+    toys.hand_over(index)
+    toys.flying = [one for one in toys.flying if type(one[2]) is not Report]
+    toys.suspect(1, 0, really=False)
+    toys.suspect(1, 2)  # it gives up its attempt ...
+    toys.suspect(1, 2, really=False)  # ... and 0 leads again
+    toys.flying.clear()
+    toys.come_to_rest()
+    assert toys.views() == {frozenset({0, 1, 2})}
+    assert not toys.stuck()
