@@ -448,9 +448,11 @@ class Member:
 
     def left_behind(self, view: View, now: Time) -> None:
         """The others went on without this life of ours; they may not know it."""
-        if not self._departing:
-            self.marks["left behind"] += 1
-            self._return_to(view, now)
+        if self._departing:
+            self.let_go(now)
+            return
+        self.marks["left behind"] += 1
+        self._return_to(view, now)
 
     def _return_to(self, view: View, now: Time) -> None:
         """End this life; begin another in `view`, with what we wanted and had read."""
