@@ -49,8 +49,8 @@ from cubecast.net.wire import (
     encode_control,
     encode_frame,
 )
+from cubecast.protocol import detector
 from cubecast.protocol.config import Config
-from cubecast.protocol.detector import Test, TestReply, Vouch
 from cubecast.protocol.messages import (
     Ack,
     Answer,
@@ -213,9 +213,9 @@ class Attack:
                 encode_view(Installed(old)),
                 encode_view(Stuck(old)),
                 encode_view(Depart("somebody")),
-                encode_detector(TestReply(12345, 1 << 90)),
-                encode_detector(Vouch(12345, 1)),
-                encode_detector(Test(1 << 61, 1 << 99)),
+                encode_detector(detector.TestReply(12345, 1 << 90)),
+                encode_detector(detector.Vouch(12345, 1)),
+                encode_detector(detector.Test(1 << 61, 1 << 99)),
                 encode_forward(victim.slot, 9, 0, encode_control(ParcelAck(1))),
                 encode_forward(9, 9, 0, encode_control(ParcelAck(1))),
                 encode_greeting(AttachRequest()),
@@ -594,7 +594,7 @@ NOT_US = View(ViewId(1, Ballot(1, 0)), {0: Who("x", "127.0.0.1:1", 1)})
         (encode_view(Install(Ballot(1, 0), NOT_US.id, NOT_US, {}, {})), "no answer in 0.5 s"),
         (encode_view(Beacon("x", NOT_US)), "a beacon of somebody else"),
         (encode_greeting(Refused("you do not please us")), "you do not please us"),
-        (encode_greeting(AttachRequest()), "after the handshake"),
+        (encode_greeting(Proof("")), "Proof after the handshake"),
     ],
 )
 @live

@@ -162,7 +162,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _asks_nothing(self) -> None:
         if self.slot == NOBODY and not self.asked and not self._closing:
-            log.info("closing connection to %s: no request in %g s", self, HANDSHAKE_S)
+            level = logging.WARNING if self.link == NOBODY else logging.INFO  # it was a member
+            log.log(level, "closing connection to %s: no request in %g s", self, HANDSHAKE_S)
             self.close(f"no request in {HANDSHAKE_S:g} s")
 
     def connection_lost(self, error: Exception | None) -> None:

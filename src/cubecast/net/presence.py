@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from cubecast.errors import Closed, CubecastError, JoinError
 from cubecast.net.connection import NOBODY, Connection
 from cubecast.net.events import Excluded, MemberJoined, MemberLeft, Returned
-from cubecast.net.hello import AttachRequest, decode_greeting
+from cubecast.net.hello import AttachRequest, Refused, decode_greeting
 from cubecast.net.view_wire import (
     decode_detector,
     decode_forward,
@@ -232,7 +232,7 @@ class Presence:
             elif kind == VIEW and not connection.guest:
                 spoke |= not self.on_view(raw, connection, now)
             elif kind == HELLO:
-                self._attach(raw, connection)
+                self._on_greeting(raw, connection)
             elif connection.guest:
                 raise WireError(f"a packet of kind {kind} from a client")
             else:
@@ -256,8 +256,11 @@ class Presence:
         if beacon is not None:
             connection.send(encode_view(beacon))
 
-    def _attach(self, raw: bytes, connection: Connection) -> None:
+    def _on_greeting(self, raw: bytes, connection: Connection) -> None:
         message = decode_greeting(raw)
+        if isinstance(message, Refused) and connection.dialled:
+            connection.close(f"refused: {message.reason}")
+            return
         if not isinstance(message, AttachRequest) or connection.asked:
             raise WireError(f"{type(message).__name__} after the handshake")
         if self.slot == NOBODY:
