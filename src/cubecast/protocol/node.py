@@ -43,7 +43,6 @@ from cubecast.protocol.views import Ends, Finals, Install, Reports, View
 from cubecast.protocol.waves import NOTHING, Contribution, Gathering, Waves
 from cubecast.topology import members_of
 
-
 MAX_GONE = 4096
 """Lives that are known to have ended; whoever waits for an earlier one has long been noticed."""
 
