@@ -349,7 +349,7 @@ class Node:
             core.unstable()
             or core.unacked_parcels()
             or core.pending_waves()
-            or self.faults.busy
+            or self.faults.delays_data
             or any(box.payloads for box in self._outboxes.values())
         )
 
