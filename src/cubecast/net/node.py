@@ -1,7 +1,7 @@
-"""A live node: the production core, its connections, and what the application calls.
+"""A live node: the production protocol, its connections, and what the application calls.
 
-The runtime decides nothing: it feeds the core with packets and time, and carries out what the
-core asks of its port.  One event loop, no threads.
+The runtime decides nothing: it feeds the protocol with packets and time, and carries out what that
+asks of its port.  One event loop, no threads.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Node:
     def check_alive(self) -> None:
         """`Closed` if the node has left."""
         if self.closed:
-            raise Closed("the node is closed")
+            self.check_open()
 
     async def shut_down(self) -> None:
         """End everything at once, whether or not we have left."""
