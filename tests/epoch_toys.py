@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cubecast.protocol.epochs import EpochConfig, Epochs
+from cubecast.protocol.marks import Marks
 from cubecast.protocol.member import TO_ANYONE, genesis
 from cubecast.protocol.port import NodeId, Time
 from cubecast.protocol.views import (
@@ -27,6 +28,7 @@ class Toy:
     """A host that keeps what it is told."""
 
     def __init__(self, world: Toys, slot: NodeId, view: View) -> None:
+        self.marks = Marks()
         self.world = world
         self.slot = slot
         self.epochs = Epochs(slot, view.members[slot].uid, view, self, CONFIG)
@@ -167,9 +169,9 @@ class Toys:
             for other in self.toys[one.slot + 1 :]:
                 for parent, view in one.steps:
                     for same, another in other.steps:
-                        if parent == same and view != another:
-                            if another.has(f"n{one.slot}") and view.has(f"n{other.slot}"):
-                                found.append(f"{one.slot}: {view}, {other.slot}: {another}")
+                        mutual = another.has(f"n{one.slot}") and view.has(f"n{other.slot}")
+                        if mutual and parent == same and view != another:
+                            found.append(f"{one.slot}: {view}, {other.slot}: {another}")
         return found
 
     def stuck(self) -> list[str]:

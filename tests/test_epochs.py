@@ -6,7 +6,7 @@ from epoch_toys import CONFIG, Toys
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cubecast.protocol.views import Install, Prepare, Report
+from cubecast.protocol.views import Ballot, Install, Prepare, Report, View, ViewId, Who
 
 NODES = 4
 KINDS = (
@@ -123,3 +123,29 @@ def test_who_follows_a_ballot_that_came_to_nothing_is_brought_to_what_was_decide
     toys.come_to_rest()
     assert toys.views() == {frozenset({0, 1, 2})}
     assert not toys.stuck()
+
+
+VIEWS = st.builds(
+    lambda epoch, attempt, slot, lives: View(
+        ViewId(epoch, Ballot(attempt, slot)),
+        {node: Who(f"n{node}.{life}", str(node), life) for node, life in lives.items()},
+    ),
+    st.integers(0, 2),
+    st.integers(0, 1),
+    st.integers(0, 1),
+    st.dictionaries(st.integers(0, 2), st.integers(0, 1), min_size=1),
+)
+
+
+@given(VIEWS, VIEWS, VIEWS)
+def test_of_two_views_one_outranks_the_other(a: View, b: View, c: View) -> None:
+    assert not a.outranks(a)
+    assert a.outranks(b) + b.outranks(a) == (a != b)
+    if a.outranks(b) and b.outranks(c):
+        assert a.outranks(c)
+
+
+@given(VIEWS, VIEWS)
+def test_the_larger_view_outranks_the_smaller(a: View, b: View) -> None:
+    if len(a.members) > len(b.members):
+        assert a.outranks(b)

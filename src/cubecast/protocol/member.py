@@ -18,13 +18,13 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 from cubecast.protocol.config import Config
 from cubecast.protocol.detector import Detector, DetectorConfig, DetectorMessage
 from cubecast.protocol.epochs import EpochConfig, Epochs
+from cubecast.protocol.marks import Marks
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Load, Message, NodeId, Port, Stream, Time, Topic, Wanted
 from cubecast.protocol.views import (
@@ -99,7 +99,7 @@ class Member:
         """Begin in `view`, or outside: then ask at the addresses `seeds` for a place."""
         self.node = node
         self.who = who
-        self.marks: Counter[str] = Counter()
+        self.marks = Marks()
         """Which branches of recovery were taken, for tests."""
         self._port = port
         self._config = config if config is not None else Config()
@@ -117,6 +117,7 @@ class Member:
         self._enter_at: Time | None = None
         self._alone_at: Time | None = None
         self._departing = False
+        self._gone = False  # it was let go: whatever still comes is for nobody
         self._told: dict[str, Time] = {}
         self._asked_at: Time = 0
         if view is not None:
@@ -181,7 +182,7 @@ class Member:
         """Ask to be let go; `MemberPort.departed` tells when we may."""
         self._departing = True
         if self._epochs is None:
-            self._port.departed()
+            self.let_go(now)
         else:
             self._epochs.on_depart(Depart(self.who.uid), now)
             self._enter_at = now + self._epoch_config.enter_every
@@ -233,6 +234,8 @@ class Member:
     def on_packet(self, message: Message, sender: NodeId, seal: Seal, now: Time) -> None:
         """A message over a network that does not know lives: check whose it is."""
         view, theirs = self.view, seal.view
+        if self._gone:
+            return
         if isinstance(message, TO_ANYONE):
             answer = self.hear(message, seal.uid, now)
             if answer is not None:
@@ -240,6 +243,7 @@ class Member:
         elif view is None or theirs is None:
             return
         elif view.slot_of(seal.uid) != sender:
+            self.marks["stranger spoke to us"] += 1
             self._say_where_we_are(theirs.members[sender].address, now)
         elif theirs.slot_of(self.who.uid) == self.node:
             self.on_message(message, sender, now)  # else for a life of ours that is over
@@ -277,6 +281,7 @@ class Member:
         theirs = getattr(message, "view", 0) >> EPOCH_SHIFT
         if theirs > self._epochs.view.epoch and now >= self._asked_at:
             self._asked_at = now + self._epoch_config.repeat_after
+            self.marks["asked for a later view"] += 1
             self.send(sender, Stuck(self._epochs.view.id))
 
     def hear(self, message: ToAnyone, speaker: str, now: Time) -> Installed | None:
@@ -327,6 +332,7 @@ class Member:
             incarnation=self.who.incarnation,
             view=view,
             born=born,
+            marks=self.marks,
         )
         if self._detector_config is not None:
             self._detector = self.detector_class(
@@ -399,6 +405,7 @@ class Member:
         self._core = None
         self._epochs = None
         self._detector = None
+        self._gone = True
         self._port.departed()
 
     # -- apart and together again ----------------------------------------------------------------
@@ -427,6 +434,7 @@ class Member:
         we_have_it, it_has_us = mine.has(uid), view.has(self.who.uid)
         if self._departing:
             if we_have_it and not it_has_us and view.epoch > mine.epoch:
+                self.marks["let go by a beacon"] += 1
                 self.let_go(now)  # the news that we may go was lost
             return
         if we_have_it and it_has_us:
@@ -438,6 +446,7 @@ class Member:
             return
         address = next((who.address for who in view.members.values() if who.uid == uid), "")
         if it_has_us or not view.outranks(mine):
+            self.marks["called another here"] += 1
             self._say_where_we_are(address, now)
             return
         self.marks["outranked"] += 1
@@ -531,6 +540,8 @@ class Member:
     # -- time ------------------------------------------------------------------------------------
 
     def on_wake(self, now: Time) -> None:
+        if self._gone:
+            return
         if self._enter_at is not None and self._enter_at <= now:
             self._enter_at = None
             if self._epochs is None:
@@ -561,6 +572,7 @@ class Member:
             return
         if epochs.leader == self.node:
             for who in epochs.absent:
+                self.marks["looked for the absent"] += 1
                 self._port.reach(who.address, Beacon(self.who.uid, epochs.view))
         self._beacon_at = now + self._epoch_config.beacon_every
 

@@ -88,13 +88,16 @@ class View(msgspec.Struct, frozen=True):
     def outranks(self, other: View) -> bool:
         """Whether this view survives when two that exclude each other meet again.
 
-        The larger one; of two equal ones that with the lowest slot, then the lowest uid.
+        The larger one; of two equal ones that with the lowest slot, then the lowest uid, then the
+        later one.  A total order: of two different views one outranks the other.
         """
         return self._rank() < other._rank()
 
-    def _rank(self) -> tuple[int, NodeId, str]:
+    def _rank(self) -> tuple[int, NodeId, str, int, tuple[int, NodeId], list[tuple[NodeId, str]]]:
         lowest = min(self.members)
-        return -len(self.members), lowest, self.members[lowest].uid
+        epoch, (attempt, slot) = self.id
+        lives = sorted((slot, who.uid) for slot, who in self.members.items())
+        return -len(lives), lowest, self.members[lowest].uid, -epoch, (-attempt, -slot), lives
 
 
 FIRST = Ballot(0, 0)
@@ -112,8 +115,9 @@ class Held(msgspec.Struct, frozen=True, array_like=True):
     """What one survivor has of a dead stream.
 
     `delivered`: the last message handed to its application, its cut counted; -1: none, or it
-    consumes nothing.  `read`: the same, but not what only its cut covers.  It can send others
-    everything above `base` and up to `have`; of that, `unread` lies above `delivered`.
+    consumes nothing.  `read`: the same, but not what only its cut covers and nothing that it read
+    depends on.  It can send others everything above `base` and up to `have`; of that, `unread` lies
+    above `delivered`.
     """
 
     stream: Stream
