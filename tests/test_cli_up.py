@@ -126,7 +126,7 @@ def test_nodes_may_say_more_than_a_pipe_holds() -> None:
         finally:
             os.close(descriptor)
         listed = json.loads(cubecast("nodes", "--json", "--at", seed).stdout)
-        assert listed == {"nodes": {"0": seed}}
+        assert listed["nodes"] == {"0": seed}
 
 
 def test_nohup_lets_it_outlive_its_terminal() -> None:
@@ -142,7 +142,7 @@ def test_nohup_lets_it_outlive_its_terminal() -> None:
     assert up.stdout.readline().startswith("1 node up")
     up.send_signal(signal.SIGHUP)
     listed = json.loads(cubecast("nodes", "--json", "--at", seed).stdout)
-    assert listed == {"nodes": {"0": seed}}
+    assert listed["nodes"] == {"0": seed}
     assert up.poll() is None
     up.send_signal(signal.SIGTERM)
     out, _ = up.communicate(timeout=GENEROUS_S)
