@@ -43,7 +43,6 @@ from cubecast.protocol.views import Ends, Finals, Install, Reports, View
 from cubecast.protocol.waves import NOTHING, Contribution, Gathering, Waves
 from cubecast.topology import members_of
 
-
 MAX_GONE = 4096
 """Lives that are known to have ended; whoever waits for an earlier one has long been noticed."""
 
@@ -347,9 +346,9 @@ class CubecastNode:
                         core.guard.drop("news of a stream that has ended")
             case Settled():
                 core = self._cores.get(message.topic)
-                if core is not None and not self.is_live(message.stream):
-                    if core.settle(message.stream, message.seq, now):
-                        self._jump(self._memberships[message.topic], now)
+                dead = core is not None and not self.is_live(message.stream)
+                if core is not None and dead and core.settle(message.stream, message.seq, now):
+                    self._jump(self._memberships[message.topic], now)
             case Answer():
                 result = self._waves.on_answer(message, sender, now)
                 if result is not None:
