@@ -16,10 +16,13 @@ from cubecast.protocol.port import NodeId, Process, Stream, Time
 from cubecast.protocol.recovery import RecoveringTopic
 from cubecast.protocol.streams import Inbox
 from cubecast.protocol.views import Final, Install, Report, Who
-from cubecast.sim.explorer import MEMBERS, Case, Rules, Step, explore
+from cubecast.sim.explorer import LONG, MEMBERS, Case, Rules, Step, explore
 
 CONFIG = Config(ack_delay=0, stable_delay=0, resend_after=2, patience=0)
-EPOCHS = EpochConfig(answer_after=6, repeat_after=2, beacon_every=8, enter_every=4, alone_after=100)
+EPOCHS = EpochConfig(
+    answer_after=3 * LONG, repeat_after=2, beacon_every=2, enter_every=2, alone_after=12 * LONG
+)
+"""What is lost is said again whenever timers fire; nobody is given up before that was in vain."""
 EAGER = Rules(
     ordered=frozenset({"parcel"}), urgent=frozenset({"ack", "parcel-ack", "installed", "stable"})
 )
@@ -55,38 +58,92 @@ def crashing(
     members: int,
     crashes: int = 1,
     mortal: int = -1,
+    outside: int = 0,
+    doubts: int = 0,
+    doubted: int = -1,
     rules: Rules = EAGER,
     member_class: type[Member] = Member,
     **more: Any,
 ) -> Case:
-    view = genesis({slot: Who(f"n{slot}", str(slot), 0) for slot in range(nodes)})
+    """A case of members; those `outside` begin in no view and ask the others for a place."""
+    people = {slot: Who(f"n{slot}", str(slot), 0) for slot in range(nodes)}
+    view = genesis({slot: who for slot, who in people.items() if not outside >> slot & 1})
 
     def make(node: NodeId, port: Any) -> Process:
         return member_class(
-            node, port, view=view, who=view.members[node], config=CONFIG, epochs=EPOCHS
+            node,
+            port,
+            view=None if outside >> node & 1 else view,
+            who=people[node],
+            config=CONFIG,
+            epochs=EPOCHS,
+            seeds=[who.address for who in view.members.values()],
         )
 
-    rules = replace(rules, crashes=crashes, mortal=mortal)
+    rules = replace(rules, crashes=crashes, mortal=mortal, doubts=doubts, doubted=doubted)
     return Case(nodes, make, steps, {"t": members}, rules, idle, likeness=MEMBERS, **more)
 
 
 ANYTHING = Rules()
 ORDERED = Rules(ordered=frozenset({"parcel"}), urgent=frozenset({"parcel-ack"}))
+
+LEADER_DIES = {"members": 0, "crashes": 2, "mortal": 0b1001}
+"""3 crashes; 0 leads the change of the view, and crashes while it tells the others."""
+
 CASES: dict[str, Case] = {
-    "ANY 3 a": crashing(3, publish(0, "a"), members=7, rules=ANYTHING),
-    "ORD 3 ab": crashing(3, publish(0, "a"), publish(1, "b", "a"), members=7, rules=ORDERED),
-    "EAG 3 a b c": crashing(3, publish(0, "a"), publish(1, "b", "a"), publish(0, "c"), members=7),
-    "EAG 3 a b join": crashing(3, publish(0, "a"), publish(1, "b", "a"), subscribe(2), members=3),
-    "EAG 3 a leave": crashing(3, publish(0, "a"), publish(1, "b", "a"), unsubscribe(2), members=7),
-    "EAG 3 2crash ab": crashing(3, publish(0, "a"), publish(1, "b", "a"), members=7, crashes=2),
-    "EAG 4 2crash a": crashing(4, publish(0, "a"), members=15, crashes=2),
-    "EAG 4 ab": crashing(4, publish(0, "a"), publish(1, "b", "a"), members=15),
-    "EAG 4 a join": crashing(4, publish(0, "a"), subscribe(3), members=7),
-    "EAG 4 a leave": crashing(4, publish(0, "a"), unsubscribe(2), members=15),
-    "EAG 3 doubt": crashing(
-        3, publish(0, "a"), members=7, crashes=0, rules=replace(EAGER, doubts=1)
+    "3: anybody, any order": crashing(3, publish(0, "a"), members=7, rules=ANYTHING),
+    "3: anybody, with an answer": crashing(3, publish(0, "a"), publish(1, "b", "a"), members=7),
+    "3: two, with an answer": crashing(
+        3, publish(0, "a"), publish(1, "b", "a"), members=7, crashes=2
     ),
+    "3: the publisher of two, with an answer": crashing(
+        3, publish(0, "a"), publish(0, "c"), publish(1, "b", "a"), members=7, mortal=1
+    ),
+    "3: anybody, while 2 joins": crashing(3, publish(0, "a"), subscribe(2), members=3),
+    "3: anybody, while 2 leaves": crashing(3, publish(0, "a"), unsubscribe(2), members=7),
+    "3: two, while 2 joins": crashing(3, publish(0, "a"), subscribe(2), members=3, crashes=2),
+    "3: two, while 2 leaves": crashing(3, publish(0, "a"), unsubscribe(2), members=7, crashes=2),
+    "4: the leader of a change": crashing(4, **LEADER_DIES),
+    "4: anybody": crashing(4, publish(0, "a"), members=15),
+    "4: the relay": crashing(4, publish(0, "a"), publish(3, "b", "a"), members=15, mortal=4),
+    "4: the publisher, with an answer": crashing(4, publish(0, "a"), publish(1, "b", "a"), members=15, mortal=1),
+    "4: publisher and heir": crashing(4, publish(0, "a"), members=15, crashes=2, mortal=0b0011),
+    "4: publisher and relay": crashing(4, publish(0, "a"), members=15, crashes=2, mortal=0b0101),
+    "4: anybody, with an answer": crashing(4, publish(0, "a"), publish(1, "b", "a"), members=15),
+    "4: two": crashing(4, publish(0, "a"), members=15, crashes=2),
+    "4: the publisher, while 3 joins": crashing(4, publish(0, "a"), subscribe(3), members=7, mortal=1),
+    "4: the relay, while 3 joins": crashing(4, publish(0, "a"), subscribe(3), members=7, mortal=4),
+    "4: the newcomer, while 3 joins": crashing(4, publish(0, "a"), subscribe(3), members=7, mortal=8),
+    "4: the publisher, while 2 leaves": crashing(4, publish(0, "a"), unsubscribe(2), members=15, mortal=1),
+    "4: the leaver, while 2 leaves": crashing(4, publish(0, "a"), unsubscribe(2), members=15, mortal=4),
+    "4: anybody, while 2 leaves": crashing(4, publish(0, "a"), unsubscribe(2), members=15),
 }
+
+
+MORE: dict[str, Case] = {
+    "3: anybody, while 2 enters": crashing(3, publish(0, "a"), members=3, outside=4),
+    "3: anybody, while 2 enters and joins": crashing(3, publish(0, "a"), subscribe(2), members=3, outside=4),
+    "4: anybody, while 3 enters": crashing(4, members=7, outside=8),
+    "3: anybody, while 2 departs": crashing(3, publish(0, "a"), unsubscribe(2), Step(2, "depart"), members=7),
+    "3: anybody, while 0 departs": crashing(3, publish(1, "a"), Step(0, "depart"), members=6),
+    "4: anybody, while 0 departs": crashing(4, Step(0, "depart"), members=14),
+    "3: doubt and crash of the leader": crashing(3, members=7, mortal=0b010, doubts=1, doubted=0b001),
+    "3: doubt and crash of the leader, a": crashing(3, publish(0,"a"), members=7, mortal=0b010, doubts=1, doubted=0b001),
+    "3: one node outside": crashing(3, members=3, outside=4, crashes=0),
+}
+CASES |= MORE
+DOUBTS: dict[str, Case] = {
+    "3: one doubt": crashing(3, publish(0, "a"), members=7, crashes=0, doubts=1),
+    "3: one doubt, an answer": crashing(
+        3, publish(0, "a"), publish(1, "b", "a"), members=7, crashes=0, doubts=1
+    ),
+    "3: two doubts": crashing(3, members=7, crashes=0, doubts=2),
+    "3: two doubts, a": crashing(3, publish(0, "a"), members=7, crashes=0, doubts=2),
+    "3: crash and doubt": crashing(3, publish(0, "a"), members=7, crashes=1, doubts=1),
+    "4: one doubt": crashing(4, members=15, crashes=0, doubts=1),
+    "4: one doubt, a": crashing(4, publish(0, "a"), members=15, crashes=0, doubts=1),
+}
+CASES |= DOUBTS
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -167,10 +224,6 @@ class SelfishNode(CubecastNode):
 
 class SelfishMember(Member):
     core_class = SelfishNode
-
-
-LEADER_DIES = {"members": 0, "crashes": 2, "mortal": 0b1001}
-"""3 crashes; 0 leads the change of the view, and crashes while it tells the others."""
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ from cubecast.net.client_wire import (
     encode,
 )
 from cubecast.net.connection import Connection
-from cubecast.net.events import CallbackFailed, Event, Events
+from cubecast.net.events import CallbackFailed, Event, Events, Returned
 from cubecast.net.faults import LinkFaults
 from cubecast.net.hello import (
     NOBODY,
@@ -403,6 +403,8 @@ class Client:
                 if answer is not None and not answer.done():
                     answer.set_exception(CubecastError(reason))
             case Happened(event):
+                if isinstance(event, Returned):
+                    self.slot = event.slot
                 self.tell(event)
             case Farewell(reason):
                 self._why = reason

@@ -145,9 +145,11 @@ class Declined(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Consumed(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Every subscriber has consumed the publications of these packets."""
+    """Every subscriber has consumed the publications of these packets; of `unknown` ones that
+    will never be known, as the node was excluded from the cluster meanwhile."""
 
     numbers: list[Number]
+    unknown: list[Number] = []
 
 
 class Answered(msgspec.Struct, frozen=True, tag=True, array_like=True):

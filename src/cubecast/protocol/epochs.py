@@ -171,6 +171,8 @@ class Epochs:
         for slot in members_of(self.suspects):
             self._untold.pop(slot, None)
         self.consider(now)
+        if self._retry_at is None:
+            self._complain(now)  # the next leader may be past the view that we wait for
 
     def consider(self, now: Time) -> None:
         """Begin to change the view if we lead and there is a reason."""
@@ -451,8 +453,10 @@ class Epochs:
         If nobody pursues that one, we do: whoever is in the view says so, and then it is ours, too.
         """
         self._host.marks["refused an old view"] += 1
-        if self.attempt is None and self._retry_at is None and not self._goes:
+        gone = self.suspects >> self.promised.slot & 1  # it may have been when its ballot came
+        if self.attempt is None and (self._retry_at is None or gone) and not self._goes:
             self._host.marks["vouched for an old view"] += 1
+            self._retry_at = None
             self._begin(self._survivors(), now)
 
     def on_enter(self, enter: Enter, now: Time) -> None:

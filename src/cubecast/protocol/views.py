@@ -33,6 +33,11 @@ LIFE = "."
 """Comes before the number of a life in a uid."""
 
 
+def process_of(uid: str) -> str:
+    """What all lives of one process have in common."""
+    return uid.partition(LIFE)[0]
+
+
 class Who(msgspec.Struct, frozen=True):
     """A node in one of its lives: a new life has a new uid and a new incarnation."""
 
@@ -43,7 +48,7 @@ class Who(msgspec.Struct, frozen=True):
     @property
     def process(self) -> str:
         """What all lives of one process have in common; the later one has the higher number."""
-        return self.uid.partition(LIFE)[0]
+        return process_of(self.uid)
 
     def next_life(self) -> Who:
         """The same process, beginning anew."""

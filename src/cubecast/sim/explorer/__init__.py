@@ -17,11 +17,12 @@ between them), `nodes` (one node: process, history, script), `processes` (the pr
 """
 
 from cubecast.sim.explorer.cases import Case, Exploration, Finding, Rules, Step
-from cubecast.sim.explorer.forms import EXACT, MEMBERS, PRODUCTION, Likeness
+from cubecast.sim.explorer.forms import EXACT, LONG, MEMBERS, PRODUCTION, Likeness
 from cubecast.sim.explorer.search import explore
 
 __all__ = [
     "EXACT",
+    "LONG",
     "MEMBERS",
     "PRODUCTION",
     "Case",

@@ -103,12 +103,13 @@ delivered first.  `pace` decides nothing without `Config.ack_pause`, which no ca
 MEMBERS = replace(
     PRODUCTION,
     relative=True,
-    caches=PRODUCTION.caches | {"Member.marks"},
+    caches=PRODUCTION.caches | {"Member.marks", "Member._epoch_config", "Epochs._config"},
     unordered=PRODUCTION.unordered | {"Member._told", "Epochs._departing", "Attempt.reports"},
 )
 """The production protocol where nodes die (`cubecast.protocol.member`).
 
-Without order besides: looked up by key, or sorted before it is gone through.
+Without order besides: looked up by key, or sorted before it is gone through.  The settings are the
+same in all states, and have delays in them that would be taken for times.
 """
 
 _PLAIN = frozenset({int, str, bool, bytes, float, type(None)})

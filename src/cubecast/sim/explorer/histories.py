@@ -53,13 +53,13 @@ class Entry(NamedTuple):
 class Past:
     """What follows from one node's history."""
 
-    __slots__ = ("dead", "delivered", "entries", "joins", "leaving", "subscribed")
+    __slots__ = ("delivered", "departed", "entries", "joins", "leaving", "subscribed")
 
     def __init__(self, entries: tuple[Entry, ...]) -> None:
         self.entries = entries
         self.delivered = frozenset(e.note.name for e in entries if e.note.kind == "deliver")
         self.joins = sum(e.note.kind == "join" for e in entries)
-        self.dead = bool(entries) and entries[-1].note.kind == "crash"
+        self.departed = any(e.note.kind == "departed" for e in entries)
         self.subscribed: frozenset[Topic] = frozenset()
         self.leaving: frozenset[Topic] = frozenset()
         """Topics whose ``unsubscribe`` has not come to its end."""

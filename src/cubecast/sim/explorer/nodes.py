@@ -69,6 +69,8 @@ class Nodes:
         """Local state: {item that arrives, or `TIMERS`: what follows}."""
         self.dead: list[bool] = []
         """Local state: whether the node has crashed."""
+        self.gone: list[bool] = []
+        """Local state: whether it has crashed or departed, so that nobody is there."""
         self._step_reactions: dict[tuple[int, tuple[int, ...]], Reaction] = {}
         self._opinions: dict[tuple[int, str, NodeId], Reaction] = {}
         self._numbers: dict[tuple[NodeId, Local], int] = {}
@@ -192,6 +194,7 @@ class Nodes:
             self.step.append(self._enabled_step(node, local))
             self.joins.append(self._pasts[local.past].joins)
             self.dead.append(local.body == DEAD)
+            self.gone.append(local.body == DEAD or self._pasts[local.past].departed)
             self.reactions.append({})
         return number
 
@@ -202,7 +205,12 @@ class Nodes:
         step = script[local.position]
         past = self._pasts[local.past]
         waits = step.joined and step.topic not in past.subscribed
-        waits = waits or (step.action == "depart" and bool(past.subscribed | past.leaving))
+        match step.action:
+            case "depart":  # an application leaves its topics first
+                waits = waits or bool(past.subscribed | past.leaving)
+            case "subscribe" | "register" | "follow":  # what a member keeps of these has no form
+                kept = self.processes.bodies[local.body].kept
+                waits = waits or bool(kept.life and not kept.lives)
         return None if waits or not past.delivered.issuperset(step.after) else step
 
     def _past(self, entries: tuple[Entry, ...]) -> int:

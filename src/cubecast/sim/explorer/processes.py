@@ -95,6 +95,10 @@ class Kept(NamedTuple):
     """The members of its view that it takes for alive, without itself, as a bit mask."""
     suspects: int = 0
     """Those that it takes for dead."""
+    life: str = ""
+    """The uid of its present life."""
+    lives: tuple[tuple[NodeId, str], ...] = ()
+    """The slots and uids of the members of its view."""
 
 
 class Body(NamedTuple):
@@ -400,12 +404,15 @@ class Processes:
 
 def _opinion(process: Any, kept: Kept) -> Kept:
     """With whom a process takes for alive and whom for dead, if it has views."""
-    view = getattr(process, "view", None)
+    if not hasattr(process, "view"):
+        return kept
+    life, view = process.who.uid, process.view
     if view is None:
-        return kept._replace(trusts=0, suspects=0)
+        return kept._replace(trusts=0, suspects=0, life=life, lives=())
     others = view.mask & ~(1 << process.node)
     suspects = process.suspects & others
-    return kept._replace(trusts=others & ~suspects, suspects=suspects)
+    lives = tuple([(slot, who.uid) for slot, who in sorted(view.members.items())])
+    return kept._replace(trusts=others & ~suspects, suspects=suspects, life=life, lives=lives)
 
 
 class _Pickler(pickle.Pickler):

@@ -21,7 +21,7 @@ from cubecast.topology import members_of
 State: TypeAlias = tuple[int, ...]
 
 ROUNDS = 6
-"""Timers that fire so often per step of the script will never come to rest."""
+"""Timers that fire so often per step of the script, or thing that goes wrong, never come to rest."""
 
 
 class Move(NamedTuple):
@@ -64,7 +64,7 @@ class Space:
 
     def __init__(self, case: Case) -> None:
         self.nodes = Nodes(case)
-        self.rounds = ROUNDS * (1 + len(case.steps))
+        self.rounds = ROUNDS * (1 + len(case.steps) + 4 * (case.rules.crashes + case.rules.doubts))
         self._case = case
         self._size = case.nodes
         self._relative = case.likeness.relative
@@ -127,6 +127,8 @@ class Space:
             yield Move("consumes", node), self._after(budget, locals_, list(flight), reaction)
         if not flight and not slow and not news:
             yield from self._idle(budget, locals_)
+            if self._case.rules.doubts or self._case.rules.crashes:
+                yield from self._estranged(fresh, locals_)
         elif faulty:
             yield from self._early_wakes(state)
 
@@ -138,7 +140,7 @@ class Space:
         flight = state[self._size + 1 :]
         items = self.nodes.items
         for node, local in enumerate(locals_):
-            if self.nodes.dead[local] or not self._case.rules.mortal >> node & 1:
+            if self.nodes.gone[local] or not self._case.rules.mortal >> node & 1:
                 continue
             now = list(locals_)
             now[node] = self.nodes.crash(local)
@@ -183,6 +185,22 @@ class Space:
             for slot in members_of(kept.trusts & alive & self._case.rules.doubted):
                 reaction = nodes.hear(local, "suspect", slot)
                 then = self._after(budget, locals_, list(flight), reaction)
+                yield Move("suspect", node, (slot,)), then
+
+    def _estranged(self, budget: int, locals_: State) -> Iterator[tuple[Move, State | Crash]]:
+        """A node takes for dead whoever has another life by now, or does not know it any more.
+
+        So it is with a detector: only members of the same view answer each other.
+        """
+        nodes = self.nodes
+        kept = [nodes.kept(local) for local in locals_]
+        for node, mine in enumerate(kept):
+            for slot in members_of(mine.trusts):
+                theirs = kept[slot]
+                if (slot, theirs.life) in mine.lives and (node, mine.life) in theirs.lives:
+                    continue
+                reaction = nodes.hear(locals_[node], "suspect", slot)
+                then = self._after(budget, locals_, [], reaction)
                 yield Move("suspect", node, (slot,)), then
 
     def _unconsumed(self, locals_: State) -> list[NodeId]:
@@ -278,10 +296,10 @@ class Space:
     def _follow(self, now: list[int], flight: list[int], reaction: Reaction) -> str:
         """Apply a reaction and what follows at once: eager steps, urgent messages.
 
-        What is sent to a node that is dead is gone.  Returns what a process raised, or nothing.
+        What is sent to a node that is gone is lost.  Returns what a process raised, or nothing.
         """
         nodes = self.nodes
-        mortal = self._case.rules.crashes > 0
+        mortal = self._relative
         urgent: deque[int] = deque()
         while not reaction.crash:
             local = reaction.local
@@ -303,9 +321,9 @@ class Space:
         return reaction.crash
 
     def _reaching(self, sent: tuple[int, ...], now: list[int]) -> list[int]:
-        """What of it is sent to nodes that are up."""
-        receiver, dead = self.nodes.receiver, self.nodes.dead
-        return [item for item in sent if not dead[now[receiver[item]]]]
+        """What of it is sent to nodes that are there."""
+        receiver, gone = self.nodes.receiver, self.nodes.gone
+        return [item for item in sent if not gone[now[receiver[item]]]]
 
     def _stamp(self, locals_: Sequence[int]) -> tuple[int, ...]:
         joins = self.nodes.joins
