@@ -424,8 +424,9 @@ class Epochs:
 
         If nobody pursues that one, we do: whoever is in the view says so, and then it is ours, too.
         """
-        gone = self.suspects >> self.promised.slot & 1  # it may have been when its ballot came
-        if self.attempt is None and (self._retry_at is None or gone) and not self._goes:
+        # Whom we follow may have been gone when its ballot came; or it is we, and gave it up.
+        leaderless = (self.suspects | 1 << self.slot) >> self.promised.slot & 1
+        if self.attempt is None and (self._retry_at is None or leaderless) and not self._goes:
             self._retry_at = None
             self._begin(self._survivors(), now)
 

@@ -404,7 +404,7 @@ class Processes:
 
 def _opinion(process: Any, kept: Kept) -> Kept:
     """With whom a process takes for alive and whom for dead, if it has views."""
-    if not hasattr(process, "view"):
+    if not hasattr(process, "who"):
         return kept
     life, view = process.who.uid, process.view
     if view is None:
