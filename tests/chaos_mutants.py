@@ -1,27 +1,40 @@
 """Broken recoveries, to see that chaos notices.
 
-Each is the production protocol with one idea of its recovery removed.  `catch` says at which seed
-and by which property it is given away; the properties are those of `cubecast.sim.chaos.Verdict`.
+Each is the production protocol with one idea of its recovery removed, and states by which property,
+and at which seed or by which file, a schedule gives it away; the properties are those of
+`cubecast.sim.chaos.Verdict`.  ``python tests/chaos_mutants.py [NAME …]`` looks for the seeds anew,
+which is due when schedules are drawn in another way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from cubecast.protocol import finals
+from cubecast.protocol.epochs import Epochs
+from cubecast.protocol.guard import Guard
 from cubecast.protocol.member import TO_ANYONE, Member
+from cubecast.protocol.membership import Membership
+from cubecast.protocol.messages import Op
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Message, NodeId, Seq, Stream, Time
 from cubecast.protocol.recovery import RecoveringTopic
-from cubecast.protocol.streams import Inbox
-from cubecast.protocol.views import Final, View
-from cubecast.sim.chaos import Population, draw_schedule, run_schedule
+from cubecast.protocol.streams import Branch, Inbox
+from cubecast.protocol.views import Final, Finals, Install, Prepare, Report, Reports, View
+from cubecast.protocol.waves import Contribution
+from cubecast.sim.chaos import Population, Verdict, draw_schedule, run_schedule
 from cubecast.sim.protocols import members
+from cubecast.sim.schedule import read_schedule
 
 SEEDS = 500
+SCENARIOS = Path(__file__).parent.parent / "scenarios" / "chaos"
 
 
 class Caught(NamedTuple):
@@ -42,7 +55,7 @@ def catch(
     ``catch(lambda params: members(params, Broken))``, or ``catch(Broken)`` for a class of members.
     None if no seed does.
     """
-    people = _people(mutant) if isinstance(mutant, type) else mutant
+    people = people_of(mutant) if isinstance(mutant, type) else mutant
     for seed in range(first, first + seeds):
         verdict = run_schedule(draw_schedule(seed), people)
         if not verdict.ok and (not by or by & verdict.failures.keys()):
@@ -50,16 +63,23 @@ def catch(
     return None
 
 
-def _people(kind: type[Member]) -> Population:
+def people_of(kind: type[Member]) -> Population:
+    """Nodes of this class of members."""
     return lambda params: members(params, kind)
+
+
+def run_file(kind: type[Member], name: str) -> Verdict:
+    """What comes of a schedule of the repository."""
+    return run_schedule(read_schedule(SCENARIOS / f"{name}.toml"), people_of(kind))
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A broken member, and properties of which one must show."""
+    """A broken member, the property that it breaks, and where: a seed or a schedule file."""
 
     kind: type[Member]
-    symptoms: frozenset[str]
+    symptom: str
+    where: int | str
 
     @property
     def name(self) -> str:
@@ -69,11 +89,11 @@ class Mutant:
 MUTANTS: list[Mutant] = []
 
 
-def mutant(*symptoms: str) -> Callable[[type[Member]], type[Member]]:
-    """Register a class of members that must break one of these properties."""
+def mutant(symptom: str, where: int | str) -> Callable[[type[Member]], type[Member]]:
+    """Register a class of members that must break this property there."""
 
     def register(kind: type[Member]) -> type[Member]:
-        MUTANTS.append(Mutant(kind, frozenset(symptoms)))
+        MUTANTS.append(Mutant(kind, symptom, where))
         return kind
 
     return register
@@ -84,10 +104,28 @@ def of_topics(topic_class: type[RecoveringTopic]) -> type[CubecastNode]:
     return type("Core", (CubecastNode,), {"core_class": topic_class})
 
 
-# -- suspicion and views ---------------------------------------------------------------------------
+def of_memberships(membership_class: type[Membership]) -> type[CubecastNode]:
+    """A core whose memberships are of this class."""
+    return type("Core", (CubecastNode,), {"membership_class": membership_class})
 
 
-@mutant("liveness", "convergence")
+def of_guards(guard_class: type[Guard]) -> type[CubecastNode]:
+    """A core whose topics are guarded by this class."""
+
+    class Topic(RecoveringTopic):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self.guard = guard_class(self.topic, self.node, self.config.room)
+            self.guard.heirs = self.heirs
+            self.guard.marks = self.marks
+
+    return of_topics(Topic)
+
+
+# -- suspicion -------------------------------------------------------------------------------------
+
+
+@mutant("liveness", 1)
 class NeverSuspects(Member):
     """Waits for the dead for ever."""
 
@@ -95,7 +133,7 @@ class NeverSuspects(Member):
         pass
 
 
-@mutant("liveness", "convergence", "completeness")
+@mutant("liveness", 3)
 class NeverReturns(Member):
     """Learns that it was excluded and stays where it is."""
 
@@ -103,15 +141,145 @@ class NeverReturns(Member):
         pass
 
 
-@mutant("raised", "no-duplication", "completeness", "liveness", "kept", "convergence")
+@mutant("liveness", 3)
+class NeverLooksForOthers(Member):
+    """Tells nobody whom it excluded where the cluster is."""
+
+    def _shine(self, now: Time) -> None:
+        self._beacon_at = None
+
+    def _say_where_we_are(self, address: str, now: Time) -> None:
+        pass
+
+
+@mutant("liveness", 3)
+class BothStay(Member):
+    """Takes its own view for the better one, whatever the other is like."""
+
+    def elsewhere(self, view: View, uid: str, now: Time) -> None:
+        mine = self.view
+        if mine is not None and not mine.has(uid):
+            return
+        super().elsewhere(view, uid, now)
+
+
+@mutant("no-duplication", 3)
 class HearsOldLives(Member):
-    """Takes a message of an earlier life for one of the present life."""
+    """Takes a message of a former life for one of the present life."""
 
     def on_packet(self, message: Message, sender: NodeId, seal: Any, now: Time) -> None:
         if isinstance(message, TO_ANYONE):
             super().on_packet(message, sender, seal, now)
         else:
             self.on_message(message, sender, now)
+
+
+# -- agreement on views ----------------------------------------------------------------------------
+
+
+class DecidesAgain(Epochs):
+    def on_prepare(self, prepare: Prepare, sender: NodeId, now: Time) -> None:
+        install = self._install
+        if install is not None and prepare.parent == install.parent:
+            self.promised = max(self.promised, prepare.ballot)
+            held = self._host.prepare(prepare.survivors)
+            self._host.send(sender, Report(prepare.ballot, prepare.ballot, None, held))
+        else:
+            super().on_prepare(prepare, sender, now)
+
+    def on_install(self, install: Install, now: Time) -> bool:
+        if (
+            self._install is not None
+            and install.parent == self._install.parent
+            and install.view.id > self.view.id
+            and install.view.has(self.uid)
+        ):
+            self._go_over(install, now)
+            return True
+        return super().on_install(install, now)
+
+
+@mutant("agreement", 3)
+class DecidesTwice(Member):
+    """Does not tell a successor what was decided before, and lets it decide anew."""
+
+    epochs_class = DecidesAgain
+
+
+class OldBallots(Epochs):
+    def on_install(self, install: Install, now: Time) -> bool:
+        if install.parent == self.view.id:
+            self.promised = min(self.promised, install.ballot)
+        return super().on_install(install, now)
+
+
+@mutant("agreement", 3)
+class InstallsOldBallots(Member):
+    """Follows a ballot and then installs what an earlier one decided."""
+
+    epochs_class = OldBallots
+
+
+class Unclosed(Epochs):
+    def _finals(self, reports: Mapping[NodeId, Reports], view: View) -> Finals:
+        bare: dict[NodeId, Reports] = {
+            slot: {
+                topic: tuple(
+                    msgspec.structs.replace(
+                        one,
+                        unread=tuple(
+                            msgspec.structs.replace(frame, barrier=()) for frame in one.unread
+                        ),
+                    )
+                    for one in held
+                )
+                for topic, held in report.items()
+            }
+            for slot, report in reports.items()
+        }
+        return finals.decide(bare, view.has_stream)
+
+
+@mutant("liveness", 3)
+class KeepsEffectsWithoutCauses(Member):
+    """Ends dead streams at what somebody holds, whether its causes are held or not."""
+
+    epochs_class = Unclosed
+
+
+class LowestHeir(Epochs):
+    def _finals(self, reports: Mapping[NodeId, Reports], view: View) -> Finals:
+        found = super()._finals(reports, view)
+        first: dict[tuple[str, Stream], Final] = {}
+        for slot in sorted(reports, reverse=True):
+            for topic, held in reports[slot].items():
+                for one in held:
+                    if not view.has_stream(one.stream):
+                        end = Final(one.stream, one.have, slot, min(one.base, one.have))
+                        first[topic, one.stream] = end
+        return {topic: tuple(first[topic, end.stream] for end in found[topic]) for topic in found}
+
+
+@mutant("agreement", 3)
+class InheritsByNumber(Member):
+    """Makes the lowest slot the heir, however little it holds."""
+
+    epochs_class = LowestHeir
+
+
+class Hasty(Epochs):
+    def _decide_if_complete(self, now: Time) -> None:
+        if self.attempt is not None and 2 * len(self.attempt.reports) > self.view.mask.bit_count():
+            for slot in self.attempt.missing():
+                self.attempt.reports[slot] = {}
+        super()._decide_if_complete(now)
+
+
+@mutant("agreement", 3)
+class DecidesByMajority(Member):
+    """Does not wait for the reports of all who stay."""
+
+    epochs_class = Hasty
 
 
 # -- the streams of the dead -----------------------------------------------------------------------
@@ -122,7 +290,7 @@ class Unfrozen(RecoveringTopic):
         pass
 
 
-@mutant("agreement", "loss-reports", "completeness", "raised", "kept", "liveness")
+@mutant("agreement", 3)
 class NeverFreezes(Member):
     """Goes on delivering a dead stream after it has reported what it has of it."""
 
@@ -135,7 +303,7 @@ class OwnEnd(RecoveringTopic):
         return super().end_stream(msgspec.structs.replace(final, seq=reached), now)
 
 
-@mutant("agreement", "raised")
+@mutant("agreement", 3)
 class EndsWhereItIs(Member):
     """Discards locally: a dead stream ends at whatever was delivered here."""
 
@@ -147,7 +315,7 @@ class Hoarder(RecoveringTopic):
         pass
 
 
-@mutant("agreement", "completeness", "kept", "liveness", "raised", "quiescence")
+@mutant("agreement", 3)
 class KeepsOrphans(Member):
     """Never discards what lies above the end of a dead stream."""
 
@@ -159,8 +327,270 @@ class Childless(RecoveringTopic):
         pass
 
 
-@mutant("agreement", "kept", "liveness", "completeness", "raised")
+@mutant("agreement", 3)
 class FeedsNobody(Member):
     """The heir of a dead stream keeps what the others lack to itself."""
 
     core_class = of_topics(Childless)
+
+
+class OpensAll(Guard):
+    __slots__ = ()
+
+    def may_open(
+        self, stream: Stream, inboxes: dict[Stream, Inbox], floor: dict[Stream, Seq]
+    ) -> bool:
+        return True
+
+
+@mutant("kept", 3)
+class OpensOldStreams(Member):
+    """Takes frames of a node that is gone, if they come late."""
+
+    core_class = of_guards(OpensAll)
+
+
+class TakesLateCopies(Guard):
+    __slots__ = ()
+
+    def may_branch(self, inbox: Inbox, frame: Any, sender: NodeId) -> bool:
+        if self.heirs.get(frame.stream) == self._node:
+            return self.has_room_for_route(inbox)
+        return super().may_branch(inbox, frame, sender)
+
+
+@mutant("raised", 3)
+class InheritsLateCopies(Member):
+    """Takes a late copy of what it has inherited for something new."""
+
+    core_class = of_guards(TakesLateCopies)
+
+
+class Undropped(RecoveringTopic):
+    def drop_unreported(self, ended: set[Stream], is_live: Any, now: Time) -> None:
+        pass
+
+
+@mutant("kept", 3)
+class KeepsTheUnreported(Member):
+    """Keeps what came of a dead stream after its report, although nobody else has it."""
+
+    core_class = of_topics(Undropped)
+
+
+class EndsUnsaid(RecoveringTopic):
+    def vector(self) -> dict[Stream, Seq]:
+        return super(RecoveringTopic, self).vector()
+
+
+@mutant("causal-order", 3)
+class AnswersWithoutEnds(Member):
+    """Does not tell those who join how far dead streams will go."""
+
+    core_class = of_topics(EndsUnsaid)
+
+
+class Settles(RecoveringTopic):
+    def _advance_inherited(self, inbox: Inbox, now: Time) -> None:
+        for branch in inbox.branches.values():
+            assert branch.end is not None
+            branch.covered = branch.end
+        super()._advance_inherited(inbox, now)
+
+
+@mutant("agreement", 3)
+class SettlesTooEarly(Member):
+    """Lets all forget a dead stream before all have it."""
+
+    core_class = of_topics(Settles)
+
+
+# -- the streams of the living ---------------------------------------------------------------------
+
+
+class Unrouted(RecoveringTopic):
+    rerouting = False
+
+    def lose_members(self, dead: int, members: int, now: Time) -> None:
+        self.rerouting = True
+        super().lose_members(dead, members, now)
+        self.rerouting = False
+
+    def _feed_directly(self, inbox: Inbox, branch: Branch, now: Time) -> None:
+        if not self.rerouting:
+            super()._feed_directly(inbox, branch, now)
+
+
+@mutant("liveness", 3)
+class NeverReroutes(Member):
+    """Leaves what was under way in trees with the dead to these trees."""
+
+    core_class = of_topics(Unrouted)
+
+
+class Forgiving(RecoveringTopic):
+    def lose_children(self, dead: int) -> None:
+        super().lose_children(dead)
+        for inbox in self.inboxes.values():
+            for branch in inbox.branches.values():
+                branch.lost = False
+
+
+@mutant("completeness", 3)
+class CountsTheDeadAsServed(Member):
+    """A relay acknowledges for a child that is gone, and so for those below it."""
+
+    core_class = of_topics(Forgiving)
+
+
+class SlotsAreNodes(Guard):
+    __slots__ = ()
+
+    def not_in(self, route: Any) -> int:
+        return 0
+
+    def check_route(self, frame: Any, sender: NodeId) -> None:
+        born, self.born = self.born, 0
+        super().check_route(frame, sender)
+        self.born = born
+
+
+@mutant("completeness", 3)
+class TakesSlotsForNodes(Member):
+    """Does not tell the next owner of a slot from the last one."""
+
+    core_class = of_guards(SlotsAreNodes)
+
+
+class Once(CubecastNode):
+    def _start_again(self, now: Time) -> None:
+        pass
+
+
+@mutant("quiescence", 3)
+class AsksOnce(Member):
+    """Does not start waves again that led through the dead."""
+
+    core_class = Once
+
+
+class Mixed(CubecastNode):
+    def install(self, install: Install, now: Time) -> None:
+        super().install(install, now)
+        self._excluded_in = 0
+
+
+@mutant("completeness", 3)
+class PassesOldWavesOn(Member):
+    """Takes part in waves of the view before, though somebody they visit is gone."""
+
+    core_class = Mixed
+
+
+# -- apart and together again ----------------------------------------------------------------------
+
+
+class Forgetful(Membership):
+    def return_from(self, former: Membership) -> None:
+        super().return_from(former)
+        self.core.front.delivered.clear()
+        if self._reached is not None:
+            self._reached = {}
+
+
+@mutant("loss-reports", 3)
+class ForgetsWhatItRead(Member):
+    """Comes back and takes what it had read for missed."""
+
+    core_class = of_memberships(Forgetful)
+
+
+class Discreet(Membership):
+    def return_from(self, former: Membership) -> None:
+        super().return_from(former)
+        self._reached = None
+
+
+@mutant("agreement", 3)
+class ReturnsWithoutAGap(Member):
+    """Comes back and does not say what it missed."""
+
+    core_class = of_memberships(Discreet)
+
+
+class Independent(RecoveringTopic):
+    def return_from(self, former: RecoveringTopic) -> None:
+        super().return_from(former)
+        self.front.frontier.clear()
+
+
+@mutant("causal-order", 3)
+class SpeaksAsIfItHadReadNothing(Member):
+    """What it publishes first after its return depends on nothing that it had read before."""
+
+    core_class = of_topics(Independent)
+
+
+class PerPublisher(Membership):
+    def apply(self, op: Op, origin: NodeId, lossy: bool) -> Contribution:
+        answer = super().apply(op, origin, lossy)
+        if op is not Op.JOIN:
+            return answer
+        own, live = self.core.own, self.core.guard.is_live
+        vector = {s: q for s, q in answer.vector.items() if s == own or not live(s)}
+        return answer._replace(vector=vector)
+
+
+@mutant("causal-order", 3)
+class SkipsPerPublisher(Member):
+    """Jumps to where each publisher is, and not to a cut."""
+
+    core_class = of_memberships(PerPublisher)
+
+
+class EndsUnheard(RecoveringTopic):
+    def hear_end(self, stream: Stream, last: Seq, now: Time) -> None:
+        pass
+
+
+@mutant("agreement", 3)
+class DoesNotMissTheOthers(Member):
+    """Does not report what was published on the other side of a partition."""
+
+    core_class = of_topics(EndsUnheard)
+
+
+class Unannounced(CubecastNode):
+    def reached(self) -> dict[str, tuple[tuple[Stream, Seq], ...]]:
+        return {}
+
+
+@mutant("agreement", 3)
+class ReturnsInSilence(Member):
+    """Does not say how far streams went where it comes from."""
+
+    core_class = Unannounced
+
+
+def main(names: list[str]) -> None:
+    """Print the first seed for each mutant and what shows by then."""
+    for one in MUTANTS:
+        if names and one.name not in names:
+            continue
+        seen: Counter[str] = Counter()
+        at: dict[str, int] = {}
+        found = None
+        for seed in range(SEEDS):
+            failures = run_schedule(draw_schedule(seed), people_of(one.kind)).failures
+            seen.update(failures.keys())
+            for name in failures:
+                at.setdefault(name, seed)
+            if one.symptom in failures:
+                found = seed
+                break
+        others = {name: (at[name], count) for name, count in seen.items()}
+        print(one.name, one.symptom, found, others, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

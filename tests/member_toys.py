@@ -94,9 +94,9 @@ class Hand:
 
 
 class Members:
-    """Some members, all of one topic to begin with, and what is on its way between them."""
+    """Some nodes, `members` of them (all) subscribed to "t", and what flies between them."""
 
-    def __init__(self, nodes: int, topic: Topic = "t", kind: type[Member] = Member) -> None:
+    def __init__(self, nodes: int, members: int = -1, kind: type[Member] = Member) -> None:
         self.now: Time = 0
         self.flying: list[Flying] = []
         self.down: set[NodeId] = set()
@@ -108,7 +108,7 @@ class Members:
             member = kind(node, port, view=first, who=who, config=CONFIG, epochs=EPOCHS)
             self.members.append(member)
         for member in self.members:
-            member.establish(topic, (1 << nodes) - 1)
+            member.establish("t", members & (1 << nodes) - 1)
 
     def publish(self, node: NodeId, body: str, topic: Topic = "t") -> bool:
         return self.members[node].publish(topic, (body,), 1, self.now)
@@ -125,7 +125,7 @@ class Members:
         chosen = [one for one in self.flying if where(one)]
         self.flying = [one for one in self.flying if not where(one)]
         for one in chosen:
-            if one.to not in self.down:
+            if one.to not in self.down and one.to < len(self.members):
                 self.members[one.to].on_packet(one.message, one.source, one.seal, self.now)
         return len(chosen)
 

@@ -9,6 +9,7 @@ import pytest
 from cubecast.errors import Closed, NotSent
 from cubecast.net.config import NodeConfig
 from cubecast.net.node import Node
+from cubecast.protocol.detector import DetectorConfig
 from cubecast.testing import Cluster, on_virtual_time
 
 TOPIC = "chat/room1"
@@ -83,7 +84,7 @@ async def test_a_client_whose_publication_fails_does_not_fail_the_close() -> Non
             await asyncio.sleep(1)
             raise NotSent(TOPIC, "no credit")
 
-        cluster[1]._guests._finishing.add(asyncio.create_task(publish_in_vain()))
+        cluster[1].guests._finishing.add(asyncio.create_task(publish_in_vain()))
         await cluster.shrink(1)
         assert sorted(cluster[0].members) == [0]
 
@@ -137,7 +138,8 @@ async def test_who_waits_to_subscribe_again_is_not_cancelled_by_a_close() -> Non
 @on_virtual_time
 async def test_who_asks_for_topics_hears_that_the_node_closed() -> None:
     """It does not wait for others, nor blame them."""
-    config = NodeConfig(join_timeout_s=100.0)
+    patient = DetectorConfig(suspect_min=10**9, suspect_max=10**9, deaf_after=10**9)
+    config = NodeConfig(join_timeout_s=100.0, detector=patient)
     async with Cluster(2, config=config) as cluster:
         leaver = cluster[1]
         cluster.cut(0, 1)

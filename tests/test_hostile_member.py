@@ -27,17 +27,11 @@ from cubecast.errors import JoinError, NotSent
 from cubecast.net import connection as connection_module
 from cubecast.net.config import NodeConfig
 from cubecast.net.hello import (
+    AttachRequest,
     Challenge,
-    ClusterUpdate,
-    Greeting,
     Hello,
-    JoinRequest,
-    LeaveRequest,
-    Member,
     Proof,
-    Redirect,
     Refused,
-    Welcome,
     encode_greeting,
     new_nonce,
     prove,
@@ -45,14 +39,17 @@ from cubecast.net.hello import (
 )
 from cubecast.net.node import Node
 from cubecast.net.subscription import Subscription
+from cubecast.net.view_wire import decode_view, encode_detector, encode_forward, encode_view
 from cubecast.net.wire import (
     MAX_TOPIC,
     PREFIX,
+    VIEW,
     Outgoing,
     encode_ack,
     encode_control,
     encode_frame,
 )
+from cubecast.protocol import detector
 from cubecast.protocol.config import Config
 from cubecast.protocol.messages import (
     Ack,
@@ -63,6 +60,20 @@ from cubecast.protocol.messages import (
     Release,
     Stable,
     Wave,
+)
+from cubecast.protocol.views import (
+    Ballot,
+    Beacon,
+    Depart,
+    Enter,
+    Install,
+    Installed,
+    Prepare,
+    Report,
+    Stuck,
+    View,
+    ViewId,
+    Who,
 )
 from cubecast.topology import parent
 
@@ -163,7 +174,7 @@ class Attack:
         self.mole = mole
         self.victims = victims
         nodes = {victim.slot: victim.core for victim in victims}
-        lives = {node.slot: node._incarnation for node in (*victims, mole)}
+        lives = {node.slot: node.member.incarnation for node in (*victims, mole)}
         self.liar = Liar(random, nodes, lives, mole.said)
 
     def packet(self, victim: Victim) -> bytes:
@@ -173,9 +184,9 @@ class Attack:
             return random.randbytes(random.randint(1, 200))
         if kind == 1:
             body = random.randbytes(random.randint(0, 200))
-            return PREFIX.pack(1 + len(body), random.randint(0, 5)) + body
+            return PREFIX.pack(1 + len(body), random.randint(0, 9)) + body
         if kind == 2:
-            return encode_greeting(self.greeting(victim))
+            return self.about_the_cluster(victim)
         if kind < 9 and self.mole.said:
             earnest = packet_of(random.choice(self.mole.said))
             if kind < 6:
@@ -184,19 +195,31 @@ class Attack:
             return PREFIX.pack(len(broken) - 4, broken[4]) + broken[5:]
         return packet_of(self.liar.lie(victim.slot))
 
-    def greeting(self, victim: Victim) -> Greeting:
-        nobody = {3: Member(self.mole.uid, self.mole.address)}
-        everyone = {slot: Member("x", "nowhere") for slot in range(4)}
+    def about_the_cluster(self, victim: Victim) -> bytes:
+        """What contradicts itself or is old; a view that fits is believed of any member."""
+        view = victim.member.view
+        assert view is not None
+        old, nobody = ViewId(0, Ballot(0, 0)), View(view.id, {})
+        nowhere = View(view.id, {0: Who("x", "::::::]:x", 1)})
+        mine = self.mole.member.who
         return self.random.choice(
             [
-                ClusterUpdate(1 << 60, nobody),
-                ClusterUpdate(1 << 60, everyone),
-                ClusterUpdate(0, dict(victim._cluster.members)),
-                JoinRequest("somebody", "127.0.0.1:1"),
-                JoinRequest(self.mole.uid, "::::::]:x"),
-                Welcome(0, 0, {}),
-                Redirect("127.0.0.1:1"),
-                Refused("no"),
+                encode_view(Install(Ballot(9, 9), view.id, nobody, {}, {})),
+                encode_view(Install(Ballot(9, 9), view.id, nowhere, {}, {})),
+                encode_view(Beacon(mine.uid, nobody)),
+                encode_view(Enter(Who(mine.uid, "::::::]:x", 1), 9999)),
+                encode_view(Prepare(Ballot(0, 0), view.id, 0)),
+                encode_view(Report(Ballot(7, 7), Ballot(8, 8), None, {})),
+                encode_view(Installed(old)),
+                encode_view(Stuck(old)),
+                encode_view(Depart("somebody")),
+                encode_detector(detector.TestReply(12345, 1 << 90)),
+                encode_detector(detector.Vouch(12345, 1)),
+                encode_detector(detector.Test(1 << 61, 1 << 99)),
+                encode_forward(victim.slot, 9, 0, encode_control(ParcelAck(1))),
+                encode_forward(9, 9, 0, encode_control(ParcelAck(1))),
+                encode_greeting(AttachRequest()),
+                encode_greeting(Refused("no")),
             ]
         )
 
@@ -403,13 +426,13 @@ async def test_a_peer_that_does_not_read_is_cut_off_and_loses_nothing(
     ):
         await nodes[0].publish(ATTACKED, b"first")
         assert (await anext(reader)).payload == b"first"
-        for connection in nodes[1]._mesh._open:
+        for connection in nodes[1].mesh._open:
             connection._transport.pause_reading()
         largest = 0
         for number in range(count):
             await nodes[0].publish(ATTACKED, number.to_bytes(2, "big") + payload)
             await asyncio.sleep(0)
-            for connection in nodes[0]._mesh._open:
+            for connection in nodes[0].mesh._open:
                 if connection._transport is not None:
                     largest = max(largest, connection._transport.get_write_buffer_size())
         messages = await take(reader, count)
@@ -426,7 +449,7 @@ async def test_strangers_are_few_at_a_time_and_keep_nobody_out(
         flood = [await Raw.dial(nodes[0]) for _ in range(50)]
         await until(lambda: "more than 8 strangers at a time" in caplog.text)
         assert (await join(nodes, secret=SECRET)).slot == 2
-        assert len(nodes[0]._mesh._strangers) <= 8
+        assert len(nodes[0].mesh._strangers) <= 8
         await asyncio.gather(*(client.ended() for client in flood[:40]))
         for client in flood:
             await client.close()
@@ -475,56 +498,65 @@ async def test_a_member_has_few_connections() -> None:
             await client.authenticate(SECRET, nodes[1].uid, 1)
             clients.append(client)
         await asyncio.gather(*(client.ended() for client in clients[:15]))
-        assert len(nodes[0]._mesh._open) <= 5
+        assert len(nodes[0].mesh._open) <= 5
         for client in clients:
             await client.close()
 
 
-REQUESTS: dict[str, list[Greeting]] = {
-    "for somebody else": [JoinRequest("somebody", "127.0.0.1:1")],
-    "from nowhere": [JoinRequest("raw", "nowhere:at:all]:x:")],
-    "second request": [JoinRequest("raw", "127.0.0.1:1")] * 2,
-    "LeaveRequest from a node that is not a member": [LeaveRequest()],
-    "ClusterUpdate from a node that is not a member": [ClusterUpdate(9, {})],
+REQUESTS = {
+    "for somebody else": encode_view(Enter(Who("somebody", "127.0.0.1:1", 1), -1)),
+    "beacon of somebody else": encode_view(
+        Beacon("somebody", View(ViewId(1, Ballot(1, 0)), {0: Who("somebody", "127.0.0.1:1", 1)}))
+    ),
+    "Enter out of bounds": encode_view(Enter(Who("raw", "nowhere:70000", 1), -1)),
+    "Refused after the handshake": encode_greeting(Refused("")),
+    "kind 9": PREFIX.pack(1, 9),
 }
 
 
 @pytest.mark.parametrize("reason", REQUESTS)
 @live
 async def test_requests_that_make_no_sense(reason: str, caplog: pytest.LogCaptureFixture) -> None:
-    address = "nowhere:70000" if reason == "from nowhere" else None
     async with cluster(1, secret=SECRET, leave_timeout_s=0.1) as nodes, raw(nodes[0]) as client:
         await client.authenticate(SECRET)
-        for request in REQUESTS[reason]:
-            client.greet(JoinRequest("raw", address) if address else request)
+        client.write(REQUESTS[reason])
         await client.ended()
         assert reason in caplog.text
 
 
 @live
-async def test_only_who_gives_out_slots_changes_the_cluster(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_who_is_no_member_hears_where_the_cluster_is() -> None:
+    """It may have been one; nothing that it says as a member is taken."""
+    async with cluster(2, secret=SECRET) as nodes, raw(nodes[0]) as client:
+        view = nodes[0].member.view
+        assert view is not None
+        await client.authenticate(SECRET, "raw", 1)
+        client.write(encode_view(Prepare(Ballot(99, 1), view.id, 0b11)))
+        client.write(encode_control(ParcelAck(5)))
+        packet = await client.packet()
+        assert packet is not None
+        assert packet[0] == VIEW
+        assert decode_view(packet[1]) == Beacon(nodes[0].uid, view)
+        assert nodes[0].member.view == view
+
+
+@live
+async def test_nobody_outside_changes_the_view() -> None:
     async with cluster(3, secret=SECRET) as nodes:
-        known = dict(nodes[0]._cluster.members)
-        evicted = {slot: member for slot, member in known.items() if slot != 1}
-        for victim, members, reason in (
-            (0, known, "which gives out no slots"),
-            (1, evicted, "leaves us out"),
-            (0, {**known, 0: Member("other", "127.0.0.1:1")}, "leaves us out"),
-        ):
-            caplog.clear()
-            async with raw(nodes[victim]) as client:
-                await client.authenticate(SECRET, nodes[2].uid, 2)
-                client.greet(ClusterUpdate(1 << 40, members))
-                await client.ended()
-            assert reason in caplog.text
-        assert all(node._cluster.epoch < 100 for node in nodes)
+        view = nodes[1].member.view
+        assert view is not None
+        changed = View(ViewId(99, Ballot(99, 0)), {1: nodes[1].member.who})
+        async with raw(nodes[1]) as client:
+            await client.authenticate(SECRET)
+            client.write(encode_view(Install(Ballot(99, 0), view.id, changed, {}, {})))
+            client.write(encode_control(ParcelAck(0)))
+            assert await client.packet() is not None  # it has been looked at
+        assert nodes[1].epoch < 99
 
 
 @asynccontextmanager
-async def impostor(*answers: Any) -> AsyncIterator[str]:
-    """A server that knows the secret and answers each request to join with `answers` of (uid)."""
+async def impostor(*answers: bytes) -> AsyncIterator[str]:
+    """A server that knows the secret and answers each request for a place with `answers`."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client = Raw(reader, writer)
@@ -536,9 +568,11 @@ async def impostor(*answers: Any) -> AsyncIterator[str]:
             client.greet(Challenge("impostor", 0, nonce, prove(SECRET, "dialled", said)))
             assert isinstance(await client.greeting(), Proof)
             client.greet(connection_module.Accepted())
-            assert isinstance(await client.greeting(), JoinRequest)
+            packet = await client.packet()
+            assert packet is not None
+            assert isinstance(decode_view(packet[1]), Enter)
             for answer in answers:
-                client.greet(answer(address))
+                client.write(answer)
             await client.ended()
         await client.close()
 
@@ -551,20 +585,22 @@ async def impostor(*answers: Any) -> AsyncIterator[str]:
         server.close()
 
 
+NOT_US = View(ViewId(1, Ballot(1, 0)), {0: Who("x", "127.0.0.1:1", 1)})
+
+
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (Redirect, "sent on 16 times"),
-        (lambda address: Redirect("nowhere:99999"), "not a port"),
-        (lambda address: Welcome(0, 0, {}), "a welcome for somebody else"),
-        (lambda address: Welcome(1, 0, {1: Member("x", address)}), "a welcome for somebody else"),
-        (lambda address: LeaveRequest(), "something else than an answer"),
+        (encode_view(Install(Ballot(1, 0), NOT_US.id, NOT_US, {}, {})), "no answer in 0.5 s"),
+        (encode_view(Beacon("x", NOT_US)), "a beacon of somebody else"),
+        (encode_greeting(Refused("you do not please us")), "you do not please us"),
+        (encode_greeting(Proof("")), "Proof after the handshake"),
     ],
 )
 @live
-async def test_a_seed_that_lies_is_named_in_the_error(answer: Any, reason: str) -> None:
+async def test_a_seed_that_lies_is_named_in_the_error(answer: bytes, reason: str) -> None:
     async with impostor(answer) as address:
-        node = Node(NodeConfig(secret=SECRET))
+        node = Node(NodeConfig(secret=SECRET, join_timeout_s=0.5))
         with pytest.raises(JoinError, match=reason):
             await node.start(address)
 
@@ -598,11 +634,11 @@ async def test_a_name_too_long_for_a_topic() -> None:
 
 
 @live
-async def test_a_member_gone_while_it_was_admitted_is_dialled_not_spoken_to_in_vain() -> None:
+async def test_a_member_gone_while_it_was_admitted_does_not_stay() -> None:
     async with cluster(2, secret=SECRET, leave_timeout_s=0.1) as nodes:
         async with raw(nodes[0]) as client:
             await client.authenticate(SECRET)
-            client.greet(JoinRequest("raw", "127.0.0.1:1"))
+            client.write(encode_view(Enter(Who("raw", "127.0.0.1:1", 1), -1)))
             await until(lambda: 2 in nodes[0].members)
             hang_up(client)
-        await until(lambda: 2 not in nodes[0]._mesh._connections)
+        await until(lambda: all(2 not in node.members for node in nodes))

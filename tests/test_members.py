@@ -5,6 +5,7 @@ from __future__ import annotations
 from member_toys import Members, kind, link
 
 from cubecast.protocol.port import Stream
+from cubecast.protocol.views import Enter, Who
 
 
 def both(*conditions):  # type: ignore[no-untyped-def]
@@ -58,3 +59,179 @@ def test_a_leader_leaves() -> None:
     assert world.ports[0].of("departed") == [()]
     assert world.masks()[1:] == [0b1110] * 3
     assert not any(port.of("gap") or port.of("discard") for port in world.ports)
+
+
+def test_an_effect_whose_cause_died_with_all_who_had_it_holds_nobody_up() -> None:
+    """Node 1 joins after "cause" of node 3, which node 2 alone has read; then 2 says "effect".
+
+    Node 1 reads it: its cut covers the cause.  Both publishers die.  Node 0 has the effect, and
+    nobody has the cause any more: it has to jump to where node 1 is.
+    """
+    world = Members(4, 0b1101)
+    world.publish(3, "cause")
+    world.hand_over(both(kind("pub"), link(3, 2)))
+    world.lose(kind("pub"))
+    world.members[1].subscribe("t", world.now)
+    for _ in range(6):
+        world.hand_over(lambda one: not kind("pub")(one))
+    assert world.ports[1].of("joined") == [("t",)]
+    world.publish(2, "effect")
+    world.hand_over(both(kind("pub"), lambda one: one.source == 2))
+    world.hand_over(both(kind("pub"), lambda one: one.to in (0, 1)))
+    assert world.ports[1].delivered() == ["effect"]
+    assert world.ports[0].delivered() == []
+    world.down |= {2, 3}
+    world.lose(lambda one: one.source in (2, 3))
+    for dead in (2, 3):
+        world.suspect(dead)
+    world.settle()
+    assert world.masks() == [0b0011, 0b0011]
+    (gap,) = world.ports[0].of("gap")
+    assert gap == ("t", {Stream(3, 0): (0, 0), Stream(2, 0): (0, 0)})
+    world.publish(0, "more")
+    world.publish(1, "still more")
+    world.settle()
+    assert sorted(map(str, world.ports[0].delivered())) == ["more", "still more"]
+    assert not any(world.members[0].load()[:2])
+
+
+def away(node: int):  # type: ignore[no-untyped-def]
+    """Everything but what comes from or goes to a node."""
+    return lambda one: node not in (one.source, one.to)
+
+
+def test_a_pattern_is_followed_again_and_what_came_up_meanwhile_is_a_gap() -> None:
+    world = Members(3)
+    world.members[2].follow("p", lambda topic: topic.startswith("x/"), world.now)
+    world.settle()
+    assert world.ports[2].of("followed") == [("p", True)]
+    world.publish(0, "one", "x/a")
+    world.settle()
+    world.publish(0, "one", "x/a")
+    world.settle()
+    assert world.ports[2].delivered("x/a") == ["one"]
+    world.suspect(2)
+    world.settle(away(2))
+    world.lose()
+    assert world.masks() == [0b011, 0b011, 0b111]
+    for _ in range(2):  # the first is refused: it has to ask who is there
+        world.publish(0, "two", "x/b")
+        world.settle(away(2), ticks=5)
+    world.lose()
+    world.settle(ticks=80)
+    assert world.masks() == [0b111] * 3
+    assert world.ports[2].of("gap") == [("x/b", {Stream(0, 0): (0, 0)})]
+    world.publish(0, "three", "x/b")
+    world.publish(0, "four", "x/a")
+    world.settle()
+    assert world.ports[2].delivered("x/b") == ["three"]
+    assert world.ports[2].delivered("x/a") == ["one", "four"]
+    assert world.members[2].marks["topic missed while away"] == 1
+    assert world.ports[2].of("followed") == [("p", True)] * 2
+
+
+def test_a_question_for_topics_is_asked_again_without_the_dead() -> None:
+    world = Members(4)
+    world.members[3].follow("p", lambda topic: topic == "t", world.now)
+    world.down.add(2)
+    world.suspect(2)
+    world.settle()
+    assert world.ports[3].of("followed") == [("p", True)]
+    assert world.members[3].marks["topics started again"] == 1
+
+
+def test_who_leaves_a_topic_does_not_wait_for_the_release_of_the_dead() -> None:
+    world = Members(4)
+    world.publish(3, "last")
+    world.hand_over(both(kind("pub"), link(3, 1)))
+    world.members[1].unsubscribe("t", world.now)
+    world.settle(lambda one: not (one.source == 3 and kind("ack")(one)) and one.to != 0, ticks=1)
+    world.settle(lambda one: not kind("ack", "direct")(one), ticks=2)
+    assert world.ports[1].of("left") == []
+    world.down.add(3)
+    world.suspect(3)
+    world.settle()
+    assert world.ports[1].of("left") == [("t",)]
+
+
+def test_all_leave_at_once() -> None:
+    world = Members(3)
+    for member in world.members:
+        member.depart(world.now)
+    world.settle(ticks=60)
+    assert [port.of("departed") for port in world.ports] == [[()]] * 3
+
+
+def test_a_leader_leaves_while_somebody_dies() -> None:
+    world = Members(4)
+    world.publish(3, "last words")
+    world.hand_over(both(kind("pub"), link(3, 2)))
+    world.down.add(3)
+    world.lose(lambda one: one.source == 3)
+    world.members[0].depart(world.now)
+    world.hand_over(kind("prepare"))
+    world.suspect(3)
+    world.settle(ticks=60)
+    assert world.ports[0].of("departed") == [()]
+    assert world.masks()[1:] == [0b0110] * 2
+    assert world.ports[1].delivered() == world.ports[2].delivered() == ["last words"]
+
+
+def test_a_newcomer_with_a_taken_wish_gets_another_slot() -> None:
+    world = Members(2)
+    epochs = world.members[0]._epochs
+    assert epochs is not None
+    epochs.on_enter(Enter(Who("x", "7", 1), 1), world.now)
+    world.settle(ticks=2)
+    view = world.members[0].view
+    assert view is not None
+    assert view.slot_of("x") == 2
+    assert world.members[0].marks["newcomer placed elsewhere"] == 1
+
+
+def test_who_was_passed_over_by_a_publisher_that_died_jumps() -> None:
+    """Node 3 goes on without node 1, which is lossy, and dies before it can say so.
+
+    Its heir feeds those whom it addressed; node 1 hears that all of them have everything.
+    """
+    world = Members(4)
+    topic = world.members[3].core.memberships["t"].core
+    topic.laggards.lossy = topic.laggards.suspended = 0b0010
+    topic.route_members = -1
+    world.publish(3, "unseen")
+    world.hand_over(both(kind("pub"), link(3, 2)))
+    world.publish(2, "seen")
+    world.hand_over(both(kind("pub"), lambda one: one.source == 2 or one.to == 1))
+    world.down.add(3)
+    world.lose(lambda one: one.source == 3)
+    world.suspect(3)
+    world.settle(ticks=80)
+    assert world.ports[0].delivered() == ["unseen", "seen"]
+    assert world.ports[1].of("gap") == [("t", {Stream(3, 0): (0, 0), Stream(2, 0): (0, 0)})]
+    world.publish(0, "more")
+    world.settle()
+    assert world.ports[1].delivered() == ["more"]
+    assert not any(world.members[1].load()[:2])
+
+
+def test_who_waits_for_what_everyone_else_has_of_the_dead_jumps() -> None:
+    """The same, but all others have long forgotten what node 3 said: nobody inherits anything."""
+    world = Members(4)
+    topic = world.members[3].core.memberships["t"].core
+    topic.laggards.lossy = topic.laggards.suspended = 0b0010
+    topic.route_members = -1
+    world.publish(3, "unseen")
+    world.settle(lambda one: one.to != 1)
+    assert not any(world.members[2].load()[:2])
+    world.publish(2, "seen")
+    world.hand_over(lambda one: one.source == 2)
+    world.lose(link(3, 1))
+    world.down.add(3)
+    world.suspect(3)
+    world.settle(ticks=80)
+    assert world.ports[0].delivered() == ["unseen", "seen"]
+    assert world.ports[1].of("gap") == [("t", {Stream(3, 0): (0, 0), Stream(2, 0): (0, 0)})]
+    world.publish(0, "more")
+    world.settle()
+    assert world.ports[1].delivered() == ["more"]
+    assert not any(world.members[1].load()[:2])

@@ -16,7 +16,7 @@ from test_live import TOPIC, live
 import cubecast
 from cubecast.cli.config import _written, shown
 from cubecast.errors import ConfigError
-from cubecast.net.config import NodeConfig
+from cubecast.net.config import PARTS, NodeConfig
 from cubecast.net.node import Node
 from cubecast.net.presets import PRESETS
 from cubecast.net.settings import KEYS, load_config, load_settings
@@ -54,17 +54,27 @@ def test_a_preset_takes_changes_of_the_node_and_of_the_core() -> None:
         NodeConfig.preset("lan", protocol=Config(), ack_delay=7)
 
 
+OWNERS = (NodeConfig, *PARTS.values())
+
+
 def test_names_of_the_node_and_of_the_core_do_not_collide() -> None:
     """They share one flat set of keys."""
-    assert not {one.name for one in fields(NodeConfig)} & {one.name for one in fields(Config)}
+    names = [one.name for owner in OWNERS for one in fields(owner)]
+    assert len(names) == len(set(names))
+
+
+def owner_of(config: NodeConfig, name: str) -> Any:
+    """The configuration itself, or the part of it that has a field."""
+    owners = (config, *(getattr(config, part) for part in PARTS))
+    return next(owner for owner in owners if hasattr(owner, name))
 
 
 def expected_row(name: str, annotation: str) -> list[str]:
     row = [f"`{name}`"]
     for preset in PRESETS:
         config = NodeConfig.preset(preset)
-        owner = config if hasattr(config, name) else config.protocol
-        row.append(str(_written(name, annotation, getattr(owner, name))))
+        value = getattr(owner_of(config, name), name)
+        row.append(str(_written(name, annotation, value)))
     return row
 
 
@@ -78,8 +88,8 @@ def test_the_table_of_the_page_is_what_the_code_says() -> None:
     documented = {row[0].strip("`") for row in rows}
     assert documented == set(KEYS)
     table = {row[0]: [row[0], *row[2:5]] for row in rows if len(row) == 6}
-    said_otherwise = {"secret", "listen", "advertise", "protocol"}
-    for owner in (NodeConfig, Config):
+    said_otherwise = {"secret", "listen", "advertise", *PARTS}
+    for owner in OWNERS:
         for one in fields(owner):
             if one.name not in said_otherwise:
                 assert table[f"`{one.name}`"] == expected_row(one.name, str(one.type))
@@ -119,17 +129,16 @@ def test_every_key_may_come_from_the_environment() -> None:
     default = NodeConfig()
     wanted = {
         one.name: another(getattr(owner, one.name))
-        for owner in (default, default.protocol)
+        for owner in (default, default.protocol, default.detector, default.epochs)
         for one in fields(owner)
-        if one.name != "protocol"
+        if one.name not in PARTS
     }
     assert wanted.keys() | {"preset", "join", "secret_file"} == KEYS.keys()
     environ = {f"CUBECAST_{key.upper()}": str(value) for key, value in wanted.items()}
     settings = load_settings(environ={**environ, "CUBECAST_JOIN": "c:3"})
     assert settings.join == "c:3"
     for key, value in wanted.items():
-        owner = settings.config if hasattr(settings.config, key) else settings.config.protocol
-        assert getattr(owner, key) == value
+        assert getattr(owner_of(settings.config, key), key) == value
         assert settings.origins[key] == f"environment CUBECAST_{key.upper()}"
 
 

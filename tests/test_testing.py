@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -334,7 +335,8 @@ async def test_a_delay_lets_an_answer_overtake_and_it_waits() -> None:
 
 
 @on_virtual_time
-async def test_a_partition_stalls_and_heals() -> None:
+async def test_a_short_partition_stalls_and_heals() -> None:
+    """Nobody is taken for dead in a second."""
     async with Cluster(4) as cluster, cluster[3].subscribe(TOPIC) as messages:
         await cluster[0].publish(TOPIC, "before")
         await anext(messages)
@@ -342,15 +344,15 @@ async def test_a_partition_stalls_and_heals() -> None:
         cluster.partition({0, 1}, {2, 3})
         await cluster[0].publish(TOPIC, "during")
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(messages), 100)
-        with pytest.raises(TimeoutError, match="not settled after 60 s: nodes 0 wait"):
-            await cluster.settle()
+            await asyncio.wait_for(anext(messages), 0.5)
+        with pytest.raises(TimeoutError, match=r"not settled after 0\.5 s: nodes 0 wait"):
+            await cluster.settle(0.5)
         with pytest.raises(AssertionError, match=r"(?s)completeness: 1 violations"):
             cluster.check()
         cluster.heal()
         assert (await anext(messages)).payload == b"during"
         await cluster.settle()
-        cluster.check()
+        assert cluster.check().gaps == 0
 
 
 @on_virtual_time
@@ -366,10 +368,10 @@ async def test_cuts_and_losses_by_direction() -> None:
         await cluster[0].publish(TOPIC, "not this way")
         assert (await anext(one)).source == 1
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(one), 100)
+            await asyncio.wait_for(anext(one), 0.5)
         cluster.heal()
         assert (await anext(one)).payload == b"not this way"
-        cluster.lose(0, 1, 0.5)
+        cluster.lose(0, 1, 0.3)
         for number in range(50):
             await cluster[0].publish(TOPIC, str(number))
             await asyncio.sleep(0.01)
@@ -400,7 +402,7 @@ async def test_a_gap_is_right_where_it_was_asked_for_and_nowhere_else() -> None:
             assert sum(b - a + 1 for a, b in event.skipped[0]) == report.gaps
 
         cluster[2].gap(TOPIC, {Stream(0, 1): (0, 4)})  # as if the protocol were broken
-        with pytest.raises(AssertionError, match="node 2 missed 5 messages of 'chat/room1'"):
+        with pytest.raises(AssertionError, match="loss-reasons: 5 violations"):
             cluster.check()
 
 
@@ -474,7 +476,7 @@ async def test_a_reader_that_waits_in_vain_is_a_deadlock() -> None:
             await anext(messages)
 
     with pytest.raises(Deadlock, match="read_in_vain"):
-        await asyncio.to_thread(run, read_in_vain())
+        await asyncio.to_thread(partial(run, read_in_vain(), limit_s=600))
 
 
 @on_virtual_time

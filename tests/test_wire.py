@@ -15,14 +15,26 @@ from hypothesis import strategies as st
 
 from cubecast.net import hello, wire
 from cubecast.net.address import DEFAULT_PORT, format_address, parse_address
+from cubecast.net.view_wire import (
+    Forward,
+    decode_detector,
+    decode_forward,
+    decode_view,
+    encode_detector,
+    encode_forward,
+    encode_view,
+)
 from cubecast.net.wire import (
     ACK,
     CONTROL,
+    DETECTOR,
+    FORWARD,
     FRAME,
     HELLO,
     MAX_NUMBER,
     MAX_SLOTS,
     PREFIX,
+    VIEW,
     FrameDecoder,
     Outgoing,
     PacketBuffer,
@@ -35,6 +47,7 @@ from cubecast.net.wire import (
     encode_frame,
     topic_id,
 )
+from cubecast.protocol import detector, views
 from cubecast.protocol.messages import (
     Ack,
     Answer,
@@ -107,20 +120,12 @@ uids = st.text("0123456789abcdef", min_size=1, max_size=64)
 nonces = st.text("0123456789abcdef", min_size=32, max_size=32)
 maybe_slots = st.integers(-1, MAX_SLOTS - 1)
 texts = st.text(max_size=60)
-clusters = st.dictionaries(slots, st.builds(hello.Member, uids, texts), max_size=5)
 greetings = st.one_of(
     st.builds(hello.Hello, st.integers(0, 1 << 31), uids, maybe_slots, nonces),
     st.builds(hello.Challenge, uids, maybe_slots, nonces, nonces),
     st.builds(hello.Proof, nonces),
     st.builds(hello.Accepted),
     st.builds(hello.Refused, texts),
-    st.builds(hello.JoinRequest, uids, texts),
-    st.builds(hello.Redirect, texts),
-    st.builds(hello.Welcome, slots, numbers, clusters),
-    st.builds(hello.ClusterUpdate, numbers, clusters),
-    st.builds(hello.UpdateAck, numbers),
-    st.builds(hello.LeaveRequest),
-    st.builds(hello.Goodbye),
     st.builds(hello.AttachRequest),
     st.builds(
         hello.Attached,
@@ -132,7 +137,79 @@ greetings = st.one_of(
         st.floats(0.001, 1e6),
     ),
 )
+members = st.integers(0, 4095)
+addresses = st.builds("10.0.0.{}:{}".format, st.integers(1, 254), st.integers(1, 65535))
+whos = st.builds(views.Who, uids, addresses, st.integers(0, (1 << 64) - 1))
+ballots = st.builds(views.Ballot, numbers, members)
+view_ids = st.builds(views.ViewId, numbers, ballots)
+seqs = st.integers(-1, MAX_NUMBER - 1)
+ends = st.dictionaries(topics, st.lists(st.tuples(streams, seqs), max_size=3).map(tuple))
+
+
+@st.composite
+def some_views(draw: st.DrawFn) -> views.View:
+    found = draw(st.lists(whos, min_size=1, max_size=5, unique_by=lambda who: who.uid))
+    places = draw(st.lists(members, min_size=len(found), max_size=len(found), unique=True))
+    return views.View(draw(view_ids), dict(zip(places, found, strict=True)))
+
+
+@st.composite
+def finals(draw: st.DrawFn) -> views.Final:
+    seq = draw(seqs)
+    return views.Final(draw(streams), seq, draw(members), draw(st.integers(-1, seq)))
+
+
+@st.composite
+def unread(draw: st.DrawFn) -> views.Unread:
+    first = draw(numbers)
+    return views.Unread(first, draw(st.integers(first, MAX_NUMBER - 1)), draw(vectors))
+
+
+held = st.builds(
+    views.Held,
+    streams,
+    seqs,
+    seqs,
+    seqs,
+    seqs,
+    st.booleans(),
+    st.lists(unread(), max_size=2).map(tuple),
+)
+reports = st.dictionaries(topics, st.lists(held, max_size=2).map(tuple), max_size=2)
+installs = st.builds(
+    views.Install,
+    ballots,
+    view_ids,
+    some_views(),
+    st.dictionaries(topics, st.lists(finals(), max_size=2).map(tuple), max_size=2),
+    ends,
+    st.lists(whos, max_size=2).map(tuple),
+)
+clusterwide = st.one_of(
+    st.builds(views.Prepare, ballots, view_ids, st.integers(0, (1 << 4096) - 1)),
+    st.builds(views.Report, ballots, ballots, st.none() | installs, reports),
+    installs,
+    st.builds(views.Installed, view_ids),
+    st.builds(views.Stuck, view_ids),
+    st.builds(views.Enter, whos, st.integers(-1, 4095), st.just("") | uids, ends),
+    st.builds(views.Depart, uids),
+    st.builds(views.Outlived, uids),
+    st.builds(views.Beacon, uids, some_views()),
+)
+versions = st.integers(0, (1 << 100) - 1)
+states = st.lists(st.tuples(members, numbers), max_size=3).map(tuple)
+news = st.lists(st.tuples(members, versions, st.lists(topics, max_size=2).map(tuple))).map(tuple)
+tests_and_answers = st.one_of(
+    st.builds(detector.Test, numbers, versions, st.integers(0, (1 << 160) - 1)),
+    st.builds(detector.TestReply, numbers, versions, versions, states, news),
+    st.builds(detector.IndirectTest, numbers, members),
+    st.builds(detector.Vouch, numbers, members),
+    st.builds(detector.Notice, versions, states, news),
+)
 packets = st.one_of(
+    clusterwide.map(encode_view),
+    tests_and_answers.map(encode_detector),
+    st.builds(encode_forward, members, members, numbers, acks().map(encode_ack)),
     frames().map(encode_frame),
     acks().map(encode_ack),
     controls.map(encode_control),
@@ -157,6 +234,12 @@ def decode(raw: bytes, decoder: FrameDecoder | None = None) -> object:
         return decode_control(raw)
     if kind == HELLO:
         return hello.decode_greeting(raw)
+    if kind == VIEW:
+        return decode_view(raw)
+    if kind == DETECTOR:
+        return decode_detector(raw)
+    if kind == FORWARD:
+        return decode_forward(raw)
     raise WireError("unknown kind")
 
 
@@ -174,6 +257,7 @@ def example_frame(**changes: Any) -> Frame:
     return Frame(**(values | changes))
 
 
+VIEW_ID = views.ViewId(4, views.Ballot(2, 0))
 EXAMPLES = [
     encode_frame(example_frame()),
     encode_ack(Ack(TOPIC, Stream(3, 77), 2, 12, 9, 0b100, True)),
@@ -183,7 +267,11 @@ EXAMPLES = [
     encode_control(Parcel(6, Stable(TOPIC, Stream(3, 77), 2, 8, 12, 0b11))),
     encode_control(ParcelAck(7)),
     hello.encode_greeting(hello.Hello(wire.VERSION, "ab" * 16, -1, "cd" * 16)),
-    hello.encode_greeting(hello.Welcome(1, 4, {0: hello.Member("ab", "127.0.0.1:7400")})),
+    encode_view(views.Depart("ab" * 16)),
+    encode_view(views.Beacon("ab", views.View(VIEW_ID, {3: views.Who("ab", "h:1", 7)}))),
+    encode_view(views.Enter(views.Who("ab", "127.0.0.1:7400", 7), -1)),
+    encode_detector(detector.Test(5, 77, 9)),
+    encode_forward(1, 2, 3, encode_control(ParcelAck(7))),
 ]
 
 
@@ -221,6 +309,60 @@ def test_a_relay_sends_the_very_bytes_it_received(frame: Frame) -> None:
     read = FrameDecoder().decode(raw, TOPICS)
     assert read is not None
     assert encode_frame(read) is raw
+
+
+@given(clusterwide)
+def test_what_is_said_about_views_is_read_back(message: views.Clusterwide) -> None:
+    assert decode_view(encode_view(message)) == message
+
+
+@given(tests_and_answers)
+def test_what_detectors_say_is_read_back(message: detector.DetectorMessage) -> None:
+    assert decode_detector(encode_detector(message)) == message
+
+
+def test_a_view_of_4096_members_fits_a_packet() -> None:
+    members = {
+        slot: views.Who(f"{slot:064x}", f"{'h' * 60}.example.org:{slot}", 2**64 - 1)
+        for slot in range(4096)
+    }
+    view = views.View(VIEW_ID, members)
+    install = views.Install(VIEW_ID.ballot, VIEW_ID, view, {}, {})
+    assert decode_view(encode_view(install)) == install
+    more = views.View(VIEW_ID, {**members, 4096: views.Who("x", "h:1", 1)})
+    with pytest.raises(WireError, match="Beacon out of bounds"):
+        decode_view(encode_view(views.Beacon("x", more)))
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {},
+        {-1: views.Who("a", "h:1", 0)},
+        {0: views.Who("a b", "h:1", 0)},
+        {0: views.Who("a", "a..b:1", 0)},
+        {0: views.Who("a", "h:1", -1)},
+        {0: views.Who("a", "h:1", 2**64)},
+        {0: views.Who("a", "h:1", 0), 1: views.Who("a", "h:2", 0)},
+    ],
+)
+def test_a_view_that_cannot_be_is_refused(members: dict[int, views.Who]) -> None:
+    view = views.View(VIEW_ID, members)
+    for message in (views.Beacon("x", view), views.Install(VIEW_ID.ballot, VIEW_ID, view, {}, {})):
+        with pytest.raises(WireError, match="out of bounds"):
+            decode_view(encode_view(message))
+
+
+def test_nothing_is_forwarded_twice_and_no_test_is() -> None:
+    for packet in (
+        encode_forward(1, 2, 3, encode_control(ParcelAck(7))),
+        encode_detector(detector.Test(1)),
+        hello.encode_greeting(hello.Accepted()),
+    ):
+        with pytest.raises(WireError, match="broken forward of kind"):
+            decode_forward(encode_forward(1, 2, 3, packet))
+    with pytest.raises(WireError, match="bytes in"):
+        decode_forward(encode_forward(1, 2, 3, encode_control(ParcelAck(7))[:-1]))
 
 
 @given(acks())
@@ -450,6 +592,13 @@ def survives(raw: bytes, decoder: FrameDecoder) -> None:
             pass
         case Probe() | Direct() | Parcel() | ParcelAck():
             assert decode_control(encode_control(message)) == message
+        case Forward():
+            route = message.destination, message.origin, message.epoch
+            assert decode_forward(encode_forward(*route, message.packet)) == message
+        case _ if isinstance(message, views.Clusterwide):
+            assert decode_view(encode_view(message)) == message
+        case _ if isinstance(message, detector.DetectorMessage):
+            assert decode_detector(encode_detector(message)) == message
         case _:
             assert hello.decode_greeting(hello.encode_greeting(message)) == message  # type: ignore[arg-type]
 
@@ -528,9 +677,6 @@ def test_control_messages_beyond_the_bounds_are_refused(message: Any) -> None:
         hello.Hello(1, "ab", 0, ""),
         hello.Proof("x" * 65),
         hello.Refused("x" * 1025),
-        hello.Welcome(-1, 0, {}),
-        hello.Welcome(0, 0, {-1: hello.Member("ab", "")}),
-        hello.ClusterUpdate(-1, {}),
     ],
 )
 def test_greetings_beyond_the_bounds_are_refused(message: Any) -> None:
@@ -541,7 +687,7 @@ def test_greetings_beyond_the_bounds_are_refused(message: Any) -> None:
 @pytest.mark.parametrize("text", [b"[" * 100_000, b'{"type":' * 50_000, b'{"type":"\xff"}', b""])
 def test_deep_and_broken_json_is_refused(text: bytes) -> None:
     packet = PREFIX.pack(1 + len(text), CONTROL) + text
-    for read in (decode_control, hello.decode_greeting):
+    for read in (decode_control, hello.decode_greeting, decode_view, decode_detector):
         with pytest.raises(WireError):
             read(packet)
 
@@ -622,7 +768,8 @@ def test_a_length_beyond_the_limit_is_refused_at_once(length: int) -> None:
 
 def test_the_limit_applies_to_the_packet_it_was_set_for() -> None:
     """A large packet right behind the end of the handshake is none of the handshake's."""
-    small, large = EXAMPLES[-2], PREFIX.pack(100_001, CONTROL) + bytes(100_000)
+    small = hello.encode_greeting(hello.Accepted())
+    large = PREFIX.pack(100_001, CONTROL) + bytes(100_000)
     buffer = PacketBuffer(hello.MAX_HELLO)
     write(buffer, small + large)
     assert buffer.first() == (HELLO, small)

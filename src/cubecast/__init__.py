@@ -29,11 +29,14 @@ from cubecast.net.config import NodeConfig
 from cubecast.net.events import (
     CallbackFailed,
     ConnectionLost,
+    Discarded,
     Event,
+    Excluded,
     Gap,
     MemberJoined,
     MemberLeft,
     PublisherBlocked,
+    Returned,
     SlowSubscriber,
 )
 from cubecast.net.faults import LinkFaults, Rule
@@ -57,7 +60,9 @@ __all__ = [
     "ConfigError",
     "ConnectionLost",
     "CubecastError",
+    "Discarded",
     "Event",
+    "Excluded",
     "Gap",
     "JoinError",
     "LinkFaults",
@@ -74,6 +79,7 @@ __all__ = [
     "PublisherBlocked",
     "Receipt",
     "RemoteSubscription",
+    "Returned",
     "Rule",
     "SlowSubscriber",
     "Subscription",

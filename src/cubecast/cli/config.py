@@ -12,6 +12,7 @@ import typer
 
 from cubecast.cli.output import refuse
 from cubecast.errors import ConfigError
+from cubecast.net.config import PARTS
 from cubecast.net.presets import PRESETS
 from cubecast.net.settings import Settings, load_settings
 from cubecast.net.units import format_duration, format_size
@@ -96,11 +97,11 @@ def config(
 
 def shown(settings: Settings) -> list[str]:
     """The lines of a TOML file with these settings; the origin of each behind it."""
-    node, core, origins = settings.config, settings.config.protocol, settings.origins
+    node, origins = settings.config, settings.origins
     values: dict[str, object] = {"preset": settings.preset, "join": settings.join}
-    for owner in (node, core):
+    for owner in (node, node.protocol, node.detector, node.epochs):
         for one in fields(owner):
-            if one.name not in ("protocol", "secret"):
+            if one.name not in PARTS and one.name != "secret":
                 values[one.name] = _written(one.name, str(one.type), getattr(owner, one.name))
     lines = []
     for key, value in values.items():

@@ -44,7 +44,7 @@ from cubecast.net.client_wire import (
     encode,
 )
 from cubecast.net.connection import Connection
-from cubecast.net.events import CallbackFailed, Event, Events
+from cubecast.net.events import CallbackFailed, Event, Events, Returned
 from cubecast.net.faults import LinkFaults
 from cubecast.net.hello import (
     NOBODY,
@@ -260,6 +260,10 @@ class Client:
         """The nodes of the cluster, {slot: address}."""
         return await self._ask("members", "", dict[NodeId, str])
 
+    async def view(self) -> tuple[int, list[NodeId]]:
+        """The number of the view its node is in (-1: none at present), and whom that suspects."""
+        return await self._ask("view", "", tuple[int, list[NodeId]])
+
     async def topics(self) -> dict[Topic, list[NodeId]]:
         """The topics of the cluster, and the slots subscribed to each."""
         return await self._ask("topics", "", dict[Topic, list[NodeId]])
@@ -403,6 +407,8 @@ class Client:
                 if answer is not None and not answer.done():
                     answer.set_exception(CubecastError(reason))
             case Happened(event):
+                if isinstance(event, Returned):
+                    self.slot = event.slot
                 self.tell(event)
             case Farewell(reason):
                 self._why = reason

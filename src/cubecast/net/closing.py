@@ -3,7 +3,8 @@
 1. From `begun` on nothing new is begun: no subscription, no question to the cluster.  Light
    clients' publications that were taken are still handed over, then nothing more is accepted.
 2. The node leaves every topic, waits until what it published is stable and what it said is
-   acknowledged, and gives its slot back; all that within `NodeConfig.leave_timeout_s`.
+   acknowledged, and asks the others to go on without it; all that within
+   `NodeConfig.leave_timeout_s`.
 3. Its connections, timers and waiters end in any case, also after a time-out or a failure.
 """
 
@@ -14,17 +15,18 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from cubecast.net.cluster import POLL_S
 from cubecast.net.guests import Guests
 from cubecast.net.outbox import Outbox
+from cubecast.net.presence import Presence
 from cubecast.net.readers import Readers
-from cubecast.net.reception import Reception
 from cubecast.protocol.port import Topic
 
 if TYPE_CHECKING:
     from cubecast.net.node import Node
 
 log = logging.getLogger("cubecast")
+
+POLL_S = 0.005
 
 
 class Closing:
@@ -35,13 +37,13 @@ class Closing:
         node: Node,
         guests: Guests,
         readers: Readers,
-        reception: Reception,
+        presence: Presence,
         outboxes: Mapping[Topic, Outbox],
     ) -> None:
         self._node = node
         self._guests = guests
         self._readers = readers
-        self._reception = reception
+        self._presence = presence
         self._outboxes = outboxes
         self._task: asyncio.Task[None] | None = None
         self.begun = False
@@ -71,15 +73,28 @@ class Closing:
         await self._guests.finish()
         self.stop_accepting()
         await self._readers.leave_all()
-        node, core = self._node, self._node.core
-        while core.unstable() or any(box.payloads for box in self._outboxes.values()):
+        while self._unsent():
             await asyncio.sleep(POLL_S)
-        core.tell_stable(node.now())
-        while core.unacked_parcels():
+        core = self._presence.core
+        if core is not None:
+            core.tell_stable(self._node.now())
+        while self._unacknowledged():
             await asyncio.sleep(POLL_S)
-        await self._reception.give_slot_back()
-        while core.pending_waves():
-            await asyncio.sleep(POLL_S)
+        await self._presence.depart()
+
+    def _unsent(self) -> bool:
+        """Whether something of ours is not with everyone; also if we wait to be taken back."""
+        core = self._presence.core  # another one after an exclusion
+        waiting = any(box.payloads for box in self._outboxes.values())
+        return waiting or (core is not None and core.unstable() > 0)
+
+    def _unacknowledged(self) -> bool:
+        """Whether somebody has not taken what we said.
+
+        What others have under way through us they begin again when they hear that we are gone.
+        """
+        core = self._presence.core
+        return core is not None and core.unacked_parcels() > 0
 
     def stop_accepting(self) -> None:
         """Take no publication any more."""

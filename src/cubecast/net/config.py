@@ -12,18 +12,45 @@ from cubecast.net.address import is_wildcard, parse_address
 from cubecast.net.presets import preset_values
 from cubecast.net.wire import MAX_MESSAGES, MAX_PACKET
 from cubecast.protocol.config import Config
+from cubecast.protocol.detector import DetectorConfig
+from cubecast.protocol.epochs import EpochConfig
 
 LARGEST_FRAME_BYTES = 4 * 1024 * 1024
 """A frame that has gathered this much and takes one more message still fits a packet."""
 
-CORE_FIELDS = frozenset(one.name for one in fields(Config))
-"""What belongs to `NodeConfig.protocol`; no field of `NodeConfig` has such a name."""
+PARTS: dict[str, type[Config | DetectorConfig | EpochConfig]] = {
+    "protocol": Config,
+    "detector": DetectorConfig,
+    "epochs": EpochConfig,
+}
+"""Fields of `NodeConfig` that have fields of their own; no two of all these have the same name."""
+
+
+def _names(part: str) -> frozenset[str]:
+    return frozenset(one.name for one in fields(PARTS[part]))
+
+
+def _local(part: str) -> Any:
+    values = preset_values("local")
+    return PARTS[part](**{name: values[name] for name in _names(part) & values.keys()})
 
 
 def local_protocol() -> Config:
     """Delays in microseconds for nodes on one machine or in one rack."""
-    values = preset_values("local")
-    return Config(**{name: value for name, value in values.items() if name in CORE_FIELDS})
+    config: Config = _local("protocol")
+    return config
+
+
+def local_detector() -> DetectorConfig:
+    """How long silent nodes on one machine or in one rack are waited for, in microseconds."""
+    config: DetectorConfig = _local("detector")
+    return config
+
+
+def local_epochs() -> EpochConfig:
+    """How changes of such a cluster are agreed on, in microseconds."""
+    config: EpochConfig = _local("epochs")
+    return config
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +66,10 @@ class NodeConfig:
     advertise: str = ""
     """The address others are told; empty: the one we listen on; without a port: the bound one."""
     protocol: Config = field(default_factory=local_protocol)
+    detector: DetectorConfig = field(default_factory=local_detector)
+    """When a silent node is taken for dead, in microseconds."""
+    epochs: EpochConfig = field(default_factory=local_epochs)
+    """How long changes of the cluster wait for answers, in microseconds."""
     frame_bytes: int = 128 * 1024
     """Publications of one tick share a frame up to this size."""
     frame_messages: int = 1024
@@ -102,11 +133,15 @@ class NodeConfig:
     def preset(cls, name: str, **changes: Any) -> NodeConfig:
         """The values of a preset ("local", "lan" or "wan") with some changed.
 
-        `changes` may name fields of the core's `Config` beside those of `NodeConfig`.
+        `changes` may name fields of `protocol`, `detector` and `epochs` beside those of
+        `NodeConfig`.
         """
-        protocol = changes.pop("protocol", None)
         values = {**preset_values(name), **changes}
-        core = {key: values.pop(key) for key in list(values) if key in CORE_FIELDS}
-        if protocol is not None and CORE_FIELDS & changes.keys():
-            raise ValueError("protocol and single fields of it exclude each other")
-        return cls(protocol=protocol or Config(**core), **values)
+        for part, kind in PARTS.items():
+            names = _names(part)
+            own = {key: values.pop(key) for key in list(values) if key in names}
+            if part not in changes:
+                values[part] = kind(**own)
+            elif names & changes.keys():
+                raise ValueError(f"{part} and single fields of it exclude each other")
+        return cls(**values)

@@ -43,13 +43,16 @@ CLOSING_S = 5.0
 class Owner(Protocol):
     """What a connection needs of its node."""
 
-    uid: str
-    slot: NodeId
     secret: str
     faults: LinkFaults
     writes: Writes
     unread_bytes: int
     """What a peer may leave unread before its connection is closed."""
+
+    @property
+    def uid(self) -> str: ...
+    @property
+    def slot(self) -> NodeId: ...
 
     def opened(self, connection: Connection) -> None: ...
     def connected(self, connection: Connection) -> None: ...
@@ -58,12 +61,19 @@ class Owner(Protocol):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection, dialled or accepted; `slot` and `uid` are the peer's once it is `ready`."""
+    """A connection, dialled or accepted, between one life of a node and one life of another.
 
-    def __init__(self, owner: Owner, dialled: bool) -> None:
+    `uid` is whom the peer has proved to be, once it is `ready`; `slot` the one that the view of
+    the owner names for that uid, and the owner sets it.  `link` is where the peer is or was as far
+    as anybody said: good for a log and for faults, not for trust.
+    """
+
+    def __init__(self, owner: Owner, dialled: bool, link: NodeId = NOBODY) -> None:
         self._owner = owner
         self.dialled = dialled
-        self.asked = False  # a stranger asked to join, or to be a guest
+        self.link = link
+        self.guest = False  # a light client's
+        self.asked = False  # a stranger asked for a place, or to be a guest
         self._nonce = new_nonce()
         self._hello = Hello(VERSION, owner.uid, owner.slot, self._nonce)
         self._said = ""
@@ -121,13 +131,6 @@ class Connection(asyncio.BufferedProtocol):
         """Take in what the shaper held back."""
         self.buffer_updated(0)
 
-    def again(self, packets: list[tuple[int, bytes]]) -> None:
-        """Hand packets to the node that it could not take when they came."""
-        try:
-            self._owner.received(self, packets)
-        except Exception as error:
-            self._blame_peer(error)
-
     def _blame_peer(self, error: Exception) -> None:
         """Whatever goes wrong with a peer's bytes ends this connection, and only this one."""
         if isinstance(error, WireError | ProtocolError):
@@ -158,8 +161,9 @@ class Connection(asyncio.BufferedProtocol):
         return self._closing
 
     def _asks_nothing(self) -> None:
-        if self.slot == NOBODY and not self.asked:
-            log.warning("closing connection to %s: no request in %g s", self, HANDSHAKE_S)
+        if self.slot == NOBODY and not self.asked and not self._closing:
+            level = logging.WARNING if self.link == NOBODY else logging.INFO  # it was a member
+            log.log(level, "closing connection to %s: no request in %g s", self, HANDSHAKE_S)
             self.close(f"no request in {HANDSHAKE_S:g} s")
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -215,7 +219,9 @@ class Connection(asyncio.BufferedProtocol):
         if message.uid == self._owner.uid:
             self.refuse("this is the node itself")
             return False
-        self.slot, self.uid = message.slot, message.uid
+        self.uid = message.uid
+        if message.slot != NOBODY:
+            self.link = message.slot
         return True
 
     def _proved(self, proof: str, role: str) -> bool:
@@ -231,7 +237,12 @@ class Connection(asyncio.BufferedProtocol):
         self._settle()
         self._owner.connected(self)
         if self.slot == NOBODY and not self.dialled and not self._closing:
-            self._deadline = self._loop.call_later(HANDSHAKE_S, self._asks_nothing)
+            self.expect_request()
+
+    def expect_request(self) -> None:
+        """Who is no member is to ask for something, or the connection is closed."""
+        self._stop_clock()
+        self._deadline = self._loop.call_later(HANDSHAKE_S, self._asks_nothing)
 
     def hold_to(self, limit: int) -> None:
         """Take no larger packets from this peer."""
@@ -318,7 +329,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def __str__(self) -> str:
-        if self.slot != NOBODY:
-            return f"node {self.slot}"
+        if self.link != NOBODY:
+            return f"node {self.link}"
         peer = self._transport.get_extra_info("peername") if self._transport else None
         return format_address(peer[0], peer[1]) if isinstance(peer, tuple) else "a stranger"

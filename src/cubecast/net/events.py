@@ -23,9 +23,26 @@ class MemberJoined(msgspec.Struct, frozen=True, tag=True):
 
 
 class MemberLeft(msgspec.Struct, frozen=True, tag=True):
-    """A node left the cluster."""
+    """A node left the cluster; `crashed`: without having asked for it, so it may be back."""
 
     slot: NodeId
+    crashed: bool = False
+
+
+class Excluded(msgspec.Struct, frozen=True, tag=True):
+    """The others took this node for dead and went on without it; it asks to be taken back.
+
+    Meanwhile nothing is delivered, and what is published waits.
+    """
+
+    slot: NodeId
+
+
+class Returned(msgspec.Struct, frozen=True, tag=True):
+    """This node is in the cluster again, in `slot`, since view `epoch`; `Gap` says the rest."""
+
+    slot: NodeId
+    epoch: int
 
 
 class ConnectionLost(msgspec.Struct, frozen=True, tag=True):
@@ -66,13 +83,25 @@ class CallbackFailed(msgspec.Struct, frozen=True, tag=True):
 class Gap(msgspec.Struct, frozen=True, tag=True):
     """Messages that this node's subscribers will not get, {source slot: [(first, last), ...]}.
 
-    It did not keep up, all its subscriptions of the topic have a policy that drops, and the
-    publishers went on without it.  A source has more than one span if nodes that held its slot one
-    after the other published: each counted from 0.
+    It was excluded from the cluster for a while, or apart from the publisher; or nobody who lives
+    has them; or it did not keep up, all its subscriptions of the topic have a policy that drops,
+    and the publishers went on without it.  A source has more than one span if nodes that held its
+    slot one after the other published: each counted from 0.
     """
 
     topic: Topic
     skipped: dict[NodeId, list[tuple[Seq, Seq]]]
+
+
+class Discarded(msgspec.Struct, frozen=True, tag=True):
+    """Messages that were dropped by agreement, {source slot: [(first, last), ...]}.
+
+    Their publisher is gone, and not all that comes before them could be saved; nobody delivers
+    them.  Or they are this node's own, and the others will never hear of them.
+    """
+
+    topic: Topic
+    dropped: dict[NodeId, list[tuple[Seq, Seq]]]
 
 
 def spans_by_source(
@@ -88,11 +117,14 @@ def spans_by_source(
 Event: TypeAlias = (
     MemberJoined
     | MemberLeft
+    | Excluded
+    | Returned
     | ConnectionLost
     | SlowSubscriber
     | PublisherBlocked
     | CallbackFailed
     | Gap
+    | Discarded
 )
 
 
@@ -126,3 +158,31 @@ class Events:
             self._news.clear()
             await self._news.wait()
         return self._kept.popleft()
+
+
+class Audience:
+    """Whoever listens to the events of one node."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Events] = []
+        self._closed = False
+
+    def listen(self) -> Events:
+        """An iterator over what happens from now on; if nothing more will, it ends at once."""
+        events = Events()
+        if self._closed:
+            events.close()
+        self._listeners.append(events)
+        return events
+
+    def tell(self, event: Event) -> None:
+        """Something happened."""
+        self._listeners = [listener for listener in self._listeners if not listener.closed]
+        for listener in self._listeners:
+            listener.put(event)
+
+    def close(self) -> None:
+        """Nothing more will happen."""
+        self._closed = True
+        for listener in self._listeners:
+            listener.close()

@@ -9,14 +9,13 @@ written or after they were read: the protocol has to repair them, as it would on
 
 What is done to which packet:
 
-1. Frames, ACKs and control messages are numbered by the protocol and sent again: they may be
-   delayed, overtaken, lost.
-2. Everything else (the handshake, changes of the cluster) relies on its connection.  It is
-   delayed but never lost while its connection lives, keeps its place among all packets of its
-   connection, and waits out a cut, as bytes in a TCP connection would.  What waits is bounded;
-   at the bound the connection is closed.  With a connection that ends, it is dropped.
-3. Dialling a peer that is cut fails like dialling a host that cannot be reached.  It is no sign
-   that a leaver is gone: cuts are lifted.
+1. What nodes say to each other (frames, ACKs, control messages, changes of the view, tests) the
+   protocol sends again: it may be delayed, overtaken, lost.
+2. The handshake, and what a light client and its node say, rely on their connection.  They are
+   delayed but never lost while it lives, keep their place among all packets of the connection,
+   and wait out a cut, as bytes in a TCP connection would.  What waits is bounded; at the bound the
+   connection is closed.  With a connection that ends, it is dropped.
+3. Dialling a peer that is cut fails like dialling a host that cannot be reached.
 4. The end of a connection is seen at once, even through a cut.
 
 With no rules a connection has no `Shaper`, and sending pays one test per tick.
@@ -34,11 +33,14 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Protocol
 
-from cubecast.net.wire import ACK, CONTROL, FRAME
+from cubecast.net.wire import ACK, CONTROL, DETECTOR, FORWARD, FRAME, VIEW
 from cubecast.protocol.port import NodeId
+from cubecast.protocol.views import process_of
 
-REPAIRED = frozenset((FRAME, ACK, CONTROL))
+REPAIRED = frozenset((FRAME, ACK, CONTROL, VIEW, DETECTOR, FORWARD))
 """The kinds of packets that the protocol sends again."""
+DATA = frozenset((FRAME, ACK, CONTROL, FORWARD))
+"""Those that are about topics."""
 KIND_AT = 4
 """Where the kind stands in a packet: behind its length."""
 MAX_HELD = 1024
@@ -98,7 +100,7 @@ class LinkCut(OSError):
 class Shaped(Protocol):
     """What a shaper needs of its connection."""
 
-    slot: NodeId
+    link: NodeId
     uid: str
     shaper: Shaper | None
 
@@ -112,9 +114,10 @@ class LinkFaults:
     """The rules of one node, by the slot of the peer; `default` is for all others.
 
     A peer that has no slot yet (a newcomer, or whoever has not said so) is one of the others.
-    A rule may also be for a uid, and then comes first: slots change hands, and on two sides of a
-    partition one slot may have two holders.  It begins when the peer has said who it is, so that a
-    peer which is cut can be dialled, and its handshake is not answered.
+    A rule may also be for a uid, in all lives of that process, and then comes first: slots change
+    hands, and on two sides of a partition one slot may have two holders.  It begins when the peer
+    has said who it is, so that a peer which is cut can be dialled, and its handshake is not
+    answered.
     """
 
     def __init__(
@@ -164,7 +167,7 @@ class LinkFaults:
 
     def rule(self, peer: NodeId, uid: str = "") -> Rule:
         """The rule for a peer, by its uid if there is one for that."""
-        by_uid = self._rules.get(uid)
+        by_uid = self._rules.get(process_of(uid))
         return self._rules.get(peer, self._default) if by_uid is None else by_uid
 
     @property
@@ -172,13 +175,18 @@ class LinkFaults:
         """Whether any rule does anything."""
         return self._default != CLEAR or any(rule != CLEAR for rule in self._rules.values())
 
+    @property
+    def cuts(self) -> bool:
+        """Whether a rule cuts a link."""
+        return any(rule.silent for rule in (self._default, *self._rules.values()))
+
     def longest_s(self) -> float:
         """No packet is delayed for longer by the present rules."""
         return max(rule.delay_s + rule.jitter_s for rule in (self._default, *self._rules.values()))
 
-    def check_reachable(self, peer: NodeId) -> None:
+    def check_reachable(self, peer: NodeId, uid: str = "") -> None:
         """Fail as dialling an unreachable host fails, if nothing can be sent to `peer`."""
-        if self.rule(peer).silent:
+        if self.rule(peer, uid).silent:
             raise LinkCut(errno.EHOSTUNREACH, "the link is cut")
 
     # -- connections -----------------------------------------------------------------------------
@@ -187,6 +195,11 @@ class LinkFaults:
     def busy(self) -> bool:
         """Whether packets wait, to be sent later or for the end of a cut."""
         return any(one.shaper is not None and one.shaper.busy for one in self._connections)
+
+    @property
+    def delays_data(self) -> bool:
+        """Whether frames, ACKs or control messages wait; tests of members always may."""
+        return any(one.shaper is not None and one.shaper.holds_data for one in self._connections)
 
     def opened(self, connection: Shaped) -> None:
         """A connection of this node exists; it gets a shaper if there is something to do."""
@@ -243,13 +256,18 @@ class Shaper:
         return bool(self._queue or self._held or self._arrived or self._unread)
 
     @property
+    def holds_data(self) -> bool:
+        """Whether something of a topic waits to be sent."""
+        return any(packet[KIND_AT] in DATA for _, _, packet in self._queue)
+
+    @property
     def waiting_bytes(self) -> int:
         """What is to be written later."""
         return self._queued_bytes + sum(map(len, self._held))
 
     @property
     def _rule(self) -> Rule:
-        return self._faults.rule(self._connection.slot, self._connection.uid)
+        return self._faults.rule(self._connection.link, self._connection.uid)
 
     # -- going out -------------------------------------------------------------------------------
 

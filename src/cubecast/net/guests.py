@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cubecast.net.client_wire import MAX_CLIENT_PACKET, PUBLISH_WINDOW, clipped
 from cubecast.net.connection import Connection
+from cubecast.net.events import Returned
 from cubecast.net.hello import Attached, encode_greeting
 from cubecast.net.session import Session
 from cubecast.net.wire import WireError
@@ -66,6 +67,11 @@ class Guests:
             if publishing is not None:
                 self._finishing.add(publishing)
                 publishing.add_done_callback(self._finishing.discard)
+
+    def moved(self, event: Returned) -> None:
+        """The node is in the cluster again, perhaps in another slot."""
+        for session in self._sessions.values():
+            session.moved(event)
 
     async def finish(self) -> None:
         """Take nothing more, and hand the node what was taken."""

@@ -1,4 +1,4 @@
-"""What nodes say before they trust each other, and how the cluster changes.
+"""What nodes say before they trust each other, and how a light client is taken in.
 
 A secret is never sent: each side proves that it knows it by an HMAC over what both sides said of
 themselves, their fresh nonces included.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 from typing import Annotated, TypeAlias
 
@@ -21,24 +22,19 @@ MAX_HELLO = 4096
 NOBODY = -1
 """The slot of a node that has none yet."""
 
+UID = r"^[0-9A-Za-z_.-]{1,64}$"
+MAX_ADDRESS = 512
+"""Characters of an address."""
+
 Slot: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=MAX_SLOTS)]
 SlotOrNobody: TypeAlias = Annotated[int, msgspec.Meta(ge=NOBODY, lt=MAX_SLOTS)]
-Epoch: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=MAX_NUMBER)]
-Uid: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_.-]{1,64}$")]
+Uid: TypeAlias = Annotated[str, msgspec.Meta(pattern=UID)]
 Nonce: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}$")]
-Address: TypeAlias = Annotated[str, msgspec.Meta(max_length=512)]
 Reason: TypeAlias = Annotated[str, msgspec.Meta(max_length=1024)]
 Version: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
 ByteCount: TypeAlias = Annotated[int, msgspec.Meta(ge=1, lt=MAX_NUMBER)]
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 ProofText: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
-
-
-class Member(msgspec.Struct, frozen=True):
-    """A node of the cluster: who it is and where it listens."""
-
-    uid: Uid
-    address: Address
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
@@ -75,48 +71,6 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     reason: Reason
 
 
-class JoinRequest(msgspec.Struct, frozen=True, tag=True):
-    """A newcomer asks for a slot."""
-
-    uid: Uid
-    address: Address
-
-
-class Redirect(msgspec.Struct, frozen=True, tag=True):
-    """Ask there: that node has the lowest slot and gives them out."""
-
-    address: Address
-
-
-class Welcome(msgspec.Struct, frozen=True, tag=True):
-    """Your slot; everyone in `members` knows you."""
-
-    slot: Slot
-    epoch: Epoch
-    members: dict[Slot, Member]
-
-
-class ClusterUpdate(msgspec.Struct, frozen=True, tag=True):
-    """The cluster is now this."""
-
-    epoch: Epoch
-    members: dict[Slot, Member]
-
-
-class UpdateAck(msgspec.Struct, frozen=True, tag=True):
-    """I know, and no operation of mine still relies on the cluster before."""
-
-    epoch: Epoch
-
-
-class LeaveRequest(msgspec.Struct, frozen=True, tag=True):
-    """I have no subscription and nothing under way; let me go."""
-
-
-class Goodbye(msgspec.Struct, frozen=True, tag=True):
-    """Nobody will send you anything more."""
-
-
 class AttachRequest(msgspec.Struct, frozen=True, tag=True):
     """A light client wants to be served; it never becomes a member."""
 
@@ -134,22 +88,8 @@ class Attached(msgspec.Struct, frozen=True, tag=True):
     """Either side takes the other for gone if it hears nothing for so long."""
 
 
-Greeting: TypeAlias = (
-    Hello
-    | Challenge
-    | Proof
-    | Accepted
-    | Refused
-    | JoinRequest
-    | Redirect
-    | Welcome
-    | ClusterUpdate
-    | UpdateAck
-    | LeaveRequest
-    | Goodbye
-    | AttachRequest
-    | Attached
-)
+Greeting: TypeAlias = Hello | Challenge | Proof | Accepted | Refused | AttachRequest | Attached
+_uid = re.compile(UID, re.ASCII).fullmatch
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Greeting] = msgspec.json.Decoder(Greeting)
 
@@ -166,6 +106,11 @@ def decode_greeting(raw: bytes) -> Greeting:
         return _decoder.decode(raw[PREFIX.size :])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"broken greeting: {error}") from error
+
+
+def is_uid(text: str) -> bool:
+    """Whether `text` can name a node in one of its lives."""
+    return _uid(text) is not None
 
 
 def new_nonce() -> str:

@@ -1,21 +1,28 @@
-"""The connections of one node, by the slot at the other end.
+"""The connections of one node: by the slot at the other end, or by an address outside the view.
 
 Connections are opened when there is something to send, and shared by all topics.  What is sent
-to a peer that cannot be reached waits for the dialling to succeed, up to a bound; what is lost
-with a connection the protocol repairs.
+to a member that cannot be reached waits for the dialling to succeed, up to a bound; what is lost
+with a connection the protocol repairs.  Invariants:
+
+1. A connection is used for a member if its handshake proved the uid that the view names for that
+   slot (`Connection.slot`); it is looked at again with every view.
+2. A connection has one life of this node at its end: with the next life all begin anew.
+3. Who is no member has a connection for a while only, and there are only so many of those.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Protocol
 
 from cubecast.net.address import parse_address
-from cubecast.net.connection import Connection, Owner
+from cubecast.net.connection import HANDSHAKE_S, NOBODY, Connection, Owner
 from cubecast.net.faults import LinkCut
 from cubecast.net.transport import Network
 from cubecast.protocol.port import NodeId
+from cubecast.protocol.views import Who
 
 log = logging.getLogger("cubecast")
 
@@ -27,38 +34,56 @@ MAX_SPARE = 3
 """Connections of one member besides the one in use; the oldest of more are closed."""
 MAX_WAITING_BYTES = 16 * 1024 * 1024
 """What may wait for one peer while it is dialled; the rest is dropped and repaired later."""
+MAX_OUTSIDE = 256
+"""Addresses outside the view that are dialled, or connected with, at a time."""
+MAX_CALLS_WAITING = 4
+"""Packets that wait for an address outside the view: the latest, as all are said again."""
+MAX_REMEMBERED = 2 * 4096
+"""Addresses of which it is remembered who was there, so that faults on a link outlast a view."""
+
+
+class Runtime(Owner, Protocol):
+    """What the connections need of their node."""
+
+    def unreachable(self, peer: NodeId) -> None:
+        """A member cannot be dialled."""
+
+    def no_answer(self, address: str, reason: str) -> None:
+        """An address outside the view cannot be reached, or refuses us."""
 
 
 class Mesh:
-    """Connections with members, and with strangers that want to become members."""
+    """Connections with members, with those outside, and with strangers that dialled us."""
 
-    def __init__(
-        self,
-        owner: Owner,
-        network: Network,
-        address_of: Callable[[NodeId], str | None],
-        unreachable: Callable[[NodeId], None],
-        max_strangers: int,
-    ) -> None:
+    def __init__(self, owner: Runtime, network: Network, max_strangers: int) -> None:
         self._owner = owner
         self._network = network
-        self._address_of = address_of
-        self._unreachable = unreachable
+        self._members: Mapping[NodeId, Who] = {}
+        self._slots: dict[str, NodeId] = {}  # by uid
+        self._places: dict[str, NodeId] = {}  # by address
+        self._seen: dict[str, tuple[NodeId, str]] = {}  # by address, also of those who are gone
         self._connections: dict[NodeId, Connection] = {}
         self._waiting: dict[NodeId, list[bytes]] = {}
         self._waiting_bytes: dict[NodeId, int] = {}
         self._dialling: dict[NodeId, asyncio.Task[None]] = {}
+        self._outside: dict[str, Connection] = {}
+        self._calls: dict[str, list[bytes]] = {}
+        self._calling: dict[str, asyncio.Task[None]] = {}
         self._open: dict[Connection, None] = {}  # in order, so that a run can be repeated
         self._max_strangers = max_strangers
-        self._strangers: dict[Connection, None] = {}  # accepted, and nobody's: oldest first
+        self._strangers: dict[Connection, None] = {}  # nobody's: oldest first
+
+    # -- members ---------------------------------------------------------------------------------
 
     def send(self, peer: NodeId, packet: bytes) -> None:
-        """Send to a member, dialling it if need be."""
+        """Send to a member, dialling it if need be; to somebody else, never."""
         connection = self._connections.get(peer)
         if connection is not None:
             connection.send(packet)
             return
         if peer not in self._dialling:
+            if peer not in self._members:
+                return
             self._waiting[peer] = []
             self._waiting_bytes[peer] = 0
             task = asyncio.get_running_loop().create_task(self._dial(peer))
@@ -79,30 +104,27 @@ class Mesh:
     async def _keep_dialling(self, peer: NodeId, task: asyncio.Task[None] | None) -> None:
         """Try until there is a connection or no such member any more, pausing longer each time."""
         pause = FIRST_PAUSE_S
-        while self._dialling.get(peer) is task and (address := self._address_of(peer)) is not None:
+        while self._dialling.get(peer) is task and (who := self._members.get(peer)) is not None:
             try:
-                await self._connect(peer, address)
+                await self._connect(peer, who)
             except LinkCut as error:
-                log.info("cannot reach node %d at %s: %s", peer, address, error.strerror)
+                log.info("cannot reach node %d at %s: %s", peer, who.address, error.strerror)
             except (OSError, ValueError) as error:  # not there, or no address at all
-                log.info("cannot reach node %d at %s: %s", peer, address, error)
-                self._unreachable(peer)
+                log.info("cannot reach node %d at %s: %s", peer, who.address, error)
+                self._owner.unreachable(peer)
             if self._dialling.get(peer) is task:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_S)
-        if self._dialling.get(peer) is task:
-            self._stop_dialling(peer)
-            self._unreachable(peer)
 
-    async def _connect(self, peer: NodeId, address: str) -> None:
+    async def _connect(self, peer: NodeId, who: Who) -> None:
         """Dial and shake hands; if that leads to somebody else, hang up."""
-        self._owner.faults.check_reachable(peer)
-        connection = Connection(self._owner, dialled=True)
-        host, port = parse_address(address)
+        self._owner.faults.check_reachable(peer, who.uid)
+        connection = Connection(self._owner, dialled=True, link=peer)
+        host, port = parse_address(who.address)
         await self._network.dial(lambda: connection, host, port)
         await connection.settled
-        if connection.ready and connection.slot != peer:
-            reason = f"node {connection.slot} answers where node {peer} was"
+        if connection.ready and connection.uid != who.uid:
+            reason = f"another node answers where node {peer} was"
             connection.close(reason)
             raise ConnectionError(reason)
 
@@ -111,25 +133,51 @@ class Mesh:
         self._waiting_bytes.pop(peer, None)
         return self._waiting.pop(peer, [])
 
-    def track(self, connection: Connection) -> None:
-        """A connection is open, whatever becomes of it."""
-        self._open[connection] = None
-        if connection.dialled:
+    def set_members(self, members: Mapping[NodeId, Who]) -> None:
+        """There is a new view: see whose each connection is now."""
+        before, self._members = self._members, members
+        self._slots = {who.uid: slot for slot, who in members.items()}
+        self._places = {who.address: slot for slot, who in members.items()}
+        for slot, who in members.items():
+            self._seen.pop(who.address, None)
+            self._seen[who.address] = slot, who.uid
+        while len(self._seen) > MAX_REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        for slot, who in before.items():
+            if slot not in members or members[slot].uid != who.uid:
+                connection = self._connections.pop(slot, None)
+                if connection is not None and who.address not in self._places:
+                    self._keep_outside(who.address, connection)
+                self._give_up(slot)
+        for connection in list(self._open):
+            if connection.ready and not connection.guest and not connection.closing:
+                self._assign(connection)
+
+    def _give_up(self, slot: NodeId) -> None:
+        task = self._dialling.get(slot)
+        self._stop_dialling(slot)
+        if task is not None:
+            task.cancel()
+
+    def _assign(self, connection: Connection) -> None:
+        """See whose a connection is."""
+        slot = self._slots.get(connection.uid, NOBODY)
+        if slot == connection.slot:
             return
-        self._strangers[connection] = None
-        if len(self._strangers) > self._max_strangers:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
-            oldest.turn_away(f"more than {self._max_strangers} strangers at a time")
+        if slot != NOBODY:
+            self._adopt(slot, connection)
+        else:
+            connection.slot = NOBODY
+            connection.expect_request()
+            self._receive(connection)
 
-    def host(self, connection: Connection) -> None:
-        """A light client's: no stranger any more, `NodeConfig.max_clients` bounds those."""
-        connection.asked = True
-        self._strangers.pop(connection, None)
+    def connected(self, connection: Connection) -> None:
+        """A handshake is complete: with a member, or with somebody who may become one."""
+        self._assign(connection)
 
-    def adopt(self, peer: NodeId, connection: Connection) -> None:
+    def _adopt(self, peer: NodeId, connection: Connection) -> None:
         """Use a connection for a member; of two, both ends keep the one the lower slot dialled."""
-        connection.slot = peer
+        connection.slot = connection.link = peer
         self._strangers.pop(connection, None)
         if peer not in self._connections or connection.dialled == (self._owner.slot < peer):
             self._connections[peer] = connection
@@ -144,20 +192,128 @@ class Mesh:
         for one in spare[: max(0, len(spare) - MAX_SPARE)]:
             one.turn_away(f"it has {len(spare)} others")
 
+    # -- addresses outside the view ----------------------------------------------------------------
+
+    def reach(self, address: str, packet: bytes) -> None:
+        """Send to whoever is at an address, once; `Runtime.no_answer` if that fails."""
+        connection = self._connections.get(self._places.get(address, NOBODY))
+        if connection is None:
+            connection = self._outside.get(address)
+        if connection is not None and not connection.closing:
+            connection.send(packet)
+            return
+        if address not in self._calls:
+            if len(self._calls) >= MAX_OUTSIDE:
+                return
+            self._calls[address] = []
+            task = asyncio.get_running_loop().create_task(self._call(address))
+            self._calling[address] = task
+        waiting = self._calls[address]
+        waiting.append(packet)
+        del waiting[:-MAX_CALLS_WAITING]
+
+    async def _call(self, address: str) -> None:
+        task = asyncio.current_task()
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                await self._dial_outside(address)
+        except (OSError, ValueError, TimeoutError) as error:
+            reason = getattr(error, "strerror", None) or str(error) or "no answer"
+            log.info("cannot reach %s: %s", address, reason)
+            self._owner.no_answer(address, reason)
+        finally:
+            if self._calling.get(address) is task:
+                del self._calling[address]
+                self._calls.pop(address, None)
+
+    async def _dial_outside(self, address: str) -> None:
+        link, uid = self._seen.get(address, (NOBODY, ""))
+        self._owner.faults.check_reachable(link, uid)
+        connection = Connection(self._owner, dialled=True, link=link)
+        host, port = parse_address(address)
+        await self._network.dial(lambda: connection, host, port)
+        try:
+            await connection.settled
+        except BaseException:
+            connection.abort()
+            raise
+        if not connection.ready or connection.closing:
+            raise ConnectionError(connection.reason)
+        self._keep_outside(address, connection)
+        for packet in self._calls.get(address, ()):
+            connection.send(packet)
+
+    def _keep_outside(self, address: str, connection: Connection) -> None:
+        """Use a connection for an address outside the view, as long as there are not too many."""
+        self._outside.pop(address, None)
+        self._outside[address] = connection
+        if len(self._outside) > MAX_OUTSIDE:
+            oldest = self._outside.pop(next(iter(self._outside)))
+            if oldest.slot == NOBODY:
+                oldest.close("too many others")
+
+    # -- all connections ---------------------------------------------------------------------------
+
+    def track(self, connection: Connection) -> None:
+        """A connection is open, whatever becomes of it."""
+        self._open[connection] = None
+        if not connection.dialled:
+            self._receive(connection)
+
+    def _receive(self, connection: Connection) -> None:
+        """One more stranger; of too many the oldest goes."""
+        self._strangers[connection] = None
+        if len(self._strangers) > self._max_strangers:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.turn_away(f"more than {self._max_strangers} strangers at a time")
+
+    def host(self, connection: Connection) -> None:
+        """A light client's: no stranger any more, `NodeConfig.max_clients` bounds those."""
+        connection.asked = connection.guest = True
+        self._strangers.pop(connection, None)
+
     def drop(self, connection: Connection) -> bool:
         """A connection ended; True if it was the one in use with its member."""
         self._open.pop(connection, None)
         self._strangers.pop(connection, None)
+        for address in [one for one, used in self._outside.items() if used is connection]:
+            del self._outside[address]
         peer = connection.slot
         if self._connections.get(peer) is not connection:
             return False
         del self._connections[peer]
         return True
 
+    def begin_anew(self, reason: str) -> None:
+        """This node begins another life: nothing of the last one is sent or heard any more."""
+        self._stop()
+        self._members, self._slots, self._places = {}, {}, {}
+        self._connections.clear()
+        self._outside.clear()
+        for connection in list(self._open):
+            if not connection.guest:
+                connection.slot = NOBODY
+                connection.close(reason)
+
+    def _stop(self) -> None:
+        """Dial nobody any more."""
+        for task in (*self._dialling.values(), *self._calling.values()):
+            task.cancel()
+        for waiting in (self._dialling, self._waiting, self._waiting_bytes):
+            waiting.clear()
+        self._calling.clear()
+        self._calls.clear()
+
+    def abort(self) -> None:
+        """End everything at once, without a word."""
+        self._stop()
+        for connection in list(self._open):
+            connection.abort()
+
     async def close(self, reason: str) -> None:
         """End everything; what was sent is sent."""
-        for task in self._dialling.values():
-            task.cancel()
+        self._stop()
         for connection in list(self._open):
             connection.close(reason)
         limit_s = CLOSING_S + self._owner.faults.longest_s()

@@ -1,7 +1,7 @@
-"""A live node: the production core, its connections, and what the application calls.
+"""A live node: the production protocol, its connections, and what the application calls.
 
-The runtime decides nothing: it feeds the core with packets and time, and carries out what the
-core asks of its port.  One event loop, no threads.
+The runtime decides nothing: it feeds the protocol with packets and time, and carries out what that
+asks of its port.  One event loop, no threads.
 """
 
 from __future__ import annotations
@@ -9,75 +9,65 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from cubecast.errors import Closed, CubecastError, JoinError, NotSent
+from cubecast.errors import Closed, CubecastError, NotSent
 from cubecast.net.address import advertised, parse_address
 from cubecast.net.callbacks import Callback, Listener
 from cubecast.net.checks import check_subscription
 from cubecast.net.closing import Closing
-from cubecast.net.cluster import Cluster
 from cubecast.net.config import NodeConfig
-from cubecast.net.connection import Connection
+from cubecast.net.connection import NOBODY, Connection
 from cubecast.net.events import (
+    Audience,
     CallbackFailed,
     ConnectionLost,
+    Discarded,
     Event,
     Events,
     Gap,
-    MemberJoined,
-    MemberLeft,
     PublisherBlocked,
     SlowSubscriber,
     spans_by_source,
 )
 from cubecast.net.faults import LinkFaults
 from cubecast.net.guests import Guests
-from cubecast.net.hello import (
-    NOBODY,
-    Greeting,
-    Member,
-    UpdateAck,
-    Welcome,
-    decode_greeting,
-    encode_greeting,
-)
-from cubecast.net.joining import Joining
 from cubecast.net.listings import Listings
 from cubecast.net.mesh import Mesh
 from cubecast.net.outbox import Outbox
+from cubecast.net.presence import Presence
 from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, ReceiptBook
-from cubecast.net.reception import Reception
 from cubecast.net.recorder import Recorder
 from cubecast.net.subscription import Policy, Subscription
 from cubecast.net.topics import check_topic, encode_payload
 from cubecast.net.transport import Network, Server, TcpNetwork
+from cubecast.net.view_wire import encode_detector
+from cubecast.net.vocabulary import Vocabulary
 from cubecast.net.wire import (
     ACK,
-    CLIENT,
     CONTROL,
     FRAME,
-    HELLO,
     MAX_PAYLOAD,
     MESSAGE_OVERHEAD,
-    FrameDecoder,
     Outgoing,
-    WireError,
     decode_ack,
     decode_control,
     encode_ack,
     encode_control,
     encode_frame,
     frame_overhead,
-    topic_id,
 )
 from cubecast.net.writes import Writes
+from cubecast.protocol.detector import DetectorMessage
+from cubecast.protocol.member import Member
 from cubecast.protocol.messages import Ack, Frame
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Seq, Stream, Time, Topic
+from cubecast.protocol.views import Clusterwide
+from cubecast.topology import members_of
 from cubecast.trace import Record
 
 log = logging.getLogger("cubecast")
@@ -101,34 +91,28 @@ class Node:
         self.secret = config.secret
         self.unread_bytes = config.unread_bytes
         chance = secrets.SystemRandom() if random is None else random
-        self.uid = f"{chance.getrandbits(128):032x}"
-        self.slot: NodeId = NOBODY
+        self._uid = f"{chance.getrandbits(128):032x}"
         self.address = ""
         self.closed = False
         self.trace = trace
         self._loop = asyncio.get_running_loop()
-        self._incarnation = chance.getrandbits(63)
-        self._core: CubecastNode | None = None
-        self._cluster = Cluster(self, config.join_timeout_s)
         self._server: Server | None = None
         self.writes = Writes()
-        self._mesh = Mesh(
-            self, self.network, self._address_of, self.unreachable, config.max_strangers
-        )
-        self._decoder = FrameDecoder()
-        self._topics: dict[int, Topic] = {}
+        self.mesh = Mesh(self, self.network, config.max_strangers)
+        self.send: Callable[[NodeId, bytes], None] = self.mesh.send
+        """How a packet gets to a member; around a broken link if there is one."""
+        self.vocabulary = Vocabulary()
         self._outboxes: dict[Topic, Outbox] = {}
         self._readers = Readers(self)
         self._listings = Listings(self, config.join_timeout_s)
         self._receipts = ReceiptBook()
-        self._listeners: list[Events] = []
-        self._recorder = Recorder(self, trace, config.trace_arrivals)
+        self._audience = Audience()
+        self.recorder = Recorder(self, trace, config.trace_arrivals)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: Time = 0
-        self._joining = Joining(self)
-        self._guests = Guests(self)
-        self._reception = Reception(self, self._cluster, self._mesh, self._guests)
-        self._closing = Closing(self, self._guests, self._readers, self._reception, self._outboxes)
+        self.guests = Guests(self)
+        self._presence = Presence(self, chance.getrandbits(63))
+        self._closing = Closing(self, self.guests, self._readers, self._presence, self._outboxes)
 
     # -- starting and stopping -------------------------------------------------------------------
 
@@ -139,36 +123,14 @@ class Node:
             lambda: Connection(self, dialled=False), host, port
         )
         self.address = advertised(self.config.advertise, *self._server.bound)
+        self._presence.begin(self._uid, seed)
         if seed is None:
-            self._begin(Welcome(0, 0, {0: Member(self.uid, self.address)}))
             return
         try:
-            await asyncio.wait_for(self._join(seed), self.config.join_timeout_s)
-        except TimeoutError:
-            await self.shut_down()
-            reason = f"no answer in {self.config.join_timeout_s:g} s"
-            raise JoinError(seed, reason) from None
+            await self._presence.enter(seed, self.config.join_timeout_s)
         except BaseException:
             await self.shut_down()
             raise
-
-    async def _join(self, seed: str) -> None:
-        welcome, connection = await self._joining.ask(seed)
-        self._begin(welcome)
-        self._mesh.adopt(connection.slot, connection)
-        self._joining.catch_up()
-        self.greet(connection.slot, UpdateAck(welcome.epoch))
-
-    def _begin(self, welcome: Welcome) -> None:
-        self.slot = welcome.slot
-        self._cluster.begin(welcome.members, welcome.epoch)
-        self._core = CubecastNode(
-            self.slot,
-            self,
-            cluster=self._cluster.mask,
-            config=self.config.protocol,
-            incarnation=self._incarnation,
-        )
 
     async def close(self) -> None:
         """Leave gracefully: nothing published is lost, and the others hear of it.
@@ -187,42 +149,98 @@ class Node:
         if self.closing:
             raise Closed("the node is closed")
 
+    def check_alive(self) -> None:
+        """`Closed` if the node has left."""
+        if self.closed:
+            self.check_open()
+
     async def shut_down(self) -> None:
         """End everything at once, whether or not we have left."""
+        self._stop()
+        self.guests.close("the node left the cluster")
+        await self.mesh.close("the node stopped")
+        self._tell_the_end()
+        self.recorder.gone()
+        await asyncio.sleep(0)
+
+    def kill(self) -> None:
+        """End at once and say nothing to anyone, as a process that is killed does; for tests."""
+        self._stop()
+        self.guests.close("the node was killed")
+        self.mesh.abort()
+        self._tell_the_end()
+        self.recorder.crashed()
+
+    def _stop(self) -> None:
         self._closing.stop_accepting()
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()
         if self._server is not None:
             self._server.close()
-        self._reception.close()
-        self._guests.close("the node left the cluster")
-        await self._mesh.close("the node stopped")
+
+    def _tell_the_end(self) -> None:
+        """Whoever waits for anything here waits in vain."""
+        self._presence.close()
         self._readers.wake_all()
         self._listings.close()
-        if self._core is not None:
-            self._receipts.close(self._core)
-            for box in self._outboxes.values():
-                box.close(self._core)
-        for listener in self._listeners:
-            listener.close()
-        await asyncio.sleep(0)
+        core = self._presence.last_core
+        self._receipts.close(core)
+        for box in self._outboxes.values():
+            box.close(core)
+        self._audience.close()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self.members)} members"
         return f"<Node {self.slot} at {self.address}, {state}>"
 
     @property
+    def uid(self) -> str:
+        """Who we are; another one after the node was excluded and came back."""
+        who = self._presence.who
+        return self._uid if who is None else who.uid
+
+    @property
+    def slot(self) -> NodeId:
+        """The node's place in the cube; -1 before it has joined.
+
+        It may be another one after the node was excluded and came back.
+        """
+        return self._presence.slot
+
+    @property
     def core(self) -> CubecastNode:
-        """The protocol of this node."""
-        if self._core is None or self.closed:
-            raise Closed("the node is closed")
-        return self._core
+        """The protocol of this node's present life."""
+        self.check_alive()
+        if self._presence.core is None:
+            raise CubecastError("the node is in no cluster at present")
+        return self._presence.core
+
+    @property
+    def member(self) -> Member:
+        """The protocol of this node in all its lives."""
+        self.check_alive()
+        return self._presence.member
+
+    async def inside(self, limit_s: float) -> CubecastNode:
+        """The core, once the node is in a cluster; waits for that at most `limit_s`."""
+        return await self._presence.inside(limit_s)
 
     @property
     def members(self) -> dict[NodeId, str]:
         """The nodes of the cluster, {slot: address}."""
-        return {slot: member.address for slot, member in sorted(self._cluster.members.items())}
+        return {slot: who.address for slot, who in sorted(self._presence.members.items())}
+
+    @property
+    def epoch(self) -> int:
+        """The number of the view of the cluster that this node is in; -1: none."""
+        view = self._presence.view
+        return -1 if view is None else view.epoch
+
+    @property
+    def suspects(self) -> list[NodeId]:
+        """The members that this node takes for dead, until all have agreed on it."""
+        return list(members_of(self._presence.suspects))
 
     # -- what the application calls ---------------------------------------------------------------
 
@@ -292,34 +310,35 @@ class Node:
             box.plan()
         if not receipt:
             return None
-        return self._receipts.add(topic, self.core.next_seq(topic) + len(box.payloads) - 1)
+        core = self._presence.core  # None: the next life counts from 0
+        sent = 0 if core is None else core.next_seq(topic)
+        return self._receipts.add(topic, sent + len(box.payloads) - 1)
 
     def events(self) -> Events:
         """Members joining and leaving, lost connections, slow subscribers: an async iterator."""
-        events = Events()
-        if self.closed:
-            events.close()
-        self._listeners.append(events)
-        return events
+        return self._audience.listen()
 
     def explain(self, topic: Topic) -> dict[str, object]:
         """What this node knows of a topic, and what waits for what."""
         check_topic(topic)
         box = self._outboxes.get(topic)
+        self.check_alive()
+        core = self._presence.core
+        known: dict[str, object] = {"standing": "apart", "informed": False}
         return {
-            **self.core.explain(topic, self.now()),
+            **(known if core is None else core.explain(topic, self.now())),
             "blocked": box is not None and box.blocked,
             "accepted": 0 if box is None else len(box.payloads),
         }
 
     def at_rest(self) -> bool:
         """Whether nothing of ours is on its way: no message, no operation, no delayed packet."""
-        core = self.core
-        return not (
+        core = self._presence.core
+        return core is not None and not (
             core.unstable()
             or core.unacked_parcels()
             or core.pending_waves()
-            or self.faults.busy
+            or self.faults.delays_data
             or any(box.payloads for box in self._outboxes.values())
         )
 
@@ -333,35 +352,40 @@ class Node:
         box = self._outboxes.get(topic)
         return box is not None and box.blocked
 
-    def _tell(self, event: Event) -> None:
-        self._listeners = [listener for listener in self._listeners if not listener.closed]
-        for listener in self._listeners:
-            listener.put(event)
+    def tell(self, event: Event) -> None:
+        """Something happened."""
+        self._audience.tell(event)
 
     def _new_outbox(self, topic: Topic) -> Outbox:
         check_topic(topic)
         if not self._closing.accepts:
             raise Closed("the node is closed")
-        self._learn(topic)
+        self.vocabulary.learn(topic)
         box = self._outboxes[topic] = Outbox(topic, self)
         return box
 
     def publish_frame(self, topic: Topic, body: Outgoing, size: int) -> bool:
-        """Hand a frame to the core; False if there is no credit for it."""
-        core = self.core
+        """Hand a frame to the core; False if there is no credit for it, or no core."""
+        core, member = self._presence.core, self.member
+        if core is None:
+            return member.publish(topic, body, size, self.now())  # it says when there is one
         first = core.next_seq(topic)
         size += frame_overhead(core.dependencies(topic))
-        position = self._recorder.position()
+        position = self.recorder.position()
         self.writes.begin()
         try:
             if not core.publish(topic, body, size, self.now()):
                 return False
             # Before the burst ends: what others may have seen is in the trace already.
-            stream = Stream(self.slot, self._incarnation)
-            self._recorder.published(topic, stream, first, len(body), position)
+            stream = Stream(member.node, member.incarnation)
+            self.recorder.published(topic, stream, first, len(body), position)
         finally:
             self.writes.end()
         return True
+
+    def why_blocked(self) -> str:
+        """Why a publication is not taken."""
+        return "no credit" if self._presence.core is not None else "in no cluster"
 
     def credit_ran_out(self, topic: Topic) -> None:
         """We wait to publish: whoever waits for us to read may go on, or nobody would."""
@@ -371,7 +395,7 @@ class Node:
         """Begin to deliver to a subscription; returns when the cut is fixed."""
         self.check_open()
         if subscription.pattern is None:
-            self._learn(subscription.topic)
+            self.vocabulary.learn(subscription.topic)
         await self._readers.attach(subscription)
 
     async def detach(self, subscription: Subscription) -> None:
@@ -384,25 +408,20 @@ class Node:
 
     def membership_called(self, topic: Topic, joins: bool) -> None:
         """The application subscribes for the first time, or no longer."""
-        self._recorder.membership("subscribe" if joins else "leave", topic)
+        self.recorder.membership("subscribe" if joins else "leave", topic)
 
     def slow_subscriber(self, subscription: Subscription) -> None:
         """A subscription's policy had to act."""
-        self._tell(SlowSubscriber(subscription.topic, subscription.policy, subscription.dropped))
+        self.tell(SlowSubscriber(subscription.topic, subscription.policy, subscription.dropped))
 
     def publisher_blocked(self, topic: Topic, seconds: float) -> None:
         """A publisher waits for credit, and not just for a moment."""
-        self._tell(PublisherBlocked(topic, seconds, self.core.behind(topic)))
+        core = self._presence.core
+        self.tell(PublisherBlocked(topic, seconds, {} if core is None else core.behind(topic)))
 
     def callback_failed(self, topic: Topic, error: BaseException) -> None:
         """A callback of the application raised."""
-        self._tell(CallbackFailed(topic, repr(error)))
-
-    def _learn(self, topic: Topic) -> None:
-        ident = topic_id(topic)
-        known = self._topics.setdefault(ident, topic)
-        if known != topic:
-            raise CubecastError(f"topics {known!r} and {topic!r} have the same id; rename one")
+        self.tell(CallbackFailed(topic, repr(error)))
 
     # -- the port ---------------------------------------------------------------------------------
 
@@ -412,18 +431,27 @@ class Node:
 
     def relay(self, peers: Sequence[NodeId], message: Any) -> None:
         packet = encode_frame(message)
-        send = self._mesh.send
+        send = self.send
         for peer in peers:
             send(peer, packet)
 
     def control(self, peer: NodeId, message: Any) -> None:
-        packet = encode_ack(message) if type(message) is Ack else encode_control(message)
-        self._mesh.send(peer, packet)
+        if type(message) is Ack:
+            self.send(peer, encode_ack(message))
+        elif isinstance(message, DetectorMessage):
+            self.mesh.send(peer, encode_detector(message))  # what is tested is the link itself
+        elif isinstance(message, Clusterwide):
+            self.send(peer, self._presence.encode(message))
+        else:
+            self.send(peer, encode_control(message))
+
+    def reach(self, address: str, message: Any) -> None:
+        self._presence.reach(address, message)
 
     def deliver(self, publication: Any) -> bool:
         topic = publication.topic
         if self.trace is not None:
-            self._recorder.delivered(publication)
+            self.recorder.delivered(publication)
         consumed = self._readers.deliver(publication)
         if not consumed and self._waits_behind(topic):
             self._loop.call_soon(self._readers.release, topic)
@@ -440,34 +468,47 @@ class Node:
         )
 
     def joined(self, topic: Topic) -> None:
-        self._recorder.membership("join", topic)
+        self.recorder.membership("join", topic)
         self._readers.joined(topic)
 
     def gap(self, topic: Topic, skipped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
         count = sum(last - first + 1 for first, last in skipped.values())
-        self._recorder.gap(topic, count, self._readers.take_gaps(topic))
+        self.recorder.gap(topic, skipped, self._readers.take_gaps(topic))
         self._readers.missed(topic, count)
-        self._tell(Gap(topic, spans_by_source(skipped)))
+        self.tell(Gap(topic, spans_by_source(skipped)))
 
     def discard(self, topic: Topic, dropped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
-        self._recorder.discard(topic, dropped)
+        self.recorder.discard(topic, dropped)
+        self.tell(Discarded(topic, spans_by_source(dropped)))
 
     def view(self, epoch: int, members: int) -> None:
-        self._recorder.view(epoch, members)
+        self._presence.view_changed()
+
+    def excluded(self) -> None:
+        self._presence.excluded()
+
+    def departed(self) -> None:
+        self._presence.departed()
+
+    def life_ended(self, core: CubecastNode) -> None:
+        """What was under way in a life that is over is not known, or goes on in the next."""
+        self._receipts.life_ended(core)
+        self._readers.life_ended()
+        self._listings.life_ended()
 
     def left(self, topic: Topic) -> None:
         self._readers.left(topic)
 
     def discovered(self, topic: Topic) -> None:
         try:
-            self._learn(topic)
+            self.vocabulary.learn(topic)
         except CubecastError as error:
             log.error("a pattern cannot read %r: %s", topic, error)
         self._readers.discovered(topic)
 
     def followed(self, key: Hashable, complete: bool) -> None:
         if complete:
-            self._recorder.membership("join", str(key))
+            self.recorder.membership("join", str(key))
         self._readers.followed(str(key), complete)
 
     def listed(self, ticket: Hashable, topics: Sequence[tuple[Topic, int]], complete: bool) -> None:
@@ -487,112 +528,74 @@ class Node:
 
     def _on_timer(self) -> None:
         self._timer = None
-        if self._core is not None and not self.closed:
-            self._core.on_wake(self.now())
-            self._cluster.settle()
-            if self._receipts:
-                self._receipts.check(self._core)
+        presence = self._presence
+        if self.closed or not presence.begun:
+            return
+        presence.member.on_wake(self.now())
+        presence.look_at_links()
+        if self._receipts and presence.core is not None:
+            self._receipts.check(presence.core)
 
     # -- connections ------------------------------------------------------------------------------
 
-    def _address_of(self, slot: NodeId) -> str | None:
-        cluster = self._cluster
-        member = cluster.members.get(slot) or cluster.departing.get(slot)
-        return None if member is None or self.closed else member.address
-
     def opened(self, connection: Connection) -> None:
         """A connection exists; it proves nothing yet."""
-        self._mesh.track(connection)
+        self.mesh.track(connection)
 
     def connected(self, connection: Connection) -> None:
-        """A handshake is complete, with a member or with a newcomer."""
-        if self._core is None:  # we are the newcomer, and members may know us before we do
-            self._joining.connected(connection)
-            return
-        # By its uid, which the handshake has proved: a newcomer may not know its slot yet.
-        peer = self._cluster.slot_of(connection.uid)
-        if peer is not None:
-            self._mesh.adopt(peer, connection)
-        elif connection.slot != NOBODY:
-            self._reception.farewell(connection)
+        """A handshake is complete, with a member or with somebody else."""
+        self.mesh.connected(connection)
 
     def disconnected(self, connection: Connection, reason: str) -> None:
-        self._joining.disconnected(connection, reason)
-        self._guests.drop(connection)
+        self.guests.drop(connection)
         peer = connection.slot
-        if not self._mesh.drop(connection) or self.closed or self._core is None:
-            return
-        if peer in self._cluster.members:
+        if self.mesh.drop(connection) and not self.closed:
             log.info("lost the connection to node %d: %s", peer, reason)
-            self._tell(ConnectionLost(peer, reason))
-            self._cluster.remind(peer)
-        else:
-            self.unreachable(peer)
+            self.tell(ConnectionLost(peer, reason))
+            self._presence.probe(peer)
+        elif connection.dialled and connection.ready:
+            self._presence.hung_up(reason)
 
     def unreachable(self, peer: NodeId) -> None:
-        """Nothing more is to be expected of a node that left and does not answer."""
-        self._reception.give_up(peer)
-        if self._core is not None and peer not in self._cluster.members:
-            self._core.forget_peer(peer, self.now())
-            self._cluster.forget(peer)
-            self._cluster.settle()
+        """A member cannot be dialled."""
+        self._presence.probe(peer)
+
+    def no_answer(self, address: str, reason: str) -> None:
+        """An address outside the view cannot be reached."""
+        self._presence.refused(reason)
 
     def received(self, connection: Connection, packets: list[tuple[int, bytes]]) -> None:
         """Hand packets to the core; garbage closes the connection it came by."""
-        if self._core is None:
-            self._joining.received(connection, packets)
+        presence, sender, now = self._presence, connection.slot, self.now()
+        core = presence.core
+        if sender == NOBODY or core is None:
+            presence.from_outside(connection, packets, now)
             return
-        core = self._core
-        now = self.now()
-        sender = connection.slot
-        for kind, raw in packets:
-            if kind == HELLO:
-                self._reception.on_greeting(decode_greeting(raw), connection)
-                continue
-            if kind == CLIENT:
-                self._guests.received(connection, raw)
-                continue
-            if sender == NOBODY:
-                raise WireError("a message from a node that is not a member")
+        if presence.detector is not None:
+            presence.detector.heard(sender, now)
+        rest, words = iter(packets), self.vocabulary
+        for kind, raw in rest:
             if kind == FRAME:
-                frame: Frame | None = self._decoder.decode(raw, self._topics)
+                frame: Frame | None = words.frames.decode(raw, words.topics)
                 if frame is not None:
-                    if self._recorder.arrivals:
-                        self._recorder.received(frame, sender)
+                    if self.recorder.arrivals:
+                        self.recorder.received(frame, sender)
                     core.on_message(frame, sender, now)
             elif kind == ACK:
-                ack = decode_ack(raw, self._topics)
+                ack = decode_ack(raw, words.topics)
                 if ack is not None:
                     core.on_message(ack, sender, now)
             elif kind == CONTROL:
                 core.on_message(decode_control(raw), sender, now)
-                self._cluster.settle()
             else:
-                raise WireError(f"a packet of unknown kind {kind}")
+                presence.from_member(kind, raw, connection, now)
+                if connection.slot != sender or presence.core is not core:  # the view changed
+                    if not connection.closing:
+                        self.received(connection, list(rest))
+                    return
 
-    # -- the cluster ------------------------------------------------------------------------------
-
-    def greet(self, slot: NodeId, message: Greeting) -> None:
-        """Send a greeting to a member."""
-        self._mesh.send(slot, encode_greeting(message))
-
-    def unfinished(self, departing: Collection[NodeId]) -> bool:
-        """Whether something of ours still needs those who leave."""
-        core = self._core
-        if core is None:
-            return False
-        return core.own_waves() > 0 or any(core.unacked_parcels(slot) for slot in departing)
-
-    def cluster_changed(self, before: dict[NodeId, Member], after: dict[NodeId, Member]) -> None:
-        """The members are different now."""
-        if self._core is not None:
-            mask = sum(1 << slot for slot in after) | 1 << self.slot
-            self._core.set_cluster(mask)
-        if before and after and min(before) != min(after):
-            self._reception.let_go(False)
-        for slot in before.keys() - after.keys():
-            log.info("node %d left", slot)
-            self._tell(MemberLeft(slot))
-        for slot in after.keys() - before.keys():
-            log.info("node %d joined from %s", slot, after[slot].address)
-            self._tell(MemberJoined(slot, after[slot].address))
+    def take(self, kind: int, raw: bytes, sender: NodeId, now: Time) -> None:
+        """Hand one message of a member to the core, however it came."""
+        message = self.vocabulary.decode(kind, raw)
+        if message is not None:
+            self.core.on_message(message, sender, now)

@@ -28,6 +28,7 @@ class Publisher(Protocol):
 
     def publish_frame(self, topic: Topic, body: Outgoing, size: int) -> bool: ...
     def credit_ran_out(self, topic: Topic) -> None: ...
+    def why_blocked(self) -> str: ...
     def publisher_blocked(self, topic: Topic, seconds: float) -> None: ...
 
 
@@ -156,7 +157,8 @@ class Outbox:
             async with asyncio.timeout_at(deadline):
                 await waiter
         except TimeoutError:
-            raise NotSent(self.topic, f"no credit for {limit:g} s") from None
+            reason = self._publisher.why_blocked()
+            raise NotSent(self.topic, f"{reason} for {limit:g} s") from None
         finally:
             if self._waiters.pop(ticket, None) is None:
                 self._returning -= 1  # we were called
@@ -208,12 +210,14 @@ class Outbox:
         self._stopped = self.shut = True
         self._call(sorted(self._waiters))
 
-    def close(self, core: CubecastNode) -> None:
+    def close(self, core: CubecastNode | None) -> None:
         """Nothing more will be sent: say what becomes of that, also where no receipt does."""
-        unknown = core.next_seq(self.topic) - 1 - core.stable_seq(self.topic)
+        unknown = 0
+        if core is not None:
+            unknown = core.next_seq(self.topic) - 1 - core.stable_seq(self.topic)
         if self.payloads or unknown:
             log.warning(
-                "node %d closed: of what was published to %r, %d messages were not sent "
+                "the node closed: of what was published to %r, %d messages were not sent "
                 "and %d are not known to be received",
-                *(core.node, self.topic, len(self.payloads), unknown),
+                *(self.topic, len(self.payloads), unknown),
             )

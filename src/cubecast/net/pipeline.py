@@ -267,11 +267,15 @@ class Pipeline:
                 self._unstable.pop(parcel.number, None)
 
     def on_consumed(self, news: Consumed) -> None:
-        """Everyone has consumed those."""
+        """Everyone has consumed those; of some that will never be known."""
         for number in news.numbers:
             parcel = self._unstable.pop(number, None)
             if parcel is not None and not parcel.stable.done():
                 parcel.stable.set_result(None)
+        for number in news.unknown:
+            parcel = self._unstable.pop(number, None)
+            if parcel is not None:
+                parcel.fail(Unknown(parcel.topic, "its node was excluded from the cluster"))
 
     def broken(self, reason: str) -> None:
         """The connection is gone; say of each publication what is known."""

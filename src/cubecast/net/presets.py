@@ -19,7 +19,7 @@ in a tree of 16 nodes |
 | `join_timeout_s`, `leave_timeout_s` | 100 x RTT, at least 10 s |
 | `publish_timeout_s` | 200 x RTT, at least 30 s: a repair may come first |
 
-The failure detector's values (`detector_for`):
+Those of the failure detector (`detector_for`):
 
 | value | formula |
 |---|---|
@@ -30,10 +30,21 @@ processes than cores |
 | `deaf_after` | 2 x `suspect_max` |
 | `retries`, `indirect` | 4 and 3: with one packet in ten lost, five tests in a row are not \
 answered in 0.02 % of the cases, and in 4 % of those three detours fail as well |
+
+Those of the agreement on who is in the cluster:
+
+| value | formula |
+|---|---|
+| `answer_after` | 20 x RTT, at least 2 s: a report may be large, and its node busy |
+| `repeat_after` | `answer_after` / 8: nobody is excluded for a lost message |
+| `enter_every` | `answer_after` / 4 |
+| `beacon_every` | 2 x `answer_after` |
+| `alone_after` | 15 x `answer_after` |
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from cubecast.protocol.detector import DetectorConfig
@@ -80,6 +91,20 @@ def preset_values(name: str) -> dict[str, Any]:
         "join_timeout_s": max(100 * seconds, 10.0),
         "leave_timeout_s": max(100 * seconds, 10.0),
         "publish_timeout_s": max(200 * seconds, 30.0),
+        **asdict(detector_for(name)),
+        **_agreement(round_trip),
+    }
+
+
+def _agreement(round_trip: int) -> dict[str, int]:
+    """How long a change of the view waits for answers."""
+    answer_after = max(20 * round_trip, 2_000 * MS)
+    return {
+        "answer_after": answer_after,
+        "repeat_after": answer_after // 8,
+        "enter_every": answer_after // 4,
+        "beacon_every": 2 * answer_after,
+        "alone_after": 15 * answer_after,
     }
 
 

@@ -15,8 +15,8 @@ from cubecast.errors import Closed, TooManyTopics
 from cubecast.net.ledger import Ledger
 from cubecast.net.patterns import Pattern
 from cubecast.net.subscription import Subscription
+from cubecast.protocol.member import Member
 from cubecast.protocol.messages import Frame
-from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Seq, Stream, Time, Topic
 
 LOOK_S, LOOK_MAX_S = 0.002, 0.5
@@ -29,7 +29,7 @@ class Runtime(Protocol):
     closed: bool
 
     @property
-    def core(self) -> CubecastNode: ...
+    def member(self) -> Member: ...
     def check_open(self) -> None: ...
     def now(self) -> Time: ...
     def membership_called(self, topic: Topic, joins: bool) -> None: ...
@@ -99,7 +99,7 @@ class Readers:
         if first:
             self._following[text] = self._loop.create_future()
             self._runtime.membership_called(text, True)
-            self._runtime.core.follow(text, pattern, self._runtime.now())
+            self._runtime.member.follow(text, pattern, self._runtime.now())
         ready = self._following.get(text)
         if ready is not None and not await asyncio.shield(ready):
             raise TooManyTopics(text)
@@ -116,7 +116,7 @@ class Readers:
         ]:
             # Nobody tells when the last message came that was sent before: look now and then.
             pause_s = LOOK_S
-            while self._reads(subscription, topic) and self._runtime.core.is_lossy(topic):
+            while self._reads(subscription, topic) and self._runtime.member.is_lossy(topic):
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LOOK_MAX_S)
 
@@ -131,7 +131,7 @@ class Readers:
         readers = self._by_topic.get(topic)
         if readers and not self._runtime.closed:
             lossy = all(reader.policy != "block" for reader in readers)
-            self._runtime.core.subscribe(topic, self._runtime.now(), lossy)
+            self._runtime.member.subscribe(topic, self._runtime.now(), lossy)
 
     def detach(self, subscription: Subscription) -> None:
         """Stop delivering to a subscription; the last one of a topic unsubscribes the node."""
@@ -147,7 +147,7 @@ class Readers:
             return
         now = self._runtime.now()
         for one in settled:
-            self._runtime.core.consumed(*one, now)
+            self._runtime.member.consumed(*one, now)
         for topic in idle:
             self._leave(topic, now)
         for topic in read:
@@ -163,7 +163,7 @@ class Readers:
                 _finish(self._following.pop(text, None))
                 if not self._runtime.closed:
                     self._runtime.membership_called(text, False)
-                    self._runtime.core.unfollow(text)
+                    self._runtime.member.unfollow(text, self._runtime.now())
 
     def _remove(self, subscription: Subscription, topic: Topic) -> bool:
         """Take a subscription off a topic; True if nobody reads it any more."""
@@ -190,7 +190,7 @@ class Readers:
         _finish(self._joining.pop(topic, None))
         self._leaving.setdefault(topic, self._loop.create_future())
         self._runtime.membership_called(topic, False)
-        self._runtime.core.unsubscribe(topic, now)
+        self._runtime.member.unsubscribe(topic, now)
 
     async def leave_all(self) -> None:
         """Close every subscription and wait until the node is out of every topic."""
@@ -224,7 +224,7 @@ class Readers:
         """A subscription has read what it owed; the core is told when all have."""
         settled = self._ledger.settle(subscription, topic, stream, seq)
         if settled is not None and not self._runtime.closed:
-            self._runtime.core.consumed(topic, stream, settled, self._runtime.now())
+            self._runtime.member.consumed(topic, stream, settled, self._runtime.now())
 
     def release(self, topic: Topic) -> None:
         """Take what the readers of a topic owe, of whatever topic, for read."""
@@ -251,6 +251,12 @@ class Readers:
         if topic not in self._by_topic:
             self._expect(topic)
             self._loop.call_soon(self._tell_attitude, topic)  # not from inside the core
+
+    def life_ended(self) -> None:
+        """The node was excluded: whoever it was about to leave relies on it no more."""
+        for future in self._leaving.values():
+            _finish(future)
+        self._leaving.clear()
 
     def take_gaps(self, topic: Topic) -> bool:
         """Whether nobody reads a topic who was promised that nothing is missed."""

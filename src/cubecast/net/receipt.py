@@ -27,15 +27,25 @@ class Receipt:
         """Whether everyone has taken it in, without waiting."""
         return self._done.done() and self._done.exception() is None
 
-    def when_stable(self, call: Callable[[], None]) -> None:
-        """Have `call` called once everyone has consumed it; never, if the node closes first."""
-        self._done.add_done_callback(lambda done: call() if done.exception() is None else None)
+    def when_known(self, call: Callable[[bool], None]) -> None:
+        """Have `call` called once everyone has consumed it (True), or that is never known."""
+        self._done.add_done_callback(lambda done: call(done.exception() is None))
+
+    def confirm(self) -> None:
+        """Everyone has taken it in."""
+        self._done.set_result(None)
+
+    def fail(self, error: NotSent | Unknown) -> None:
+        """Nothing more will be known: whoever waits is told; nobody has to wait."""
+        self._done.set_exception(error)
+        self._done.exception()
 
     async def stable(self, timeout: float | None = None) -> None:
         """Wait until everyone has taken it in, at most `timeout` seconds.
 
         Raises `NotSent` if the node closed before it sent the message, and `Unknown` if the node
-        closed after that, or `timeout` passed; after a timeout it may be asked again.
+        closed or was excluded from the cluster after that, or `timeout` passed; after a timeout it
+        may be asked again.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -64,11 +74,23 @@ class ReceiptBook:
             if not receipts:
                 del self._open[topic]
 
-    def close(self, core: CubecastNode) -> None:
-        """The node is closed: nothing more will be sent, or known."""
+    def life_ended(self, core: CubecastNode) -> None:
+        """The node was excluded: of what it had sent nothing more is known.
+
+        What it had not sent it sends in its next life, and counts from 0 again.
+        """
         self.check(core)
+        for topic, receipts in list(self._open.items()):
+            receipts.begin_anew(core.next_seq(topic), "the node was excluded from the cluster")
+            if not receipts:
+                del self._open[topic]
+
+    def close(self, core: CubecastNode | None) -> None:
+        """The node is closed: nothing more will be sent, or known."""
+        if core is not None:
+            self.check(core)
         for topic, receipts in self._open.items():
-            receipts.close(topic, core.next_seq(topic))
+            receipts.close(0 if core is None else core.next_seq(topic))
         self._open.clear()
 
 
@@ -76,31 +98,39 @@ class Receipts:
     """The receipts of one topic that are not stable yet, by message number, in order."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Seq, asyncio.Future[None]] = {}
+        self._waiting: dict[Seq, Receipt] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def add(self, topic: Topic, seq: Seq) -> Receipt:
         """A receipt for message `seq`, which is above all others."""
-        done = asyncio.get_running_loop().create_future()
-        self._waiting[seq] = done
-        return Receipt(topic, seq, done)
+        receipt = Receipt(topic, seq, asyncio.get_running_loop().create_future())
+        self._waiting[seq] = receipt
+        return receipt
 
     def advance(self, stable: Seq) -> None:
         """Everything up to `stable` is taken in by everyone."""
         waiting = self._waiting
         while waiting and (seq := next(iter(waiting))) <= stable:
-            waiting.pop(seq).set_result(None)
+            waiting.pop(seq).confirm()
 
-    def close(self, topic: Topic, next_seq: Seq) -> None:
+    def begin_anew(self, next_seq: Seq, reason: str) -> None:
+        """What is below `next_seq` is not known; the rest gets other numbers, from 0."""
+        waiting, self._waiting = self._waiting, {}
+        for seq, receipt in waiting.items():
+            if seq < next_seq:
+                receipt.fail(Unknown(receipt.topic, f"{reason} before that was known"))
+            else:
+                receipt.seq = seq - next_seq
+                self._waiting[receipt.seq] = receipt
+
+    def close(self, next_seq: Seq) -> None:
         """The node is closed: what is below `next_seq` was sent, the rest never was."""
-        for seq, done in self._waiting.items():
-            error = (
-                Unknown(topic, "the node closed before that was known")
+        for seq, receipt in self._waiting.items():
+            receipt.fail(
+                Unknown(receipt.topic, "the node closed before that was known")
                 if seq < next_seq
-                else NotSent(topic, "the node closed before there was credit")
+                else NotSent(receipt.topic, "the node closed before there was credit")
             )
-            done.set_exception(error)
-            done.exception()  # whoever waits is told; nobody has to wait
         self._waiting.clear()

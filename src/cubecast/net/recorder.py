@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from cubecast.net.hello import NOBODY
 from cubecast.protocol.port import NodeId, Publication, Seq, Stream, Time, Topic
 from cubecast.trace import Record
 from cubecast.trace.records import Kind
@@ -16,8 +17,8 @@ LOSSY = "lossy"
 class Recorded(Protocol):
     """What a recorder needs of its node."""
 
-    slot: NodeId
-
+    @property
+    def slot(self) -> NodeId: ...
     def now(self) -> Time: ...
 
 
@@ -27,6 +28,9 @@ class Recorder:
     def __init__(self, node: Recorded, trace: list[Record] | None, arrivals: bool = False) -> None:
         self._node = node
         self._trace = trace
+        self._last_epoch = -1
+        self.former_slots: set[NodeId] = set()
+        """Slots of which this trace has a life already; nodes that share a trace share it."""
         self.arrivals = arrivals and trace is not None
         """Whether to record in which order messages come off the network, copies included."""
 
@@ -39,25 +43,56 @@ class Recorder:
         if self._trace is not None:
             self._trace.append(Record(kind, self._node.now(), self._node.slot, topic))
 
-    def gap(self, topic: Topic, count: int, lossy: bool) -> None:
-        """So many messages of a topic were skipped; `lossy`: every subscriber takes gaps."""
-        if self._trace is not None:
-            note = LOSSY if lossy else ""
+    def gap(self, topic: Topic, skipped: Mapping[Stream, tuple[Seq, Seq]], lossy: bool) -> None:
+        """Messages of a topic were skipped: each is named, or they are counted.
+
+        Counted if every subscriber takes gaps (`lossy`): that may be any number.
+        """
+        if self._trace is None:
+            return
+        if lossy:
+            count = sum(last - first + 1 for first, last in skipped.values())
             now, slot = self._node.now(), self._node.slot
-            self._trace.append(Record("gap", now, slot, topic, seq=count, message=note))
+            self._trace.append(Record("gap", now, slot, topic, seq=count, message=LOSSY))
+        else:
+            self._lost("gap", topic, skipped)
 
     def discard(self, topic: Topic, dropped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
         """Messages of a topic were dropped by agreement; each is named."""
-        if self._trace is not None:
-            for stream, (first, last) in dropped.items():
-                count = last - first + 1
-                self._trace += self._messages("discard", topic, stream, first, count)
+        self._lost("discard", topic, dropped)
 
-    def view(self, epoch: int, members: int) -> None:
-        """The node installed a view of the cluster."""
+    def _lost(self, kind: Kind, topic: Topic, lost: Mapping[Stream, tuple[Seq, Seq]]) -> None:
         if self._trace is not None:
+            for stream, (first, last) in lost.items():
+                self._trace += self._messages(kind, topic, stream, first, last - first + 1)
+
+    def view(self, epoch: int, members: int, before: NodeId) -> None:
+        """The node installed a view of the cluster.
+
+        If it had another slot `before`, its life there is over and one in the new slot begins:
+        records are about slots.
+        """
+        if self._trace is None:
+            return
+        now, slot = self._node.now(), self._node.slot
+        if before not in (slot, NOBODY):
+            self._trace.append(Record("crash", now, before))
+        if before != slot and (before != NOBODY or slot in self.former_slots):
+            self._trace.append(Record("restart", now, slot))
+        self.former_slots.add(slot)
+        self._trace.append(Record("view", now, slot, seq=epoch, members=members))
+        self._last_epoch = epoch
+
+    def gone(self) -> None:
+        """The node is out of the cluster for good, and says so by a view without members."""
+        if self._trace is not None and self._last_epoch >= 0:
             now, slot = self._node.now(), self._node.slot
-            self._trace.append(Record("view", now, slot, seq=epoch, members=members))
+            self._trace.append(Record("view", now, slot, seq=self._last_epoch, members=0))
+
+    def crashed(self) -> None:
+        """The node ends at once."""
+        if self._trace is not None and self._last_epoch >= 0:
+            self._trace.append(Record("crash", self._node.now(), self._node.slot))
 
     def published(
         self, topic: Topic, stream: Stream, first: Seq, count: int, position: int

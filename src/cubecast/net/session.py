@@ -60,7 +60,7 @@ from cubecast.net.client_wire import (
     size_of,
 )
 from cubecast.net.connection import Connection
-from cubecast.net.events import SlowSubscriber
+from cubecast.net.events import Returned, SlowSubscriber
 from cubecast.net.receipt import Receipt
 from cubecast.net.subscription import Message, Subscription
 from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing, Payloads, WireError
@@ -128,6 +128,7 @@ class Session:
         self._publishing: asyncio.Task[None] | None = None
         self._waits_to_publish = False
         self._stable: list[int] = []
+        self._unknown: list[int] = []
         self._questions: deque[Ask] = deque()
         self._answering: asyncio.Task[None] | None = None
         self._listening = False
@@ -243,7 +244,7 @@ class Session:
         finally:
             self._waits_to_publish = False
         if receipt is not None:
-            receipt.when_stable(lambda: self._is_stable(batch.number))
+            receipt.when_known(lambda stable: self._is_known(batch.number, stable))
 
     async def _publish_one(
         self, topic: Topic, payload: bytes, wants_receipt: bool
@@ -275,14 +276,15 @@ class Session:
                 raise CubecastError(f"a client may use {MAX_TOPICS} topics, not more")
             self._topics.add(topic)
 
-    def _is_stable(self, number: int) -> None:
-        if not self._stable:
-            self._loop.call_soon(self._tell_stable)
-        self._stable.append(number)
+    def _is_known(self, number: int, stable: bool) -> None:
+        if not (self._stable or self._unknown):
+            self._loop.call_soon(self._tell_known)
+        (self._stable if stable else self._unknown).append(number)
 
-    def _tell_stable(self) -> None:
-        numbers, self._stable = self._stable, []
-        self._send(Consumed(numbers))
+    def _tell_known(self) -> None:
+        stable, self._stable = self._stable, []
+        unknown, self._unknown = self._unknown, []
+        self._send(Consumed(stable, unknown))
 
     # -- subscribing -----------------------------------------------------------------------------
 
@@ -380,6 +382,8 @@ class Session:
         match question.about:
             case "members":
                 return node.members
+            case "view":
+                return node.epoch, node.suspects
             case "topics":
                 return await node.topics()
             case "explain":
@@ -396,6 +400,11 @@ class Session:
                     self._send(Happened(event))
         finally:
             events.close()
+
+    def moved(self, event: Returned) -> None:
+        """The node is in the cluster again, perhaps in another slot: that concerns every client."""
+        if not self._listening:
+            self._send(Happened(event))
 
     # -- the end ---------------------------------------------------------------------------------
 

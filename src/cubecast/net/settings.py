@@ -20,10 +20,9 @@ import msgspec
 
 from cubecast.errors import ConfigError
 from cubecast.net.address import parse_address
-from cubecast.net.config import NodeConfig
+from cubecast.net.config import PARTS, NodeConfig
 from cubecast.net.presets import PRESETS, preset_values
 from cubecast.net.units import DURATIONS, SIZES, parse_quantity
-from cubecast.protocol.config import Config
 
 PREFIX = "CUBECAST_"
 DEFAULT_PRESET = "local"
@@ -260,9 +259,9 @@ def _converter(owner: type, name: str, annotation: str) -> Converter:
 
 def _converters() -> dict[str, Converter]:
     keys: dict[str, Converter] = {"preset": _preset, "join": _address, "secret_file": _text}
-    for owner in (NodeConfig, Config):
+    for owner in (NodeConfig, *PARTS.values()):
         for one in fields(owner):
-            if one.name != "protocol":
+            if one.name not in PARTS:
                 keys[one.name] = _converter(owner, one.name, str(one.type))
     return keys
 

@@ -4,7 +4,8 @@ Everything on a connection is a *packet*: four bytes of length, one of kind, and
 publication's packet is immutable: a relay sends on the very bytes it received.  Publications and
 ACKs are packed by hand, everything else is JSON of the tagged structures in
 `cubecast.protocol.messages` and `cubecast.net.hello`, checked against their types on the way in.
-What light clients say is in `cubecast.net.client_wire`.
+What light clients say is in `cubecast.net.client_wire`, what views and failure detection take in
+`cubecast.net.view_wire`.
 
 Whatever comes in is hostile until it is decoded: sizes are bounded before anything is allocated,
 and a packet that does not add up raises `WireError`, which closes that connection and nothing
@@ -38,13 +39,14 @@ from cubecast.protocol.messages import (
     Probe,
     Release,
     Route,
+    Settled,
     Stable,
     Suspended,
     Wave,
 )
 from cubecast.protocol.port import Seq, Stream, Topic
 
-VERSION = 1
+VERSION = 2
 MAX_PACKET = 16 * 1024 * 1024
 MAX_PAYLOAD = 8 * 1024 * 1024
 """A single message may not be larger; a frame of the largest still fits a packet."""
@@ -76,6 +78,9 @@ ACK = 2
 CONTROL = 3
 HELLO = 4
 CLIENT = 5
+VIEW = 6
+DETECTOR = 7
+FORWARD = 8
 
 PREFIX = Struct("<IB")
 HEADER = Struct("<QIQQIqQQQHHH")
@@ -386,9 +391,17 @@ def _within_bounds(message: Control | Carried) -> bool:
                 and _stream(message.stream)
                 and _route(message.route)
                 and all(map(_number, seqs))
+                and -1 <= message.epoch < MAX_NUMBER
             )
         case Release():
             return _topic(message.topic) and _stream(message.stream)
+        case Settled():
+            return (
+                _topic(message.topic)
+                and _stream(message.stream)
+                and -1 <= message.seq < MAX_NUMBER
+                and _number(message.epoch)
+            )
         case Suspended():
             return _topic(message.topic) and _stream(message.stream) and _route(message.route)
         case Stable():
@@ -405,6 +418,7 @@ def _within_bounds(message: Control | Carried) -> bool:
                 _topic(message.topic)
                 and _slot(message.origin)
                 and _number(message.number)
+                and _number(message.epoch)
                 and _set(message.cluster)
             )
         case Answer():
@@ -413,6 +427,7 @@ def _within_bounds(message: Control | Carried) -> bool:
                 and len(message.vector) <= MAX_STREAMS
                 and _slot(message.origin)
                 and _number(message.number)
+                and _number(message.epoch)
                 and all(_stream(stream) and _number(seq) for stream, seq in message.vector)
                 and _set(message.members)
                 and _set(message.lossy)

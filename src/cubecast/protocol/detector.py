@@ -478,7 +478,7 @@ class Detector:
 
     def _ask_others(self, trial: Trial, now: Time) -> bool:
         """Ask others to test the peer, and test it once more; False if there are no others."""
-        relays = self._relays(trial.peer)
+        relays = self.relays(trial.peer)
         if relays:
             self._test(trial.peer, now)
         for relay in relays:
@@ -486,7 +486,7 @@ class Detector:
             self._send(relay, IndirectTest(trial.first, trial.peer))
         return bool(relays)
 
-    def _relays(self, peer: NodeId) -> list[NodeId]:
+    def relays(self, peer: NodeId) -> list[NodeId]:
         """Whom to ask: the peer's other testers, then anybody; in turns, as their links differ."""
         able = self.knowledge.alive & ~self.broken & ~(1 << self.node | 1 << peer)
         testers = children(peer, able, max(able.bit_length() - 1, peer).bit_length())

@@ -41,6 +41,7 @@ from collections.abc import Hashable
 from typing import Protocol
 
 from cubecast.protocol.listing import Listed
+from cubecast.protocol.marks import Marks
 from cubecast.protocol.membership import Membership, Standing
 from cubecast.protocol.messages import Op, Wave
 from cubecast.protocol.port import NodeId, Port, Time, Topic, Wanted
@@ -54,6 +55,7 @@ class Owner(Protocol):
     """What discovery needs of its node."""
 
     node: NodeId
+    marks: Marks
 
     @property
     def memberships(self) -> dict[Topic, Membership]: ...
@@ -122,6 +124,7 @@ class Discovery:
     def start_again(self, now: Time) -> None:
         """Somebody was excluded: ask anew what was asked and not answered."""
         if self._running:
+            self._owner.marks["topics started again"] += 1
             self._running = False
             self._waiting[:0] = self._asked
             self._asked = []
@@ -134,6 +137,7 @@ class Discovery:
         A topic that came into being meanwhile was promised and missed: its whole cut is a gap.
         """
         for key, wanted in former.active.items():
+            self._owner.marks["follows again"] += 1
             self._returned.add(key)
             self.follow(key, wanted, now)
         for question in (*former._asked, *former._waiting):

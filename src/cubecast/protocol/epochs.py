@@ -29,6 +29,7 @@ from typing import Protocol
 import msgspec
 
 from cubecast.protocol.finals import decide
+from cubecast.protocol.marks import Marks
 from cubecast.protocol.port import NodeId, Seq, Stream, Time
 from cubecast.protocol.views import (
     FIRST,
@@ -93,6 +94,9 @@ class EpochConfig:
 class Host(Protocol):
     """What the agreement needs of its node."""
 
+    marks: Marks
+    """Which branches were taken, for tests."""
+
     def send(self, slot: NodeId, message: Clusterwide) -> None: ...
     def reach(self, address: str, message: Clusterwide) -> None: ...
     def prepare(self, survivors: int) -> Reports: ...
@@ -135,7 +139,8 @@ class Epochs:
         self._entering: dict[str, Enter] = {}
         self._departing: dict[str, None] = {}
         self.attempt: Attempt | None = None
-        self._retry_at: Time | None = None
+        self._retry_at: Time | None = None  # until then another leads
+        self._complain_at: Time | None = None
         self.absent: tuple[Who, ...] = ()
         """Excluded, and not back: they may be alive and apart from us."""
         self._frozen = False  # somebody has reported here, and the next view is not known
@@ -163,6 +168,7 @@ class Epochs:
             self._retry_at = None  # whom we followed: do not wait for it
         if self.attempt is not None and self.attempt.survivors & self.suspects:
             self.attempt = None  # do not wait for those: begin anew without them
+            self._host.marks["attempt given up for a suspect"] += 1
         for slot in members_of(self.suspects):
             self._untold.pop(slot, None)
         self.consider(now)
@@ -202,6 +208,7 @@ class Epochs:
         return [enter for uid, enter in self._entering.items() if not self.view.has(uid)]
 
     def _begin(self, survivors: int, now: Time) -> None:
+        self._host.marks["led"] += 1
         ballot = Ballot(self.promised.round + 1, self.slot)
         deadline = now + self._config.answer_after
         self.attempt = Attempt(ballot, survivors, now + self._config.repeat_after, deadline)
@@ -237,6 +244,7 @@ class Epochs:
 
     def _give_way(self, now: Time) -> None:
         """Another leads: let it, and look again when it should be through."""
+        self._host.marks["gave way"] += 1
         self.attempt = None
         pause = self._config.answer_after + self._config.repeat_after * (1 + self.slot % 4)
         self._retry_at = now + pause
@@ -250,8 +258,10 @@ class Epochs:
             self._adopt(theirs, now)
         elif theirs.view.epoch < self.view.epoch:
             if self._install is not None:
+                self._host.marks["brought a survivor along"] += 1
                 self._host.send(sender, self._install)
         else:
+            self._host.marks["survivor went another way"] += 1
             self._host.elsewhere(theirs.view, self.view.members[sender].uid, now)
 
     def _adopt(self, install: Install, now: Time) -> None:
@@ -259,6 +269,7 @@ class Epochs:
 
         The ballot is ours by now, for those who have promised it to us.
         """
+        self._host.marks["adopted a view"] += 1
         ballot = self.attempt.ballot if self.attempt is not None else self.promised
         self._go_over(msgspec.structs.replace(install, ballot=ballot), now)
         self._tell(now)
@@ -272,12 +283,16 @@ class Epochs:
             return
         members = {slot: self.view.members[slot] for slot in members_of(attempt.survivors)}
         places = {who.address for who in members.values()}
-        entering = [one for one in self._admissible() if one.who.address not in places]
+        waiting = self._admissible()
+        entering = [one for one in waiting if one.who.address not in places]
+        if len(entering) < len(waiting):
+            self._host.marks["newcomer waits for its former life"] += 1
         for enter in entering:  # others' former lives are to go first: with the next view
             slot = self._place(enter, members)
             if slot is not None:
                 members[slot] = enter.who
         if not members:
+            self._host.marks["last one left"] += 1
             self._host.let_go(now)
             return
         view = View(ViewId(self.view.epoch + 1, attempt.ballot), members)
@@ -293,6 +308,7 @@ class Epochs:
         if view.has(self.uid):
             self._go_over(install, now)
         else:
+            self._host.marks["leader left"] += 1
             self.attempt = None
             self._install = install
         self._tell(now, leavers)
@@ -300,7 +316,13 @@ class Epochs:
 
     def _finals(self, reports: Mapping[NodeId, Reports], view: View) -> Finals:
         """Where the streams end that nobody in the view publishes."""
-        return decide(reports, view.has_stream)
+        finals = decide(reports, view.has_stream)
+        ends = {(topic, end.stream): end.seq for topic in finals for end in finals[topic]}
+        for report in reports.values():
+            for topic, held in report.items():
+                if any(one.have > ends.get((topic, one.stream), one.have) for one in held):
+                    self._host.marks["orphans cut"] += 1
+        return finals
 
     def _absent_from(self, view: View) -> tuple[Who, ...]:
         """Those whom nobody asked to go, and in whose place nobody has come."""
@@ -313,6 +335,7 @@ class Epochs:
         """The slot a newcomer wishes for, or the lowest free one."""
         if 0 <= enter.wish < MAX_SLOTS and enter.wish not in members:
             return enter.wish
+        self._host.marks["newcomer placed elsewhere"] += 1
         return next((slot for slot in range(MAX_SLOTS) if slot not in members), None)
 
     def _go_over(self, install: Install, now: Time) -> None:
@@ -321,7 +344,7 @@ class Epochs:
         self._install = install
         self.promised = max(self.promised, install.ballot)
         self.attempt = None
-        self._retry_at = None
+        self._retry_at = self._complain_at = None
         self._frozen = False
         self.absent = install.absent
         self._silent = 0
@@ -343,6 +366,7 @@ class Epochs:
         }
         for who in leavers:
             if who.uid != self.uid:
+                self._host.marks["told a leaver"] += 1
                 self._host.reach(who.address, install)  # once: who misses it asks again
         self._tell_again(now)
 
@@ -377,13 +401,16 @@ class Epochs:
         """Somebody is about to change the view: follow it, unless we follow a later one."""
         ballot = prepare.ballot
         if prepare.parent != self.view.id or self._goes:
+            self._host.marks["asked in another view"] += 1
             answer = Report(ballot, self.promised, self._install or self._genesis(), {})
         elif ballot < self.promised:
+            self._host.marks["refused an old ballot"] += 1
             answer = Report(ballot, self.promised, None, {})
         else:
             self.promised = ballot
             self._frozen = True
             if self.attempt is not None and self.attempt.ballot != ballot:
+                self._host.marks["attempt given up for a higher ballot"] += 1
                 self.attempt = None
             self._retry_at = now + 2 * self._config.answer_after  # it leads now, not we
             self._host.wake(self._retry_at)
@@ -410,8 +437,10 @@ class Epochs:
             return False
         if not install.view.has(self.uid):
             if self.uid in self._departing:
+                self._host.marks["let go"] += 1
                 self._host.let_go(now)
             else:
+                self._host.marks["excluded by a view"] += 1
                 lowest = min(install.view.members)
                 self._host.elsewhere(install.view, install.view.members[lowest].uid, now)
             return False
@@ -424,9 +453,10 @@ class Epochs:
 
         If nobody pursues that one, we do: whoever is in the view says so, and then it is ours, too.
         """
-        # Whom we follow may have been gone when its ballot came; or it is we, and gave it up.
-        leaderless = (self.suspects | 1 << self.slot) >> self.promised.slot & 1
-        if self.attempt is None and (self._retry_at is None or leaderless) and not self._goes:
+        self._host.marks["refused an old view"] += 1
+        gone = self.suspects >> self.promised.slot & 1  # it may have been when its ballot came
+        if self.attempt is None and (self._retry_at is None or gone) and not self._goes:
+            self._host.marks["vouched for an old view"] += 1
             self._retry_at = None
             self._begin(self._survivors(), now)
 
@@ -434,16 +464,22 @@ class Epochs:
         """A newcomer asks for a place: we lead, or know who does."""
         if self.view.has(enter.who.uid):
             if self._install is not None and self._install.view.has(enter.who.uid):
+                self._host.marks["entry told again"] += 1
                 self._host.reach(enter.who.address, self._install)
         elif self.leader != self.slot:
+            self._host.marks["entry passed on"] += 1
             self._host.send(self.leader, enter)
         elif enter.who.uid in self._entering:
             self._entering[enter.who.uid] = enter
         elif any(gone.uid == enter.who.uid for gone in self.absent):
+            self._host.marks["excluded life asks again"] += 1
             self._host.reach(enter.who.address, Outlived(enter.who.uid))
-        elif len(self._entering) < MAX_ENTERING and not self._outlived(enter.who):
+        elif self._outlived(enter.who):
+            self._host.marks["late entry of a former life"] += 1
+        elif len(self._entering) < MAX_ENTERING:
             for uid, other in list(self._entering.items()):
                 if other.who.address == enter.who.address:
+                    self._host.marks["entry replaced by a later life"] += 1
                     del self._entering[uid]
             self._entering[enter.who.uid] = enter
             self.consider(now)
@@ -462,6 +498,7 @@ class Epochs:
             return
         self._departing[depart.uid] = None
         if self.leader != self.slot:
+            self._host.marks["departure passed on"] += 1
             self._host.send(self.leader, depart)
         else:
             self.consider(now)
@@ -469,22 +506,26 @@ class Epochs:
     def _complain(self, now: Time) -> None:
         """We wait for a view that does not come, and do not lead: whoever does is to know."""
         if self._frozen and self.attempt is None and self.leader != self.slot:
+            self._host.marks["complained"] += 1
             self._host.send(self.leader, Stuck(self.view.id))
-            self._retry_at = now + self._config.answer_after
-            self._host.wake(self._retry_at)
+            self._complain_at = now + self._config.answer_after
+            self._host.wake(self._complain_at)
 
     def on_stuck(self, stuck: Stuck, sender: NodeId, now: Time) -> None:
         """Somebody waits for a view: bring it here, or bring about a new one."""
         if stuck.view == self.view.id:
             self._frozen = True
+            self._host.marks["began for who was stuck"] += 1
             self.consider(now)
         elif self._install is not None and self._install.parent == stuck.view:
+            self._host.marks["brought the view to who was stuck"] += 1
             self._host.send(sender, self._install)
 
     def on_wake(self, now: Time) -> Time | None:
         """Ask again, give up waiting, tell again; the next time something is due."""
         attempt = self.attempt
         if attempt is not None and attempt.deadline <= now:
+            self._host.marks["silent survivor dropped"] += 1
             self._silent |= sum(1 << slot for slot in attempt.missing())
             self.attempt = None
             self.consider(now)
@@ -494,12 +535,16 @@ class Epochs:
             self._retry_at = None
             self.consider(now)
             self._complain(now)
+        if self._complain_at is not None and self._complain_at <= now:
+            self._complain_at = None
+            self._complain(now)
         if self._tell_at is not None and self._tell_at <= now:
+            self._host.marks["view told again"] += 1
             self._tell_again(now)
         attempt = self.attempt
         again = attempt.again_at if attempt is not None else None
-        due = [at for at in (again, self._retry_at, self._tell_at) if at is not None]
-        return min(due, default=None)
+        due = again, self._retry_at, self._complain_at, self._tell_at
+        return min((at for at in due if at is not None), default=None)
 
 
 def _ends(entering: Collection[Enter], view: View) -> Ends:

@@ -39,20 +39,29 @@ def decide(reports: Mapping[NodeId, Reports], is_live: Callable[[Stream], bool])
 
 def decide_topic(claims: Claims, is_live: Callable[[Stream], bool]) -> tuple[Final, ...]:
     """The ends of the dead streams of one topic."""
-    reach = close(claims, is_live)
-    return tuple(
-        _choose(stream, holders, {slot: reach[stream, slot] for slot in holders})
-        for stream, holders in claims.items()
-    )
+    limits: dict[Stream, Seq] = {}
+    while True:
+        reach = close(claims, is_live, limits)
+        finals = tuple(
+            _choose(stream, holders, {slot: reach[stream, slot] for slot in holders})
+            for stream, holders in claims.items()
+        )
+        ends = {final.stream: final.seq for final in finals}
+        if all(ends[stream] >= reached for (stream, _), reached in reach.items()):
+            return finals
+        limits = ends  # an heir was preferred that has less: what depends on the rest must go, too
 
 
-def close(claims: Claims, is_live: Callable[[Stream], bool]) -> dict[tuple[Stream, NodeId], Seq]:
+def close(
+    claims: Claims, is_live: Callable[[Stream], bool], limits: Mapping[Stream, Seq]
+) -> dict[tuple[Stream, NodeId], Seq]:
     """How much of what each survivor holds has its causes within what somebody holds.
 
-    Begins with everything and takes away what depends on what nobody has, until nothing changes.
+    Begins with everything, up to `limits`, and takes away what depends on what nobody has, until
+    nothing changes.
     """
     reach = {
-        (stream, slot): held.have
+        (stream, slot): min(held.have, limits.get(stream, held.have))
         for stream, holders in claims.items()
         for slot, held in holders.items()
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cubecast.protocol.errors import MAX_BRANCHES, MAX_STREAMS, ProtocolError, Untimely
+from cubecast.protocol.marks import Marks
 from cubecast.protocol.messages import Direct, Frame, Route, Stable
 from cubecast.protocol.port import NodeId, Seq, Stream, Topic
 from cubecast.protocol.streams import Branch, Inbox
@@ -37,6 +38,7 @@ class Guard:
         "dropped",
         "heirs",
         "is_live",
+        "marks",
         "max_open",
         "room",
         "since",
@@ -52,6 +54,7 @@ class Guard:
         self.heirs: dict[Stream, NodeId] = {}
         self.born = 0
         """The view in which this node came; routes of earlier views mean another one."""
+        self.marks = Marks()
         self.since: dict[NodeId, int] = {}
         """The same of the nodes that came later."""
 
@@ -72,6 +75,7 @@ class Guard:
         A publisher feeds its leaves, and everyone once it has given up a tree (`Direct`).
         """
         if frame.route.epoch < self.born:
+            self.marks["frame for the former owner of our slot"] += 1
             raise Untimely
         addressed = frame.route.members >> self._node & 1
         if not addressed or not (
@@ -100,6 +104,7 @@ class Guard:
     def _blame(self, stream: Stream) -> None:
         """Somebody who may not speaks for a stream: a lie, if its publisher is alive."""
         if not self.is_live(stream):
+            self.marks["dead stream by a strange way"] += 1
             raise Untimely
         name = f"of node {stream.source} in {self._topic!r}"
         raise ProtocolError(f"a message {name} by another way than its tree")
@@ -110,6 +115,7 @@ class Guard:
         We may hear of an heir before the view that names it.
         """
         if not self.speaks_for(news.stream, sender):
+            self.marks["heir of a view to come"] += 1
             raise Untimely
         if not (news.stable < news.last and news.start <= news.last):
             raise ProtocolError(f"a tree in {self._topic!r} given up after its end")
@@ -119,6 +125,7 @@ class Guard:
     ) -> bool:
         """Whether to begin, or resume, to keep state for a stream."""
         if not self.is_live(stream) and stream not in self.heirs:
+            self.marks["late frame of a dead stream"] += 1
             return self.drop("a stream of a node that is gone")
         if len(inboxes) >= self.max_open:
             return self.drop("too many streams at a time")
@@ -133,6 +140,7 @@ class Guard:
     def may_branch(self, inbox: Inbox, frame: Frame, sender: NodeId) -> bool:
         """Whether to take part in the route of `frame`, which is new to `inbox`."""
         if self.heirs.get(frame.stream) == self._node:
+            self.marks["late copy of an inherited stream"] += 1
             return self.drop("a late copy of what we have inherited")
         self.check_route(frame, sender)
         if frame.first <= inbox.stable or frame.first in inbox.frames:

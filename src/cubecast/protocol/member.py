@@ -18,13 +18,13 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 from cubecast.protocol.config import Config
 from cubecast.protocol.detector import Detector, DetectorConfig, DetectorMessage
 from cubecast.protocol.epochs import EpochConfig, Epochs
+from cubecast.protocol.marks import Marks
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Load, Message, NodeId, Port, Stream, Time, Topic, Wanted
 from cubecast.protocol.views import (
@@ -57,6 +57,7 @@ class Seal(NamedTuple):
 MAX_TOLD = 256
 """Strangers that were told lately where we are."""
 EPOCH_SHIFT = 28
+ToAnyone: TypeAlias = Install | Installed | Enter | Outlived | Beacon
 TO_ANYONE = (Install, Installed, Enter, Outlived, Beacon)
 """What may come from, and go to, lives that the view does not name."""
 
@@ -69,6 +70,9 @@ class MemberPort(Port, Protocol):
 
     def departed(self) -> None:
         """`depart` is complete: the others know that this node is gone."""
+
+    def excluded(self) -> None:
+        """This life is over, `Member.who` is the next; it has no place yet and asks for one."""
 
 
 class Member:
@@ -95,7 +99,7 @@ class Member:
         """Begin in `view`, or outside: then ask at the addresses `seeds` for a place."""
         self.node = node
         self.who = who
-        self.marks: Counter[str] = Counter()
+        self.marks = Marks()
         """Which branches of recovery were taken, for tests."""
         self._port = port
         self._config = config if config is not None else Config()
@@ -199,6 +203,20 @@ class Member:
         """Whom this node takes for dead."""
         return 0 if self._epochs is None else self._epochs.suspects
 
+    @property
+    def absent(self) -> Collection[Who]:
+        """Those who were excluded without having asked for it, and are not back."""
+        return () if self._epochs is None else self._epochs.absent
+
+    @property
+    def detector(self) -> Detector | None:
+        """The failure detector of this life."""
+        return self._detector
+
+    def is_lossy(self, topic: Topic) -> bool:
+        """Whether messages may be missed: while we are in no view, or as the core says."""
+        return self._core is None or self._core.is_lossy(topic)
+
     def load(self) -> Load:
         return Load(0, 0) if self._core is None else self._core.load()
 
@@ -219,10 +237,13 @@ class Member:
         if self._gone:
             return
         if isinstance(message, TO_ANYONE):
-            self._on_clusterwide(message, sender, seal.uid, now)
+            answer = self.hear(message, seal.uid, now)
+            if answer is not None:
+                self._port.control(sender, answer)
         elif view is None or theirs is None:
             return
         elif view.slot_of(seal.uid) != sender:
+            self.marks["stranger spoke to us"] += 1
             self._say_where_we_are(theirs.members[sender].address, now)
         elif theirs.slot_of(self.who.uid) == self.node:
             self.on_message(message, sender, now)  # else for a life of ours that is over
@@ -237,11 +258,17 @@ class Member:
                 self._detector.on_message(message, sender, now)
                 self._catch_up(message, sender, now)
                 return
-        if isinstance(message, Clusterwide):
-            uid = self._epochs.view.members[sender].uid
-            self._on_clusterwide(message, sender, uid, now)
-        else:
-            self._core.on_message(message, sender, now)
+        match message:
+            case Prepare():
+                self._epochs.on_prepare(message, sender, now)
+            case Report():
+                self._epochs.on_report(message, sender, now)
+            case Stuck():
+                self._epochs.on_stuck(message, sender, now)
+            case Depart():
+                self._epochs.on_depart(message, now)
+            case _:
+                self._core.on_message(message, sender, now)
 
     def _catch_up(self, message: DetectorMessage, sender: NodeId, now: Time) -> None:
         """If a member is in a later view than we are, have it send us that one.
@@ -254,12 +281,13 @@ class Member:
         theirs = getattr(message, "view", 0) >> EPOCH_SHIFT
         if theirs > self._epochs.view.epoch and now >= self._asked_at:
             self._asked_at = now + self._epoch_config.repeat_after
+            self.marks["asked for a later view"] += 1
             self.send(sender, Stuck(self._epochs.view.id))
 
-    def _on_clusterwide(self, message: Message, sender: NodeId, speaker: str, now: Time) -> None:
+    def hear(self, message: ToAnyone, speaker: str, now: Time) -> Installed | None:
+        """What anyone may say, member or not; the answer goes back the way it came."""
         if isinstance(message, Install):
-            self._on_install(message, sender, now)
-            return
+            return self._on_install(message, now)
         epochs = self._epochs
         if epochs is None:
             if isinstance(message, Beacon) and self._former is not None:
@@ -267,39 +295,26 @@ class Member:
             elif isinstance(message, Outlived) and message.uid == self.who.uid:
                 self.marks["outlived"] += 1
                 self.who = self.who.next_life()
-            return
+                self._port.excluded()
+            return None
         match message:
-            case Prepare():
-                epochs.on_prepare(message, sender, now)
-            case Report():
-                epochs.on_report(message, sender, now)
-            case Stuck():
-                epochs.on_stuck(message, sender, now)
             case Installed():
                 epochs.on_installed(message, speaker, now)
             case Enter():
                 epochs.on_enter(message, now)
-            case Depart():
-                epochs.on_depart(message, now)
             case Beacon():
                 self.elsewhere(message.view, message.uid, now)
+        return None
 
-    def _on_install(self, install: Install, sender: NodeId, now: Time) -> None:
+    def _on_install(self, install: Install, now: Time) -> Installed | None:
         slot = install.view.slot_of(self.who.uid)
         if self._epochs is None:
             if slot is None:
-                return
+                return None
             self._enter(install, slot, now)
         elif not self._epochs.on_install(install, now):
-            return
-        self._port.reach(self._address_in(install.view, sender), Installed(install.view.id))
-
-    def _address_in(self, view: View, slot: NodeId) -> str:
-        """Where the sender of a view is; a leader that leaves is no longer in it."""
-        for known in (view, self._former_view, self.view):
-            if known is not None and slot in known.members:
-                return known.members[slot].address
-        return str(slot)
+            return None
+        return Installed(install.view.id)
 
     # -- views -----------------------------------------------------------------------------------
 
@@ -317,6 +332,7 @@ class Member:
             incarnation=self.who.incarnation,
             view=view,
             born=born,
+            marks=self.marks,
         )
         if self._detector_config is not None:
             self._detector = self.detector_class(
@@ -373,10 +389,10 @@ class Member:
                 self.marks["excluded another"] += 1
         if install.finals:
             self.marks["ended streams"] += 1
+        self._port.view(view.epoch, view.mask)  # first: what follows is sent to those in it
         self._core.install(install, now)
         if self._detector is not None:
             self._detector.set_members(view.mask, now, _number(view))
-        self._port.view(view.epoch, view.mask)
         self._look_for(install.absent, now)
 
     def _look_for(self, absent: Collection[Who], now: Time) -> None:
@@ -394,15 +410,21 @@ class Member:
 
     # -- apart and together again ----------------------------------------------------------------
 
-    def _say_where_we_are(self, address: str, now: Time) -> None:
-        """Somebody outside speaks to us as if it were a member: tell it, not too often."""
+    def beacon(self, stranger: str, now: Time) -> Beacon | None:
+        """For somebody outside who speaks to us as if it were a member; None: told lately."""
         view = self.view
-        if view is None or now < self._told.get(address, now):
-            return
-        self._told[address] = now + self._epoch_config.repeat_after
+        if view is None or now < self._told.get(stranger, now):
+            return None
+        self._told.pop(stranger, None)
+        self._told[stranger] = now + self._epoch_config.repeat_after
         while len(self._told) > MAX_TOLD:
             del self._told[next(iter(self._told))]
-        self._port.reach(address, Beacon(self.who.uid, view))
+        return Beacon(self.who.uid, view)
+
+    def _say_where_we_are(self, address: str, now: Time) -> None:
+        beacon = self.beacon(address, now)
+        if beacon is not None:
+            self._port.reach(address, beacon)
 
     def elsewhere(self, view: View, uid: str, now: Time) -> None:
         """Node `uid` is in another view: who of us is to go over?"""
@@ -412,7 +434,8 @@ class Member:
         we_have_it, it_has_us = mine.has(uid), view.has(self.who.uid)
         if self._departing:
             if we_have_it and not it_has_us and view.epoch > mine.epoch:
-                self.let_go(now)
+                self.marks["let go by a beacon"] += 1
+                self.let_go(now)  # the news that we may go was lost
             return
         if we_have_it and it_has_us:
             return  # one of us is about to be where the other is
@@ -423,6 +446,7 @@ class Member:
             return
         address = next((who.address for who in view.members.values() if who.uid == uid), "")
         if it_has_us or not view.outranks(mine):
+            self.marks["called another here"] += 1
             self._say_where_we_are(address, now)
             return
         self.marks["outranked"] += 1
@@ -449,6 +473,7 @@ class Member:
         self._detector = None
         self._beacon_at = None
         self.who = self.who.next_life()
+        self._port.excluded()
         self._contacts = []
         self._hear_of(view)
         self._hear_of(former.view)
@@ -547,6 +572,7 @@ class Member:
             return
         if epochs.leader == self.node:
             for who in epochs.absent:
+                self.marks["looked for the absent"] += 1
                 self._port.reach(who.address, Beacon(self.who.uid, epochs.view))
         self._beacon_at = now + self._epoch_config.beacon_every
 

@@ -32,6 +32,12 @@ from cubecast.protocol.port import NodeId, Port, Seq, Stream, Time
 from cubecast.protocol.recovery import RecoveringTopic
 from cubecast.protocol.waves import Contribution, Gathering, Waves
 
+STARTED_AGAIN = {
+    Op.JOIN: "join started again",
+    Op.LEAVE: "leave started again",
+    Op.REGISTER: "register started again",
+}
+
 
 class Standing(Enum):
     """Where this node stands with a topic."""
@@ -242,6 +248,7 @@ class Membership:
         self.standing = Standing.IN
         for stream, seq in self.core.vector().items():  # we may have heard of ends meanwhile
             if seq > result.vector.get(stream, -1):
+                self.core.marks["ends heard while joining"] += 1
                 result.vector[stream] = seq
         reached, self._reached = self._reached, None
         if not self._want_in:  # unsubscribed meanwhile: nothing was or will be delivered
@@ -253,6 +260,7 @@ class Membership:
         if reached is not None:
             skipped = self._skipped(reached, result.vector)
             if skipped:
+                self.core.marks["gap by a cut"] += 1
                 self._port.gap(self.core.topic, skipped)
         self.core.begin(result.vector, now)
 
@@ -299,7 +307,10 @@ class Membership:
         if self._owed:
             self._owed = {stream: seq for stream, seq in self._owed.items() if is_live(stream)}
         if self._unreleased is not None:
+            awaited = len(self._unreleased)
             self._unreleased = {stream for stream in self._unreleased if is_live(stream)}
+            if len(self._unreleased) < awaited:
+                self.core.marks["released by death"] += 1
 
     def cut_off(self) -> None:
         """Nobody can send us what we lack: jump over it, with the next operation."""
@@ -312,6 +323,7 @@ class Membership:
         if running is Op.LEAVE and self._unreleased is not None:
             self.finish_leaving(now)
         elif running is not None:
+            self.core.marks[STARTED_AGAIN[running]] += 1
             self._start(running, now)
         else:
             self._next_operation(now)
@@ -326,6 +338,7 @@ class Membership:
             self._reached = dict(before if before is not None else former.core.front.delivered)
             if former.standing is Standing.JOINING and before is None:
                 self._reached = None  # it never began: nothing was promised
+                self.core.marks["returned before it had joined"] += 1
 
     def give_up(self) -> None:
         """Want nothing any more, in a life that is over: do not carry it over."""
@@ -333,6 +346,7 @@ class Membership:
 
     def missed_all(self) -> None:
         """A pattern finds a topic that came into being while we were in another view."""
+        self.core.marks["topic missed while away"] += 1
         self._reached = {}
 
     def rejoin(self, now: Time) -> None:

@@ -19,6 +19,7 @@ from cubecast.protocol.errors import (
     Untimely,
 )
 from cubecast.protocol.links import Carried, Links
+from cubecast.protocol.marks import Marks
 from cubecast.protocol.membership import Membership, Standing
 from cubecast.protocol.messages import (
     Ack,
@@ -41,6 +42,9 @@ from cubecast.protocol.streams import Inbox
 from cubecast.protocol.views import Ends, Finals, Install, Reports, View
 from cubecast.protocol.waves import NOTHING, Contribution, Gathering, Waves
 from cubecast.topology import members_of
+
+MAX_GONE = 4096
+"""Lives that are known to have ended; whoever waits for an earlier one has long been noticed."""
 
 
 def _name(stream: Stream) -> str:
@@ -80,11 +84,14 @@ class CubecastNode:
         incarnation: int = 0,
         view: View | None = None,
         born: int = 0,
+        marks: Marks | None = None,
     ) -> None:
         if not cluster >> node & 1:
             raise ValueError(f"node {node} is not in its own cluster")
         self.node = node
         self.config = config if config is not None else Config()
+        self.marks: Marks = marks if marks is not None else Marks()
+        """Which branches of recovery were taken, for tests."""
         self._port = port
         self._incarnation = incarnation
         self._links = Links(port, self.config)
@@ -99,6 +106,7 @@ class CubecastNode:
         self._born = born
         self._since: dict[NodeId, int] = {}
         self._excluded_in = 0  # the last epoch in which somebody was excluded
+        self._gone: dict[Stream, None] = {}  # the lives that ended last
         if view is not None:
             self._waves.epoch = view.epoch
             self._links.peers = cluster
@@ -295,6 +303,7 @@ class CubecastNode:
         match message:
             case Parcel():
                 if self._is_early(message):
+                    self.marks["message of a view to come"] += 1
                     return
                 for carried in self._links.on_parcel(message, sender, now):
                     self._on_carried(carried, sender, now)
@@ -337,15 +346,17 @@ class CubecastNode:
                         core.guard.drop("news of a stream that has ended")
             case Settled():
                 core = self._cores.get(message.topic)
-                if core is not None and not self.is_live(message.stream):
-                    core.settle(message.stream, message.seq, now)
+                dead = core is not None and not self.is_live(message.stream)
+                if core is not None and dead and core.settle(message.stream, message.seq, now):
+                    self._jump(self._memberships[message.topic], now)
             case Answer():
                 result = self._waves.on_answer(message, sender, now)
                 if result is not None:
                     self._complete(result, now)
             case Wave():
                 if message.epoch < self._excluded_in:
-                    pass  # its origin begins anew when it hears who is gone
+                    # Its origin begins anew when it hears who is gone.
+                    self.marks["wave of a view that is over"] += 1
                 elif self._waves.admits(message, sender):
                     self._on_wave(message, sender, now)
             case Release() | Suspended():
@@ -440,6 +451,9 @@ class CubecastNode:
         self._frozen.clear()
         for slot in gone:
             self._links.forget(slot)
+            self._gone[Stream(slot, before.members[slot].incarnation)] = None
+        while len(self._gone) > MAX_GONE:
+            del self._gone[next(iter(self._gone))]
         self._links.peers = view.mask
         self.set_cluster(view.mask)
         for slot, who in view.members.items():
@@ -457,6 +471,7 @@ class CubecastNode:
             self._end_streams(membership, install.finals, now)
             for stream in frozen:
                 if self.is_live(stream):
+                    self.marks["frozen and alive after all"] += 1
                     membership.core.resume(stream, now)
             for stream, last in install.ends.get(topic, ()):
                 if not self.is_live(stream):
@@ -467,6 +482,7 @@ class CubecastNode:
     def _end_streams(self, membership: Membership, finals: Finals, now: Time) -> None:
         for final in finals.get(membership.core.topic, ()):
             if membership.core.end_stream(final, now):
+                self.marks["jump, as nobody can feed us"] += 1
                 membership.cut_off()
         ended = {final.stream for final in finals.get(membership.core.topic, ())}
         membership.core.drop_unreported(ended, self.is_live, now)
@@ -506,6 +522,14 @@ class CubecastNode:
         for membership in self._memberships.values():
             if membership.standing is Standing.LEAVING:
                 membership.finish_leaving(now)  # it may have been an heir until now
+            elif self._gone and membership.core.waits_in_vain(self._gone):
+                self._jump(membership, now)
+
+    def _jump(self, membership: Membership, now: Time) -> None:
+        """A publisher went on without us and died before it could say so."""
+        self.marks["jump, as a publisher died that had passed us over"] += 1
+        membership.cut_off()
+        membership.rejoin(now)
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -539,6 +563,7 @@ class CubecastNode:
                 self.config,
             )
             core.guard.max_open = self._max_open()
+            core.marks = core.guard.marks = self.marks
             if self._view is not None:
                 core.epoch, core.cluster = self._epoch, self._view.mask
                 core.frozen = self._frozen

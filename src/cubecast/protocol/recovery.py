@@ -21,7 +21,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from cubecast.protocol.messages import Route, Settled, Stable
 from cubecast.protocol.port import Seq, Stream, Time
@@ -43,6 +43,8 @@ class RecoveringTopic(TopicCore):
         """Deliver nothing more of a stream until the next view."""
         inbox = self.inboxes.get(stream)
         if inbox is not None:
+            if inbox.next != NOT_TAKING:
+                self.marks["froze"] += 1
             self.front.stop_waiting_of(inbox)
             inbox.waiting = False
             inbox.next = NOT_TAKING
@@ -60,15 +62,47 @@ class RecoveringTopic(TopicCore):
             self._drain(inbox, now)
 
     def held(self, is_live: Callable[[Stream], bool]) -> tuple[Held, ...]:
-        """What we have of every dead stream that is not settled."""
-        return tuple(
-            self._held(inbox) for inbox in self.inboxes.values() if not is_live(inbox.stream)
-        )
+        """What we have of every dead stream that is not settled.
 
-    def _held(self, inbox: Inbox) -> Held:
+        Of what we have nothing of, and only our cut covers, we speak if what we read depends on it:
+        others who lack it would wait for it in vain.
+        """
+        needed = self._needed(is_live)
+        found = [
+            self._held(inbox, needed.get(inbox.stream, -1))
+            for inbox in self.inboxes.values()
+            if not is_live(inbox.stream)
+        ]
+        for stream, seq in needed.items():
+            if stream not in self.inboxes:
+                self.marks["read what depends on a cut"] += 1
+                reached = self.front.delivered.get(stream, -1)
+                found.append(Held(stream, reached, seq, reached, reached, self.taking))
+        return tuple(found)
+
+    def _needed(self, is_live: Callable[[Stream], bool]) -> dict[Stream, Seq]:
+        """What the messages depend on that were read or published here and not by everyone.
+
+        Of dead streams alone, as far as it is not known that everyone has it or jumps over it.
+        """
+        front = self.front
+        causes = list(front.frontier.items())
+        for inbox in self.inboxes.values():
+            read = front.delivered.get(inbox.stream, -1)
+            for frame in inbox.frames.values():
+                if frame.last <= read:
+                    causes += frame.barrier
+        needed: dict[Stream, Seq] = {}
+        for stream, seq in causes:
+            known = max(needed.get(stream, -1), self.floor.get(stream, -1))
+            if not is_live(stream) and seq > known:
+                needed[stream] = seq
+        return needed
+
+    def _held(self, inbox: Inbox, needed: Seq) -> Held:
         stream = inbox.stream
         delivered = self.front.delivered.get(stream, -1)
-        read = delivered if delivered > self.cut.get(stream, -1) else -1
+        read = delivered if delivered > self.cut.get(stream, -1) else min(needed, delivered)
         by_last = {frame.last: frame for frame in inbox.frames.values()}
         base = delivered
         if not self.taking and delivered not in by_last and delivered + 1 not in inbox.frames:
@@ -95,12 +129,16 @@ class RecoveringTopic(TopicCore):
     def end_stream(self, final: Final, now: Time) -> bool:
         """Take over the end of a dead stream; True if this node has to jump."""
         stream = final.stream
+        if self.heirs.get(stream, final.heir) != final.heir:
+            self.marks["heir died"] += 1
         self.finals[stream] = final.seq
         self.heirs[stream] = final.heir
         inbox = self.inboxes.get(stream)
         if inbox is not None:
             inbox.ended, inbox.branch = True, None
             self._drop_above(inbox, final.seq)
+        if final.base >= final.seq:  # nobody has anything to send: who lacks it jumps
+            return self.settle(stream, final.seq, now)
         if final.heir == self.node:
             self._inherit(stream, final.seq, now)
             self.resume(stream, now)
@@ -126,16 +164,19 @@ class RecoveringTopic(TopicCore):
         for stream in [stream for stream in self.inboxes if not is_live(stream)]:
             if stream not in ended:
                 inbox = self.inboxes[stream]
+                self.marks["unreported dropped"] += 1
                 self._drop_above(inbox, self.front.delivered.get(stream, -1))
                 floor = inbox.stable
                 self._drop(inbox)
                 self.floor[stream] = floor
         for stream in [stream for stream in self.heirs if stream not in ended]:
             # Its heir died with what we were to get: nobody who is left has any of it.
+            self.marks["heir died with the rest"] += 1
             del self.heirs[stream]
             self.inherited.pop(stream, None)
             self.finals[stream] = self.front.delivered.get(stream, -1)
             self._skip_lost(stream, now)
+        self._tidy_all(is_live)
 
     def _release_children(self, stream: Stream, branch: Branch) -> None:
         branch.feed(())
@@ -145,6 +186,8 @@ class RecoveringTopic(TopicCore):
     def _drop_above(self, inbox: Inbox, end: Seq) -> None:
         """Discard what lies above the end of a dead stream, and say so."""
         dropped = [frame for frame in inbox.frames.values() if frame.first > end]
+        if dropped:
+            self.marks["dropped above an end"] += 1
         for frame in dropped:
             del inbox.frames[frame.first]
         inbox.kept = inbox.size()
@@ -162,6 +205,7 @@ class RecoveringTopic(TopicCore):
         if inbox is None:  # we have heard since we reported that everyone has it
             self._tell_settled(stream, end, now)
             return
+        self.marks["inherited"] += 1
         self.inherited[stream] = end
         for number in inbox.branches:
             self.unacked.pop((stream, number), None)
@@ -184,6 +228,7 @@ class RecoveringTopic(TopicCore):
             branch.feed(tuple(members_of(fed)))
             inbox.add_branch(branch)
             if branch.children:
+                self.marks["fed as an heir"] += 1
                 self._expect_acks(stream, branch, now)
                 self._probe(stream, branch, now)
         self._touch(inbox, now)
@@ -197,6 +242,7 @@ class RecoveringTopic(TopicCore):
                 return
             del inbox.branches[number]
             self.unacked.pop((inbox.stream, number), None)
+        self.marks["settled an inheritance"] += 1
         self._tell_settled(inbox.stream, self.inherited.pop(inbox.stream), now)
 
     def _tell_settled(self, stream: Stream, end: Seq, now: Time) -> None:
@@ -206,8 +252,11 @@ class RecoveringTopic(TopicCore):
             self.links.send(peer, news, now)
         self.settle(stream, end, now)
 
-    def settle(self, stream: Stream, end: Seq, now: Time) -> None:
-        """Everyone has a dead stream up to its end: keep two numbers of it."""
+    def settle(self, stream: Stream, end: Seq, now: Time) -> bool:
+        """Everyone has a dead stream up to its end: keep two numbers of it.
+
+        True if we have not: its publisher had gone on without us, and nobody can tell us any more.
+        """
         inbox = self.inboxes.get(stream)
         if inbox is not None:
             self._drop(inbox)
@@ -215,13 +264,56 @@ class RecoveringTopic(TopicCore):
         self.heirs.pop(stream, None)
         self.inherited.pop(stream, None)
         self._skip_lost(stream, now)
+        self._tidy(stream)
+        return self.taking and self.front.delivered.get(stream, -1) < end
+
+    def waits_in_vain(self, gone: Collection[Stream]) -> bool:
+        """Whether something waits for what came from a node that is gone, and nobody feeds it.
+
+        Everyone else has it, or it would be fed: its publisher had gone on without us.
+        """
+        delivered = self.front.delivered
+        return any(
+            stream in gone
+            and stream not in self.inboxes
+            and stream not in self.heirs
+            and seq > delivered.get(stream, -1)
+            for inbox in self.front.waiting()
+            if inbox.next in inbox.frames
+            for stream, seq in inbox.frames[inbox.next].barrier
+        )
+
+    def _tidy(self, stream: Stream) -> None:
+        """Keep two numbers of a dead stream, delivered and stable, when no more of it will come.
+
+        Its end is then at or below what is delivered here; who reads nothing counts it as such.
+        """
+        if stream in self.inboxes or stream in self.heirs:
+            return
+        delivered = self.front.delivered
+        if self.absent and stream in self.finals:
+            delivered[stream] = max(self.finals[stream], delivered.get(stream, -1))
+        done = delivered.get(stream, -1)
+        for ends in (self.finals, self.ends):
+            if stream in ends and ends[stream] <= done:
+                self.floor[stream] = max(ends.pop(stream), self.floor.get(stream, -1))
+        if stream not in self.finals and stream not in self.ends:
+            self.cut.pop(stream, None)
+            self.lost_routes.pop(stream, None)
+
+    def _tidy_all(self, is_live: Callable[[Stream], bool]) -> None:
+        for stream in {**self.finals, **self.ends, **self.cut, **self.lost_routes}:
+            if not is_live(stream):
+                self._tidy(stream)
 
     def lose_children(self, dead: int) -> None:
         """Pass nothing on to nodes that are gone; whoever was below them their publisher feeds."""
         for inbox in self.inboxes.values():
             for branch in inbox.branches.values():
-                if branch.parent is not None:
-                    branch.lose(dead)
+                if branch.parent is not None and branch.route.epoch < self.epoch:
+                    branch.lose(dead)  # a later route means the next owner of the slot
+                    if branch.lost:
+                        self.marks["lost a child"] += 1
 
     def lose_members(self, dead: int, members: int, now: Time) -> None:
         """Go on without some members: feed what was under way in trees with them directly.
@@ -240,6 +332,8 @@ class RecoveringTopic(TopicCore):
         for branch in list(inbox.branches.values()):
             if branch.route.members & dead:
                 branch.without |= dead
+                if branch.low_covered < branch.have:
+                    self.marks["fed directly"] += 1
                 self._feed_directly(inbox, branch, now)
         self.told = -1
         self._touch(inbox, now)
@@ -251,15 +345,18 @@ class RecoveringTopic(TopicCore):
         """A relay may have died with the news of what is stable: say it once more."""
         stable = self.floor.get(self.own, -1)
         if stable >= 0:
+            self.marks["told again what is stable"] += 1
             news = Stable(self.topic, self.own, self.routes, self.next_seq, stable, members)
             self._pass_on(news, MAX_DIMENSION, now)
 
     def begin(self, cut: dict[Stream, Seq], now: Time) -> None:
         super().begin(cut, now)
+        self._tidy_all(self.guard.is_live)
         for stream, end in self.finals.items():
             over = self.front.delivered.get(stream, -1) >= end
             if over and stream in self.heirs and stream not in self.inherited:
                 if stream in self.inboxes:
+                    self.marks["began above an inheritance"] += 1
                     self._drop(self.inboxes[stream])
                 self.floor[stream] = max(end, self.floor.get(stream, -1))
 
@@ -270,15 +367,20 @@ class RecoveringTopic(TopicCore):
         if last > self.ends.get(stream, -1):
             self.ends[stream] = last
             self._skip_lost(stream, now)
+            self._tidy(stream)
 
     def _skip_lost(self, stream: Stream, now: Time) -> None:
         """Report what was published in another view, once we have what our own view agreed on."""
         last = self.ends.get(stream, -1)
         done = self.front.delivered.get(stream, -1)
-        if last <= done or done < self.finals.get(stream, -1) or stream in self.inboxes:
+        if last <= done:
+            return
+        if done < self.finals.get(stream, -1) or stream in self.inboxes:
+            self.marks["end of another view waits"] += 1
             return
         self.front.delivered[stream] = last
         if self.taking:
+            self.marks["gap by the end of another view"] += 1
             self.port.gap(self.topic, {stream: (done + 1, last)})
         self._wake_waiters(stream, now)
 
@@ -292,8 +394,14 @@ class RecoveringTopic(TopicCore):
         if former.next_seq:
             self.front.delivered[former.own] = former.next_seq - 1
         self.front.frontier = dict(self.front.delivered)
+        for stream, seq in self.front.delivered.items():
+            if self.guard.is_live(stream):
+                self.cut[stream] = seq
+            else:  # all were told when we came back, and jump over it
+                self.floor[stream] = seq
         for known in (former.finals, former.ends):
             for stream, seq in known.items():
+                self.marks["brought an end along"] += 1
                 self.ends[stream] = max(seq, self.ends.get(stream, -1))
 
     def vector(self) -> dict[Stream, Seq]:

@@ -45,6 +45,7 @@ class StreamTable:
         self.config = config
         self.front = CausalFront()
         self.guard = Guard(topic, node, config.room)
+        self.marks = self.guard.marks
         self._trees: dict[tuple[int, int], tuple[NodeId, ...]] = {}
         # When nodes die (`cubecast.protocol.recovery`).
         self.cluster = -1  # the slots in use
@@ -105,6 +106,8 @@ class StreamTable:
         branch = Branch(route, parent, below, max(route.start - 1, inbox.stable))
         if self.guard.since:
             branch.lose(self.guard.not_in(route))
+            if branch.lost:
+                self.marks["route with the former owner of a slot"] += 1
         inbox.add_branch(branch)
         inbox.hear_from(parent)
         return branch

@@ -164,6 +164,7 @@ class TopicCore(Reliability):
         if frame.last <= inbox.stable or route.number <= self.lost_routes.get(inbox.stream, -1):
             return None
         if inbox.ended and frame.last > self.finals.get(inbox.stream, -1):
+            self.marks["late frame above an end"] += 1
             self.guard.drop("above the end of a dead stream")  # its heir passed it on before
             return None
         branch = inbox.branches.get(route.number)

@@ -33,6 +33,11 @@ LIFE = "."
 """Comes before the number of a life in a uid."""
 
 
+def process_of(uid: str) -> str:
+    """What all lives of one process have in common."""
+    return uid.partition(LIFE)[0]
+
+
 class Who(msgspec.Struct, frozen=True):
     """A node in one of its lives: a new life has a new uid and a new incarnation."""
 
@@ -43,7 +48,7 @@ class Who(msgspec.Struct, frozen=True):
     @property
     def process(self) -> str:
         """What all lives of one process have in common; the later one has the higher number."""
-        return self.uid.partition(LIFE)[0]
+        return process_of(self.uid)
 
     def next_life(self) -> Who:
         """The same process, beginning anew."""
@@ -83,13 +88,16 @@ class View(msgspec.Struct, frozen=True):
     def outranks(self, other: View) -> bool:
         """Whether this view survives when two that exclude each other meet again.
 
-        The larger one; of two equal ones that with the lowest slot, then the lowest uid.
+        The larger one; of two equal ones that with the lowest slot, then the lowest uid, then the
+        later one.  A total order: of two different views one outranks the other.
         """
         return self._rank() < other._rank()
 
-    def _rank(self) -> tuple[int, NodeId, str]:
+    def _rank(self) -> tuple[int, NodeId, str, int, tuple[int, NodeId], list[tuple[NodeId, str]]]:
         lowest = min(self.members)
-        return -len(self.members), lowest, self.members[lowest].uid
+        epoch, (attempt, slot) = self.id
+        lives = sorted((slot, who.uid) for slot, who in self.members.items())
+        return -len(lives), lowest, self.members[lowest].uid, -epoch, (-attempt, -slot), lives
 
 
 FIRST = Ballot(0, 0)
@@ -107,8 +115,9 @@ class Held(msgspec.Struct, frozen=True, array_like=True):
     """What one survivor has of a dead stream.
 
     `delivered`: the last message handed to its application, its cut counted; -1: none, or it
-    consumes nothing.  `read`: the same, but not what only its cut covers.  It can send others
-    everything above `base` and up to `have`; of that, `unread` lies above `delivered`.
+    consumes nothing.  `read`: the same, but not what only its cut covers and nothing that it read
+    depends on.  It can send others everything above `base` and up to `have`; of that, `unread` lies
+    above `delivered`.
     """
 
     stream: Stream

@@ -243,6 +243,9 @@ class LifePort(SimPort):
     def departed(self) -> None:
         """Nobody waits for a node to be let go in a simulation."""
 
+    def excluded(self) -> None:
+        """The seal of what is sent tells one life of a process from the next."""
+
     def _wake(self, planned: Time, _: None, now: Time) -> None:
         if self.up:
             super()._wake(planned, _, now)

@@ -10,8 +10,9 @@ threads or sockets:
 2. Sockets, pipes and subprocesses work, but the clock does not wait for them while a timer is
    planned: a time-out may strike before an answer that takes no time in the real world.
 3. If nothing is ready, no timer is planned and nobody outside can wake the loop, it raises
-   `Deadlock`, which says who waits where.  So does a run of more than `limit_s`, and a thread
-   or socket that is silent for `patience_s` of real time.
+   `Deadlock`, which says who waits where.  So does a run of more than `limit_s` (nodes of a
+   cluster test each other for ever, so theirs is the only limit), and a thread or socket that is
+   silent for `patience_s` of real time.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ Events = list[tuple[selectors.SelectorKey, int]]
 
 TURN_S = 1e-6
 """What a turn of the loop takes."""
-LIMIT_S = 86_400.0
-"""A run of more than a day of virtual time is taken to wait for something that never comes."""
+LIMIT_S = 14_400.0
+"""A run of more than four hours of virtual time is taken to wait for something that never comes."""
 PATIENCE_S = 30.0
+CLEANING_UP_S = 600.0
+"""After a deadlock whoever waited is cancelled, and has so long to clean up."""
 
 
 class Deadlock(CubecastError):
@@ -80,6 +83,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._now += timeout + TURN_S
         if self._now > self._limit_s:
             reason = f"not at an end after {self._limit_s:g} s of virtual time"
+            self._limit_s = self._now + CLEANING_UP_S
             raise Deadlock(reason, self._waiting())
         return []
 

@@ -37,7 +37,7 @@ def delay_link(
 
     `count` is told the size of each packet that is held back.
     """
-    mesh = node._mesh
+    mesh = node.mesh
     send = mesh.send
     loop = asyncio.get_running_loop()
     late: deque[tuple[NodeId, bytes]] = deque()

@@ -78,7 +78,18 @@ PRODUCTION = Likeness(
             "Listing.topics",
         }
     ),
-    caches=frozenset({"TopicCore._trees", "TopicCore.pace", "Inbox.stuck", "Guard.dropped"}),
+    caches=frozenset(
+        {
+            "TopicCore._trees",
+            "TopicCore.pace",
+            "Inbox.stuck",
+            "Guard.dropped",
+            "Guard.marks",
+            "StreamTable.marks",
+            "CubecastNode.marks",
+            "Member.marks",
+        }
+    ),
 )
 """The production protocol.
 

@@ -83,7 +83,9 @@ def without_end(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     with it no continuation can repair.
     """
     last = max([i for i, entry in enumerate(entries) if entry.note.kind == "publish"], default=-1)
-    kept = [e for e in entries[last + 1 :] if e.note.kind in ("subscribe", "join", "accept", "begin")]
+    kept = [
+        e for e in entries[last + 1 :] if e.note.kind in ("subscribe", "join", "accept", "begin")
+    ]
     return (*entries[: last + 1], *kept)
 
 
@@ -117,7 +119,7 @@ def merge(histories: Sequence[tuple[Entry, ...]]) -> list[Record]:
         return all(entry.note.kind != "begin" for entry in histories[node][position[node] :])
 
     def take(node: NodeId) -> bool:
-        """Append what `node` did next, as far as it may come now; all begin before anybody goes on."""
+        """Append what `node` did next, as far as it may come now; first all begin."""
         before = position[node]
         beginning = not begun(node)
         while position[node] < len(histories[node]):

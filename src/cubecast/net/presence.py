@@ -1,0 +1,392 @@
+"""A node's place in the cluster: its way in, the views it goes through, and its way out.
+
+`Member` decides; here is what its decisions mean for connections, for the application and for the
+trace.  What anyone says is checked against whom its connection has proved to be:
+
+1. Data, tests and what members say to agree on a view are taken from the life that our view names
+   for a slot.  From somebody else they are answered with where we are.
+2. What newcomers and nodes of other views may say (`TO_ANYONE`) is taken from everyone who has
+   proved the cluster's secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cubecast.errors import Closed, CubecastError, JoinError
+from cubecast.net.connection import NOBODY, Connection
+from cubecast.net.events import Excluded, MemberJoined, MemberLeft, Returned
+from cubecast.net.hello import AttachRequest, Refused, decode_greeting
+from cubecast.net.view_wire import (
+    decode_detector,
+    decode_forward,
+    decode_view,
+    encode_forward,
+    encode_view,
+)
+from cubecast.net.wire import CLIENT, DETECTOR, FORWARD, HELLO, VIEW, WireError
+from cubecast.protocol.detector import Detector
+from cubecast.protocol.epochs import MAX_SLOTS
+from cubecast.protocol.member import TO_ANYONE, Member, ToAnyone, genesis
+from cubecast.protocol.node import CubecastNode
+from cubecast.protocol.port import NodeId, Time
+from cubecast.protocol.views import Beacon, Clusterwide, Enter, Install, View, Who
+from cubecast.topology import members_of
+
+if TYPE_CHECKING:
+    from cubecast.net.node import Node
+
+log = logging.getLogger("cubecast")
+
+
+class Presence:
+    """The `Member` of one node, and what follows from it."""
+
+    def __init__(self, node: Node, incarnation: int) -> None:
+        self._node = node
+        self._first_incarnation = incarnation
+        self._member: Member | None = None
+        self.core: CubecastNode | None = None
+        """The data core of this life; None while the node is in no view."""
+        self.last_core: CubecastNode | None = None
+        """The latest core there was."""
+        self.detector: Detector | None = None
+        self.members: Mapping[NodeId, Who] = {}
+        self._slot = NOBODY
+        self._inside = asyncio.Event()
+        self._refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._departed = asyncio.Event()
+        self._probe_at: Time = 0
+        self._trouble = ""
+        self._encoded: tuple[object, bytes] = (None, b"")
+
+    # -- coming in -------------------------------------------------------------------------------
+
+    @property
+    def member(self) -> Member:
+        """The protocol of this node, in all its lives."""
+        if self._member is None:
+            raise Closed("the node has not started")
+        return self._member
+
+    @property
+    def begun(self) -> bool:
+        return self._member is not None
+
+    @property
+    def who(self) -> Who | None:
+        """Who we are in this life."""
+        return None if self._member is None else self._member.who
+
+    @property
+    def slot(self) -> NodeId:
+        """Our slot; while we are in no view, the one we had."""
+        return NOBODY if self._member is None else self._member.node
+
+    @property
+    def view(self) -> View | None:
+        return None if self._member is None else self._member.view
+
+    @property
+    def suspects(self) -> int:
+        return 0 if self._member is None else self._member.suspects
+
+    def begin(self, uid: str, seed: str | None) -> None:
+        """Be a cluster of one, or ask at `seed` for a place."""
+        node = self._node
+        who = Who(uid, node.address, self._first_incarnation)
+        view = genesis({0: who}) if seed is None else None
+        self._member = Member(
+            NOBODY if view is None else 0,
+            node,
+            view=view,
+            who=who,
+            config=node.config.protocol,
+            epochs=node.config.epochs,
+            detector=node.config.detector,
+            seeds=() if seed is None else (seed,),
+            now=node.now(),
+        )
+        if view is not None:
+            self.view_changed()
+
+    async def enter(self, seed: str, limit_s: float) -> None:
+        """Wait for a place; `JoinError` if we are refused or nobody answers in time."""
+        inside = asyncio.ensure_future(self._inside.wait())
+        try:
+            waits: list[asyncio.Future[Any]] = [inside, self._refused]
+            await asyncio.wait(waits, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            inside.cancel()
+        if self.core is None:
+            silence = f"no answer in {limit_s:g} s{self._trouble}"
+            raise JoinError(seed, self._refused.result() if self._refused.done() else silence)
+
+    def refused(self, reason: str) -> None:
+        """Whom we ask for a place cannot be reached, or does not want us."""
+        if self._slot == NOBODY and not self._refused.done():
+            self._refused.set_result(reason)
+
+    def hung_up(self, reason: str) -> None:
+        """A connection ended; perhaps that by which we ask for a place."""
+        if reason.startswith("refused"):
+            self.refused(reason)
+        self._trouble = f"; the last connection ended: {reason}"
+
+    async def inside(self, limit_s: float) -> CubecastNode:
+        """The core, as soon as there is one; `CubecastError` if we are in no cluster for long."""
+        if self.core is None:
+            try:
+                async with asyncio.timeout(limit_s):
+                    await self._inside.wait()
+            except TimeoutError:
+                raise CubecastError(f"the node was in no cluster for {limit_s:g} s") from None
+        if self.core is None or self._node.closed:
+            raise Closed("the node is closed")
+        return self.core
+
+    # -- going out -------------------------------------------------------------------------------
+
+    async def depart(self) -> None:
+        """Ask to be let go, and wait for it."""
+        if self._member is not None and not self._departed.is_set():
+            self._member.depart(self._node.now())
+            await self._departed.wait()
+
+    def departed(self) -> None:
+        """The others know that we are gone."""
+        self.core = self.detector = None
+        self._departed.set()
+
+    def close(self) -> None:
+        """Whoever waits for a place waits in vain."""
+        self.core = self.detector = None
+        self._inside.set()
+
+    # -- views -----------------------------------------------------------------------------------
+
+    def view_changed(self) -> None:
+        """There is a new view: its members are the node's peers from now on."""
+        if self._member is None:  # it begins with this view
+            return
+        node, member = self._node, self._member
+        view = member.view
+        assert view is not None
+        self.core = self.last_core = member.core
+        self.detector = member.detector
+        before, self.members = self.members, view.members
+        was, self._slot = self._slot, member.node
+        node.mesh.set_members(view.members)
+        node.recorder.view(view.epoch, view.mask, was)
+        first = was == NOBODY
+        if not first and not self._inside.is_set():
+            log.warning(
+                "node %d is back in the cluster, with %d nodes", self._slot, len(self.members)
+            )
+            event = Returned(self._slot, view.epoch)
+            node.tell(event)
+            node.guests.moved(event)
+        self._inside.set()
+        if not first:
+            self._tell_changes(before, member)
+
+    def _tell_changes(self, before: Mapping[NodeId, Who], member: Member) -> None:
+        """Say who came and went, by uid: a slot may have changed hands."""
+        uids = {who.uid for who in self.members.values()}
+        known = {who.uid for who in before.values()}
+        absent = {who.uid for who in member.absent}
+        places = {who.address for who in self.members.values()}
+        mine = member.who.process
+        for slot, who in sorted(before.items()):
+            if who.uid not in uids and who.process != mine:
+                crashed = who.uid in absent or who.address in places
+                log.info("node %d %s", slot, "is gone" if crashed else "left")
+                self._node.tell(MemberLeft(slot, crashed))
+        for slot, who in sorted(self.members.items()):
+            if who.uid not in known and who.process != mine:
+                log.info("node %d joined from %s", slot, who.address)
+                self._node.tell(MemberJoined(slot, who.address))
+
+    def excluded(self) -> None:
+        """The others went on without us: this life is over, and another begins when we are back."""
+        core, self.core, self.detector = self.core, None, None
+        self._inside.clear()
+        self._node.mesh.begin_anew("the node begins a new life")
+        if core is not None:  # else this life, too, ends before it had a place
+            log.warning("node %d was excluded from the cluster, and asks to be back", self._slot)
+            self._node.life_ended(core)
+            self._node.tell(Excluded(self._slot))
+
+    # -- what others say -------------------------------------------------------------------------
+
+    def from_outside(
+        self, connection: Connection, packets: list[tuple[int, bytes]], now: Time
+    ) -> None:
+        """Packets of somebody who is no member, or that come while we are none."""
+        spoke = False
+        for kind, raw in packets:
+            if kind == CLIENT:
+                self._node.guests.received(connection, raw)
+            elif kind == VIEW and not connection.guest:
+                spoke |= not self.on_view(raw, connection, now)
+            elif kind == HELLO:
+                self._on_greeting(raw, connection)
+            elif connection.guest:
+                raise WireError(f"a packet of kind {kind} from a client")
+            else:
+                self._check(kind, raw)
+                spoke = True
+        if spoke:
+            self._say_where_we_are(connection, now)
+
+    def _check(self, kind: int, raw: bytes) -> None:
+        """Garbage is garbage, whoever sends it."""
+        if kind == DETECTOR:
+            decode_detector(raw)
+        elif kind == FORWARD:
+            decode_forward(raw)
+        else:
+            self._node.vocabulary.decode(kind, raw)
+
+    def _say_where_we_are(self, connection: Connection, now: Time) -> None:
+        connection.asked = True
+        beacon = self.member.beacon(connection.uid, now)
+        if beacon is not None:
+            connection.send(encode_view(beacon))
+
+    def _on_greeting(self, raw: bytes, connection: Connection) -> None:
+        message = decode_greeting(raw)
+        if isinstance(message, Refused) and connection.dialled:
+            connection.close(f"refused: {message.reason}")
+            return
+        if not isinstance(message, AttachRequest) or connection.asked:
+            raise WireError(f"{type(message).__name__} after the handshake")
+        if self.slot == NOBODY:
+            connection.refuse("the node is in no cluster yet")
+            return
+        self._node.guests.attach(connection)
+        if connection in self._node.guests:
+            self._node.mesh.host(connection)
+
+    def on_view(self, raw: bytes, connection: Connection, now: Time) -> bool:
+        """A message about views; False if its sender takes itself for a member and is none."""
+        message: Clusterwide = decode_view(raw)
+        if isinstance(message, TO_ANYONE):
+            connection.asked = True
+            if connection.slot == NOBODY and not self._may_say(message, connection):
+                return True
+            answer = self.member.hear(message, connection.uid, now)
+            if answer is not None:
+                connection.send(encode_view(answer))
+            return True
+        if connection.slot == NOBODY:
+            return False
+        self.member.on_message(message, connection.slot, now)
+        return True
+
+    def _may_say(self, message: ToAnyone, connection: Connection) -> bool:
+        """Who is no member speaks for itself only, and does not change the view we are in."""
+        view = self.view
+        match message:
+            case Enter():
+                if message.who.uid != connection.uid:
+                    raise WireError("a request to enter for somebody else")
+                return not self._is_full(message, connection)
+            case Beacon():
+                if message.uid != connection.uid:
+                    raise WireError("a beacon of somebody else")
+            case Install():
+                return view is None or message.parent != view.id
+        return True
+
+    def _is_full(self, enter: Enter, connection: Connection) -> bool:
+        """Refuse a newcomer for whom there is no place."""
+        view = self.view
+        if view is None or len(view.members) < MAX_SLOTS or view.has(enter.who.uid):
+            return False
+        if any(who.address == enter.who.address for who in view.members.values()):
+            return False
+        connection.refuse(f"the cluster has {MAX_SLOTS} nodes and room for no more")
+        return True
+
+    def from_member(self, kind: int, raw: bytes, connection: Connection, now: Time) -> None:
+        """What a member says besides frames, ACKs and control messages."""
+        if kind == VIEW:
+            self.on_view(raw, connection, now)
+        elif kind == DETECTOR:
+            self.member.on_message(decode_detector(raw), connection.slot, now)
+            self.look_at_links()
+        elif kind == FORWARD:
+            self.on_forward(raw, connection, now)
+        else:
+            raise WireError(f"a packet of kind {kind} from a member")
+
+    # -- links that are broken -------------------------------------------------------------------
+
+    def look_at_links(self) -> None:
+        """The detector may have found a link broken, or whole again: send accordingly."""
+        broken = self.detector is not None and self.detector.broken
+        self._node.send = self._send_around if broken else self._node.mesh.send
+
+    def _send_around(self, peer: NodeId, packet: bytes) -> None:
+        """Send to a member; over another one if the link to it is broken."""
+        detector, view = self.detector, self.view
+        if detector is None or view is None or not detector.broken >> peer & 1:
+            self._node.mesh.send(peer, packet)
+            return
+        now = self._node.now()
+        if now >= self._probe_at:  # is it still broken?
+            self._probe_at = now + self._node.config.detector.test_every
+            for other in members_of(detector.broken):
+                detector.probe(other, now)
+        for relay in detector.relays(peer)[:1]:
+            packet = encode_forward(peer, self.slot, view.epoch, packet)
+            self._node.mesh.send(relay, packet)
+
+    def encode(self, message: Clusterwide) -> bytes:
+        """The packet of a message; one message is often for many."""
+        if self._encoded[0] is not message:
+            self._encoded = (message, encode_view(message))
+        return self._encoded[1]
+
+    def reach(self, address: str, message: Clusterwide) -> None:
+        """Send to an address, by the way that leads there if it is a member's."""
+        packet = self.encode(message)
+        broken = self.detector is not None and self.detector.broken
+        for slot in members_of(broken or 0):
+            if self.members[slot].address == address:
+                self._send_around(slot, packet)
+                return
+        self._node.mesh.reach(address, packet)
+
+    def on_forward(self, raw: bytes, connection: Connection, now: Time) -> None:
+        """A packet around a broken link: for us, or for us to pass on, once."""
+        forward, view = decode_forward(raw), self.view
+        if view is None:
+            return
+        if forward.destination != self.slot:
+            if forward.origin != connection.slot:
+                raise WireError("a forward of what was forwarded")
+            self._node.mesh.send(forward.destination, raw)
+            return
+        if forward.epoch != view.epoch or forward.origin not in view.members:
+            return
+        if forward.kind != VIEW:
+            self._node.take(forward.kind, forward.packet, forward.origin, now)
+            return
+        message = decode_view(forward.packet)
+        if not isinstance(message, TO_ANYONE):
+            self.member.on_message(message, forward.origin, now)
+            return
+        answer = self.member.hear(message, view.members[forward.origin].uid, now)
+        if answer is not None:
+            back = encode_forward(forward.origin, self.slot, view.epoch, encode_view(answer))
+            connection.send(back)
+
+    def probe(self, peer: NodeId) -> None:
+        """There is a reason to doubt that a member lives: test it now."""
+        if self.detector is not None:
+            self.detector.probe(peer, self._node.now())
