@@ -135,6 +135,9 @@ LONG_CASES: dict[str, Case] = {
     "4: publisher and heir": crashing(4, A, members=15, crashes=2, mortal=0b0011),
     "4: publisher and relay": crashing(4, A, members=15, crashes=2, mortal=0b0101),
     "4: the publisher, while 3 joins": crashing(4, A, subscribe(3), members=7, mortal=0b0001),
+    "4: anybody, with an answer": crashing(4, A, B, members=15),
+    "4: the relay, while 3 joins": crashing(4, A, subscribe(3), members=7, mortal=0b0100),
+    "4: the publisher, while 2 leaves": crashing(4, A, unsubscribe(2), members=15, mortal=0b0001),
     "4: the leaver, while 2 leaves": crashing(4, A, unsubscribe(2), members=15, mortal=0b0100),
 }
 
