@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -12,11 +12,11 @@ from cubecast.protocol.config import Config
 from cubecast.protocol.epochs import EpochConfig, Epochs
 from cubecast.protocol.member import Member, genesis
 from cubecast.protocol.node import CubecastNode
-from cubecast.protocol.port import NodeId, Process, Stream, Time
+from cubecast.protocol.port import Load, NodeId, Process, Stream, Time
 from cubecast.protocol.recovery import RecoveringTopic
 from cubecast.protocol.streams import Inbox
 from cubecast.protocol.views import Final, Install, Report, Who
-from cubecast.sim.explorer import LONG, MEMBERS, Case, Rules, Step, explore
+from cubecast.sim.explorer import EXACT, LONG, MEMBERS, Case, Rules, Step, explore
 
 CONFIG = Config(ack_delay=0, stable_delay=0, resend_after=2, patience=0)
 EPOCHS = EpochConfig(
@@ -99,6 +99,10 @@ CASES: dict[str, Case] = {
     "3: anybody, while 2 joins": crashing(3, A, subscribe(2), members=3),
     "3: anybody, while 2 leaves": crashing(3, A, unsubscribe(2), members=7),
     "3: two, while 2 joins": crashing(3, A, subscribe(2), members=3, crashes=2),
+    "3: the publisher of two, with an answer": crashing(
+        3, A, publish(0, "c"), B, members=7, mortal=0b001
+    ),
+    "3: two, while 2 leaves": crashing(3, A, unsubscribe(2), members=7, crashes=2),
     "3: anybody, while 2 enters the cluster": crashing(3, A, members=3, outside=4),
     "3: anybody, while 2 leaves the cluster": crashing(
         3, A, unsubscribe(2), Step(2, "depart"), members=7
@@ -114,6 +118,7 @@ CASES: dict[str, Case] = {
     "4: the publisher, with an answer": crashing(4, A, B, members=15, mortal=0b0001),
     "4: the relay, with an answer": crashing(4, A, publish(3, "b", "a"), members=15, mortal=0b0100),
     "4: the newcomer, while 3 joins": crashing(4, A, subscribe(3), members=7, mortal=0b1000),
+    "4: the leaver, while 2 leaves": crashing(4, A, unsubscribe(2), members=15, mortal=0b0100),
     "4: the leader of a change": crashing(4, **LEADER_DIES),
     "4: two, without publications": crashing(4, members=15, crashes=2),
     "4: anybody, while 3 enters the cluster": crashing(4, members=7, outside=8),
@@ -122,13 +127,9 @@ CASES: dict[str, Case] = {
 }
 
 LONG_CASES: dict[str, Case] = {
-    "3: the publisher of two, with an answer": crashing(
-        3, A, publish(0, "c"), B, members=7, mortal=0b001
-    ),
     "3: anybody, with an answer, acknowledgements late": crashing(
         3, A, B, members=7, rules=ORDERED
     ),
-    "3: two, while 2 leaves": crashing(3, A, unsubscribe(2), members=7, crashes=2),
     "3: anybody, while 2 enters the cluster and joins": crashing(
         3, A, subscribe(2), members=3, outside=4
     ),
@@ -138,7 +139,6 @@ LONG_CASES: dict[str, Case] = {
     "4: anybody, with an answer": crashing(4, A, B, members=15),
     "4: the relay, while 3 joins": crashing(4, A, subscribe(3), members=7, mortal=0b0100),
     "4: the publisher, while 2 leaves": crashing(4, A, unsubscribe(2), members=15, mortal=0b0001),
-    "4: the leaver, while 2 leaves": crashing(4, A, unsubscribe(2), members=15, mortal=0b0100),
 }
 
 
@@ -153,6 +153,86 @@ def test_members_survive_every_crash(name: str) -> None:
 def test_members_survive_every_crash_of_a_long_case(name: str) -> None:
     result = explore(LONG_CASES[name], max_states=10_000_000)
     assert result.ok, result
+
+
+# -- the explorer itself -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "short_cut",
+    [
+        pytest.param({"rules": ANYTHING}, id="order of arrival"),
+        pytest.param({"likeness": replace(MEMBERS, unordered=frozenset())}, id="form"),
+    ],
+)
+def test_short_cuts_lose_no_outcome(short_cut: dict[str, Any]) -> None:
+    if "rules" in short_cut:
+        short, long = crashing(3, A, members=7), crashing(3, A, members=7, **short_cut)
+    else:
+        short = crashing(3, A, B, members=7)
+        long = replace(short, **short_cut)
+    few, many = explore(short), explore(long)
+    assert few.ok, few
+    assert many.ok, many
+    assert few.outcomes == many.outcomes
+    assert few.states < many.states
+
+
+class Teller:
+    """Tells two others what it publishes, and is trusted to: nobody notices that it is gone."""
+
+    label: ClassVar[str] = "teller"
+
+    def __init__(self, node: NodeId, port: Any) -> None:
+        self.node, self.port = node, port
+
+    def establish(self, topic: str, members: int) -> None: ...
+
+    def publish(self, topic: str, body: tuple[object, ...], size: int, now: Time) -> bool:
+        self.port.relay([1, 2], Tale(body))
+        return True
+
+    def on_message(self, message: Tale, sender: NodeId, now: Time) -> None:
+        self.port.deliver(message)
+
+    def load(self) -> Load:
+        return Load(0, 0)
+
+
+class Tale:
+    kind: ClassVar[str] = "tale"
+    topic: ClassVar[str] = "t"
+    stream: ClassVar[Stream] = Stream(0, 0)
+    first: ClassVar[int] = 0
+
+    def __init__(self, body: tuple[object, ...]) -> None:
+        self.body = body
+
+
+def test_a_crash_can_cut_a_broadcast_anywhere() -> None:
+    """What was in flight arrives or not, at each receiver apart; before its step nothing is sent."""
+    case = Case(
+        3,
+        Teller,
+        (A,),
+        {"t": 6},
+        Rules(crashes=1, mortal=1),
+        likeness=EXACT,  # type: ignore[arg-type]
+    )
+    result = explore(case)
+    assert result.complete
+    assert result.counts.keys() == {"agreement", "convergence"}
+    told = {
+        (published, *("deliver" in {e.note.kind for e in outcome[node]} for node in (1, 2)))
+        for outcome in result.outcomes
+        for published in ["publish" in {e.note.kind for e in outcome[0]}]
+        if any(e.note.kind == "crash" for e in outcome[0])
+    }
+    assert told == {
+        (False, False, False),
+        *((True, x, y) for x in (False, True) for y in (False, True)),
+    }
+    assert any("crashes; lost: 0 -> " in line for line in result.finding("agreement").schedule)
 
 
 # -- protocols with flaws ------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from cubecast.protocol.messages import Route, Settled, Stable
-from cubecast.protocol.port import Seq, Stream, Time
+from cubecast.protocol.port import NodeId, Seq, Stream, Time
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
 from cubecast.protocol.topic import TopicCore
 from cubecast.protocol.views import Final, Held, Unread

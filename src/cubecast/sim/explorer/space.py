@@ -299,7 +299,7 @@ class Space:
         What is sent to a node that is gone is lost.  Returns what a process raised, or nothing.
         """
         nodes = self.nodes
-        mortal = self._relative
+        mortal = self._relative or self._case.rules.crashes > 0
         urgent: deque[int] = deque()
         while not reaction.crash:
             local = reaction.local
