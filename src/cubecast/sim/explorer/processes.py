@@ -185,6 +185,9 @@ class RecordingPort:
     def view(self, epoch: int, members: int) -> None:
         self.notes.append(Note("view", seq=epoch, members=members))
 
+    def excluded(self) -> None:
+        """Nobody asks in an exploration; what follows from it is noted."""
+
     def departed(self) -> None:
         self.notes.append(Note("departed"))
 
