@@ -501,7 +501,7 @@ def test_every_node_and_every_question_is_a_pair() -> None:
     story = Story(joined=[A, B, C]).publish(A, 1).deliver(1, A, B).publish(A, 2).deliver(2, A, B)
     story.publish(B, 3, reply_to=(1, 2)).deliver(3, B, A).deliver(1, C).deliver(3, C).deliver(2, C)
     found = answers_before_questions(story.records)
-    assert found == (6, 1)
+    assert found[:2] == (6, 1)
     assert found.rate == pytest.approx(1 / 6)
     assert answers_before_questions([]).rate == 0.0
 
