@@ -106,29 +106,47 @@ CASES: dict[str, Case] = {
     "4: the leader of a change": crashing(4, **LEADER_DIES),
     "4: anybody": crashing(4, publish(0, "a"), members=15),
     "4: the relay": crashing(4, publish(0, "a"), publish(3, "b", "a"), members=15, mortal=4),
-    "4: the publisher, with an answer": crashing(4, publish(0, "a"), publish(1, "b", "a"), members=15, mortal=1),
+    "4: the publisher, with an answer": crashing(
+        4, publish(0, "a"), publish(1, "b", "a"), members=15, mortal=1
+    ),
     "4: publisher and heir": crashing(4, publish(0, "a"), members=15, crashes=2, mortal=0b0011),
     "4: publisher and relay": crashing(4, publish(0, "a"), members=15, crashes=2, mortal=0b0101),
     "4: anybody, with an answer": crashing(4, publish(0, "a"), publish(1, "b", "a"), members=15),
     "4: two": crashing(4, publish(0, "a"), members=15, crashes=2),
-    "4: the publisher, while 3 joins": crashing(4, publish(0, "a"), subscribe(3), members=7, mortal=1),
+    "4: the publisher, while 3 joins": crashing(
+        4, publish(0, "a"), subscribe(3), members=7, mortal=1
+    ),
     "4: the relay, while 3 joins": crashing(4, publish(0, "a"), subscribe(3), members=7, mortal=4),
-    "4: the newcomer, while 3 joins": crashing(4, publish(0, "a"), subscribe(3), members=7, mortal=8),
-    "4: the publisher, while 2 leaves": crashing(4, publish(0, "a"), unsubscribe(2), members=15, mortal=1),
-    "4: the leaver, while 2 leaves": crashing(4, publish(0, "a"), unsubscribe(2), members=15, mortal=4),
+    "4: the newcomer, while 3 joins": crashing(
+        4, publish(0, "a"), subscribe(3), members=7, mortal=8
+    ),
+    "4: the publisher, while 2 leaves": crashing(
+        4, publish(0, "a"), unsubscribe(2), members=15, mortal=1
+    ),
+    "4: the leaver, while 2 leaves": crashing(
+        4, publish(0, "a"), unsubscribe(2), members=15, mortal=4
+    ),
     "4: anybody, while 2 leaves": crashing(4, publish(0, "a"), unsubscribe(2), members=15),
 }
 
 
 MORE: dict[str, Case] = {
     "3: anybody, while 2 enters": crashing(3, publish(0, "a"), members=3, outside=4),
-    "3: anybody, while 2 enters and joins": crashing(3, publish(0, "a"), subscribe(2), members=3, outside=4),
+    "3: anybody, while 2 enters and joins": crashing(
+        3, publish(0, "a"), subscribe(2), members=3, outside=4
+    ),
     "4: anybody, while 3 enters": crashing(4, members=7, outside=8),
-    "3: anybody, while 2 departs": crashing(3, publish(0, "a"), unsubscribe(2), Step(2, "depart"), members=7),
+    "3: anybody, while 2 departs": crashing(
+        3, publish(0, "a"), unsubscribe(2), Step(2, "depart"), members=7
+    ),
     "3: anybody, while 0 departs": crashing(3, publish(1, "a"), Step(0, "depart"), members=6),
     "4: anybody, while 0 departs": crashing(4, Step(0, "depart"), members=14),
-    "3: doubt and crash of the leader": crashing(3, members=7, mortal=0b010, doubts=1, doubted=0b001),
-    "3: doubt and crash of the leader, a": crashing(3, publish(0,"a"), members=7, mortal=0b010, doubts=1, doubted=0b001),
+    "3: doubt and crash of the leader": crashing(
+        3, members=7, mortal=0b010, doubts=1, doubted=0b001
+    ),
+    "3: doubt and crash of the leader, a": crashing(
+        3, publish(0, "a"), members=7, mortal=0b010, doubts=1, doubted=0b001
+    ),
     "3: one node outside": crashing(3, members=3, outside=4, crashes=0),
 }
 CASES |= MORE
