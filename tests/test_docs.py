@@ -80,7 +80,7 @@ def test_the_tests_of_the_page_on_testing_pass(tmp_path: Path) -> None:
     blocks = fenced("python", (ROOT / "docs/testing.md").read_text(encoding="utf-8"))
     script = tmp_path / "test_page.py"
     script.write_text("\n\n".join(blocks), encoding="utf-8")
-    assert "4 passed" in run_tests_of(script)
+    assert "5 passed" in run_tests_of(script)
 
 
 def test_every_event_is_documented_with_its_fields() -> None:

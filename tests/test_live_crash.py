@@ -289,3 +289,35 @@ async def test_events_tell_a_crash_from_a_leave() -> None:
         left = [event for event in drained(events) if isinstance(event, MemberLeft)]
         assert left == [MemberLeft(3, False), MemberLeft(2, True)]
         assert not any(isinstance(event, Discarded) for event in drained(events))
+
+
+@on_virtual_time
+@pytest.mark.parametrize(("a", "b"), [(0, 1), (0, 3), (1, 2)])
+async def test_a_broken_link_is_gone_around(a: int, b: int) -> None:
+    """Two members do not reach each other, and a third one reaches both: nobody is excluded."""
+    async with talking(4) as (cluster, talk):
+        cluster.cut(a, b)
+        await asyncio.sleep(5)
+        epochs = [node.epoch for node in cluster.nodes]
+        before = len(talk.read[cluster[b].address])
+        await asyncio.sleep(2)
+        assert len(talk.read[cluster[b].address]) > before + 50
+        assert [node.epoch for node in cluster.nodes] == epochs
+        assert all(len(node.members) == 4 for node in cluster.nodes)
+        cluster.heal()
+        await asyncio.sleep(5)
+        assert not any(node.member.detector.broken for node in cluster.nodes)  # type: ignore[union-attr]
+        report = await talk.end()
+        assert report.gaps == report.discards == 0
+
+
+@on_virtual_time
+async def test_a_newcomer_joins_while_a_link_is_broken() -> None:
+    async with talking(4) as (cluster, talk):
+        cluster.cut(0, 2)
+        await asyncio.sleep(5)
+        await talk.join(await cluster.grow())
+        await asyncio.sleep(5)
+        assert all(sorted(node.members) == [0, 1, 2, 3, 4] for node in cluster.nodes)
+        cluster.heal()
+        await talk.end()

@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -367,10 +368,10 @@ async def test_cuts_and_losses_by_direction() -> None:
         await cluster[0].publish(TOPIC, "not this way")
         assert (await anext(one)).source == 1
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(one), 1)
+            await asyncio.wait_for(anext(one), 0.5)
         cluster.heal()
         assert (await anext(one)).payload == b"not this way"
-        cluster.lose(0, 1, 0.5)
+        cluster.lose(0, 1, 0.3)
         for number in range(50):
             await cluster[0].publish(TOPIC, str(number))
             await asyncio.sleep(0.01)
@@ -475,7 +476,7 @@ async def test_a_reader_that_waits_in_vain_is_a_deadlock() -> None:
             await anext(messages)
 
     with pytest.raises(Deadlock, match="read_in_vain"):
-        await asyncio.to_thread(run, read_in_vain())
+        await asyncio.to_thread(partial(run, read_in_vain(), limit_s=600))
 
 
 @on_virtual_time

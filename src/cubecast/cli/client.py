@@ -223,7 +223,10 @@ def nodes(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the nodes of a cluster.
+    """List the nodes of a cluster, as the node that is asked sees it.
+
+    The epoch is the number of this view of the cluster: it grows whenever nodes
+    come, go or are taken for dead.  A suspect is silent and about to be.
 
     Examples:
 
@@ -231,17 +234,22 @@ def nodes(
       cubecast nodes
       cubecast nodes --at 10.0.0.1:7400 --json
     """
-    members = _ask("nodes", _members(at, cluster_secret("nodes", secret, config)))
+    members, epoch, suspects = _ask("nodes", _view(at, cluster_secret("nodes", secret, config)))
     if as_json:
-        typer.echo(json.dumps({"nodes": {str(slot): address for slot, address in members.items()}}))
-    else:
-        for slot, address in members.items():
-            console.print(f"node {slot}  {address}", highlight=False)
+        nodes = {str(slot): address for slot, address in members.items()}
+        typer.echo(json.dumps({"nodes": nodes, "epoch": epoch, "suspects": suspects}))
+        return
+    for slot, address in members.items():
+        doubt = "  suspected" if slot in suspects else ""
+        console.print(f"node {slot}  {address}{doubt}", highlight=False)
+    seen = f"epoch {epoch}" if epoch >= 0 else "in no cluster at present; these were there before"
+    console.print(seen, highlight=False)
 
 
-async def _members(at: str, secret: str) -> dict[int, str]:
+async def _view(at: str, secret: str) -> tuple[dict[int, str], int, list[int]]:
     async with cubecast.connect(at, secret=secret) as client:
-        return await client.members()
+        epoch, suspects = await client.view()
+        return await client.members(), epoch, suspects
 
 
 def topics(

@@ -80,7 +80,11 @@ async def _node(config: cubecast.NodeConfig, seed: str | None) -> None:
                 case cubecast.MemberJoined():
                     typer.echo(f"node {event.slot} joined from {event.address}")
                 case cubecast.MemberLeft():
-                    typer.echo(f"node {event.slot} left")
+                    typer.echo(f"node {event.slot} {'is gone' if event.crashed else 'left'}")
+                case cubecast.Excluded():
+                    typer.echo("the others went on without this node; asking to be taken back")
+                case cubecast.Returned():
+                    typer.echo(f"back in the cluster as node {event.slot}")
                 case cubecast.ConnectionLost():
                     typer.echo(f"lost the connection to node {event.slot}: {event.reason}")
         stop()

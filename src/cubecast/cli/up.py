@@ -24,8 +24,6 @@ from cubecast.net.config import NodeConfig
 
 BEYOND_LEAVE_S = 30.0
 """What processes may take to end beside leaving the cluster; many of them share few processors."""
-AFTER_A_CRASH_S = 2.0
-"""Nodes cannot leave gracefully past one that has gone: they are not waited for longer."""
 
 
 def up(
@@ -57,11 +55,7 @@ def up(
     try:
         _start(nodes, settings.config, shared, children, signals)
         while not signals.count:
-            for child in children:
-                if not child.alive:
-                    patience_s = AFTER_A_CRASH_S
-                    rest = "; stopping the others" if nodes > 1 else ""
-                    refuse("up", f"node {child.number} ended by itself, {child.end()}{rest}")
+            _mourn(children)
             time.sleep(POLL_S)
         typer.echo("stopping")
     finally:
@@ -70,6 +64,17 @@ def up(
     if killed:
         listed = ", ".join(map(str, killed))
         refuse("up", f"killed before they had left the cluster: {listed}")
+
+
+def _mourn(children: list[Child]) -> None:
+    """Name the nodes that ended by themselves; the others go on without them."""
+    for child in [child for child in children if not child.alive]:
+        children.remove(child)
+        rest = "; the others go on" if children else ""
+        said = f"node {child.number} ended by itself, {child.end()}{rest}"
+        if not children:
+            refuse("up", said)
+        typer.echo(f"cubecast up: {said}", err=True)
 
 
 def _start(

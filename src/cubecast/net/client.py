@@ -260,6 +260,10 @@ class Client:
         """The nodes of the cluster, {slot: address}."""
         return await self._ask("members", "", dict[NodeId, str])
 
+    async def view(self) -> tuple[int, list[NodeId]]:
+        """The number of the view its node is in (-1: none at present), and whom that suspects."""
+        return await self._ask("view", "", tuple[int, list[NodeId]])
+
     async def topics(self) -> dict[Topic, list[NodeId]]:
         """The topics of the cluster, and the slots subscribed to each."""
         return await self._ask("topics", "", dict[Topic, list[NodeId]])

@@ -158,3 +158,31 @@ class Events:
             self._news.clear()
             await self._news.wait()
         return self._kept.popleft()
+
+
+class Audience:
+    """Whoever listens to the events of one node."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Events] = []
+        self._closed = False
+
+    def listen(self) -> Events:
+        """An iterator over what happens from now on; if nothing more will, it ends at once."""
+        events = Events()
+        if self._closed:
+            events.close()
+        self._listeners.append(events)
+        return events
+
+    def tell(self, event: Event) -> None:
+        """Something happened."""
+        self._listeners = [listener for listener in self._listeners if not listener.closed]
+        for listener in self._listeners:
+            listener.put(event)
+
+    def close(self) -> None:
+        """Nothing more will happen."""
+        self._closed = True
+        for listener in self._listeners:
+            listener.close()

@@ -39,6 +39,8 @@ from cubecast.protocol.views import process_of
 
 REPAIRED = frozenset((FRAME, ACK, CONTROL, VIEW, DETECTOR, FORWARD))
 """The kinds of packets that the protocol sends again."""
+DATA = frozenset((FRAME, ACK, CONTROL, FORWARD))
+"""Those that are about topics."""
 KIND_AT = 4
 """Where the kind stands in a packet: behind its length."""
 MAX_HELD = 1024
@@ -194,6 +196,11 @@ class LinkFaults:
         """Whether packets wait, to be sent later or for the end of a cut."""
         return any(one.shaper is not None and one.shaper.busy for one in self._connections)
 
+    @property
+    def delays_data(self) -> bool:
+        """Whether frames, ACKs or control messages wait; tests of members always may."""
+        return any(one.shaper is not None and one.shaper.holds_data for one in self._connections)
+
     def opened(self, connection: Shaped) -> None:
         """A connection of this node exists; it gets a shaper if there is something to do."""
         self._connections[connection] = None
@@ -247,6 +254,11 @@ class Shaper:
     def busy(self) -> bool:
         """Whether something waits here that must not be forgotten."""
         return bool(self._queue or self._held or self._arrived or self._unread)
+
+    @property
+    def holds_data(self) -> bool:
+        """Whether something of a topic waits to be sent."""
+        return any(packet[KIND_AT] in DATA for _, _, packet in self._queue)
 
     @property
     def waiting_bytes(self) -> int:

@@ -1,7 +1,7 @@
-"""A live node: the production core, its connections, and what the application calls.
+"""A live node: the production protocol, its connections, and what the application calls.
 
-The runtime decides nothing: it feeds the core with packets and time, and carries out what the
-core asks of its port.  One event loop, no threads.
+The runtime decides nothing: it feeds the protocol with packets and time, and carries out what that
+asks of its port.  One event loop, no threads.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from cubecast.net.closing import Closing
 from cubecast.net.config import NodeConfig
 from cubecast.net.connection import NOBODY, Connection
 from cubecast.net.events import (
+    Audience,
     CallbackFailed,
     ConnectionLost,
     Discarded,
@@ -43,24 +44,21 @@ from cubecast.net.recorder import Recorder
 from cubecast.net.subscription import Policy, Subscription
 from cubecast.net.topics import check_topic, encode_payload
 from cubecast.net.transport import Network, Server, TcpNetwork
-from cubecast.net.view_wire import encode_detector, encode_view
+from cubecast.net.view_wire import encode_detector
+from cubecast.net.vocabulary import Vocabulary
 from cubecast.net.wire import (
     ACK,
     CONTROL,
     FRAME,
     MAX_PAYLOAD,
     MESSAGE_OVERHEAD,
-    Control,
-    FrameDecoder,
     Outgoing,
-    WireError,
     decode_ack,
     decode_control,
     encode_ack,
     encode_control,
     encode_frame,
     frame_overhead,
-    topic_id,
 )
 from cubecast.net.writes import Writes
 from cubecast.protocol.detector import DetectorMessage
@@ -103,17 +101,15 @@ class Node:
         self.mesh = Mesh(self, self.network, config.max_strangers)
         self.send: Callable[[NodeId, bytes], None] = self.mesh.send
         """How a packet gets to a member; around a broken link if there is one."""
-        self._decoder = FrameDecoder()
-        self._topics: dict[int, Topic] = {}
+        self.vocabulary = Vocabulary()
         self._outboxes: dict[Topic, Outbox] = {}
         self._readers = Readers(self)
         self._listings = Listings(self, config.join_timeout_s)
         self._receipts = ReceiptBook()
-        self._listeners: list[Events] = []
+        self._audience = Audience()
         self.recorder = Recorder(self, trace, config.trace_arrivals)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: Time = 0
-        self._encoded: tuple[object, bytes] = (None, b"")
         self.guests = Guests(self)
         self._presence = Presence(self, chance.getrandbits(63))
         self._closing = Closing(self, self.guests, self._readers, self._presence, self._outboxes)
@@ -156,7 +152,7 @@ class Node:
     def check_alive(self) -> None:
         """`Closed` if the node has left."""
         if self.closed:
-            raise Closed("the node is closed")
+            self.check_open()
 
     async def shut_down(self) -> None:
         """End everything at once, whether or not we have left."""
@@ -192,8 +188,7 @@ class Node:
         self._receipts.close(core)
         for box in self._outboxes.values():
             box.close(core)
-        for listener in self._listeners:
-            listener.close()
+        self._audience.close()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self.members)} members"
@@ -216,8 +211,7 @@ class Node:
     @property
     def core(self) -> CubecastNode:
         """The protocol of this node's present life."""
-        if self.closed:
-            raise Closed("the node is closed")
+        self.check_alive()
         if self._presence.core is None:
             raise CubecastError("the node is in no cluster at present")
         return self._presence.core
@@ -225,8 +219,7 @@ class Node:
     @property
     def member(self) -> Member:
         """The protocol of this node in all its lives."""
-        if self.closed:
-            raise Closed("the node is closed")
+        self.check_alive()
         return self._presence.member
 
     async def inside(self, limit_s: float) -> CubecastNode:
@@ -323,11 +316,7 @@ class Node:
 
     def events(self) -> Events:
         """Members joining and leaving, lost connections, slow subscribers: an async iterator."""
-        events = Events()
-        if self.closed:
-            events.close()
-        self._listeners.append(events)
-        return events
+        return self._audience.listen()
 
     def explain(self, topic: Topic) -> dict[str, object]:
         """What this node knows of a topic, and what waits for what."""
@@ -349,7 +338,7 @@ class Node:
             core.unstable()
             or core.unacked_parcels()
             or core.pending_waves()
-            or self.faults.busy
+            or self.faults.delays_data
             or any(box.payloads for box in self._outboxes.values())
         )
 
@@ -365,15 +354,13 @@ class Node:
 
     def tell(self, event: Event) -> None:
         """Something happened."""
-        self._listeners = [listener for listener in self._listeners if not listener.closed]
-        for listener in self._listeners:
-            listener.put(event)
+        self._audience.tell(event)
 
     def _new_outbox(self, topic: Topic) -> Outbox:
         check_topic(topic)
         if not self._closing.accepts:
             raise Closed("the node is closed")
-        self._learn(topic)
+        self.vocabulary.learn(topic)
         box = self._outboxes[topic] = Outbox(topic, self)
         return box
 
@@ -408,7 +395,7 @@ class Node:
         """Begin to deliver to a subscription; returns when the cut is fixed."""
         self.check_open()
         if subscription.pattern is None:
-            self._learn(subscription.topic)
+            self.vocabulary.learn(subscription.topic)
         await self._readers.attach(subscription)
 
     async def detach(self, subscription: Subscription) -> None:
@@ -436,12 +423,6 @@ class Node:
         """A callback of the application raised."""
         self.tell(CallbackFailed(topic, repr(error)))
 
-    def _learn(self, topic: Topic) -> None:
-        ident = topic_id(topic)
-        known = self._topics.setdefault(ident, topic)
-        if known != topic:
-            raise CubecastError(f"topics {known!r} and {topic!r} have the same id; rename one")
-
     # -- the port ---------------------------------------------------------------------------------
 
     def now(self) -> Time:
@@ -460,18 +441,12 @@ class Node:
         elif isinstance(message, DetectorMessage):
             self.mesh.send(peer, encode_detector(message))  # what is tested is the link itself
         elif isinstance(message, Clusterwide):
-            self.send(peer, self._encode_view(message))
+            self.send(peer, self._presence.encode(message))
         else:
             self.send(peer, encode_control(message))
 
     def reach(self, address: str, message: Any) -> None:
-        self._presence.reach(address, self._encode_view(message))
-
-    def _encode_view(self, message: Clusterwide) -> bytes:
-        """One message is often for many."""
-        if self._encoded[0] is not message:
-            self._encoded = (message, encode_view(message))
-        return self._encoded[1]
+        self._presence.reach(address, message)
 
     def deliver(self, publication: Any) -> bool:
         topic = publication.topic
@@ -526,7 +501,7 @@ class Node:
 
     def discovered(self, topic: Topic) -> None:
         try:
-            self._learn(topic)
+            self.vocabulary.learn(topic)
         except CubecastError as error:
             log.error("a pattern cannot read %r: %s", topic, error)
         self._readers.discovered(topic)
@@ -598,16 +573,16 @@ class Node:
             return
         if presence.detector is not None:
             presence.detector.heard(sender, now)
-        rest = iter(packets)
+        rest, words = iter(packets), self.vocabulary
         for kind, raw in rest:
             if kind == FRAME:
-                frame: Frame | None = self._decoder.decode(raw, self._topics)
+                frame: Frame | None = words.frames.decode(raw, words.topics)
                 if frame is not None:
                     if self.recorder.arrivals:
                         self.recorder.received(frame, sender)
                     core.on_message(frame, sender, now)
             elif kind == ACK:
-                ack = decode_ack(raw, self._topics)
+                ack = decode_ack(raw, words.topics)
                 if ack is not None:
                     core.on_message(ack, sender, now)
             elif kind == CONTROL:
@@ -619,18 +594,8 @@ class Node:
                         self.received(connection, list(rest))
                     return
 
-    def decode(self, kind: int, raw: bytes) -> Frame | Ack | Control | None:
-        """The message in a packet of a member; None if it is about a topic we do not know."""
-        if kind == FRAME:
-            return self._decoder.decode(raw, self._topics)
-        if kind == ACK:
-            return decode_ack(raw, self._topics)
-        if kind == CONTROL:
-            return decode_control(raw)
-        raise WireError(f"a packet of unknown kind {kind}")
-
     def take(self, kind: int, raw: bytes, sender: NodeId, now: Time) -> None:
         """Hand one message of a member to the core, however it came."""
-        message = self.decode(kind, raw)
+        message = self.vocabulary.decode(kind, raw)
         if message is not None:
             self.core.on_message(message, sender, now)

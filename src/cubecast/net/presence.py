@@ -61,6 +61,7 @@ class Presence:
         self._departed = asyncio.Event()
         self._probe_at: Time = 0
         self._trouble = ""
+        self._encoded: tuple[object, bytes] = (None, b"")
 
     # -- coming in -------------------------------------------------------------------------------
 
@@ -248,7 +249,7 @@ class Presence:
         elif kind == FORWARD:
             decode_forward(raw)
         else:
-            self._node.decode(kind, raw)
+            self._node.vocabulary.decode(kind, raw)
 
     def _say_where_we_are(self, connection: Connection, now: Time) -> None:
         connection.asked = True
@@ -345,8 +346,15 @@ class Presence:
             packet = encode_forward(peer, self.slot, view.epoch, packet)
             self._node.mesh.send(relay, packet)
 
-    def reach(self, address: str, packet: bytes) -> None:
+    def encode(self, message: Clusterwide) -> bytes:
+        """The packet of a message; one message is often for many."""
+        if self._encoded[0] is not message:
+            self._encoded = (message, encode_view(message))
+        return self._encoded[1]
+
+    def reach(self, address: str, message: Clusterwide) -> None:
         """Send to an address, by the way that leads there if it is a member's."""
+        packet = self.encode(message)
         broken = self.detector is not None and self.detector.broken
         for slot in members_of(broken or 0):
             if self.members[slot].address == address:

@@ -382,6 +382,8 @@ class Session:
         match question.about:
             case "members":
                 return node.members
+            case "view":
+                return node.epoch, node.suspects
             case "topics":
                 return await node.topics()
             case "explain":

@@ -310,8 +310,8 @@ class RecoveringTopic(TopicCore):
         """Pass nothing on to nodes that are gone; whoever was below them their publisher feeds."""
         for inbox in self.inboxes.values():
             for branch in inbox.branches.values():
-                if branch.parent is not None:
-                    branch.lose(dead)
+                if branch.parent is not None and branch.route.epoch < self.epoch:
+                    branch.lose(dead)  # a later route means the next owner of the slot
                     if branch.lost:
                         self.marks["lost a child"] += 1
 
