@@ -377,7 +377,7 @@ class Settles(RecoveringTopic):
         super()._advance_inherited(inbox, now)
 
 
-@mutant("agreement", 3)
+@mutant("loss-reasons", 1)
 class SettlesTooEarly(Member):
     """Lets all forget a dead stream before all have it."""
 
@@ -518,7 +518,7 @@ class EndsUnheard(RecoveringTopic):
         pass
 
 
-@mutant("agreement", 3)
+@mutant("completeness", 8)
 class DoesNotMissTheOthers(Member):
     """Does not report what was published on the other side of a partition."""
 
@@ -530,7 +530,7 @@ class Unannounced(CubecastNode):
         return {}
 
 
-@mutant("agreement", 3)
+@mutant("completeness", 8)
 class ReturnsInSilence(Member):
     """Does not say how far streams went where it comes from."""
 

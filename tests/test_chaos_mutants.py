@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import chaos_mutants
+import member_scenarios
 import pytest
-import test_members
 from chaos_mutants import MUTANTS, SEEDS, Mutant, catch, run_file
 from mortals import Silent, people
 
@@ -21,27 +21,27 @@ SYMPTOMS = {
 BY_HAND: list[tuple[type[Member], Callable[[type[Member]], None]]] = [
     (
         chaos_mutants.KeepsOrphans,
-        test_members.test_what_an_heir_passed_on_before_it_was_one_is_not_delivered_above_the_end,
+        member_scenarios.what_an_heir_passed_on_before_it_was_one_is_not_delivered_above_the_end,
     ),
     (
         chaos_mutants.NeverFreezes,
-        test_members.test_what_an_heir_passed_on_before_it_was_one_is_not_delivered_above_the_end,
+        member_scenarios.what_an_heir_passed_on_before_it_was_one_is_not_delivered_above_the_end,
     ),
     (
         chaos_mutants.OpensOldStreams,
-        test_members.test_what_comes_after_the_reports_is_delivered_by_nobody,
+        member_scenarios.what_comes_after_the_reports_is_delivered_by_nobody,
     ),
     (
         chaos_mutants.KeepsTheUnreported,
-        test_members.test_what_comes_after_the_reports_is_delivered_by_nobody,
+        member_scenarios.what_comes_after_the_reports_is_delivered_by_nobody,
     ),
     (
         chaos_mutants.AnswersWithoutEnds,
-        test_members.test_who_joins_is_told_of_ends_that_nobody_who_reads_has_come_to,
+        member_scenarios.who_joins_is_told_of_ends_that_nobody_who_reads_has_come_to,
     ),
     (
         chaos_mutants.SkipsPerPublisher,
-        test_members.test_who_joins_begins_at_a_cut_and_not_where_each_publisher_is,
+        member_scenarios.who_joins_begins_at_a_cut_and_not_where_each_publisher_is,
     ),
 ]
 """What chance finds too seldom; `InstallsOldBallots` is caught in ``tests/test_epochs.py``."""
