@@ -415,7 +415,6 @@ class Forgiving(RecoveringTopic):
                 branch.lost = False
 
 
-@mutant("completeness", 3)
 class CountsTheDeadAsServed(Member):
     """A relay acknowledges for a child that is gone, and so for those below it."""
 
@@ -434,7 +433,7 @@ class SlotsAreNodes(Guard):
         self.born = born
 
 
-@mutant("completeness", 3)
+@mutant("completeness", 14)
 class TakesSlotsForNodes(Member):
     """Does not tell the next owner of a slot from the last one."""
 

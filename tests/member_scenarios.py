@@ -116,9 +116,28 @@ def who_joins_begins_at_a_cut_and_not_where_each_publisher_is(
     assert world.ports[3].delivered() == ["c"]
 
 
+def a_relay_does_not_count_those_below_a_dead_child_as_served(member: type[Member]) -> None:
+    """Node 7 publishes; the way to node 0 leads through node 3 and node 1, which is dead.
+
+    Node 3 hears of the view without node 1 before node 7 does, and must not let it forget.
+    """
+    world = Members(8, kind=member)
+    world.down.add(1)
+    world.publish(7, "to all")
+    world.settle(kind("pub", "ack"), ticks=1)
+    assert [port.delivered() for port in world.ports] == [[], [], *[["to all"]] * 6]
+    world.suspect(1, 0)
+    for _ in range(4):
+        world.hand_over(lambda one: kind("prepare", "report")(one) or (one.to == 3))
+    world.settle(lambda one: one.to != 7 or kind("ack")(one), ticks=6)
+    world.settle()
+    assert world.ports[0].delivered() == ["to all"]
+
+
 SCENARIOS = (
     what_an_heir_passed_on_before_it_was_one_is_not_delivered_above_the_end,
     what_comes_after_the_reports_is_delivered_by_nobody,
     who_joins_is_told_of_ends_that_nobody_who_reads_has_come_to,
     who_joins_begins_at_a_cut_and_not_where_each_publisher_is,
+    a_relay_does_not_count_those_below_a_dead_child_as_served,
 )

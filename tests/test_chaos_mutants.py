@@ -40,6 +40,10 @@ BY_HAND: list[tuple[type[Member], Callable[[type[Member]], None]]] = [
         member_scenarios.who_joins_is_told_of_ends_that_nobody_who_reads_has_come_to,
     ),
     (
+        chaos_mutants.CountsTheDeadAsServed,
+        member_scenarios.a_relay_does_not_count_those_below_a_dead_child_as_served,
+    ),
+    (
         chaos_mutants.SkipsPerPublisher,
         member_scenarios.who_joins_begins_at_a_cut_and_not_where_each_publisher_is,
     ),
