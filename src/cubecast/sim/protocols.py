@@ -10,14 +10,17 @@ from typing import TypeAlias
 from cubecast.baselines import BestEffort, FixedTree, SingleRoot
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Port, Process, Topic
+from cubecast.protocol.vcube_pb import VCubePB
 from cubecast.protocol.vcube_ps import VCubePS
 from cubecast.sim.params import Params
+from cubecast.sim.vcube_top import VCubeTop
 
 MakeProcess: TypeAlias = Callable[[NodeId, Port], Process]
 
 PROTOCOLS: dict[str, str] = {
     "cubecast": "the production protocol: causal, repairs loss, survives joins and leaves",
     "vcube-ps": "VCube-PS as printed ([J] Algorithms 1 and 2), flaws included",
+    "vcube-pb": "VCube-PB ([B] Algorithms 5.1-5.3): reliable under crashes that are all detected",
     "best-effort": "the same trees, delivered as it comes: no order, no repair",
     "srpt": "SRPT-S, one root per topic and forwarders, like Scribe ([J] 4)",
     "fixed-tree": "one root per topic, subscribers only, causal barriers ([B] 6)",
@@ -38,6 +41,9 @@ def maker(name: str, params: Params, seed: str) -> MakeProcess:
             return lambda node, port: CubecastNode(node, port, cluster=cluster, config=config)
         case "vcube-ps":
             return lambda node, port: VCubePS(node, port, nodes=params.nodes)
+        case "vcube-pb":
+            top = VCubeTop(params.round_trip())
+            return lambda node, port: VCubePB(node, port, nodes=params.nodes, top=top)
         case "best-effort":
             return lambda node, port: BestEffort(node, port, nodes=params.nodes)
         case "srpt" | "fixed-tree":

@@ -30,6 +30,7 @@ Kind: TypeAlias = Literal[
     "gap",
     "discard",
     "state",
+    "crash",
 ]
 """What happened.
 
@@ -37,7 +38,8 @@ Kind: TypeAlias = Literal[
 a peer; ``deliver``: a message was handed to the application; ``subscribe``: the application called
 ``subscribe()``; ``join``: that call returned; ``leave``: the application called ``unsubscribe()``
 (or the node stopped for good); ``gap``: the node jumped over messages, ``seq`` of them;
-``discard``: it dropped messages by agreement; ``state``: what it holds at this moment.
+``discard``: it dropped messages by agreement; ``state``: what it holds at this moment;
+``crash``: the process ended at once.
 """
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
