@@ -69,7 +69,7 @@ class Line44(VCubePB):
         self._receive_new(state, message)
 
 
-@broken("agreement")
+@broken("agreement", 400)
 class Line9(VCubePB):
     """5.2:9-10: the task of a topic begins with a message of counter 1, or never."""
 
@@ -134,7 +134,7 @@ class Line31(VCubePB):
         return outside or not state.members >> ident[0] & 1
 
 
-@broken("agreement", 1000)
+@broken("agreement", 600)
 class Line31ForTheDead(VCubePB):
     """5.3:31, mended for living publishers only: two crashes in a row leave a branch out."""
 
@@ -144,9 +144,11 @@ class Line31ForTheDead(VCubePB):
         return super()._no_longer_awaited(state, parent, ident)
 
 
-@broken("validity", 1000)
 class Line28Of52(VCubePB):
-    """5.2:28: an ACK answers one of the copies that were sent to that child."""
+    """5.2:28: an ACK answers one of the copies that were sent to that child.
+
+    Too rare for random runs of 16 nodes: tests/test_vcube_pb.py has the schedule.
+    """
 
     def _answered(self, entry: dict[NodeId, int], sender: NodeId) -> list[NodeId]:
         return super()._answered(entry, sender)[:1]

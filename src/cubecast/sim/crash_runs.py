@@ -30,6 +30,10 @@ from cubecast.trace import MessageId, Property, Record, check
 
 LONGEST_WAY: Time = 30
 ROUND: Time = 2 * LONGEST_WAY
+BEGIN: Time = 2 * ROUND
+"""Publishers outside a group know its members by then."""
+BURST: Time = 100
+"""About half of the messages come this soon after the beginning, and most crashes."""
 ACTIVE: Time = 2000
 HORIZON: Time = 100_000
 SAFETY: tuple[Property, ...] = ("no-creation", "no-duplication", "fifo", "causal-order")
@@ -113,7 +117,7 @@ class Chain:
 def crash_run(seed: int, make: MakePB = faithful) -> CrashRun:
     """One run; the same seed gives the same run."""
     rng = Random(f"crash-run/{seed}")
-    nodes = rng.choice([2, 3, 4, 4, 5, 6, 8, 8, 8, 13, 16])
+    nodes = rng.choice([2, 3, 4, 4, 5, 6, 8, 8, 8, 13, 16, 16])
     top = VCubeTop(ROUND)
     shortest, longest = detection_range(LONGEST_WAY, dimension_for(nodes))
     detect = (shortest, rng.choice([shortest, 3 * shortest, longest]))
@@ -138,7 +142,8 @@ def crash_run(seed: int, make: MakePB = faithful) -> CrashRun:
 def _plan_messages(world: World, mortals: Mortals, nodes: int, rng: Random) -> None:
     topics: list[Topic] = ["t"] if rng.random() < 0.8 else ["t", "u"]
     for topic in topics:
-        members = rng.sample(range(nodes), rng.randint(2, nodes))
+        everybody = rng.random() < 0.3
+        members = rng.sample(range(nodes), nodes if everybody else rng.randint(1, nodes))
         world.establish(topic, sorted(members))
         for node in range(nodes):
             if node not in members:
@@ -150,9 +155,8 @@ def _plan_messages(world: World, mortals: Mortals, nodes: int, rng: Random) -> N
         if mortals.alive(node):
             world.publish(node, topic)
 
-    begin = 2 * ROUND  # publishers outside the group know its members by then
     for _ in range(messages):
-        at = begin + rng.randrange(ACTIVE if rng.random() < 0.5 else 100)
+        at = BEGIN + rng.randrange(ACTIVE if rng.random() < 0.5 else BURST)
         world.post(at, publish, rng.randrange(nodes), rng.choice(topics))
 
 
@@ -171,8 +175,8 @@ def _plan_crashes(
         mortals.crash_after(node, copies)
 
     victims = rng.sample(range(nodes), rng.choice([0, *range(1, nodes), 1, 1, 2 % nodes]))
-    spread = rng.choice([50, 300, ACTIVE])
-    start = 2 * ROUND + rng.randrange(ACTIVE - spread + 1)
+    spread = rng.choice([50, 150, 300, ACTIVE])
+    start = BEGIN + rng.randrange(BURST if rng.random() < 0.7 else ACTIVE - spread + 1)
     by_plan = set()
     for node in victims:
         at = start + rng.randrange(spread)
