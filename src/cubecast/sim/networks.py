@@ -131,13 +131,23 @@ class Uniform:
 
 
 class ServiceRate(Uniform):
-    """[B] 6: hops take U[10, 20] u.t., and a node handles one message per u.t., in order."""
+    """[B] 6: hops take U[10, 20] u.t., and a node handles one message per u.t., in order.
+
+    Without `serve_acks`, acknowledgements are handled beside that, at no cost.
+    """
 
     def __init__(
-        self, rng: Random, low: Time = 10, high: Time = 20, *, faults: Faults | None = None
+        self,
+        rng: Random,
+        low: Time = 10,
+        high: Time = 20,
+        *,
+        faults: Faults | None = None,
+        serve_acks: bool = True,
     ) -> None:
         super().__init__(rng, low, high, faults=faults)
         self._free: list[Time] = []
+        self._serve_acks = serve_acks
 
     def attach(self, world: World) -> None:
         super().attach(world)
@@ -150,10 +160,13 @@ class ServiceRate(Uniform):
         """Let one message per u.t. through; the rest wait in order of arrival."""
         free = self._free
         world = self._world
+        serve_acks = self._serve_acks
 
         def arrive(message: Message, sender: NodeId, now: Time) -> None:
             turn = free[node]
-            if turn <= now:
+            if not serve_acks and message.kind == "ack":
+                receive(message, sender, now)
+            elif turn <= now:
                 free[node] = now + 1
                 receive(message, sender, now)
             else:
