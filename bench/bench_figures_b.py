@@ -34,7 +34,9 @@ def print_figure_4(sizes: list[int], runs: int, serve_acks: bool, root_publishes
     for nodes in sizes:
         ours, fixed = (
             [
-                figure_4(protocol, nodes, seed, serve_acks=serve_acks, root_publishes=root_publishes)
+                figure_4(
+                    protocol, nodes, seed, serve_acks=serve_acks, root_publishes=root_publishes
+                )
                 for seed in range(runs)
             ]
             for protocol in ("vcube-pb", "fixed-tree")
@@ -42,7 +44,9 @@ def print_figure_4(sizes: list[int], runs: int, serve_acks: bool, root_publishes
         low = fmean(point.latency for point in ours)
         high = fmean(point.latency for point in fixed)
         blocked = sum(p.blocked for p in ours) / sum(p.blocked + p.deliveries for p in ours)
-        print(f"{nodes:>6}{low:>12.1f}{high:>12.1f}{1 - low / high:>9.1%}{blocked:>10.2%}", flush=True)
+        print(
+            f"{nodes:>6}{low:>12.1f}{high:>12.1f}{1 - low / high:>9.1%}{blocked:>10.2%}", flush=True
+        )
 
 
 def main() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from cubecast.sim.crash_runs import LONGEST_WAY, CrashRun, crash_run
@@ -53,7 +55,7 @@ def loses_a_message(run: CrashRun) -> bool:
 def crashes_close_together(run: CrashRun) -> bool:
     """Two crashes come before anybody can have heard of the first."""
     times = sorted(r.time for r in run.records if r.kind == "crash")
-    return any(b - a <= LONGEST_WAY for a, b in zip(times, times[1:], strict=False))
+    return any(b - a <= LONGEST_WAY for a, b in pairwise(times))
 
 
 def test_a_seed_is_a_run() -> None:

@@ -40,7 +40,7 @@ tests/test_vcube_pb_as_printed.py puts the printed line back and shows what brea
    waits for ever for the last subscriber, if that one crashed.  Here it goes on.
 10. 5.3:28 empties *first_rec* whenever anybody leaves or crashes; then the next message of a
     source hides those of it that wait for delivery.  Here that is done when the process itself
-    leaves: it begins anew if it comes back.
+    leaves, and what it holds is dropped with it ([J] Algorithm 2, lines 33-34): it begins anew.
 11. 5.3:40 looks for the dead publisher's last message among those *not* delivered.  The text
     ("every correct process that detected the failure") means the last one received.  It is done
     after a crash, not after a leave.
@@ -303,6 +303,7 @@ class VCubePB:
             for node in members_of(left):
                 self.check_leave(state, node)
         if left >> self._node & 1:
+            state.recs.clear()
             self._port.left(topic)
 
     def crashed(self, node: NodeId, now: Time) -> None:

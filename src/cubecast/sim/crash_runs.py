@@ -160,9 +160,7 @@ def _plan_messages(world: World, mortals: Mortals, nodes: int, rng: Random) -> N
         world.post(at, publish, rng.randrange(nodes), rng.choice(topics))
 
 
-def _plan_crashes(
-    world: World, mortals: Mortals, nodes: int, rng: Random
-) -> frozenset[NodeId]:
+def _plan_crashes(world: World, mortals: Mortals, nodes: int, rng: Random) -> frozenset[NodeId]:
     """Plan crashes at a time, and others after so many copies from some time on.
 
     Those of the first kind are returned; one of these that dies of its copies first is among them.

@@ -32,7 +32,7 @@ class Mortal:
         self.copies_left: int | None = None
         """Dies when it has sent so many more copies of publications; None: it does not."""
         self._port = port
-        self._mortals = mortals
+        self.mortals = mortals
         self._process = make(node, PortOf(self, port))
         self.label = self._process.label
 
@@ -86,7 +86,7 @@ class Mortal:
             peers = peers[: self.copies_left]
             if peers:
                 self._port.relay(peers, message)
-            self._mortals.crash(self.node)
+            self.mortals.crash(self.node)
             return
         if self.copies_left is not None:
             self.copies_left -= len(peers)
@@ -132,7 +132,7 @@ class Mortals:
 
     def make(self, node: NodeId, port: Port) -> Process:
         """How the world makes its processes."""
-        mortal = Mortal(node, port, self._make, self)  # type: ignore[arg-type]
+        mortal = Mortal(node, port, self._make, self)
         self._mortals.append(mortal)
         return mortal  # type: ignore[return-value]  # `label` is its process's
 
@@ -163,6 +163,13 @@ class Mortals:
     def suspect(self, node: NodeId, peer: NodeId) -> None:
         """A mistake that a perfect detector never makes: `node` is told that `peer` crashed."""
         self._mortals[node].notify(peer, None, self._world.now)
+
+
+def mortals_of(world: World) -> Mortals:
+    """Those of a world whose processes may crash."""
+    process = world.processes[0]
+    assert isinstance(process, Mortal), "the scenario does not say that processes may crash"
+    return process.mortals
 
 
 def detection_range(longest_way: Time, dimension: int) -> tuple[Time, Time]:

@@ -18,7 +18,7 @@ from cubecast.sim.world import World
 ACTIVE: Time = 4000
 """Commands are given during this long; after it links only lose what chance takes."""
 CLOSED = frozenset({"vcube-ps", "vcube-pb", "best-effort"})
-"""Labels of protocols that refuse outsiders, or those that have not registered: they keep silent."""
+"""Labels of protocols that refuse publications of who has not subscribed (or registered)."""
 
 
 def draw_storm(params: Params, rng: Random) -> Params:

@@ -1,9 +1,9 @@
 """[B] 6, "several publishers with changing subscriptions" (Figure 4).
 
 A share of the nodes publish one message each at a time drawn from U[0, span]; every `CHANGE_EVERY`
-u.t. up to `SHARE` of the nodes change: a subscriber leaves, another node subscribes.  The publishers
-register as such, so that they publish whether or not they subscribe at that moment, where the
-protocol has open groups; elsewhere those that do not subscribe keep silent.
+u.t. up to `SHARE` of the nodes change: a subscriber leaves, another node subscribes.  Where the
+protocol has open groups the publishers register as such, and publish whether or not they subscribe
+at that moment; elsewhere those that do not subscribe keep silent.
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ class Turnover:
                 self._world.unsubscribe(node, TOPIC)
 
 
-def plan_turnover(
-    world: World, params: Params, rng: Random, silent: NodeId | None = None
-) -> None:
+def plan_turnover(world: World, params: Params, rng: Random, silent: NodeId | None = None) -> None:
     """Publications over `span`, but none by `silent`; changes until its end."""
     crowd = Turnover(world, params, rng, silent)
     world.application = crowd
