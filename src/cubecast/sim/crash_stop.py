@@ -75,8 +75,12 @@ class Mortal:
     # The detector and the port call:
 
     def notify(self, crashed: NodeId, _: None, now: Time) -> None:
-        """The detector says that `crashed` has crashed, to those protocols that listen."""
-        listener = getattr(self._process, "crashed", None)
+        """The detector says that `crashed` has crashed, to those protocols that listen.
+
+        What is certain here (`crashed`) may be an opinion elsewhere (`suspect`).
+        """
+        process = self._process
+        listener = getattr(process, "crashed", None) or getattr(process, "suspect", None)
         if self.alive and listener is not None:
             listener(crashed, now)
 
