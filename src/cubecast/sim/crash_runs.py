@@ -55,7 +55,7 @@ class CrashRun:
     records: Sequence[Record]
     crashed: frozenset[NodeId]
     in_mid_broadcast: int
-    """How many crashed between two copies of one broadcast."""
+    """How many crashed while they sent a broadcast, when none or some of its copies were gone."""
     at_rest: bool
     held: int
     """Messages that correct processes hold back for ever."""
@@ -161,10 +161,7 @@ def _plan_messages(world: World, mortals: Mortals, nodes: int, rng: Random) -> N
 
 
 def _plan_crashes(world: World, mortals: Mortals, nodes: int, rng: Random) -> frozenset[NodeId]:
-    """Plan crashes at a time, and others after so many copies from some time on.
-
-    Those of the first kind are returned; one of these that dies of its copies first is among them.
-    """
+    """Plan crashes at a time (of the nodes returned), and others while a broadcast is sent."""
 
     def crash(node: NodeId, _: None, now: Time) -> None:
         mortals.crash(node)
