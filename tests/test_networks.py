@@ -161,9 +161,9 @@ def test_a_rested_node_handles_at_once() -> None:
     assert [now for now, _, _ in room.heard()[1]] == [10, 11, 50]
 
 
-def test_acks_take_a_turn_unless_told_otherwise() -> None:
-    for serve_acks, times in ((True, [10, 11, 12]), (False, [10, 10, 11])):
-        room = Room(2, ServiceRate(Random(0), 10, 10, serve_acks=serve_acks))
+def test_some_kinds_of_messages_may_be_free() -> None:
+    for free, times in (((), [10, 11, 12]), (("ack",), [10, 10, 11])):
+        room = Room(2, ServiceRate(Random(0), 10, 10, free=free))
         for kind in ("note", "ack", "note"):
             room.world.ports[0].control(1, Note("m", kind))
         assert [now for now, _, _ in room.heard()[1]] == times

@@ -81,18 +81,29 @@ class Point:
 
 
 def figure_4(
-    protocol: str, nodes: int, seed: int, *, serve_acks: bool = False, root_publishes: bool = False
+    protocol: str,
+    nodes: int,
+    seed: int,
+    *,
+    serve_acks: bool = False,
+    serve_members: bool = False,
+    root_publishes: bool = False,
 ) -> Point:
     """Everyone subscribes; a quarter publish once within 1000 u.t.; up to 5 % change per 100 u.t.
 
     The root of the fixed tree is one node, drawn by the seed.  Unless `root_publishes` it is no
-    publisher, under any protocol: "a publisher sends its message to that node".
+    publisher, under any protocol: "a publisher sends its message to that node".  Publications and
+    their way to the root take a turn at a node.  News of members does not (VCube-PB has them from
+    an oracle, the fixed tree by messages to its root), nor do ACKs, unless `serve_members` or
+    `serve_acks` say so.
     """
     name = f"figure-4/{nodes}/{seed}"
     params = Params(nodes=nodes, publishers=0.25, network="service")
     root_of = roots("fixed-tree", params, name)
     assert root_of is not None
-    network = ServiceRate(Random(f"{name}/delays"), serve_acks=serve_acks)
+    free = [] if serve_acks else ["ack"]
+    free += [] if serve_members else ["sub", "uns"]
+    network = ServiceRate(Random(f"{name}/delays"), free=free)
     world = World(
         nodes,
         maker(protocol, params, name),

@@ -7,7 +7,7 @@ where there are any.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from heapq import heappush
 from random import Random
 from typing import Any
@@ -133,7 +133,7 @@ class Uniform:
 class ServiceRate(Uniform):
     """[B] 6: hops take U[10, 20] u.t., and a node handles one message per u.t., in order.
 
-    Without `serve_acks`, acknowledgements are handled beside that, at no cost.
+    Kinds of messages that are `free` are handled beside that, at no cost.
     """
 
     def __init__(
@@ -143,11 +143,11 @@ class ServiceRate(Uniform):
         high: Time = 20,
         *,
         faults: Faults | None = None,
-        serve_acks: bool = True,
+        free: Collection[str] = (),
     ) -> None:
         super().__init__(rng, low, high, faults=faults)
         self._free: list[Time] = []
-        self._serve_acks = serve_acks
+        self._kinds_free = frozenset(free)
 
     def attach(self, world: World) -> None:
         super().attach(world)
@@ -160,11 +160,11 @@ class ServiceRate(Uniform):
         """Let one message per u.t. through; the rest wait in order of arrival."""
         free = self._free
         world = self._world
-        serve_acks = self._serve_acks
+        kinds_free = self._kinds_free
 
         def arrive(message: Message, sender: NodeId, now: Time) -> None:
             turn = free[node]
-            if not serve_acks and message.kind == "ack":
+            if message.kind in kinds_free:
                 receive(message, sender, now)
             elif turn <= now:
                 free[node] = now + 1
