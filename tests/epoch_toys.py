@@ -27,11 +27,11 @@ CONFIG = EpochConfig(answer_after=12, repeat_after=3, beacon_every=16, enter_eve
 class Toy:
     """A host that keeps what it is told."""
 
-    def __init__(self, world: Toys, slot: NodeId, view: View) -> None:
+    def __init__(self, world: Toys, slot: NodeId, view: View, kind: type[Epochs]) -> None:
         self.marks = Marks()
         self.world = world
         self.slot = slot
-        self.epochs = Epochs(slot, view.members[slot].uid, view, self, CONFIG)
+        self.epochs = kind(slot, view.members[slot].uid, view, self, CONFIG)
         self.steps: list[tuple[ViewId, View]] = []
         """(parent, view) for each view it went over to."""
         self.crashed = False
@@ -67,6 +67,9 @@ class Toy:
         else:
             self.strangers.append((view, uid))
 
+    def left_behind(self, view: View, now: Time) -> None:
+        self.strangers.append((view, ""))
+
     def wake(self, at: Time) -> None:
         """The world wakes everyone at every tick."""
 
@@ -74,12 +77,12 @@ class Toy:
 class Toys:
     """Some nodes, and what is on its way between them."""
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(self, nodes: int, kind: type[Epochs] = Epochs) -> None:
         self.now: Time = 0
         self.flying: list[tuple[NodeId, NodeId, Clusterwide]] = []
         first = genesis({node: Who(f"n{node}", str(node), 0) for node in range(nodes)})
         self.leaving: set[NodeId] = set()
-        self.toys = [Toy(self, node, first) for node in range(nodes)]
+        self.toys = [Toy(self, node, first, kind) for node in range(nodes)]
 
     def alive(self) -> list[Toy]:
         return [toy for toy in self.toys if toy.alive]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from chaos_mutants import OldBallots
 from epoch_toys import CONFIG, Toys
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cubecast.protocol.epochs import Epochs
 from cubecast.protocol.views import Ballot, Install, Prepare, Report, View, ViewId, Who
 
 NODES = 4
@@ -123,6 +125,31 @@ def test_who_follows_a_ballot_that_came_to_nothing_is_brought_to_what_was_decide
     toys.come_to_rest()
     assert toys.views() == {frozenset({0, 1, 2})}
     assert not toys.stuck()
+
+
+def follow_two_leaders(kind: type[Epochs]) -> Toys:
+    """Node 2 reports to node 0, then to node 1, and hears what 0 decided before what 1 decides."""
+    toys = Toys(4, kind)
+    toys.toys[3].crashed = True
+    toys.suspect(0, 3)
+    for _ in range(4):  # the questions of 0 to 1 and 2, and their reports
+        toys.hand_over(0)
+    decided = [one for one in toys.flying if type(one[2]) is Install and one[1] == 2]
+    toys.flying.clear()
+    toys.suspect(1, 3)
+    toys.suspect(1, 0)
+    asked = [one for one in toys.flying if type(one[2]) is Prepare and one[1] == 2][-1:]
+    for message in (*asked, *decided):
+        toys.flying = [message, *toys.flying]
+        toys.hand_over(0)
+    toys.flying = [one for one in toys.flying if type(one[2]) is Report]
+    toys.drain()
+    return toys
+
+
+def test_what_was_decided_before_is_refused_by_who_follows_a_later_ballot() -> None:
+    assert not follow_two_leaders(Epochs).disagreements()
+    assert follow_two_leaders(OldBallots).disagreements()
 
 
 VIEWS = st.builds(

@@ -120,13 +120,17 @@ def draw_run(verdict: Verdict, path: Path) -> None:
     run = verdict.run
     lanes = max(1.6, 0.22 * run.schedule.nodes)
     many = len(verdict.curve.costs) > MOST_LINES
-    rows = [["rate", "table"], ["who", "table"], ["dip", "dips"], ["cost", "costs"]]
+    rows = ("rate", "who", "dip", "cost")
+    beside = ("table", "table", "dips", "costs")
+    mosaic: list[Any] = [
+        [row, side] if many else [row] for row, side in zip(rows, beside, strict=True)
+    ]
     figure = Figure(
         figsize=(18 if many else 13, 6.4 + lanes), facecolor="white", layout="constrained"
     )
     FigureCanvasAgg(figure)
     axes = figure.subplot_mosaic(
-        rows if many else [[left] for left, _ in rows],
+        mosaic,
         height_ratios=[3.0, lanes, 1.2, 1.8],
         width_ratios=[5, 1] if many else [1],
     )

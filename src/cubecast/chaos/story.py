@@ -169,7 +169,10 @@ def judgement(verdict: Verdict) -> Iterator[str]:
         yield from (f"    {one}" for one in report.violations[:SHOWN_PROBLEMS]
                     if one.property == name)  # fmt: skip
     answers = verdict.answers
-    yield f"  answers before, or without, their question: {answers.inverted} of {answers.pairs:,}"
+    before = answers.inverted - answers.without
+    yield f"  answers before their question: {before} of {answers.pairs:,}"
+    if answers.without:
+        yield f"  answers to a question that was missed: {answers.without}"
     yield f"  reported as missed: {report.gaps} (gaps), dropped by agreement: {report.discards}"
     if run.settled_s is not None:
         yield f"  everyone at rest with the same members {run.settled_s:.1f} s after the load ended"

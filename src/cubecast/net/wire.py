@@ -427,6 +427,7 @@ def _within_bounds(message: Control | Carried) -> bool:
                 and len(message.vector) <= MAX_STREAMS
                 and _slot(message.origin)
                 and _number(message.number)
+                and _number(message.epoch)
                 and all(_stream(stream) and _number(seq) for stream, seq in message.vector)
                 and _set(message.members)
                 and _set(message.lossy)

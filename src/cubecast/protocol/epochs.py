@@ -139,7 +139,8 @@ class Epochs:
         self._entering: dict[str, Enter] = {}
         self._departing: dict[str, None] = {}
         self.attempt: Attempt | None = None
-        self._retry_at: Time | None = None
+        self._retry_at: Time | None = None  # until then another leads
+        self._complain_at: Time | None = None
         self.absent: tuple[Who, ...] = ()
         """Excluded, and not back: they may be alive and apart from us."""
         self._frozen = False  # somebody has reported here, and the next view is not known
@@ -343,7 +344,7 @@ class Epochs:
         self._install = install
         self.promised = max(self.promised, install.ballot)
         self.attempt = None
-        self._retry_at = None
+        self._retry_at = self._complain_at = None
         self._frozen = False
         self.absent = install.absent
         self._silent = 0
@@ -507,8 +508,8 @@ class Epochs:
         if self._frozen and self.attempt is None and self.leader != self.slot:
             self._host.marks["complained"] += 1
             self._host.send(self.leader, Stuck(self.view.id))
-            self._retry_at = now + self._config.answer_after
-            self._host.wake(self._retry_at)
+            self._complain_at = now + self._config.answer_after
+            self._host.wake(self._complain_at)
 
     def on_stuck(self, stuck: Stuck, sender: NodeId, now: Time) -> None:
         """Somebody waits for a view: bring it here, or bring about a new one."""
@@ -534,13 +535,16 @@ class Epochs:
             self._retry_at = None
             self.consider(now)
             self._complain(now)
+        if self._complain_at is not None and self._complain_at <= now:
+            self._complain_at = None
+            self._complain(now)
         if self._tell_at is not None and self._tell_at <= now:
             self._host.marks["view told again"] += 1
             self._tell_again(now)
         attempt = self.attempt
         again = attempt.again_at if attempt is not None else None
-        due = [at for at in (again, self._retry_at, self._tell_at) if at is not None]
-        return min(due, default=None)
+        due = again, self._retry_at, self._complain_at, self._tell_at
+        return min((at for at in due if at is not None), default=None)
 
 
 def _ends(entering: Collection[Enter], view: View) -> Ends:

@@ -253,6 +253,8 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
     """Those of `members` who would rather miss messages than hold publishers up."""
     topics: tuple[tuple[Topic, int], ...] = ()
     more: bool = False
+    epoch: int = 0
+    """That of the wave."""
 
 
 class Parcel(msgspec.Struct, frozen=True, tag=True):

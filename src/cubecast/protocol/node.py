@@ -346,9 +346,9 @@ class CubecastNode:
                         core.guard.drop("news of a stream that has ended")
             case Settled():
                 core = self._cores.get(message.topic)
-                if core is not None and not self.is_live(message.stream):
-                    if core.settle(message.stream, message.seq, now):
-                        self._jump(self._memberships[message.topic], now)
+                dead = core is not None and not self.is_live(message.stream)
+                if core is not None and dead and core.settle(message.stream, message.seq, now):
+                    self._jump(self._memberships[message.topic], now)
             case Answer():
                 result = self._waves.on_answer(message, sender, now)
                 if result is not None:

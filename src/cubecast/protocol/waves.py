@@ -25,7 +25,8 @@ from cubecast.protocol.messages import Answer, Op, Wave
 from cubecast.protocol.port import NodeId, Seq, Stream, Time, Topic
 from cubecast.topology import MAX_DIMENSION, children, cluster, parent
 
-WaveId = tuple[NodeId, Topic, int]
+WaveId = tuple[NodeId, Topic, int, int]
+"""Origin, topic, number, and the view it began in: the next owner of a slot counts anew."""
 
 
 class Contribution(NamedTuple):
@@ -104,7 +105,7 @@ class Waves:
         many = len(self._gatherings)
         if many >= MAX_WAVES and wave.origin == sender:
             raise ProtocolError(f"more than {MAX_WAVES} waves at a time")
-        known = (wave.origin, wave.topic, wave.number) in self._gatherings
+        known = (wave.origin, wave.topic, wave.number, wave.epoch) in self._gatherings
         return not known and many < 2 * MAX_WAVES
 
     def on_wave(
@@ -133,14 +134,14 @@ class Waves:
         gathering.merge(own.vector, member, member if own.lossy else 0)
         if topics is not None:
             gathering.listing = Listing(topics)
-        self._gatherings[wave.origin, wave.topic, wave.number] = gathering
+        self._gatherings[wave.origin, wave.topic, wave.number, wave.epoch] = gathering
         for child in below:
             self._links.send(child, wave, now)
         return self._finish(gathering, now)
 
     def on_answer(self, answer: Answer, sender: NodeId, now: Time) -> Gathering | None:
         """Merge a child's answer; return the result of an own wave that is now complete."""
-        gathering = self._gatherings.get((answer.origin, answer.topic, answer.number))
+        gathering = self._gatherings.get((answer.origin, answer.topic, answer.number, answer.epoch))
         if gathering is None and self._aborted:
             return None  # perhaps to a wave that was started again since
         if gathering is None or not gathering.awaited >> sender & 1:
@@ -158,7 +159,7 @@ class Waves:
         if gathering.awaited:
             return None
         wave = gathering.wave
-        del self._gatherings[wave.origin, wave.topic, wave.number]
+        del self._gatherings[wave.origin, wave.topic, wave.number, wave.epoch]
         if gathering.parent is None:
             return gathering
         listed, more = gathering.listing.packed() if gathering.listing is not None else ((), False)
@@ -171,6 +172,7 @@ class Waves:
             gathering.lossy,
             listed,
             more,
+            wave.epoch,
         )
         self._links.send(gathering.parent, answer, now)
         return None
@@ -197,4 +199,4 @@ class Waves:
 
     def own_pending(self) -> int:
         """Those of them that started here."""
-        return sum(1 for origin, _, _ in self._gatherings if origin == self._node)
+        return sum(1 for origin, _, _, _ in self._gatherings if origin == self._node)

@@ -45,6 +45,8 @@ AT_ANY_TIME: tuple[Property, ...] = (
     "loss-reports",
 )
 """What holds in the middle of a run, too."""
+PASSED_OVER = "jump, as a publisher died that had passed us over"
+"""No schedule has lossy subscribers, so nobody is passed over."""
 LOOKS = 32
 """How often a run is looked at within the bound, to end it when all is done."""
 
@@ -432,6 +434,8 @@ class _Run:
         excluded = exclusions(self.trace, self.schedule.nodes)
         counts = self.plan.counts
         reason = excluded or counts["crash"] or "loss-reasons" in self.failures
+        if self.world.marks[PASSED_OVER]:
+            self.fail("loss-reasons", "a jump over what nobody had gone on without us for")
         if (report.gaps or report.discards) and not reason:
             self.fail("loss-reasons", "losses, though nobody crashed or was excluded")
         metrics = {

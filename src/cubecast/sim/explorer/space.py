@@ -21,7 +21,7 @@ from cubecast.topology import members_of
 State: TypeAlias = tuple[int, ...]
 
 ROUNDS = 6
-"""Timers that fire so often per step of the script, or thing that goes wrong, never come to rest."""
+"""Timers that fire so often per step of the script, or per fault, never come to rest."""
 
 
 class Move(NamedTuple):

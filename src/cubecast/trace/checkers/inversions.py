@@ -10,10 +10,14 @@ __all__ = ["Inversions", "answers_before_questions"]
 
 
 class Inversions(NamedTuple):
-    """How many times a node saw an answer; how many of these before its question, or without it."""
+    """How many times a node saw an answer; how many of these before its question, or without it.
+
+    `without` are those of `inverted` whose question never came.
+    """
 
     pairs: int
     inverted: int
+    without: int = 0
 
     @property
     def rate(self) -> float:
@@ -35,13 +39,14 @@ def answers_before_questions(records: Iterable[Record]) -> Inversions:
     """
     counter = _Counter()
     replay(records, [counter])
-    return Inversions(counter.pairs, counter.inverted)
+    return Inversions(counter.pairs, counter.inverted, counter.without)
 
 
 class _Counter(Checker):
     def __init__(self) -> None:
         self.pairs = 0
         self.inverted = 0
+        self.without = 0
         self.questions: dict[Topic, dict[int, list[int]]] = {}
         """Answer -> the questions it answers."""
         self.waiting: dict[Seat, dict[int, list[bool]]] = {}
@@ -63,7 +68,9 @@ class _Counter(Checker):
 
     def finish(self, time: int, topics: Iterable[Topic]) -> None:
         for waiting in self.waiting.values():
-            self._invert(sum(map(sum, waiting.values())))
+            never = sum(map(sum, waiting.values()))
+            self._invert(never)
+            self.without += never
 
     def _answer(self, seat: Seat, questions: list[int]) -> None:
         for question in questions:
