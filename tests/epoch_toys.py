@@ -190,5 +190,22 @@ class Toys:
             and other.epochs.view.has(f"n{one.slot}")
         ]
 
+    def forlorn(self) -> list[NodeId]:
+        """Those who wait for a view, and nobody they count on has gone on without them.
+
+        The others would be told that they are excluded (`Beacon`), and return.
+        """
+        return [
+            toy.slot
+            for toy in self.alive()
+            if toy.epochs._frozen
+            and not any(
+                toy.epochs.view.has(f"n{other.slot}")
+                and not other.epochs.view.has(f"n{toy.slot}")
+                and other.epochs.view.epoch >= toy.epochs.view.epoch
+                for other in self.alive()
+            )
+        ]
+
     def views(self) -> set[frozenset[NodeId]]:
         return {frozenset(toy.epochs.view.members) for toy in self.alive()}

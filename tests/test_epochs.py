@@ -13,7 +13,7 @@ from cubecast.protocol.views import Ballot, Install, Prepare, Report, View, View
 NODES = 4
 KINDS = (
     "deliver", "deliver", "deliver", "deliver", "deliver", "copy", "lose",
-    "suspect", "trust", "tick", "tick", "wait", "crash",
+    "suspect", "trust", "tick", "tick", "wait", "crash", "depart",
 )  # fmt: skip
 Happening = tuple[str, int, int]
 HAPPENINGS = st.lists(
@@ -56,6 +56,7 @@ def test_who_counts_on_each_other_goes_the_same_way(happenings: list[Happening])
     toys.come_to_rest()
     assert not toys.disagreements()
     assert not toys.stuck()
+    assert not toys.forlorn()
 
 
 def deliver_at_random(toys: Toys, order: list[int]) -> None:
