@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from cubecast.protocol.messages import Route, Settled, Stable
-from cubecast.protocol.port import Seq, Stream, Time
+from cubecast.protocol.port import NodeId, Seq, Stream, Time
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
 from cubecast.protocol.topic import TopicCore
 from cubecast.protocol.views import Final, Held, Unread
@@ -231,12 +231,24 @@ class RecoveringTopic(TopicCore):
                 self.marks["fed as an heir"] += 1
                 self._expect_acks(stream, branch, now)
                 self._probe(stream, branch, now)
+        inbox.oldest = min(inbox.frames, default=inbox.stable + 1)  # we keep what the routes had
         self._touch(inbox, now)
+
+    def on_stable(self, news: Stable, sender: NodeId, now: Time) -> None:
+        """An heir may learn from what its publisher said last that everyone has the stream."""
+        super().on_stable(news, sender, now)
+        if news.stream in self.inherited:
+            inbox = self.inboxes.get(news.stream)
+            if inbox is not None:
+                self._touch(inbox, now)
+            else:
+                self._tell_settled(news.stream, self.inherited.pop(news.stream), now)
 
     def _advance_inherited(self, inbox: Inbox, now: Time) -> None:
         """See whether everyone has what we inherited; then all may forget it."""
         for number, branch in sorted(inbox.branches.items()):
             covered = branch.cover(inbox.consumed if self.taking else branch.have)
+            covered = max(covered, inbox.stable)
             assert branch.end is not None
             if covered < branch.end:
                 return

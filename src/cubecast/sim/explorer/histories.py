@@ -119,10 +119,7 @@ def merge(histories: Sequence[tuple[Entry, ...]]) -> list[Record]:
         return all(entry.note.kind != "begin" for entry in histories[node][position[node] :])
 
     def take(node: NodeId) -> bool:
-        """Append what `node` did next, as far as it may come now.
-
-        All begin before anybody goes on.
-        """
+        """Append what `node` did next, as far as it may come now; first all begin."""
         before = position[node]
         beginning = not begun(node)
         while position[node] < len(histories[node]):

@@ -185,6 +185,9 @@ class RecordingPort:
     def view(self, epoch: int, members: int) -> None:
         self.notes.append(Note("view", seq=epoch, members=members))
 
+    def excluded(self) -> None:
+        """Nobody asks in an exploration; what follows from it is noted."""
+
     def departed(self) -> None:
         self.notes.append(Note("departed"))
 
@@ -404,7 +407,7 @@ class Processes:
 
 def _opinion(process: Any, kept: Kept) -> Kept:
     """With whom a process takes for alive and whom for dead, if it has views."""
-    if not hasattr(process, "view"):
+    if not hasattr(process, "who"):
         return kept
     life, view = process.who.uid, process.view
     if view is None:

@@ -21,7 +21,7 @@ from cubecast.topology import members_of
 State: TypeAlias = tuple[int, ...]
 
 ROUNDS = 6
-"""Timers that fire so often per step of the script, or per fault, never come to rest."""
+"""Timers that fire so often per step of the script never come to rest; a crash counts for more."""
 
 
 class Move(NamedTuple):
@@ -299,7 +299,7 @@ class Space:
         What is sent to a node that is gone is lost.  Returns what a process raised, or nothing.
         """
         nodes = self.nodes
-        mortal = self._relative
+        mortal = self._relative or self._case.rules.crashes > 0
         urgent: deque[int] = deque()
         while not reaction.crash:
             local = reaction.local
