@@ -568,11 +568,11 @@ async def test_a_rule_for_a_uid_goes_before_that_for_a_slot() -> None:
 
 
 @live
-async def test_a_peer_that_is_cut_by_its_uid_is_dialled_and_does_not_answer() -> None:
+async def test_a_peer_that_is_cut_by_its_uid_is_reached_when_that_is_over() -> None:
     async with cluster(2) as (one, other), subscribed([other]) as (messages,):
         one.faults.set(other.uid, CUT)
         other.faults.set(one.uid, CUT)
-        for connection in list(one._mesh._open):
+        for connection in list(one.mesh._open):
             connection.abort()
         await one.publish(TOPIC, "held back")
         await asyncio.sleep(A_WHILE_S)

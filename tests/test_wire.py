@@ -649,9 +649,9 @@ def test_acks_beyond_the_bounds_are_refused(
         ParcelAck(MAX_NUMBER),
         Probe(TOPIC, Stream(-1, 0), 0),
         Probe(TOPIC, Stream(0, 1 << 64), 0),
-        Probe(TOPIC, Stream(0, 0), 1 << 32),
+        Probe(TOPIC, Stream(0, 0), MAX_NUMBER),
         Probe("x" * (wire.MAX_TOPIC + 1), Stream(0, 0), 0),
-        Parcel(0, Stable(TOPIC, Stream(0, 0), 1 << 32, 0, 0, 1)),
+        Parcel(0, Stable(TOPIC, Stream(0, 0), MAX_NUMBER, 0, 0, 1)),
         Parcel(0, Answer(TOPIC, 0, 0, ((Stream(0, 0), 1),) * (1 << 16), 0)),
         Parcel(0, Release(TOPIC, Stream(MAX_SLOTS, 0))),
         Parcel(0, Wave(TOPIC, -1, 0, Op.JOIN, 1)),
@@ -836,8 +836,8 @@ def test_small_packets_never_need_more_than_the_steady_room() -> None:
 
 
 def test_headers_have_the_documented_sizes() -> None:
-    assert (PREFIX.size, wire.HEADER.size) == (5, 66)
-    assert (wire.DEPENDENCY.size, wire.ACK_HEADER.size) == (20, 45)
+    assert (PREFIX.size, wire.HEADER.size) == (5, 70)
+    assert (wire.DEPENDENCY.size, wire.ACK_HEADER.size) == (20, 49)
     assert all(s.format.startswith("<") for s in (PREFIX, wire.HEADER, wire.ACK_HEADER))
     assert struct.calcsize("<I") == 4
 

@@ -115,9 +115,8 @@ class LinkFaults:
 
     A peer that has no slot yet (a newcomer, or whoever has not said so) is one of the others.
     A rule may also be for a uid, in all lives of that process, and then comes first: slots change
-    hands, and on two sides of a partition one slot may have two holders.  It begins when the peer
-    has said who it is, so that a peer which is cut can be dialled, and its handshake is not
-    answered.
+    hands, and on two sides of a partition one slot may have two holders.  Of a peer that dials us
+    it begins when that has said who it is; its handshake is then not answered.
     """
 
     def __init__(

@@ -115,6 +115,8 @@ class Guard:
         We may hear of an heir before the view that names it.
         """
         if not self.speaks_for(news.stream, sender):
+            if news.epoch < 0:
+                raise ProtocolError("a direct of a stream of another node")
             self.marks["heir of a view to come"] += 1
             raise Untimely
         if not (news.stable < news.last and news.start <= news.last):
