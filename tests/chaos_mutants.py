@@ -152,7 +152,7 @@ class NeverLooksForOthers(Member):
         pass
 
 
-@mutant("liveness", 3)
+@mutant("liveness", 7)
 class BothStay(Member):
     """Takes its own view for the better one, whatever the other is like."""
 
@@ -163,7 +163,7 @@ class BothStay(Member):
         super().elsewhere(view, uid, now)
 
 
-@mutant("no-duplication", 3)
+@mutant("raised", 19)
 class HearsOldLives(Member):
     """Takes a message of a former life for one of the present life."""
 
@@ -199,7 +199,7 @@ class DecidesAgain(Epochs):
         return super().on_install(install, now)
 
 
-@mutant("agreement", 3)
+@mutant("liveness", 107)
 class DecidesTwice(Member):
     """Does not tell a successor what was decided before, and lets it decide anew."""
 
@@ -213,7 +213,6 @@ class OldBallots(Epochs):
         return super().on_install(install, now)
 
 
-@mutant("agreement", 3)
 class InstallsOldBallots(Member):
     """Follows a ballot and then installs what an earlier one decided."""
 
@@ -240,7 +239,7 @@ class Unclosed(Epochs):
         return finals.decide(bare, view.has_stream)
 
 
-@mutant("liveness", 3)
+@mutant("loss-reasons", "cause-dies-with-its-readers")
 class KeepsEffectsWithoutCauses(Member):
     """Ends dead streams at what somebody holds, whether its causes are held or not."""
 
@@ -260,7 +259,7 @@ class LowestHeir(Epochs):
         return {topic: tuple(first[topic, end.stream] for end in found[topic]) for topic in found}
 
 
-@mutant("agreement", 3)
+@mutant("loss-reports", 1)
 class InheritsByNumber(Member):
     """Makes the lowest slot the heir, however little it holds."""
 
@@ -275,7 +274,7 @@ class Hasty(Epochs):
         super()._decide_if_complete(now)
 
 
-@mutant("agreement", 3)
+@mutant("loss-reports", 328)
 class DecidesByMajority(Member):
     """Does not wait for the reports of all who stay."""
 
@@ -290,7 +289,7 @@ class Unfrozen(RecoveringTopic):
         pass
 
 
-@mutant("agreement", 3)
+@mutant("loss-reasons", 14)
 class NeverFreezes(Member):
     """Goes on delivering a dead stream after it has reported what it has of it."""
 
@@ -303,7 +302,7 @@ class OwnEnd(RecoveringTopic):
         return super().end_stream(msgspec.structs.replace(final, seq=reached), now)
 
 
-@mutant("agreement", 3)
+@mutant("agreement", 7)
 class EndsWhereItIs(Member):
     """Discards locally: a dead stream ends at whatever was delivered here."""
 
@@ -315,7 +314,6 @@ class Hoarder(RecoveringTopic):
         pass
 
 
-@mutant("agreement", 3)
 class KeepsOrphans(Member):
     """Never discards what lies above the end of a dead stream."""
 
@@ -327,7 +325,7 @@ class Childless(RecoveringTopic):
         pass
 
 
-@mutant("agreement", 3)
+@mutant("agreement", 1)
 class FeedsNobody(Member):
     """The heir of a dead stream keeps what the others lack to itself."""
 
@@ -343,27 +341,10 @@ class OpensAll(Guard):
         return True
 
 
-@mutant("kept", 3)
 class OpensOldStreams(Member):
     """Takes frames of a node that is gone, if they come late."""
 
     core_class = of_guards(OpensAll)
-
-
-class TakesLateCopies(Guard):
-    __slots__ = ()
-
-    def may_branch(self, inbox: Inbox, frame: Any, sender: NodeId) -> bool:
-        if self.heirs.get(frame.stream) == self._node:
-            return self.has_room_for_route(inbox)
-        return super().may_branch(inbox, frame, sender)
-
-
-@mutant("raised", 3)
-class InheritsLateCopies(Member):
-    """Takes a late copy of what it has inherited for something new."""
-
-    core_class = of_guards(TakesLateCopies)
 
 
 class Undropped(RecoveringTopic):
@@ -371,7 +352,6 @@ class Undropped(RecoveringTopic):
         pass
 
 
-@mutant("kept", 3)
 class KeepsTheUnreported(Member):
     """Keeps what came of a dead stream after its report, although nobody else has it."""
 
@@ -383,7 +363,6 @@ class EndsUnsaid(RecoveringTopic):
         return super(RecoveringTopic, self).vector()
 
 
-@mutant("causal-order", 3)
 class AnswersWithoutEnds(Member):
     """Does not tell those who join how far dead streams will go."""
 
@@ -398,7 +377,7 @@ class Settles(RecoveringTopic):
         super()._advance_inherited(inbox, now)
 
 
-@mutant("agreement", 3)
+@mutant("loss-reasons", 1)
 class SettlesTooEarly(Member):
     """Lets all forget a dead stream before all have it."""
 
@@ -421,7 +400,7 @@ class Unrouted(RecoveringTopic):
             super()._feed_directly(inbox, branch, now)
 
 
-@mutant("liveness", 3)
+@mutant("liveness", 1)
 class NeverReroutes(Member):
     """Leaves what was under way in trees with the dead to these trees."""
 
@@ -436,7 +415,6 @@ class Forgiving(RecoveringTopic):
                 branch.lost = False
 
 
-@mutant("completeness", 3)
 class CountsTheDeadAsServed(Member):
     """A relay acknowledges for a child that is gone, and so for those below it."""
 
@@ -455,7 +433,7 @@ class SlotsAreNodes(Guard):
         self.born = born
 
 
-@mutant("completeness", 3)
+@mutant("completeness", 14)
 class TakesSlotsForNodes(Member):
     """Does not tell the next owner of a slot from the last one."""
 
@@ -467,24 +445,11 @@ class Once(CubecastNode):
         pass
 
 
-@mutant("quiescence", 3)
+@mutant("quiescence", 9)
 class AsksOnce(Member):
     """Does not start waves again that led through the dead."""
 
     core_class = Once
-
-
-class Mixed(CubecastNode):
-    def install(self, install: Install, now: Time) -> None:
-        super().install(install, now)
-        self._excluded_in = 0
-
-
-@mutant("completeness", 3)
-class PassesOldWavesOn(Member):
-    """Takes part in waves of the view before, though somebody they visit is gone."""
-
-    core_class = Mixed
 
 
 # -- apart and together again ----------------------------------------------------------------------
@@ -511,7 +476,7 @@ class Discreet(Membership):
         self._reached = None
 
 
-@mutant("agreement", 3)
+@mutant("agreement", 14)
 class ReturnsWithoutAGap(Member):
     """Comes back and does not say what it missed."""
 
@@ -524,7 +489,7 @@ class Independent(RecoveringTopic):
         self.front.frontier.clear()
 
 
-@mutant("causal-order", 3)
+@mutant("causal-order", 14)
 class SpeaksAsIfItHadReadNothing(Member):
     """What it publishes first after its return depends on nothing that it had read before."""
 
@@ -541,7 +506,6 @@ class PerPublisher(Membership):
         return answer._replace(vector=vector)
 
 
-@mutant("causal-order", 3)
 class SkipsPerPublisher(Member):
     """Jumps to where each publisher is, and not to a cut."""
 
@@ -553,7 +517,7 @@ class EndsUnheard(RecoveringTopic):
         pass
 
 
-@mutant("agreement", 3)
+@mutant("completeness", 8)
 class DoesNotMissTheOthers(Member):
     """Does not report what was published on the other side of a partition."""
 
@@ -565,7 +529,7 @@ class Unannounced(CubecastNode):
         return {}
 
 
-@mutant("agreement", 3)
+@mutant("completeness", 8)
 class ReturnsInSilence(Member):
     """Does not say how far streams went where it comes from."""
 

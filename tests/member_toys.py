@@ -161,3 +161,8 @@ def kind(*names: str) -> Callable[[Flying], bool]:
 def link(source: NodeId, to: NodeId) -> Callable[[Flying], bool]:
     """Messages from here to there."""
     return lambda one: (one.source, one.to) == (source, to)
+
+
+def both(*conditions: Callable[[Flying], bool]) -> Callable[[Flying], bool]:
+    """Messages of which all of this is true."""
+    return lambda one: all(condition(one) for condition in conditions)

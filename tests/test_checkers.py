@@ -466,36 +466,42 @@ def test_a_witness_of_question_and_answer(deliveries: list[str], expected: tuple
     story = Story(joined=[C]).publish(A, "q").publish(B, "a", reply_to=("q", "q", "unheard of"))
     for id in deliveries:
         story.deliver(id, C)
-    assert answers_before_questions(story.records) == Inversions(*expected)
+    assert answers_before_questions(story.records)[:2] == expected
+
+
+def test_an_answer_whose_question_never_came_is_told_from_one_that_came_early() -> None:
+    story = Story(joined=[C]).publish(A, "q").publish(B, "a", reply_to=("q",)).deliver("a", C)
+    assert answers_before_questions(story.records) == Inversions(1, 1, without=1)
+    assert answers_before_questions(story.deliver("q", C).records) == Inversions(1, 1, without=0)
 
 
 def test_a_newcomer_is_not_owed_the_question_but_may_not_get_it_late() -> None:
     story = Story().publish(A, "q").subscribe(C).join(C).publish(B, "a", reply_to=("q",))
-    assert answers_before_questions(story.deliver("a", C).records) == (0, 0)
-    assert answers_before_questions(story.deliver("q", C).records) == (1, 1)
+    assert answers_before_questions(story.deliver("a", C).records)[:2] == (0, 0)
+    assert answers_before_questions(story.deliver("q", C).records)[:2] == (1, 1)
 
 
 def test_a_question_asked_in_an_earlier_subscription_is_not_owed() -> None:
     story = Story(joined=[C]).publish(A, "q").leave(C).subscribe(C).join(C)
     story.publish(B, "a", reply_to=("q",)).deliver("a", C)
-    assert answers_before_questions(story.records) == (0, 0)
+    assert answers_before_questions(story.records)[:2] == (0, 0)
 
 
 def test_an_answer_outside_a_subscription_is_not_owed_its_question() -> None:
     story = Story().publish(A, "q").publish(B, "a", reply_to=("q",)).deliver("a", C)
-    assert answers_before_questions(story.records) == (0, 0)
+    assert answers_before_questions(story.records)[:2] == (0, 0)
 
 
 def test_a_message_does_not_answer_itself() -> None:
     story = Story(joined=[C]).publish(A, "q", reply_to=("q",)).deliver("q", C)
-    assert answers_before_questions(story.records) == (0, 0)
+    assert answers_before_questions(story.records)[:2] == (0, 0)
 
 
 def test_every_node_and_every_question_is_a_pair() -> None:
     story = Story(joined=[A, B, C]).publish(A, 1).deliver(1, A, B).publish(A, 2).deliver(2, A, B)
     story.publish(B, 3, reply_to=(1, 2)).deliver(3, B, A).deliver(1, C).deliver(3, C).deliver(2, C)
     found = answers_before_questions(story.records)
-    assert found == (6, 1)
+    assert found[:2] == (6, 1)
     assert found.rate == pytest.approx(1 / 6)
     assert answers_before_questions([]).rate == 0.0
 
@@ -503,7 +509,7 @@ def test_every_node_and_every_question_is_a_pair() -> None:
 def test_an_answer_on_another_topic_is_no_answer() -> None:
     story = Story(joined=[C]).publish(A, "q").publish(B, "a", topic="other", reply_to=("q",))
     story.deliver("a", C, topic="other").deliver("q", C)
-    assert answers_before_questions(story.records) == (0, 0)
+    assert answers_before_questions(story.records)[:2] == (0, 0)
 
 
 # Oracles: the definitions word for word, at any cost. All on traces of one topic, or cut to one.
@@ -708,7 +714,7 @@ def test_completeness_agrees_with_its_definition(records: list[Record]) -> None:
 @settings(max_examples=300, deadline=None)
 @given(traces())
 def test_answers_before_questions_agrees_with_its_definition(records: list[Record]) -> None:
-    assert answers_before_questions(records) == inversions(records)
+    assert answers_before_questions(records)[:2] == inversions(records)
 
 
 @settings(max_examples=200, deadline=None)

@@ -55,7 +55,16 @@ def as_json(*arguments: object) -> dict[str, Any]:
 
 def test_without_a_scenario_it_lists_what_there_is() -> None:
     text = printed()
-    for name in [*SCENARIOS, "replay", "FILE.toml", "cubecast", "vcube-ps", "best-effort", "srpt"]:
+    for name in [
+        *SCENARIOS,
+        "replay",
+        "FILE.toml",
+        "cubecast",
+        "vcube-ps",
+        "vcube-pb",
+        "best-effort",
+        "srpt",
+    ]:
         assert name in text
 
 

@@ -152,6 +152,46 @@ def test_what_was_decided_before_is_refused_by_who_follows_a_later_ballot() -> N
     assert follow_two_leaders(OldBallots).disagreements()
 
 
+def test_who_leads_gives_up_for_a_higher_ballot() -> None:
+    toys = Toys(4)
+    toys.suspect(0, 3)
+    toys.hand_over(0)  # node 1 follows node 0, and will take a higher round
+    toys.suspect(2, 0)
+    toys.suspect(2, 1)
+    assert toys.toys[2].epochs.attempt is not None
+    toys.suspect(1, 0)
+    asked = [one for one in toys.flying if one[:2] == (1, 2)]
+    toys.flying = asked
+    toys.hand_over(0)
+    assert toys.toys[2].epochs.attempt is None
+    assert toys.toys[2].epochs.promised == Ballot(2, 1)
+
+
+def test_a_view_without_us_is_no_view_of_ours() -> None:
+    """Nobody sends such a one to whoever did not ask to leave; it is taken for what it says."""
+    toys = Toys(3)
+    view = toys.toys[0].epochs.view
+    rest = View(ViewId(1, Ballot(1, 0)), {slot: view.members[slot] for slot in (0, 1)})
+    install = Install(Ballot(1, 0), view.id, rest, {}, {})
+    assert not toys.toys[2].epochs.on_install(install, toys.now)
+    assert toys.toys[2].strangers == [(rest, "n0")]
+    assert toys.toys[2].epochs.view == view
+
+
+def test_who_reports_from_another_branch_is_somewhere_else() -> None:
+    """`Member` hears no such report; whoever does is told where its survivor is."""
+    toys = Toys(3)
+    toys.suspect(0, 2)
+    attempt = toys.toys[0].epochs.attempt
+    assert attempt is not None
+    view = toys.toys[0].epochs.view
+    other = View(ViewId(2, Ballot(3, 1)), {1: view.members[1]})
+    installed = Install(Ballot(3, 1), ViewId(1, Ballot(2, 1)), other, {}, {})
+    report = Report(attempt.ballot, Ballot(3, 1), installed, {})
+    toys.toys[0].epochs.on_report(report, 1, toys.now)
+    assert toys.toys[0].strangers == [(other, "n1")]
+
+
 VIEWS = st.builds(
     lambda epoch, attempt, slot, lives: View(
         ViewId(epoch, Ballot(attempt, slot)),

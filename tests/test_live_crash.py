@@ -11,7 +11,9 @@ from random import Random
 
 import pytest
 
-from cubecast.errors import Closed, NotSent, Unknown
+from cubecast.errors import Closed, CubecastError, JoinError, NotSent, Unknown
+from cubecast.net import presence
+from cubecast.net.client import Client
 from cubecast.net.config import NodeConfig
 from cubecast.net.events import Discarded, Event, Excluded, Gap, MemberLeft, Returned
 from cubecast.net.node import Node
@@ -321,3 +323,134 @@ async def test_a_newcomer_joins_while_a_link_is_broken() -> None:
         assert all(sorted(node.members) == [0, 1, 2, 3, 4] for node in cluster.nodes)
         cluster.heal()
         await talk.end()
+
+
+async def excluded(cluster: Cluster, slot: int) -> None:
+    """Have a node be cut off until it is excluded and knows it, and let it not come back."""
+    events = cluster[slot].events()
+    for other in cluster.nodes:
+        if other.slot != slot:
+            cluster.cut(slot, other.slot, one_way=True)  # it hears the others, and is not heard
+    while not isinstance(await anext(events), Excluded):
+        pass
+
+
+QUICK_NEWS = NodeConfig.preset("local", beacon_every=100_000)
+"""Who was excluded hears of it before it goes on alone."""
+
+
+@on_virtual_time
+async def test_what_a_node_says_while_it_is_in_no_cluster() -> None:
+    async with Cluster(3, config=QUICK_NEWS) as cluster:
+        node = cluster[2]
+        await excluded(cluster, 2)
+        assert node.epoch == -1
+        assert node.suspects == []
+        assert node.slot == 2
+        assert not node.at_rest()
+        assert node.explain("chat")["standing"] == "apart"
+        entering = asyncio.create_task(node.subscribe("chat").__aenter__())
+        following = asyncio.create_task(node.subscribe("news/#").__aenter__())
+        asked = asyncio.create_task(node.topics())
+        await asyncio.sleep(2)
+        assert not entering.done()
+        assert not following.done()
+        assert not asked.done()
+        cluster.heal()
+        messages, news = await entering, await following
+        assert set(await asked) <= {"chat"}
+        await cluster[0].publish("chat", b"welcome")
+        await cluster[1].publish("news/today", b"it is back")
+        assert (await anext(messages)).payload == b"welcome"
+        assert (await anext(news)).payload == b"it is back"
+        await cluster.settle()
+        cluster.check()
+
+
+@on_virtual_time
+async def test_who_asks_a_node_that_does_not_come_back_is_told() -> None:
+    async with Cluster(3, config=replace(QUICK_NEWS, join_timeout_s=2.0)) as cluster:
+        await excluded(cluster, 2)
+        with pytest.raises(CubecastError, match="in no cluster for 2 s"):
+            await cluster[2].topics()
+        with pytest.raises(CubecastError, match="in no cluster for 2 s"):
+            await cluster[2].subscribers("chat")
+
+
+@on_virtual_time
+async def test_a_node_closes_while_it_is_in_no_cluster() -> None:
+    async with Cluster(3, config=QUICK_NEWS) as cluster, AsyncExitStack() as stack:
+        for node in cluster.nodes:
+            await stack.enter_async_context(node.subscribe("chat"))
+        await excluded(cluster, 2)
+        waiting = asyncio.create_task(cluster[2].topics())
+        await asyncio.sleep(0.1)
+        began = cluster.time
+        await cluster.shrink(2)
+        assert cluster.time - began < NodeConfig().leave_timeout_s / 2
+        with pytest.raises(Closed):
+            await waiting
+        cluster.heal()
+        await cluster.settle()
+        cluster.check()
+
+
+@on_virtual_time
+async def test_patterns_find_again_what_they_read() -> None:
+    async with Cluster(4) as cluster, cluster[3].subscribe("chat/#") as messages:
+        await cluster[0].publish("chat/a", b"before")
+        assert (await anext(messages)).payload == b"before"
+        cluster.partition({3})
+        await asyncio.sleep(10)
+        await cluster[0].publish("chat/a", b"missed")
+        await cluster[1].publish("chat/b", b"a new topic, missed")
+        cluster.heal()
+        await cluster.settle()
+        for topic in ("chat/a", "chat/b"):
+            await cluster[0].publish(topic, b"after")
+            message = await anext(messages)
+            assert (message.topic, message.payload) == (topic, b"after")
+        await cluster.settle()
+        assert cluster.check().gaps == 2
+
+
+@on_virtual_time
+async def test_a_light_client_stays_with_a_node_that_is_excluded_and_returns() -> None:
+    async with Cluster(3, config=QUICK_NEWS) as cluster:
+        client = Client(network=cluster[2].network)
+        await client.attach(cluster[2].address, 10)
+        async with client.subscribe("chat") as messages, cluster[0].subscribe("chat") as others:
+            first = await client.publish("chat", b"first", receipt=True)
+            assert first is not None
+            await first.stable(10)
+            for other in (0, 1):
+                cluster.cut(2, other, one_way=True)
+            lost = await client.publish("chat", b"under way", receipt=True)
+            assert lost is not None
+            with pytest.raises(Unknown, match="excluded"):
+                await lost.stable(30)
+            newcomer = await cluster.grow()
+            assert newcomer.slot == 2
+            late = await client.publish("chat", b"from the next life", receipt=True)
+            assert late is not None
+            cluster.heal()
+            await late.stable(30)
+            assert client.slot == cluster._nodes[2].slot == 3
+            payloads = [(await anext(others)).payload for _ in range(2)]
+            assert payloads == [b"first", b"from the next life"]
+            payloads = [(await anext(messages)).payload for _ in range(3)]
+            assert payloads == [b"first", b"under way", b"from the next life"]
+        await client.close()
+        await cluster.settle()
+        cluster.check()
+
+
+@on_virtual_time
+async def test_a_full_cluster_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "MAX_SLOTS", 2)
+    async with Cluster(2) as cluster:
+        with pytest.raises(JoinError, match="the cluster has 2 nodes and room for no more"):
+            await cluster.grow()
+        cluster.kill(1)
+        await cluster.restart(1)  # in the place that it had
+        await cluster.settle()

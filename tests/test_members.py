@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-from member_toys import Members, kind, link
+from collections.abc import Callable
 
+import pytest
+from member_scenarios import SCENARIOS
+from member_toys import Flying, Members, both, kind, link
+
+from cubecast.protocol.member import Member
 from cubecast.protocol.port import Stream
 from cubecast.protocol.views import Enter, Who
 
 
-def both(*conditions):  # type: ignore[no-untyped-def]
-    return lambda one: all(condition(one) for condition in conditions)
-
-
-def test_what_an_heir_passed_on_before_it_was_one_is_not_delivered_above_the_end() -> None:
-    """Node 3 is taken for dead and is not.  Node 1, a relay of its tree, reports its first message,
-    then passes on its second one; nobody will have that, also if it arrives with the end known.
-    """
-    world = Members(4)
-    world.publish(3, "first")
-    world.hand_over(both(kind("pub"), link(3, 1)))
-    world.hand_over(both(kind("pub"), link(3, 2)))
-    world.suspect(3, 0)
-    world.hand_over(kind("prepare"))
-    world.publish(3, "second")
-    world.hand_over(both(kind("pub"), link(3, 1)))
-    world.lose(link(3, 2))
-    late = [one for one in world.flying if one.source == 1 and one.message.kind == "pub"]
-    assert [one.to for one in late] == [0, 0]
-    world.lose(both(kind("pub"), link(1, 0)))
-    world.hand_over(kind("report"))
-    world.hand_over(kind("install"))
-    assert world.ports[1].of("discard") == [("t", {Stream(3, 0): (1, 1)})]
-    world.flying += late
-    world.hand_over(kind("pub"))
-    world.down.add(3)
-    world.settle()
-    for node in range(3):
-        assert world.ports[node].delivered() == ["first"], node
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_scenario(scenario: Callable[[type[Member]], None]) -> None:
+    scenario(Member)
 
 
 def test_a_leaver_that_misses_the_view_without_it_hears_of_it_when_it_asks_again() -> None:
@@ -235,3 +214,37 @@ def test_who_waits_for_what_everyone_else_has_of_the_dead_jumps() -> None:
     world.settle()
     assert world.ports[1].delivered() == ["more"]
     assert not any(world.members[1].load()[:2])
+
+
+def test_a_member_leaves() -> None:
+    world = Members(3)
+    world.members[2].depart(world.now)
+    world.settle()
+    assert world.ports[2].of("departed") == [()]
+    assert world.masks()[:2] == [0b011] * 2
+    assert world.members[2].marks["let go"] == 1
+
+
+def test_what_a_tree_has_for_the_former_owner_of_a_slot_its_next_owner_does_not_get() -> None:
+    """Node 3 is excluded and comes back, while a frame of before is on its way to its parent."""
+    world = Members(4)
+    world.publish(0, "before")
+    late = [one for one in world.flying if link(0, 2)(one)]
+    world.lose(link(0, 2))
+
+    def without_frames(one: Flying) -> bool:
+        return not (link(0, 2)(one) and kind("pub", "direct", "probe")(one))
+
+    world.suspect(3)
+    world.settle(without_frames, ticks=80)
+    assert world.masks() == [0b1111] * 4
+    world.flying = late
+    world.settle()
+    assert world.members[2].marks["route with the former owner of a slot"]
+    assert world.ports[2].delivered() == ["before"]
+    (gap,) = world.ports[3].of("gap")
+    assert gap == ("t", {Stream(0, 0): (0, 0)})
+    frame = late[0].message
+    world.members[3].on_message(frame, 2, world.now)
+    assert world.members[3].marks["frame for the former owner of our slot"] == 1
+    assert world.ports[3].delivered() == []

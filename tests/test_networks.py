@@ -161,6 +161,14 @@ def test_a_rested_node_handles_at_once() -> None:
     assert [now for now, _, _ in room.heard()[1]] == [10, 11, 50]
 
 
+def test_some_kinds_of_messages_may_be_free() -> None:
+    for free, times in (((), [10, 11, 12]), (("ack",), [10, 10, 11])):
+        room = Room(2, ServiceRate(Random(0), 10, 10, free=free))
+        for kind in ("note", "ack", "note"):
+            room.world.ports[0].control(1, Note("m", kind))
+        assert [now for now, _, _ in room.heard()[1]] == times
+
+
 def test_nodes_serve_independently() -> None:
     room = Room(3, ServiceRate(Random(0), 10, 10))
     room.relay(0, 0, [1, 2], "m")

@@ -130,7 +130,8 @@ def test_every_size_runs_or_is_refused(name: str, protocol: str, nodes: int) -> 
         return
     outcome = simulate(name, protocol, nodes=nodes, **small)
     assert outcome.metrics["publications"] > 0 or name in STORMS
-    if name not in (*STORMS, "churn") and protocol in ("cubecast", "vcube-ps", "fixed-tree"):
+    causal = ("cubecast", "vcube-ps", "vcube-pb", "fixed-tree")
+    if name not in (*STORMS, "churn") and protocol in causal:
         assert outcome.ok, outcome.report and outcome.report.violations[:2]
 
 
@@ -138,7 +139,7 @@ def test_outsiders_keep_silent_in_storms_of_closed_groups() -> None:
     """The same storm, but only subscribers publish where the protocol wants it so."""
     for seed in range(10):
         everyone = records(simulate("storm", "fixed-tree", seed), "publish")
-        for protocol in ("vcube-ps", "best-effort"):
+        for protocol in ("vcube-ps", "vcube-pb", "best-effort"):
             outcome = simulate("storm", protocol, seed)
             inside: set[tuple[int, str]] = set()
             for record in outcome.trace or ():

@@ -52,7 +52,8 @@ def sim(
         float | None, typer.Option(help="Share of the nodes that subscribe, above 0 up to 1.")
     ] = None,
     publishers: Annotated[
-        float | None, typer.Option(help="multi-publisher: share of the subscribers that publish.")
+        float | None,
+        typer.Option(help="multi-publisher, turnover: share of the subscribers that publish."),
     ] = None,
     messages: Annotated[
         int | None,

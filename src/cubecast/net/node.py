@@ -166,7 +166,6 @@ class Node:
     def kill(self) -> None:
         """End at once and say nothing to anyone, as a process that is killed does; for tests."""
         self._stop()
-        self.guests.close("the node was killed")
         self.mesh.abort()
         self._tell_the_end()
         self.recorder.crashed()
@@ -441,7 +440,7 @@ class Node:
         elif isinstance(message, DetectorMessage):
             self.mesh.send(peer, encode_detector(message))  # what is tested is the link itself
         elif isinstance(message, Clusterwide):
-            self.send(peer, self._presence.encode(message))
+            self._presence.say(peer, message)
         else:
             self.send(peer, encode_control(message))
 

@@ -346,15 +346,32 @@ class Presence:
             packet = encode_forward(peer, self.slot, view.epoch, packet)
             self._node.mesh.send(relay, packet)
 
-    def encode(self, message: Clusterwide) -> bytes:
-        """The packet of a message; one message is often for many."""
+    def say(self, peer: NodeId, message: Clusterwide) -> None:
+        """Send a message about views to a member."""
+        packet = self._encode(message)
+        if packet:
+            self._node.send(peer, packet)
+
+    def _encode(self, message: Clusterwide) -> bytes:
+        """The packet of a message; one message is often for many.
+
+        Of one that is too large nothing is sent: who waits for it goes on without us.
+        """
         if self._encoded[0] is not message:
-            self._encoded = (message, encode_view(message))
+            try:
+                self._encoded = (message, encode_view(message))
+            except WireError as error:
+                log.error(
+                    "node %d cannot take part in a change of the cluster: %s", self.slot, error
+                )
+                self._encoded = (message, b"")
         return self._encoded[1]
 
     def reach(self, address: str, message: Clusterwide) -> None:
         """Send to an address, by the way that leads there if it is a member's."""
-        packet = self.encode(message)
+        packet = self._encode(message)
+        if not packet:
+            return
         broken = self.detector is not None and self.detector.broken
         for slot in members_of(broken or 0):
             if self.members[slot].address == address:

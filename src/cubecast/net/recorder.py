@@ -70,12 +70,12 @@ class Recorder:
         """The node installed a view of the cluster.
 
         If it had another slot `before`, its life there is over and one in the new slot begins:
-        records are about slots.
+        records are about slots.  Who has the old slot now, if anybody, has said so.
         """
         if self._trace is None:
             return
         now, slot = self._node.now(), self._node.slot
-        if before not in (slot, NOBODY):
+        if before not in (slot, NOBODY) and not members >> before & 1:
             self._trace.append(Record("crash", now, before))
         if before != slot and (before != NOBODY or slot in self.former_slots):
             self._trace.append(Record("restart", now, slot))

@@ -139,9 +139,6 @@ class Guard:
 
     def may_branch(self, inbox: Inbox, frame: Frame, sender: NodeId) -> bool:
         """Whether to take part in the route of `frame`, which is new to `inbox`."""
-        if self.heirs.get(frame.stream) == self._node:
-            self.marks["late copy of an inherited stream"] += 1
-            return self.drop("a late copy of what we have inherited")
         self.check_route(frame, sender)
         if frame.first <= inbox.stable or frame.first in inbox.frames:
             return False

@@ -7,7 +7,7 @@ where there are any.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from heapq import heappush
 from random import Random
 from typing import Any
@@ -131,13 +131,23 @@ class Uniform:
 
 
 class ServiceRate(Uniform):
-    """[B] 6: hops take U[10, 20] u.t., and a node handles one message per u.t., in order."""
+    """[B] 6: hops take U[10, 20] u.t., and a node handles one message per u.t., in order.
+
+    Kinds of messages that are `free` are handled beside that, at no cost.
+    """
 
     def __init__(
-        self, rng: Random, low: Time = 10, high: Time = 20, *, faults: Faults | None = None
+        self,
+        rng: Random,
+        low: Time = 10,
+        high: Time = 20,
+        *,
+        faults: Faults | None = None,
+        free: Collection[str] = (),
     ) -> None:
         super().__init__(rng, low, high, faults=faults)
         self._free: list[Time] = []
+        self._kinds_free = frozenset(free)
 
     def attach(self, world: World) -> None:
         super().attach(world)
@@ -150,10 +160,13 @@ class ServiceRate(Uniform):
         """Let one message per u.t. through; the rest wait in order of arrival."""
         free = self._free
         world = self._world
+        kinds_free = self._kinds_free
 
         def arrive(message: Message, sender: NodeId, now: Time) -> None:
             turn = free[node]
-            if turn <= now:
+            if message.kind in kinds_free:
+                receive(message, sender, now)
+            elif turn <= now:
                 free[node] = now + 1
                 receive(message, sender, now)
             else:

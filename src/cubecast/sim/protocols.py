@@ -14,9 +14,11 @@ from cubecast.protocol.epochs import EpochConfig
 from cubecast.protocol.member import Member, MemberPort, genesis
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Port, Process, Time, Topic
+from cubecast.protocol.vcube_pb import VCubePB
 from cubecast.protocol.vcube_ps import VCubePS
 from cubecast.protocol.views import Who
 from cubecast.sim.params import Params
+from cubecast.sim.vcube_top import VCubeTop
 
 if TYPE_CHECKING:
     from cubecast.sim.lives import MakeLife
@@ -26,6 +28,7 @@ MakeProcess: TypeAlias = Callable[[NodeId, Port], Process]
 PROTOCOLS: dict[str, str] = {
     "cubecast": "the production protocol: causal, repairs loss, survives joins and leaves",
     "vcube-ps": "VCube-PS as printed ([J] Algorithms 1 and 2), flaws included",
+    "vcube-pb": "VCube-PB ([B] Algorithms 5.1-5.3): reliable under crashes that are all detected",
     "best-effort": "the same trees, delivered as it comes: no order, no repair",
     "srpt": "SRPT-S, one root per topic and forwarders, like Scribe ([J] 4)",
     "fixed-tree": "one root per topic, subscribers only, causal barriers ([B] 6)",
@@ -46,6 +49,9 @@ def maker(name: str, params: Params, seed: str) -> MakeProcess:
             return lambda node, port: CubecastNode(node, port, cluster=cluster, config=config)
         case "vcube-ps":
             return lambda node, port: VCubePS(node, port, nodes=params.nodes)
+        case "vcube-pb":
+            top = VCubeTop(params.round_trip())
+            return lambda node, port: VCubePB(node, port, nodes=params.nodes, top=top)
         case "best-effort":
             return lambda node, port: BestEffort(node, port, nodes=params.nodes)
         case "srpt" | "fixed-tree":

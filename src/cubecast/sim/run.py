@@ -11,11 +11,13 @@ from random import Random
 from typing import TypeAlias
 
 from cubecast.protocol.port import NodeId, Port, Process
+from cubecast.sim.crash_stop import Mortals, detection_range
 from cubecast.sim.networks import SendingQueue
 from cubecast.sim.params import Params
 from cubecast.sim.protocols import ProtocolError, maker, roots
 from cubecast.sim.scenarios import Scenario
 from cubecast.sim.world import Horizon, World
+from cubecast.topology import dimension_for
 from cubecast.trace import Header, Record, Report, answers_before_questions, check
 
 Make: TypeAlias = Callable[[NodeId, Port], Process]
@@ -56,9 +58,11 @@ def run(
     if make is None:
         _refuse_impossible(protocol, params)
     trace: list[Record] | None = [] if checked or keep_trace else None
+    processes = make if make is not None else maker(protocol, params, f"{scenario.name}/{seed}")
+    mortals = _mortals(processes, params, f"{scenario.name}/{seed}") if scenario.mortal else None
     world = World(
         params.nodes,
-        make if make is not None else maker(protocol, params, f"{scenario.name}/{seed}"),
+        processes if mortals is None else mortals.make,
         network := params.network_for(f"{scenario.name}/{seed}"),
         trace=trace,
         trace_messages=trace_messages,
@@ -67,6 +71,8 @@ def run(
         pauses=params.pauses,
         root_of=roots(protocol, params, f"{scenario.name}/{seed}") if make is None else None,
     )
+    if mortals is not None:
+        mortals.attach(world)
     scenario.plan(world, params, rng)
     header = Header(scenario=scenario.name, protocol=protocol, seed=seed, params=params.as_json())
     started = time.perf_counter()
@@ -97,6 +103,12 @@ def run(
             metrics["answers_seen"] = float(inversions.pairs)
             metrics["answers_before_questions"] = float(inversions.inverted)
     return Outcome(params, seed, metrics, report, trace if keep_trace else None, header)
+
+
+def _mortals(make: Make, params: Params, seed: str) -> Mortals:
+    """Processes that may crash, and a detector whose time-outs are long enough for the network."""
+    detect = detection_range(params.round_trip(), dimension_for(params.nodes))
+    return Mortals(make, Random(f"{seed}/detector"), detect)
 
 
 def _refuse_impossible(protocol: str, params: Params) -> None:

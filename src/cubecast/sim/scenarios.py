@@ -15,6 +15,7 @@ from cubecast.protocol.port import NodeId, Time, Topic
 from cubecast.sim.params import MAX_MESSAGES, ParamError, Params
 from cubecast.sim.pattern_storm import plan_pattern_storm
 from cubecast.sim.storm import draw_laggards, draw_storm, plan_laggards, plan_storm
+from cubecast.sim.turnover import plan_turnover
 from cubecast.sim.world import World
 
 TOPIC: Topic = "t"
@@ -32,6 +33,8 @@ class Scenario:
     """Chooses parameters by the seed, where the scenario varies them from run to run."""
     takes: tuple[str, ...] = ()
     """The parameters in `WORKLOAD` that mean something to it."""
+    mortal: bool = False
+    """Whether processes may crash (`cubecast.sim.crash_stop`)."""
 
     def ignores(self) -> set[str]:
         """Parameters that would change nothing."""
@@ -242,6 +245,13 @@ SCENARIOS: dict[str, Scenario] = {
                 "span": 20_000,
             },
             takes=("subscribers", "messages", "span", "changes"),
+        ),
+        Scenario(
+            "turnover",
+            "some publish once while up to 5 % of the nodes change every 100 u.t. ([B] 6)",
+            plan_turnover,
+            {"nodes": 64, "publishers": 0.25, "network": "service"},
+            takes=("subscribers", "publishers", "span"),
         ),
         Scenario(
             "storm",

@@ -11,7 +11,7 @@ t = [0, 1, 2]               # subscribed from the start
 [[do]]
 at = 100                    # or: after = "question", once that is delivered at the node
 node = 3
-act = "subscribe"           # publish, subscribe, unsubscribe, register
+act = "subscribe"           # publish, subscribe, unsubscribe, register, crash, suspect
 topic = "t"                 # may be left out if there is one topic
 
 [[do]]
@@ -19,6 +19,17 @@ at = 300
 node = 0
 act = "publish"
 label = "question"
+
+[[do]]
+at = 400
+node = 1
+act = "crash"               # at once, or with copies = 2 after sending two more publications;
+                            # the others are told, each some time later
+[[do]]
+at = 500
+node = 0
+act = "suspect"             # the node is told that its peer has crashed, which is not so
+peer = 2
 
 [[hold]]                    # make one link slow for some messages
 from = 0
@@ -47,8 +58,9 @@ from typing import Any, Literal
 import msgspec
 
 from cubecast.baselines import best_effort, single_root
-from cubecast.protocol import messages, vcube_ps
+from cubecast.protocol import messages, vcube_pb, vcube_ps
 from cubecast.protocol.port import NodeId, Time, Topic
+from cubecast.sim.crash_stop import mortals_of
 from cubecast.sim.faults import Hold, Partition
 from cubecast.sim.params import MAX_TIME, ParamError, Params
 from cubecast.sim.protocols import PROTOCOLS
@@ -58,7 +70,7 @@ from cubecast.trace import ALL
 
 KINDS = frozenset(
     getattr(thing, "kind")  # noqa: B009 - a class of any protocol
-    for module in (messages, vcube_ps, best_effort, single_root)
+    for module in (messages, vcube_ps, vcube_pb, best_effort, single_root)
     for thing in vars(module).values()
     if isinstance(thing, type) and isinstance(getattr(thing, "kind", None), str)
 )
@@ -73,11 +85,17 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One command of the application at one node."""
 
     node: NodeId
-    act: Literal["publish", "subscribe", "unsubscribe", "register"]
+    act: Literal["publish", "subscribe", "unsubscribe", "register", "crash", "suspect"]
     at: Time | None = None
     after: str | None = None
     topic: Topic = ""
     label: str | None = None
+    copies: int | None = None
+    peer: NodeId | None = None
+
+
+MORTAL = ("crash", "suspect")
+"""Acts of the world, not of an application."""
 
 
 class HoldEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -160,12 +178,14 @@ def _checked(path: Path, script: ScriptFile) -> Script:
         _check_ids(script, params.nodes)
         Performance(world, script).start()
 
-    return Script(Scenario(path.stem, script.about, plan, defaults), script.expect)
+    mortal = any(step.act in MORTAL for step in script.steps)
+    return Script(Scenario(path.stem, script.about, plan, defaults, mortal=mortal), script.expect)
 
 
 def _check_ids(script: ScriptFile, nodes: int) -> None:
     named = [node for members in script.topics.values() for node in members]
     named += [step.node for step in script.steps]
+    named += [step.peer for step in script.steps if step.peer is not None]
     named += [node for hold in script.holds for node in (hold.source, hold.to)]
     named += [node for cut in script.partitions for node in cut.side]
     for node in named:
@@ -184,13 +204,17 @@ def _check_steps(script: ScriptFile) -> None:
             raise ScriptError(f"{where}: only a publication has a label")
         if step.label is not None and labels.count(step.label) > 1:
             raise ScriptError(f"{where}: another publication is labelled {step.label!r} too")
+        if (step.peer is not None) != (step.act == "suspect"):
+            raise ScriptError(f"{where}: a suspicion, and nothing else, has a peer")
+        if step.copies is not None and (step.act != "crash" or step.copies < 0):
+            raise ScriptError(f"{where}: only a crash waits for copies, and for 0 or more")
         if (step.at is None) == (step.after is None):
             raise ScriptError(f"{where}: say either `at` or `after`")
         if step.after is not None and step.after not in labels:
             raise ScriptError(f"{where}: nothing is labelled {step.after!r}")
         if step.topic and step.topic not in script.topics:
             raise ScriptError(f"{where}: topic {step.topic!r} is not in [topics]")
-        if not step.topic and len(script.topics) > 1:
+        if not step.topic and len(script.topics) > 1 and step.act not in MORTAL:
             raise ScriptError(f"{where}: say which topic")
 
 
@@ -238,6 +262,7 @@ class Performance:
         self._only_topic = next(iter(script.topics))
         self._label_of: dict[int, str] = {}
         self._waiting: dict[tuple[NodeId, str], list[Step]] = {}
+        self._mortal = any(step.act in MORTAL for step in script.steps)
 
     def start(self) -> None:
         """Establish the topics and plan every step."""
@@ -260,7 +285,17 @@ class Performance:
 
     def _command(self, step: Step) -> None:
         topic = step.topic or self._only_topic
+        if self._mortal and not mortals_of(self._world).alive(step.node):
+            return
         match step.act:
+            case "crash":
+                if step.copies is None:
+                    mortals_of(self._world).crash(step.node)
+                else:
+                    mortals_of(self._world).crash_after(step.node, step.copies)
+            case "suspect":
+                assert step.peer is not None
+                mortals_of(self._world).suspect(step.node, step.peer)
             case "publish":
                 ident = self._world.publish(step.node, topic)
                 if step.label is not None:

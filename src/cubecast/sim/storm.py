@@ -17,8 +17,8 @@ from cubecast.sim.world import World
 
 ACTIVE: Time = 4000
 """Commands are given during this long; after it links only lose what chance takes."""
-CLOSED = frozenset({"vcube-ps", "best-effort"})
-"""Labels of protocols in which only subscribers may publish: outsiders keep silent there."""
+CLOSED = frozenset({"vcube-ps", "vcube-pb", "best-effort"})
+"""Labels of protocols that refuse publications of who has not subscribed (or registered)."""
 
 
 def draw_storm(params: Params, rng: Random) -> Params:

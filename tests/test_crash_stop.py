@@ -1,0 +1,161 @@
+"""Processes that crash, a perfect detector, and VCube-PB where its assumptions end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from cubecast.protocol.port import NodeId, Port, Process, Time
+from cubecast.protocol.vcube_pb import VCubePB
+from cubecast.sim.crash_stop import Mortals, detection_range
+from cubecast.sim.networks import SendingQueue
+from cubecast.sim.params import Params
+from cubecast.sim.run import Outcome, run
+from cubecast.sim.script import ScriptError, read_script
+from cubecast.sim.vcube_top import VCubeTop
+from cubecast.sim.world import World
+from cubecast.trace import Record
+
+T = "t"
+FILES = sorted((Path(__file__).parent.parent / "scenarios").glob("pb-*.toml"))
+
+
+class Stage:
+    """Four VCube-PB processes that may crash; a hop takes 100 u.t."""
+
+    def __init__(self, nodes: int = 4, detect: tuple[Time, Time] = (250, 400)) -> None:
+        top = VCubeTop(200)
+        self.told: list[tuple[NodeId, NodeId, Time]] = []
+        self.trace: list[Record] = []
+
+        class Listening(VCubePB):
+            def crashed(process, node: NodeId, now: Time) -> None:
+                self.told.append((process._node, node, now))
+                super().crashed(node, now)
+
+        def make(node: NodeId, port: Port) -> Process:
+            return Listening(node, port, nodes=nodes, top=top)
+
+        self.mortals = Mortals(make, Random(1), detect)
+        self.world = World(
+            nodes, self.mortals.make, SendingQueue(100), trace=self.trace, trace_messages=True
+        )
+        self.mortals.attach(self.world)
+        self.world.establish(T, range(nodes))
+
+    def crash_at(self, at: Time, node: NodeId) -> None:
+        self.world.post(at, lambda a, b, now: self.mortals.crash(node))
+
+    def publish_at(self, at: Time, node: NodeId) -> None:
+        self.world.post(at, lambda a, b, now: self.world.publish(node, T))
+
+    def seen(self, kind: str, node: NodeId) -> list[Time]:
+        return [r.time for r in self.trace if r.kind == kind and r.node == node]
+
+
+def test_the_dead_do_nothing_and_what_they_sent_arrives() -> None:
+    stage = Stage()
+    stage.publish_at(0, 0)
+    stage.crash_at(50, 0)
+    stage.publish_at(60, 1)
+    stage.world.run()
+    assert stage.seen("deliver", 0) == [0]
+    assert stage.seen("deliver", 1)[0] == 60  # its own
+    assert [len(stage.seen("deliver", node)) for node in (1, 2, 3)] == [2, 2, 2]
+    assert all(time <= 50 for time in stage.seen("send", 0))
+    assert not stage.mortals.alive(0)
+    assert stage.world.processes[0].load() == (0, 0, 0)
+
+
+def test_everyone_who_lives_is_told_once_within_the_bounds() -> None:
+    stage = Stage(nodes=8)
+    stage.crash_at(50, 5)
+    stage.crash_at(60, 2)
+    stage.world.run()
+    for dead, at in ((5, 50), (2, 60)):
+        told = [(node, now) for node, crashed, now in stage.told if crashed == dead]
+        assert sorted(node for node, _ in told) == [0, 1, 3, 4, 6, 7]
+        assert all(at + 250 <= now <= at + 400 for _, now in told)
+        assert len({now for _, now in told}) > 1
+
+
+@pytest.mark.parametrize("copies", [0, 1, 2])
+def test_a_crash_between_two_copies(copies: int) -> None:
+    stage = Stage(nodes=8)  # node 0 has three children
+    stage.mortals.crash_after(0, copies)
+    stage.publish_at(0, 0)
+    stage.world.run()
+    assert [r.peer for r in stage.trace if r.kind == "send" and r.node == 0] == [1, 2, 4][:copies]
+    assert [r.time for r in stage.trace if r.kind == "crash"] == [0]
+    assert [len(stage.seen("deliver", node)) for node in range(1, 8)] == [min(copies, 1)] * 7
+
+
+def test_a_process_can_be_told_of_a_crash_that_was_none() -> None:
+    stage = Stage()
+    stage.world.post(10, lambda a, b, now: stage.mortals.suspect(1, 3))
+    stage.world.run()
+    assert stage.told == [(1, 3, 10)]
+    assert stage.mortals.alive(3)
+    assert stage.mortals.crashes == 0
+
+
+def test_detection_waits_for_what_the_dead_sent() -> None:
+    """[B] 5.1: a time-out of one round trip, and log2² n rounds until all know."""
+    assert detection_range(20, 3) == (21, 21 + 9 * 40)
+    assert detection_range(20, 0) == (21, 61)
+
+
+# Scenario files
+
+
+def perform(path: Path, protocol: str) -> Outcome:
+    script = read_script(path)
+    return run(script.scenario, protocol, Params().with_(script.scenario.defaults), 0)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_vcube_pb_fails_outside_its_assumptions(path: Path) -> None:
+    report = perform(path, "vcube-pb").report
+    assert report is not None
+    found = sorted(name for name, count in report.counts.items() if count)
+    assert found == read_script(path).expect["vcube-pb"]
+
+
+def test_there_are_three_such_schedules() -> None:
+    assert [path.stem for path in FILES] == [
+        "pb-lost-cause", "pb-lost-message", "pb-wrong-suspicion",
+    ]  # fmt: skip
+
+
+def test_the_production_protocol_repairs_a_lost_message() -> None:
+    assert perform(FILES[1], "cubecast").ok
+
+
+BASE = 'about = "x"\n[params]\nnodes = 4\n[topics]\nt = [0, 1]\nu = [2]\n'
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        ('act = "suspect"', "has a peer"),
+        ('act = "crash"\npeer = 2', "has a peer"),
+        ('act = "suspect"\npeer = 4', "no node 4"),
+        ('act = "crash"\ncopies = -1', "0 or more"),
+        ('act = "publish"\ntopic = "t"\ncopies = 1', "only a crash"),
+        ('act = "crash"\nlabel = "x"', "only a publication"),
+    ],
+)
+def test_impossible_steps_are_refused(tmp_path: Path, step: str, reason: str) -> None:
+    path = tmp_path / "story.toml"
+    path.write_text(f"{BASE}[[do]]\nat = 1\nnode = 0\n{step}\n", encoding="utf-8")
+    with pytest.raises(ScriptError, match=reason):
+        read_script(path)
+
+
+def test_a_crashed_node_takes_no_steps(tmp_path: Path) -> None:
+    path = tmp_path / "story.toml"
+    steps = ['at = 1\nnode = 0\nact = "crash"', 'at = 2\nnode = 0\nact = "publish"\ntopic = "t"']
+    path.write_text(BASE + "".join(f"[[do]]\n{step}\n" for step in steps), encoding="utf-8")
+    assert perform(path, "vcube-pb").metrics["publications"] == 0
