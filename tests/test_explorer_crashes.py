@@ -135,6 +135,8 @@ LONG_CASES: dict[str, Case] = {
     ),
     "4: publisher and heir": crashing(4, A, members=15, crashes=2, mortal=0b0011),
     "4: publisher and relay": crashing(4, A, members=15, crashes=2, mortal=0b0101),
+    "4: two": crashing(4, A, members=15, crashes=2),
+    "4: a doubt": crashing(4, A, members=15, crashes=0, doubts=1),
     "4: the publisher, while 3 joins": crashing(4, A, subscribe(3), members=7, mortal=0b0001),
     "4: anybody, with an answer": crashing(4, A, B, members=15),
     "4: the relay, while 3 joins": crashing(4, A, subscribe(3), members=7, mortal=0b0100),
