@@ -102,7 +102,6 @@ CASES: dict[str, Case] = {
     "3: the publisher of two, with an answer": crashing(
         3, A, publish(0, "c"), B, members=7, mortal=0b001
     ),
-    "3: two, while 2 leaves": crashing(3, A, unsubscribe(2), members=7, crashes=2),
     "3: anybody, while 2 enters the cluster": crashing(3, A, members=3, outside=4),
     "3: anybody, while 2 leaves the cluster": crashing(
         3, A, unsubscribe(2), Step(2, "depart"), members=7
@@ -118,7 +117,6 @@ CASES: dict[str, Case] = {
     "4: the publisher, with an answer": crashing(4, A, B, members=15, mortal=0b0001),
     "4: the relay, with an answer": crashing(4, A, publish(3, "b", "a"), members=15, mortal=0b0100),
     "4: the newcomer, while 3 joins": crashing(4, A, subscribe(3), members=7, mortal=0b1000),
-    "4: the leaver, while 2 leaves": crashing(4, A, unsubscribe(2), members=15, mortal=0b0100),
     "4: the leader of a change": crashing(4, **LEADER_DIES),
     "4: two, without publications": crashing(4, members=15, crashes=2),
     "4: anybody, while 3 enters the cluster": crashing(4, members=7, outside=8),
@@ -127,6 +125,8 @@ CASES: dict[str, Case] = {
 }
 
 LONG_CASES: dict[str, Case] = {
+    "4: the leaver, while 2 leaves": crashing(4, A, unsubscribe(2), members=15, mortal=0b0100),
+    "3: two, while 2 leaves": crashing(3, A, unsubscribe(2), members=7, crashes=2),
     "3: anybody, with an answer, acknowledgements late": crashing(
         3, A, B, members=7, rules=ORDERED
     ),
@@ -135,6 +135,8 @@ LONG_CASES: dict[str, Case] = {
     ),
     "4: publisher and heir": crashing(4, A, members=15, crashes=2, mortal=0b0011),
     "4: publisher and relay": crashing(4, A, members=15, crashes=2, mortal=0b0101),
+    "4: two": crashing(4, A, members=15, crashes=2),
+    "4: a doubt": crashing(4, A, members=15, crashes=0, doubts=1),
     "4: the publisher, while 3 joins": crashing(4, A, subscribe(3), members=7, mortal=0b0001),
     "4: anybody, with an answer": crashing(4, A, B, members=15),
     "4: the relay, while 3 joins": crashing(4, A, subscribe(3), members=7, mortal=0b0100),
@@ -171,7 +173,7 @@ def test_short_cuts_lose_no_outcome(long: Case) -> None:
     assert few.ok, few
     assert many.ok, many
     assert few.outcomes == many.outcomes
-    assert few.states < many.states
+    assert few.states <= many.states
 
 
 class Teller:
