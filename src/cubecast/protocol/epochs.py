@@ -175,6 +175,15 @@ class Epochs:
         if self._retry_at is None:
             self._complain(now)  # the next leader may be past the view that we wait for
 
+    def lose(self, gone: int, now: Time) -> None:
+        """Members went over to another view: change ours without them."""
+        self._silent |= gone & ~(1 << self.slot)
+        if self.attempt is not None and self.attempt.survivors & gone:
+            self.attempt = None
+        for slot in members_of(gone):
+            self._untold.pop(slot, None)
+        self.consider(now)
+
     def consider(self, now: Time) -> None:
         """Begin to change the view if we lead and there is a reason."""
         if self.attempt is not None or self.leader != self.slot or self._retry_at is not None:

@@ -12,7 +12,7 @@ Invariants:
    the application wants meanwhile is done as soon as there is a view again.
 3. Two views that meet and exclude each other: one outranks the other (`View.outranks`), on both
    sides by the same rule, and its members stay.  If only one excludes the other's node, that node
-   returns.
+   returns if the view outranks what is left of its own; else that goes on without those who left.
 4. A node that nobody takes back goes on alone after `EpochConfig.alone_after`.
 """
 
@@ -441,8 +441,7 @@ class Member:
             return  # one of us is about to be where the other is
         if we_have_it:
             if view.epoch >= mine.epoch:
-                self.marks["excluded"] += 1
-                self._return_to(view, now)
+                self._part(mine, view, uid, now)
             return
         address = next((who.address for who in view.members.values() if who.uid == uid), "")
         if it_has_us or not view.outranks(mine):
@@ -454,6 +453,22 @@ class Member:
             if slot != self.node:
                 self._port.control(slot, Beacon(uid, view))
         self._return_to(view, now)
+
+    def _part(self, mine: View, view: View, uid: str, now: Time) -> None:
+        """Members of ours have gone over to a view without us: follow, if it is more than the rest.
+
+        A single node that hears nobody excludes everybody; it is the one to come back.
+        """
+        assert self._epochs is not None
+        rest = {slot: who for slot, who in mine.members.items() if not view.has(who.uid)}
+        if view.outranks(View(mine.id, rest)):
+            self.marks["excluded"] += 1
+            self._return_to(view, now)
+            return
+        self.marks["stayed with the rest"] += 1
+        self._epochs.lose(mine.mask & ~sum(1 << slot for slot in rest), now)
+        if self._epochs.leader != self.node:
+            self.send(self._epochs.leader, Beacon(uid, view))
 
     def left_behind(self, view: View, now: Time) -> None:
         """The others went on without this life of ours; they may not know it."""
