@@ -248,3 +248,16 @@ def test_what_a_tree_has_for_the_former_owner_of_a_slot_its_next_owner_does_not_
     world.members[3].on_message(frame, 2, world.now)
     assert world.members[3].marks["frame for the former owner of our slot"] == 1
     assert world.ports[3].delivered() == []
+
+
+def test_a_node_that_hears_nobody_pulls_nobody_over() -> None:
+    """It excludes everyone else; they go on without it, and it is the one to come back."""
+    world = Members(5)
+    for other in range(4):
+        world.suspect(other, 4)
+    world.settle(lambda flying: flying.to != 4, ticks=12)
+    assert world.masks() == [0b01111] * 4 + [0b10000]
+    world.lose()
+    world.settle(ticks=100)
+    assert world.masks() == [0b11111] * 5
+    assert [member.who.uid for member in world.members] == ["n0", "n1", "n2", "n3", "n4.1"]
