@@ -286,6 +286,9 @@ class Pastless(Membership):
         if done is not None:
             self.complete(done, now)
 
+    def _add_own(self, cut: dict[Stream, Seq]) -> None:
+        """What it knows does not count."""
+
 
 @mutant("no-duplication", 500)
 class RejoinsWithoutItsPast(CubecastNode):

@@ -131,8 +131,8 @@ def test_live_nodes_keep_the_order_that_arrival_breaks(
     header, records = read(tmp_path / "demo-trace.jsonl")
     assert (header.time_unit, header.params["nodes"]) == ("us", 5)
     assert check(records).ok
-    assert answers_before_questions(records) == (answers, 0)
-    assert answers_before_questions(as_it_arrived(list(records))) == (answers, early)
+    assert answers_before_questions(records)[:2] == (answers, 0)
+    assert answers_before_questions(as_it_arrived(list(records)))[:2] == (answers, early)
 
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")

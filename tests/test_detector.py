@@ -703,7 +703,7 @@ class NeverRecovers(Detector):
 
 
 class NeverAsksOthers(Detector):
-    def _relays(self, peer: NodeId) -> list[NodeId]:
+    def relays(self, peer: NodeId) -> list[NodeId]:
         return []
 
 

@@ -246,10 +246,7 @@ class Membership:
                 self._port.joined(self.core.topic)
             return
         self.standing = Standing.IN
-        for stream, seq in self.core.vector().items():  # we may have heard of ends meanwhile
-            if seq > result.vector.get(stream, -1):
-                self.core.marks["ends heard while joining"] += 1
-                result.vector[stream] = seq
+        self._add_own(result.vector)
         reached, self._reached = self._reached, None
         if not self._want_in:  # unsubscribed meanwhile: nothing was or will be delivered
             self.core.front.raise_to(result.vector)
@@ -263,6 +260,13 @@ class Membership:
                 self.core.marks["gap by a cut"] += 1
                 self._port.gap(self.core.topic, skipped)
         self.core.begin(result.vector, now)
+
+    def _add_own(self, cut: dict[Stream, Seq]) -> None:
+        """Have the cut cover what we know by now: ends of streams may have come since we asked."""
+        for stream, seq in self.core.vector().items():
+            if seq > cut.get(stream, -1):
+                self.core.marks["ends heard while joining"] += 1
+                cut[stream] = seq
 
     def _skipped(
         self, reached: dict[Stream, Seq], cut: dict[Stream, Seq]
