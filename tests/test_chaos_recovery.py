@@ -187,6 +187,26 @@ def test_a_life_that_moves_to_another_slot_is_a_new_one_there(tmp_path: Path) ->
     assert kinds(trace_of(tenancies(lives)), 4) == [("join", None)]
 
 
+def test_a_life_that_comes_back_to_its_slot_follows_who_had_it_meanwhile(tmp_path: Path) -> None:
+    """Its second stay hears of what was published by whoever had the slot in between."""
+    wanderer = [
+        Record("join", us(1), 1, TOPIC),
+        Record("join", us(3), 4, TOPIC),
+        Record("join", us(8), 1, TOPIC),
+        Record("deliver", us(9), 1, TOPIC, "a"),
+    ]
+    tenant = [Record("join", us(4), 1, TOPIC), Record("publish", us(5), 1, TOPIC, "a")]
+    lives = [
+        write_life(tmp_path, 1, 0, wanderer, "", (0.0, None)),
+        write_life(tmp_path, 2, 0, tenant, "crash", (3.5, 6.0)),
+    ]
+    assert kinds(trace_of(tenancies(lives)), 1) == [
+        ("join", None), ("crash", None),
+        ("restart", None), ("join", None), ("publish", "a"), ("crash", None),
+        ("restart", None), ("join", None), ("deliver", "a"),
+    ]  # fmt: skip
+
+
 def test_half_a_line_at_the_end_of_a_trace_is_cut_off(tmp_path: Path) -> None:
     life = write_life(tmp_path, 0, 0, [Record("join", 1, 0, TOPIC)] * 3, "crash", (0.0, 1.0))
     whole = life.trace.read_bytes()

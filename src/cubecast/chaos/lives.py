@@ -9,6 +9,7 @@ the protocol says.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from cubecast.trace import Record, merge, read_jsonl
 
 
 class Tenancy(NamedTuple):
-    """One life in one slot."""
+    """One life in one slot, for as long as it stayed there."""
 
     slot: int
     first: int
@@ -27,6 +28,8 @@ class Tenancy(NamedTuple):
     final: bool
     """Whether the life ended in this slot."""
     has_views: bool
+    span: tuple[int, int]
+    """Which of the life's records these are: from, and up to but not including."""
 
 
 def trace_of(found: Iterable[Tenancy]) -> Iterator[Record]:
@@ -47,17 +50,18 @@ def tenancies(lives: Iterable[Life]) -> list[Tenancy]:
 
 
 def _slots_of(life: Life) -> list[Tenancy]:
-    """The slots a life has had; most have one, a node that was excluded may return to another."""
-    times: dict[int, tuple[int, int]] = {}
-    last_slot, has_views = -1, False
-    for record in records_of(life.trace):
-        first, _ = times.get(record.node, (record.time, 0))
-        times[record.node] = (first, record.time)
-        last_slot = record.node
+    """The slots a life has had, in turn; most have one, a node that was excluded may return to
+    another, and from there to the first, which somebody else may have had meanwhile."""
+    stays: list[list[int]] = []  # slot, first time, last time, first record, end of its records
+    has_views = False
+    for index, record in enumerate(records_of(life.trace)):
+        if not stays or stays[-1][0] != record.node:
+            stays.append([record.node, record.time, record.time, index, index])
+        stays[-1][2], stays[-1][4] = record.time, index + 1
         has_views = has_views or record.kind == "view"
     return [
-        Tenancy(slot, first, last, life, slot == last_slot, has_views)
-        for slot, (first, last) in times.items()
+        Tenancy(slot, first, last, life, number == len(stays), has_views, (start, end))
+        for number, (slot, first, last, start, end) in enumerate(stays, 1)
     ]
 
 
@@ -72,9 +76,7 @@ def _slot(held: list[Tenancy]) -> Iterator[Record]:
     for number, tenancy in enumerate(held):
         if number:
             yield Record("restart", tenancy.first, tenancy.slot)
-        for record in records_of(tenancy.life.trace):
-            if record.node == tenancy.slot:
-                yield record
+        yield from islice(records_of(tenancy.life.trace), *tenancy.span)
         yield from _end(tenancy)
 
 
