@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cubecast.protocol.epochs import EpochConfig, Epochs
 from cubecast.protocol.marks import Marks
-from cubecast.protocol.member import TO_ANYONE, genesis
+from cubecast.protocol.member import TO_ANYONE
 from cubecast.protocol.port import NodeId, Time
 from cubecast.protocol.views import (
     Beacon,
@@ -19,6 +19,7 @@ from cubecast.protocol.views import (
     View,
     ViewId,
     Who,
+    genesis,
 )
 
 CONFIG = EpochConfig(answer_after=12, repeat_after=3, beacon_every=16, enter_every=4)

@@ -10,12 +10,12 @@ import pytest
 
 from cubecast.protocol.config import Config
 from cubecast.protocol.epochs import EpochConfig, Epochs
-from cubecast.protocol.member import Member, genesis
+from cubecast.protocol.member import Member
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Load, NodeId, Process, Stream, Time
 from cubecast.protocol.recovery import RecoveringTopic
 from cubecast.protocol.streams import Inbox
-from cubecast.protocol.views import Final, Install, Report, Who
+from cubecast.protocol.views import Final, Install, Report, Who, genesis
 from cubecast.sim.explorer import EXACT, LONG, MEMBERS, Case, Rules, Step, explore
 
 CONFIG = Config(ack_delay=0, stable_delay=0, resend_after=2, patience=0)

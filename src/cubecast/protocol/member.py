@@ -28,7 +28,6 @@ from cubecast.protocol.marks import Marks
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Load, Message, NodeId, Port, Stream, Time, Topic, Wanted
 from cubecast.protocol.views import (
-    FIRST,
     Ballot,
     Beacon,
     Clusterwide,
@@ -44,6 +43,7 @@ from cubecast.protocol.views import (
     View,
     ViewId,
     Who,
+    epoch_of,
 )
 
 
@@ -56,7 +56,6 @@ class Seal(NamedTuple):
 
 MAX_TOLD = 256
 """Strangers that were told lately where we are."""
-EPOCH_SHIFT = 28
 ToAnyone: TypeAlias = Install | Installed | Enter | Outlived | Beacon
 TO_ANYONE = (Install, Installed, Enter, Outlived, Beacon)
 """What may come from, and go to, lives that the view does not name."""
@@ -278,7 +277,7 @@ class Member:
         """
         if self._epochs is None:
             return
-        theirs = getattr(message, "view", 0) >> EPOCH_SHIFT
+        theirs = epoch_of(getattr(message, "view", 0))
         if theirs > self._epochs.view.epoch and now >= self._asked_at:
             self._asked_at = now + self._epoch_config.repeat_after
             self.marks["asked for a later view"] += 1
@@ -343,7 +342,7 @@ class Member:
                 self._port.wake,
                 now,
                 incarnation=self.who.incarnation,
-                view=_number(view),
+                view=view.number,
                 on_change=self._on_suspects,
             )
         self._port.view(view.epoch, view.mask)
@@ -392,7 +391,7 @@ class Member:
         self._port.view(view.epoch, view.mask)  # first: what follows is sent to those in it
         self._core.install(install, now)
         if self._detector is not None:
-            self._detector.set_members(view.mask, now, _number(view))
+            self._detector.set_members(view.mask, now, view.number)
         self._look_for(install.absent, now)
 
     def _look_for(self, absent: Collection[Who], now: Time) -> None:
@@ -590,14 +589,3 @@ class Member:
                 self.marks["looked for the absent"] += 1
                 self._port.reach(who.address, Beacon(self.who.uid, epochs.view))
         self._beacon_at = now + self._epoch_config.beacon_every
-
-
-def _number(view: View) -> int:
-    """Tells a view from all others to the detector."""
-    epoch, (attempt, slot) = view.id
-    return epoch << EPOCH_SHIFT | (attempt & 0xFFFF) << 12 | slot
-
-
-def genesis(members: dict[NodeId, Who]) -> View:
-    """The view a cluster begins with."""
-    return View(ViewId(0, FIRST), members)

@@ -244,6 +244,12 @@ class RecoveringTopic(TopicCore):
             else:
                 self._tell_settled(news.stream, self.inherited.pop(news.stream), now)
 
+    def flush(self, now: Time) -> None:
+        """See how far those are whom we feed in a dead publisher's place; then as ever."""
+        for stream in [stream for stream in self.inherited if stream in self.dirty]:
+            self._advance_inherited(self.dirty.pop(stream), now)
+        super().flush(now)
+
     def _advance_inherited(self, inbox: Inbox, now: Time) -> None:
         """See whether everyone has what we inherited; then all may forget it."""
         for number, branch in sorted(inbox.branches.items()):

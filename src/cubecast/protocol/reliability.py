@@ -38,17 +38,10 @@ class Reliability(StreamTable):
             if stream == self.own:
                 self._advance(inbox, now)
                 continue
-            if self.inherited and stream in self.inherited:
-                self._advance_inherited(inbox, now)
-                continue
             for branch in inbox.branches.values():
                 covered = branch.cover(inbox.consumed if self.taking else self._passed(branch))
                 if covered > branch.acked or branch.asked or branch.slow != branch.slow_told:
                     self._acknowledge(inbox, branch, covered)
-
-    def _advance_inherited(self, inbox: Inbox, now: Time) -> None:
-        """A dead publisher's stream that we feed to its members has news."""
-        raise NotImplementedError  # `cubecast.protocol.recovery`
 
     def _passed(self, branch: Branch) -> Seq:
         """How far a node that consumes nothing is: all it has, unless it is about to join."""

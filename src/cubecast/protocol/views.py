@@ -57,6 +57,10 @@ class Who(msgspec.Struct, frozen=True):
         return Who(f"{self.process}{LIFE}{number}", self.address, self.incarnation + 1)
 
 
+EPOCH_SHIFT = 28
+"""Bits of `View.number` below the epoch: 16 of the attempt, 12 of the slot."""
+
+
 class View(msgspec.Struct, frozen=True):
     """The members of one epoch, {slot: who}."""
 
@@ -66,6 +70,12 @@ class View(msgspec.Struct, frozen=True):
     @property
     def epoch(self) -> int:
         return self.id.epoch
+
+    @property
+    def number(self) -> int:
+        """Tells this view from all others that a member may be in, in one number."""
+        epoch, (attempt, slot) = self.id
+        return epoch << EPOCH_SHIFT | (attempt & 0xFFFF) << 12 | slot
 
     @property
     def mask(self) -> int:
@@ -101,6 +111,16 @@ class View(msgspec.Struct, frozen=True):
 
 
 FIRST = Ballot(0, 0)
+
+
+def genesis(members: dict[NodeId, Who]) -> View:
+    """The view a cluster begins with."""
+    return View(ViewId(0, FIRST), members)
+
+
+def epoch_of(number: int) -> int:
+    """The epoch of the view with this `View.number`."""
+    return number >> EPOCH_SHIFT
 
 
 class Unread(msgspec.Struct, frozen=True, array_like=True):

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from cubecast.baselines import BestEffort, FixedTree, Flood, SingleRoot
 from cubecast.protocol.detector import DetectorConfig
 from cubecast.protocol.epochs import EpochConfig
-from cubecast.protocol.member import Member, MemberPort, genesis
+from cubecast.protocol.member import Member, MemberPort
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Port, Process, Time, Topic
 from cubecast.protocol.vcube_pb import VCubePB
 from cubecast.protocol.vcube_ps import VCubePS
-from cubecast.protocol.views import Who
+from cubecast.protocol.views import Who, genesis
 from cubecast.sim.params import Params
 from cubecast.sim.vcube_top import VCubeTop
 
