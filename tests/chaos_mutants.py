@@ -289,7 +289,7 @@ class Unfrozen(RecoveringTopic):
         pass
 
 
-@mutant("loss-reasons", 14)
+@mutant("loss-reports", 328)
 class NeverFreezes(Member):
     """Goes on delivering a dead stream after it has reported what it has of it."""
 

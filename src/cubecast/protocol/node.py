@@ -478,6 +478,8 @@ class CubecastNode:
                     membership.core.hear_end(stream, last, now)
         if dead:
             self._start_again(now)
+        else:
+            self.rejoin(now)  # who was cut off
 
     def _end_streams(self, membership: Membership, finals: Finals, now: Time) -> None:
         for final in finals.get(membership.core.topic, ()):
@@ -509,9 +511,13 @@ class CubecastNode:
 
     def return_from(self, former: CubecastNode, now: Time) -> None:
         """Join again what was carried over and is still wanted."""
+        self.rejoin(now)
+        self._discovery.return_from(former._discovery, now)
+
+    def rejoin(self, now: Time) -> None:
+        """Begin what every membership wants and no wave of it does yet."""
         for membership in list(self._memberships.values()):
             membership.rejoin(now)
-        self._discovery.return_from(former._discovery, now)
 
     def on_wake(self, now: Time) -> None:
         self._links.on_wake(now)

@@ -131,6 +131,10 @@ class RecoveringTopic(TopicCore):
         stream = final.stream
         if self.heirs.get(stream, final.heir) != final.heir:
             self.marks["heir died"] += 1
+        if self._lost_elsewhere(final):
+            self.marks["end known from another view"] += 1
+            done = self.front.delivered.get(stream, -1)
+            final = Final(stream, done, final.heir, done)
         self.finals[stream] = final.seq
         self.heirs[stream] = final.heir
         inbox = self.inboxes.get(stream)
@@ -153,6 +157,20 @@ class RecoveringTopic(TopicCore):
             return True
         self.resume(stream, now)
         return False
+
+    def _lost_elsewhere(self, final: Final) -> bool:
+        """Whether nobody holds what we lack, and all of it was published in another view.
+
+        Somebody's cut covers it, so it counts as read there.  We have what our own views agreed on
+        and were told how far the other one went (`hear_end`): we skip that, and need no jump.
+        """
+        stream, done = final.stream, self.front.delivered.get(final.stream, -1)
+        agreed = self.finals.get(stream)
+        return (
+            agreed is not None
+            and agreed <= done < final.seq <= final.base
+            and final.seq <= self.ends.get(stream, -1)
+        )
 
     def drop_unreported(
         self, ended: set[Stream], is_live: Callable[[Stream], bool], now: Time
