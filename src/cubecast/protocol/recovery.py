@@ -264,8 +264,9 @@ class RecoveringTopic(TopicCore):
 
     def flush(self, now: Time) -> None:
         """See how far those are whom we feed in a dead publisher's place; then as ever."""
-        for stream in [stream for stream in self.inherited if stream in self.dirty]:
-            self._advance_inherited(self.dirty.pop(stream), now)
+        if self.inherited:
+            for stream in [stream for stream in self.inherited if stream in self.dirty]:
+                self._advance_inherited(self.dirty.pop(stream), now)
         super().flush(now)
 
     def _advance_inherited(self, inbox: Inbox, now: Time) -> None:
