@@ -220,3 +220,13 @@ def test_a_crashed_node_takes_no_steps(tmp_path: Path, protocol: str) -> None:
     steps = ['at = 1\nnode = 0\nact = "crash"', 'at = 2\nnode = 0\nact = "publish"\ntopic = "t"']
     path.write_text(BASE + "".join(f"[[do]]\n{step}\n" for step in steps), encoding="utf-8")
     assert perform(path, protocol).metrics["publications"] == 0
+
+
+def test_production_that_does_not_settle_is_found_out(tmp_path: Path) -> None:
+    """Of what links carry one message in a thousand, nobody can agree on who is there."""
+    path = tmp_path / "story.toml"
+    text = BASE.replace("nodes = 4", "nodes = 4\nloss = 0.999")
+    path.write_text(f'{text}[[do]]\nat = 1\nnode = 0\nact = "crash"\n', encoding="utf-8")
+    outcome = perform(path, "cubecast")
+    assert not outcome.ok
+    assert "convergence" in broken(outcome)

@@ -198,10 +198,10 @@ class MortalWorld(World):
             return True
         page = self._ledger.setdefault((node, self.incarnation(node), topic), [])
         page.append(ident)
-        taken = super()._offer(node, topic, ident, size)
+        taken = super()._offer(node, topic, ident, size) or node in self.down
         if not taken:
             page.pop()
-        return taken or node in self.down
+        return taken
 
     def delivered(self, node: NodeId, publication: Publication) -> None:
         stream, first = publication.stream, publication.first
