@@ -221,7 +221,7 @@ class DeliversAsItComes(VCubePB):
         return NOBODY
 
 
-@broken("fifo", 400)
+@broken("fifo", 800)
 class AcksAtOnce(VCubePB):
     """An ACK says that one has the message, not that one's subtree has it."""
 

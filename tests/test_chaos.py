@@ -22,7 +22,6 @@ from cubecast.sim.chaos import (
     draw_schedule,
     exclusions,
     late_exclusions,
-    liveness_bound,
     population,
     recovery_time,
     run_schedule,
@@ -30,6 +29,7 @@ from cubecast.sim.chaos import (
 from cubecast.sim.params import Params
 from cubecast.sim.protocols import Mortality, ProtocolError, mortality
 from cubecast.sim.schedule import Fault, Schedule, Step, checked, read_schedule
+from cubecast.sim.settling import liveness_bound
 from cubecast.sim.shrink import shrink
 from cubecast.sim.story import story_of, verdict_of
 from cubecast.trace import Record

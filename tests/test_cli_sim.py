@@ -53,6 +53,17 @@ def as_json(*arguments: object) -> dict[str, Any]:
 # What is printed
 
 
+@pytest.mark.parametrize("name", ["pb-lost-cause", "pb-lost-message", "pb-wrong-suspicion"])
+def test_where_vcube_pb_fails_and_the_production_protocol_does_not(name: str) -> None:
+    path = ROOT / "scenarios" / f"{name}.toml"
+    text = printed(path, "--strict")
+    assert "every run passed every checker\nas the file expects: nothing broken\n" in text
+    result = sim(path, "--protocol", "vcube-pb", "--strict")
+    assert result.exit_code == 1
+    assert "as the file expects: " in result.stdout
+    assert "quiescence broken" in result.stdout
+
+
 def test_without_a_scenario_it_lists_what_there_is() -> None:
     text = printed()
     for name in [

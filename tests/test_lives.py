@@ -10,7 +10,7 @@ from mortals import Listener
 from cubecast.baselines import Flood
 from cubecast.baselines.flood import FloodPub
 from cubecast.protocol.node import CubecastNode
-from cubecast.protocol.port import NodeId, Port, Stream
+from cubecast.protocol.port import NodeId, Port, Stream, Time, Topic
 from cubecast.sim.faults import Cut, Faults, Pause, Slow
 from cubecast.sim.lives import LedgerError, MortalWorld
 from cubecast.sim.networks import SendingQueue, ServiceRate, Uniform
@@ -61,6 +61,75 @@ def test_what_a_crashed_node_sent_is_on_its_way_and_nothing_reaches_it() -> None
     world.run()
     assert deliveries(world) == [(0, A), (1, B), (0, B), (0, C), (1, C)]
     assert world.running() == [B, C]
+
+
+class Restless(Flood):
+    """Sends first, then delivers, and does all that a process can do before it refuses to publish.
+
+    In a life that has ended nobody may notice.
+    """
+
+    def publish(self, topic: Topic, body: tuple[object, ...], size: int, now: Time) -> bool:
+        publication = FloodPub(topic, Stream(self.node, self.life), 0, body)
+        self.port.relay(self._others, publication)
+        self.port.relay(self._others, publication)
+        for peer in self._others:
+            self.port.control(peer, publication)
+        self.take(publication)
+        lost = {publication.stream: (0, 0)}
+        self.port.gap(topic, lost)
+        self.port.discard(topic, lost)
+        self.port.joined(topic)
+        self.port.view(1, 1)
+        self.port.discovered("u")
+        self.port.followed("#", True)
+        self.port.wake(now + 1)
+        return False
+
+
+@pytest.mark.parametrize("copies", [0, 1, 2, 3])
+def test_a_life_ends_between_two_copies_and_does_nothing_more(copies: int) -> None:
+    world = world_of(Restless)
+    at(world, 0, "crash_after", A, copies)
+    at(world, 10, "publish", A, TOPIC)
+    assert world.trace is not None
+    before = len(world.trace)
+    world.run()
+    assert [(one.kind, one.time, one.node) for one in world.trace[before:]] == [
+        ("publish", 10, A),
+        ("crash", 10, A),
+        *[("deliver", 110 + copy, [B, C][copy % 2]) for copy in range(copies)],
+    ]
+    assert world.unsent() == 0
+    assert not world.views
+
+
+def test_the_next_life_has_no_fuse() -> None:
+    world = world_of()
+    at(world, 0, "crash_after", A, 0)
+    at(world, 10, "publish", A, TOPIC)
+    at(world, 20, "restart", A)
+    at(world, 30, "publish", A, TOPIC)
+    world.run()
+    assert deliveries(world) == [(0, A), (1, A), (1, B), (1, C)]
+
+
+def test_whoever_listens_is_told_of_a_crash() -> None:
+    told = []
+
+    class Credulous(Flood):
+        def suspect(self, node: NodeId, now: int) -> None:
+            told.append((self.node, node, now))
+
+    world = world_of(Credulous)
+    at(world, 5, "suspect", A, B)
+    at(world, 6, "crash", A)
+    at(world, 7, "suspect", A, C)  # the dead do not listen
+    world.run()
+    assert told == [(A, B, 5)]
+    assert world.is_up(B)
+    deaf = world_of()
+    deaf.suspect(A, B)
 
 
 def test_a_message_to_a_life_that_is_gone_does_not_reach_the_next() -> None:

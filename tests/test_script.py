@@ -71,7 +71,7 @@ def test_other_parameters_of_a_run(tmp_path: Path) -> None:
 
 
 def test_kinds_of_every_protocol_can_be_held() -> None:
-    assert {"pub", "ack", "sub", "uns", "parcel", "delegate"} <= KINDS
+    assert {"pub", "ack", "sub", "uns", "parcel", "delegate", "prepare", "test"} <= KINDS
 
 
 @pytest.mark.parametrize(

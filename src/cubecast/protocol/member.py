@@ -352,9 +352,9 @@ class Member:
             self._epochs.suspect(suspects, now)
 
     def suspect(self, slot: NodeId, now: Time) -> None:
-        """Somebody says that a node is dead."""
-        assert self._epochs is not None
-        self._epochs.suspect(self._epochs.suspects | 1 << slot, now)
+        """Somebody says that a node is dead; nothing follows while we are in no view with it."""
+        if self._epochs is not None:
+            self._epochs.suspect(self._epochs.suspects | 1 << slot, now)
 
     def trust(self, slot: NodeId, now: Time) -> None:
         """Somebody says that a node is alive after all."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeAlias
@@ -27,7 +26,7 @@ from cubecast.sim.networks import Uniform
 from cubecast.sim.params import Params
 from cubecast.sim.protocols import Mortality, mortality
 from cubecast.sim.schedule import Fault, Plan, Schedule, Step, checked, plan_of
-from cubecast.sim.world import Horizon
+from cubecast.sim.settling import liveness_bound, run_until, settle, unsettled
 from cubecast.topology import members_of
 from cubecast.trace import Header, Property, Record, Report, check
 
@@ -47,31 +46,11 @@ AT_ANY_TIME: tuple[Property, ...] = (
 """What holds in the middle of a run, too."""
 PASSED_OVER = "jump, as a publisher died that had passed us over"
 """No schedule has lossy subscribers, so nobody is passed over."""
-LOOKS = 32
-"""How often a run is looked at within the bound, to end it when all is done."""
 
 
 def population(protocol: str) -> Population:
     """The nodes of a protocol by its name."""
     return lambda params: mortality(protocol, params)
-
-
-def liveness_bound(params: Params, recovery: Time, publications: int) -> Time:
-    """How long after the last fault a run may take to converge.
-
-    round  = log2(N) · round trip + ack_delay        a frame down a tree, its ACKs back up
-    repair = resend_max + round                      the first repair after the last loss
-    bound  = 3 · recovery + 4 · repair + publications · round
-
-    Three recoveries: who died last is excluded; who was excluded is found and returns; and once
-    more for who came when that was under way.  Four repairs: of what is asked, answered, decided
-    and fed.  A round for every publication: with the smallest window they go one by one.
-    """
-    config = params.config()
-    depth = max(1, (params.nodes - 1).bit_length())
-    one_round = depth * params.round_trip() + config.ack_delay + params.consume_after
-    repair = config.resend_max + one_round
-    return 3 * recovery + 4 * repair + publications * one_round
 
 
 # -- drawing ---------------------------------------------------------------------------------------
@@ -332,54 +311,18 @@ class _Run:
             world.post(self.schedule.time(step.at), self._step, step)
         for at, node, begins in self.plan.deaths:
             world.post(at, self._death, node, begins)
-        self._run_until(self.plan.length)
-        if not self._settle():
-            self.fail("liveness", f"not converged {self.bound} after the last fault: {self._why()}")
+        run_until(world, self.plan.length)
+        if not settle(world, self.bound):
+            why = unsettled(world)
+            self.fail("liveness", f"not converged {self.bound} after the last fault: {why}")
             return
         for node in world.running():
             for topic in self.schedule.members():
                 if world.wants(node, topic):
                     world.publish(node, topic)
-        if not self._settle():
-            self.fail("liveness", f"the last publications did not get through: {self._why()}")
-
-    def _settle(self) -> bool:
-        """Run until all is done, at most for the bound; whether it is."""
-        start = self.world.now
-        for look in range(1, LOOKS + 1):
-            self._run_until(start + self.bound * look // LOOKS)
-            if not self._why():
-                return True
-        return False
-
-    def _run_until(self, at: Time) -> None:
-        with suppress(Horizon):
-            self.world.run(until=at)
-        self.world.now = max(self.world.now, at)
-
-    def _why(self) -> str:
-        """What is left to do, in words; nothing if all is done."""
-        world = self.world
-        if world.unsent():
-            return f"{world.unsent()} publications were not taken"
-        busy = [node for node in world.running() if any(world.processes[node].load()[:2])]
-        if busy:
-            return f"nodes {busy} hold messages"
-        waiting = [
-            node
-            for node in world.running()
-            for topic in self.schedule.members()
-            if world.wants(node, topic) and not world.is_subscribed(node, topic)
-        ]
-        if waiting:
-            return f"nodes {waiting} have not joined"
-        views = {world.views.get(node) for node in world.running()}
-        if views == {None} and not self.plan.deaths:
-            return ""
-        up = sum(1 << node for node in world.running())
-        if len(views) > 1 or any(view is None or view[1] != up for view in views):
-            return f"views are {[world.views.get(node) for node in world.running()]}"
-        return ""
+        if not settle(world, self.bound):
+            why = unsettled(world)
+            self.fail("liveness", f"the last publications did not get through: {why}")
 
     # -- what happens ----------------------------------------------------------------------------
 

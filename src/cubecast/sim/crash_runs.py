@@ -21,7 +21,7 @@ from random import Random
 
 from cubecast.protocol.port import NodeId, Port, Process, Time, Topic
 from cubecast.protocol.vcube_pb import Top, VCubePB
-from cubecast.sim.crash_stop import Mortals, detection_range
+from cubecast.sim.crash_stop import CrashStopWorld, detection_range
 from cubecast.sim.networks import Uniform
 from cubecast.sim.vcube_top import VCubeTop
 from cubecast.sim.world import Horizon, World
@@ -99,14 +99,12 @@ def _disagreements(records: Sequence[Record], crashed: frozenset[NodeId]) -> lis
 class Chain:
     """Some of what is delivered is answered at once, which makes causal chains."""
 
-    def __init__(self, mortals: Mortals, rng: Random, answers: int) -> None:
-        self._mortals = mortals
+    def __init__(self, rng: Random, answers: int) -> None:
         self._rng = rng
         self._answers = answers
 
     def on_deliver(self, world: World, node: NodeId, topic: Topic, ident: int) -> None:
-        wants = self._rng.random() < 0.15
-        if wants and self._answers and self._mortals.alive(node):
+        if self._rng.random() < 0.15 and self._answers:
             self._answers -= 1
             world.publish(node, topic, reply_to=(ident,))
 
@@ -121,25 +119,29 @@ def crash_run(seed: int, make: MakePB = faithful) -> CrashRun:
     top = VCubeTop(ROUND)
     shortest, longest = detection_range(LONGEST_WAY, dimension_for(nodes))
     detect = (shortest, rng.choice([shortest, 3 * shortest, longest]))
-    mortals = Mortals(lambda node, port: make(node, port, nodes, top), rng, detect)
     trace: list[Record] = []
-    network = Uniform(Random(f"crash-run/{seed}/delays"), 1, LONGEST_WAY)
-    world = World(nodes, mortals.make, network, trace=trace)
-    mortals.attach(world)
-    _plan_messages(world, mortals, nodes, rng)
-    crashed_by_plan = _plan_crashes(world, mortals, nodes, rng)
+    world = CrashStopWorld(
+        nodes,
+        lambda node, port: make(node, port, nodes, top),
+        Uniform(Random(f"crash-run/{seed}/delays"), 1, LONGEST_WAY),
+        rng=rng,
+        detect=detect,
+        trace=trace,
+    )
+    _plan_messages(world, nodes, rng)
+    crashed_by_plan = _plan_crashes(world, nodes, rng)
     at_rest = True
     try:
         world.run(until=HORIZON)
     except Horizon:
         at_rest = False
-    crashed = frozenset(record.node for record in trace if record.kind == "crash")
+    crashed = frozenset(world.down)
     held = sum(process.load().held for process in world.processes)
     mid = len(crashed - crashed_by_plan)
     return CrashRun(seed, nodes, trace, crashed, mid, at_rest, held)
 
 
-def _plan_messages(world: World, mortals: Mortals, nodes: int, rng: Random) -> None:
+def _plan_messages(world: CrashStopWorld, nodes: int, rng: Random) -> None:
     topics: list[Topic] = ["t"] if rng.random() < 0.8 else ["t", "u"]
     for topic in topics:
         everybody = rng.random() < 0.3
@@ -149,10 +151,10 @@ def _plan_messages(world: World, mortals: Mortals, nodes: int, rng: Random) -> N
             if node not in members:
                 world.register(node, topic)
     messages = rng.randint(3, 40)
-    world.application = Chain(mortals, rng, answers=messages)
+    world.application = Chain(rng, answers=messages)
 
     def publish(node: NodeId, topic: Topic, now: Time) -> None:
-        if mortals.alive(node):
+        if world.is_up(node):
             world.publish(node, topic)
 
     for _ in range(messages):
@@ -160,14 +162,14 @@ def _plan_messages(world: World, mortals: Mortals, nodes: int, rng: Random) -> N
         world.post(at, publish, rng.randrange(nodes), rng.choice(topics))
 
 
-def _plan_crashes(world: World, mortals: Mortals, nodes: int, rng: Random) -> frozenset[NodeId]:
+def _plan_crashes(world: CrashStopWorld, nodes: int, rng: Random) -> frozenset[NodeId]:
     """Plan crashes at a time (of the nodes returned), and others while a broadcast is sent."""
 
     def crash(node: NodeId, _: None, now: Time) -> None:
-        mortals.crash(node)
+        world.crash(node)
 
     def light_fuse(node: NodeId, copies: int, now: Time) -> None:
-        mortals.crash_after(node, copies)
+        world.crash_after(node, copies)
 
     victims = rng.sample(range(nodes), rng.choice([0, *range(1, nodes), 1, 1, 2 % nodes]))
     spread = rng.choice([50, 150, 300, ACTIVE])

@@ -1,9 +1,11 @@
 """A world in which processes end and begin again.
 
-Theory of operation.  A node has one *life* after the other.  A crash ends one at once: no message,
-timer or consumption reaches it any more and what it had not handed to the protocol is dropped;
-what it sent is on its way.  A restart makes a new process, which knows nothing, with a new port;
-the application subscribes again to what it had.
+Theory of operation.  A node has one *life* after the other.  A crash ends one at once, between two
+copies of a broadcast if so planned: no message, timer or consumption reaches it any more, what it
+still does reaches nobody, and what it had not handed to the protocol is dropped; what it sent is on
+its way.  A restart makes a new process, which knows nothing, with a new port; the application
+subscribes again to what it had.  Nobody is told of a crash: processes have a detector of their own,
+or live in a `cubecast.sim.crash_stop.CrashStopWorld`.
 
 Invariants:
 
@@ -17,20 +19,22 @@ Invariants:
 A process may have, besides the methods of `Process`: ``on_packet(message, sender, life, now)``,
 called instead of ``on_message`` with the sender's incarnation, or with what its ``seal()`` said
 when it sent; ``incarnation``, under which it
-publishes now (without it, the number of its life, from 0); and ``marks``, a `Counter` of the
-branches of recovery it took.
+publishes now (without it, the number of its life, from 0); ``crashed(node, now)`` or
+``suspect(node, now)``, for what it is told of others; and ``marks``, a `Counter` of the branches of
+recovery it took.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, cast
 
 from cubecast.protocol.port import Load, Message, NodeId, Port, Process, Publication, Time, Topic
 from cubecast.sim.world import Handler, Network, SimPort, Spans, World, message_record
 from cubecast.trace import Kind, Record
 
+P = ParamSpec("P")
 MakeLife = Callable[[NodeId, Port, int], Process]
 """Makes the process of a node: its port, and which life of the node it is, from 0."""
 
@@ -63,6 +67,9 @@ class LedgerError(AssertionError):
 
 class MortalWorld(World):
     """A `World` with `crash` and `restart`."""
+
+    keeps_ledger: ClassVar[bool] = True
+    """Whether processes number what they publish on a topic from 0, one by one."""
 
     def __init__(self, nodes: int, make: MakeLife, network: Network, **options: Any) -> None:
         self._make_life = make
@@ -100,6 +107,20 @@ class MortalWorld(World):
         self._patterns[node].clear()
         self.views.pop(node, None)
 
+    def crash_after(self, node: NodeId, copies: int) -> None:
+        """Let this life of `node` end when it has sent so many more copies of publications."""
+        self._life_port(node).copies_left = copies
+
+    def suspect(self, node: NodeId, peer: NodeId) -> None:
+        """`node` is told that `peer` has crashed, be that so or not, if it listens to such news.
+
+        What is certain to some (``crashed``) is an opinion to others (``suspect``).
+        """
+        process = self.processes[node]
+        listener = getattr(process, "crashed", None) or getattr(process, "suspect", None)
+        if listener is not None:
+            listener(peer, self.now)
+
     def restart(self, node: NodeId) -> None:
         """Begin a new life at `node`; its application subscribes again to what it had."""
         if node not in self.down:
@@ -114,6 +135,15 @@ class MortalWorld(World):
         self.receivers[node] = receiver if service is None else service(node, receiver)
         for topic in list(self._wanted[node]):
             self.subscribe(node, topic)
+
+    @property
+    def has_crashed(self) -> bool:
+        """Whether any life has ended."""
+        return bool(self.down) or any(self.lives)
+
+    def has_joined_all(self, node: NodeId) -> bool:
+        """Whether every subscription that `node` wants has begun."""
+        return all(self.is_subscribed(node, topic) for topic in self._wanted[node])
 
     def incarnation(self, node: NodeId) -> int:
         """Under which number `node` sends and publishes now."""
@@ -160,10 +190,15 @@ class MortalWorld(World):
     # -- the ledger ------------------------------------------------------------------------------
 
     def _offer(self, node: NodeId, topic: Topic, ident: int, size: int) -> bool:
-        """Enter it first: a process may deliver its own message before `publish` returns."""
+        """Enter it first: a process may deliver its own message before `publish` returns.
+
+        A node takes everything as it dies, so that nothing is left to offer to the dead.
+        """
+        if node in self.down:
+            return True
         page = self._ledger.setdefault((node, self.incarnation(node), topic), [])
         page.append(ident)
-        taken = super()._offer(node, topic, ident, size)
+        taken = super()._offer(node, topic, ident, size) or node in self.down
         if not taken:
             page.pop()
         return taken
@@ -172,7 +207,7 @@ class MortalWorld(World):
         stream, first = publication.stream, publication.first
         page = self._ledger.get((stream.source, stream.incarnation, publication.topic), [])
         body = list(publication.body)
-        if page[first : first + len(body)] != body:
+        if self.keeps_ledger and page[first : first + len(body)] != body:
             raise LedgerError(
                 f"node {node} delivered {body} as numbers {first} … of {stream}, "
                 f"but these are {page[first : first + len(body)]}"
@@ -209,22 +244,63 @@ class MortalWorld(World):
             super()._tell_joined(node, topic, now)
 
 
+def _while_up(
+    tell: Callable[Concatenate[LifePort, P], None],
+) -> Callable[Concatenate[LifePort, P], None]:
+    """What a life says after its end is not heard: it may end in the middle of what it does."""
+
+    def tell_if_up(port: LifePort, /, *args: P.args, **options: P.kwargs) -> None:
+        if port.up:
+            tell(port, *args, **options)
+
+    return tell_if_up
+
+
 class LifePort(SimPort):
     """The port of one life of a node; when that has ended, nothing comes through it."""
 
-    __slots__ = ("up",)
+    __slots__ = ("copies_left", "up")
 
     def __init__(self, world: MortalWorld, node: NodeId, network: Network) -> None:
         super().__init__(world, node, network)
         self.up = True
+        self.copies_left: int | None = None
+        """The life ends when it has sent so many more copies of publications; None: it does not."""
+
+    joined = _while_up(SimPort.joined)
+    gap = _while_up(SimPort.gap)
+    discard = _while_up(SimPort.discard)
+    view = _while_up(SimPort.view)
+    discovered = _while_up(SimPort.discovered)
+    followed = _while_up(SimPort.followed)
+    writable = _while_up(SimPort.writable)
+
+    def deliver(self, publication: Publication) -> bool:
+        return not self.up or super().deliver(publication)
 
     def relay(self, peers: Sequence[NodeId], message: Message) -> None:
+        """One copy after the other, and perhaps the end between two of them."""
+        if not self.up:
+            return
+        left = self.copies_left
+        if left is None:
+            self._send(peers, message)
+        elif left >= len(peers):
+            self.copies_left = left - len(peers)
+            self._send(peers, message)
+        else:
+            self._send(peers[:left], message)
+            cast(MortalWorld, self._world).crash(self._node)
+
+    def _send(self, peers: Sequence[NodeId], message: Message) -> None:
         self._counts[message.kind] += len(peers)
         if self._world._trace_messages:
             self._trace_send(peers, message)
         self._network.relay(self._node, peers, self._packet(message))
 
     def control(self, peer: NodeId, message: Message) -> None:
+        if not self.up:
+            return
         self._counts[message.kind] += 1
         if self._world._trace_messages:
             self._trace_send((peer,), message)

@@ -7,16 +7,19 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from random import Random
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from cubecast.protocol.port import NodeId, Port, Process
-from cubecast.sim.crash_stop import Mortals, detection_range
+from cubecast.protocol.port import NodeId, Port, Process, Time
+from cubecast.sim.crash_stop import CrashStopWorld, detection_range
+from cubecast.sim.lives import MortalWorld
 from cubecast.sim.networks import SendingQueue
 from cubecast.sim.params import Params
-from cubecast.sim.protocols import ProtocolError, maker, roots
+from cubecast.sim.protocols import MORTAL, ProtocolError, maker, mortality, roots
 from cubecast.sim.scenarios import Scenario
-from cubecast.sim.world import Horizon, World
+from cubecast.sim.settling import liveness_bound, run_until, settle
+from cubecast.sim.world import Horizon, Network, World
 from cubecast.topology import dimension_for
 from cubecast.trace import Header, Record, Report, answers_before_questions, check
 
@@ -57,31 +60,32 @@ def run(
         params = scenario.draw(params, rng)
     if make is None:
         _refuse_impossible(protocol, params)
+    name = f"{scenario.name}/{seed}"
     trace: list[Record] | None = [] if checked or keep_trace else None
-    processes = make if make is not None else maker(protocol, params, f"{scenario.name}/{seed}")
-    mortals = _mortals(processes, params, f"{scenario.name}/{seed}") if scenario.mortal else None
-    world = World(
-        params.nodes,
-        processes if mortals is None else mortals.make,
-        network := params.network_for(f"{scenario.name}/{seed}"),
-        trace=trace,
-        trace_messages=trace_messages,
-        state_every=200 if checked and params.nodes <= 64 else 0,
-        consume_after=params.consume_after,
-        pauses=params.pauses,
-        root_of=roots(protocol, params, f"{scenario.name}/{seed}") if make is None else None,
-    )
-    if mortals is not None:
-        mortals.attach(world)
+    network = params.network_for(name)
+    options: dict[str, Any] = {
+        "trace": trace,
+        "trace_messages": trace_messages,
+        "state_every": 200 if checked and params.nodes <= 64 else 0,
+        "consume_after": params.consume_after,
+        "pauses": params.pauses,
+        "root_of": roots(protocol, params, name) if make is None else None,
+    }
+    world: World
+    if scenario.mortal and make is None and protocol in MORTAL:
+        lives = mortality(protocol, params)
+        world = MortalWorld(params.nodes, lives.make, network, **options)
+        rests = partial(_settles, world, params, lives.recovery)
+    else:
+        processes = make if make is not None else maker(protocol, params, name)
+        kind = partial(_crash_stop, params, name) if scenario.mortal else World
+        world = kind(params.nodes, processes, network, **options)
+        rests = partial(_rests, world, params)
     scenario.plan(world, params, rng)
     header = Header(scenario=scenario.name, protocol=protocol, seed=seed, params=params.as_json())
     started = time.perf_counter()
-    at_rest = True
     with _few_collections():
-        try:
-            world.run(until=max(world.instants, default=0) + params.span + params.horizon)
-        except Horizon:
-            at_rest = False
+        at_rest = rests()
     elapsed = time.perf_counter() - started
     world.record_state()
     metrics = world.meter.summary()
@@ -105,10 +109,32 @@ def run(
     return Outcome(params, seed, metrics, report, trace if keep_trace else None, header)
 
 
-def _mortals(make: Make, params: Params, seed: str) -> Mortals:
-    """Processes that may crash, and a detector whose time-outs are long enough for the network."""
-    detect = detection_range(params.round_trip(), dimension_for(params.nodes))
-    return Mortals(make, Random(f"{seed}/detector"), detect)
+def _crash_stop(
+    params: Params, name: str, nodes: int, make: Make, network: Network, **options: Any
+) -> World:
+    """For protocols without a detector: a perfect one, with time-outs that fit the network."""
+    detect = detection_range(params.round_trip(), dimension_for(nodes))
+    rng = Random(f"{name}/detector")
+    return CrashStopWorld(nodes, make, network, rng=rng, detect=detect, **options)
+
+
+def _rests(world: World, params: Params) -> bool:
+    """Run as long as there is something to do; whether that ended."""
+    try:
+        world.run(until=max(world.instants, default=0) + params.span + params.horizon)
+    except Horizon:
+        return False
+    return True
+
+
+def _settles(world: MortalWorld, params: Params, recovery: Time) -> bool:
+    """Run all that is planned, and then until all is done; whether that was within the bound.
+
+    Processes with a detector of their own never rest.
+    """
+    cuts = [cut.end for cut in params.partitions]
+    run_until(world, max([*world.instants, *cuts], default=0))
+    return settle(world, liveness_bound(params, recovery, world.publications))
 
 
 def _refuse_impossible(protocol: str, params: Params) -> None:

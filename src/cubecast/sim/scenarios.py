@@ -34,7 +34,7 @@ class Scenario:
     takes: tuple[str, ...] = ()
     """The parameters in `WORKLOAD` that mean something to it."""
     mortal: bool = False
-    """Whether processes may crash (`cubecast.sim.crash_stop`)."""
+    """Whether processes may crash: its world is a `cubecast.sim.lives.MortalWorld`."""
 
     def ignores(self) -> set[str]:
         """Parameters that would change nothing."""

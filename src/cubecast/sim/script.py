@@ -24,7 +24,7 @@ label = "question"
 at = 400
 node = 1
 act = "crash"               # at once, or with copies = 2 after sending two more publications;
-                            # the others are told, each some time later
+                            # nodes of cubecast notice, those of other protocols are told of it
 [[do]]
 at = 500
 node = 0
@@ -53,15 +53,15 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
 from cubecast.baselines import best_effort, single_root
-from cubecast.protocol import messages, vcube_pb, vcube_ps
+from cubecast.protocol import detector, messages, vcube_pb, vcube_ps, views
 from cubecast.protocol.port import NodeId, Time, Topic
-from cubecast.sim.crash_stop import mortals_of
 from cubecast.sim.faults import Hold, Partition
+from cubecast.sim.lives import MortalWorld
 from cubecast.sim.params import MAX_TIME, ParamError, Params
 from cubecast.sim.protocols import PROTOCOLS
 from cubecast.sim.scenarios import Scenario
@@ -70,7 +70,7 @@ from cubecast.trace import ALL
 
 KINDS = frozenset(
     getattr(thing, "kind")  # noqa: B009 - a class of any protocol
-    for module in (messages, vcube_ps, vcube_pb, best_effort, single_root)
+    for module in (messages, views, detector, vcube_ps, vcube_pb, best_effort, single_root)
     for thing in vars(module).values()
     if isinstance(thing, type) and isinstance(getattr(thing, "kind", None), str)
 )
@@ -206,6 +206,8 @@ def _check_steps(script: ScriptFile) -> None:
             raise ScriptError(f"{where}: another publication is labelled {step.label!r} too")
         if (step.peer is not None) != (step.act == "suspect"):
             raise ScriptError(f"{where}: a suspicion, and nothing else, has a peer")
+        if step.peer == step.node:
+            raise ScriptError(f"{where}: a node suspects others, not itself")
         if step.copies is not None and (step.act != "crash" or step.copies < 0):
             raise ScriptError(f"{where}: only a crash waits for copies, and for 0 or more")
         if (step.at is None) == (step.after is None):
@@ -262,7 +264,6 @@ class Performance:
         self._only_topic = next(iter(script.topics))
         self._label_of: dict[int, str] = {}
         self._waiting: dict[tuple[NodeId, str], list[Step]] = {}
-        self._mortal = any(step.act in MORTAL for step in script.steps)
 
     def start(self) -> None:
         """Establish the topics and plan every step."""
@@ -285,17 +286,16 @@ class Performance:
 
     def _command(self, step: Step) -> None:
         topic = step.topic or self._only_topic
-        if self._mortal and not mortals_of(self._world).alive(step.node):
+        mortal = cast(MortalWorld, self._world)  # where there are crashes and suspicions
+        if step.node not in self._world.running():
             return
         match step.act:
+            case "crash" if step.copies is not None:
+                mortal.crash_after(step.node, step.copies)
             case "crash":
-                if step.copies is None:
-                    mortals_of(self._world).crash(step.node)
-                else:
-                    mortals_of(self._world).crash_after(step.node, step.copies)
-            case "suspect":
-                assert step.peer is not None
-                mortals_of(self._world).suspect(step.node, step.peer)
+                mortal.crash(step.node)
+            case "suspect" if step.peer is not None:
+                mortal.suspect(step.node, step.peer)
             case "publish":
                 ident = self._world.publish(step.node, topic)
                 if step.label is not None:

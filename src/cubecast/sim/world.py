@@ -116,7 +116,7 @@ class World:
         self._next_state = state_every
         self.buckets: dict[Time, list[Event]] = {}
         self.instants: list[Time] = []
-        self._published = 0
+        self.publications = 0
         self._subscribed: dict[Topic, bytearray] = {}
         self._wanted: list[dict[Topic, None]] = [{} for _ in range(nodes)]
         self._patterns: list[dict[str, Pattern]] = [{} for _ in range(nodes)]
@@ -250,8 +250,8 @@ class World:
 
         What the protocol refuses for now waits here, in order, until the port says `writable`.
         """
-        ident = self._published
-        self._published += 1
+        ident = self.publications
+        self.publications += 1
         self.meter.published(ident, self.now)
         if self.trace is not None:
             self.trace.append(
