@@ -20,14 +20,23 @@ import msgspec
 from cubecast.protocol import finals
 from cubecast.protocol.epochs import Epochs
 from cubecast.protocol.guard import Guard
-from cubecast.protocol.member import TO_ANYONE, Member
+from cubecast.protocol.member import Member
 from cubecast.protocol.membership import Membership
 from cubecast.protocol.messages import Op
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Message, NodeId, Seq, Stream, Time
 from cubecast.protocol.recovery import RecoveringTopic
 from cubecast.protocol.streams import Branch, Inbox
-from cubecast.protocol.views import Final, Finals, Install, Prepare, Report, Reports, View
+from cubecast.protocol.views import (
+    TO_ANYONE,
+    Final,
+    Finals,
+    Install,
+    Prepare,
+    Report,
+    Reports,
+    View,
+)
 from cubecast.protocol.waves import Contribution
 from cubecast.sim.chaos import Population, Verdict, draw_schedule, run_schedule
 from cubecast.sim.protocols import members
@@ -163,7 +172,7 @@ class BothStay(Member):
         super().elsewhere(view, uid, now)
 
 
-@mutant("raised", 19)
+@mutant("raised", 9)
 class HearsOldLives(Member):
     """Takes a message of a former life for one of the present life."""
 
@@ -199,7 +208,7 @@ class DecidesAgain(Epochs):
         return super().on_install(install, now)
 
 
-@mutant("liveness", 107)
+@mutant("liveness", 12)
 class DecidesTwice(Member):
     """Does not tell a successor what was decided before, and lets it decide anew."""
 
@@ -289,7 +298,7 @@ class Unfrozen(RecoveringTopic):
         pass
 
 
-@mutant("loss-reports", 328)
+@mutant("loss-reports", 160)
 class NeverFreezes(Member):
     """Goes on delivering a dead stream after it has reported what it has of it."""
 
@@ -302,7 +311,7 @@ class OwnEnd(RecoveringTopic):
         return super().end_stream(msgspec.structs.replace(final, seq=reached), now)
 
 
-@mutant("agreement", 7)
+@mutant("agreement", 14)
 class EndsWhereItIs(Member):
     """Discards locally: a dead stream ends at whatever was delivered here."""
 
@@ -433,7 +442,7 @@ class SlotsAreNodes(Guard):
         self.born = born
 
 
-@mutant("completeness", 14)
+@mutant("completeness", 32)
 class TakesSlotsForNodes(Member):
     """Does not tell the next owner of a slot from the last one."""
 
@@ -489,7 +498,7 @@ class Independent(RecoveringTopic):
         self.front.frontier.clear()
 
 
-@mutant("causal-order", 14)
+@mutant("causal-order", 328)
 class SpeaksAsIfItHadReadNothing(Member):
     """What it publishes first after its return depends on nothing that it had read before."""
 
@@ -517,7 +526,7 @@ class EndsUnheard(RecoveringTopic):
         pass
 
 
-@mutant("completeness", 8)
+@mutant("completeness", 5)
 class DoesNotMissTheOthers(Member):
     """Does not report what was published on the other side of a partition."""
 
@@ -529,7 +538,7 @@ class Unannounced(CubecastNode):
         return {}
 
 
-@mutant("completeness", 8)
+@mutant("completeness", 5)
 class ReturnsInSilence(Member):
     """Does not say how far streams went where it comes from."""
 

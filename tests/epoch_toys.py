@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cubecast.protocol.epochs import EpochConfig, Epochs
 from cubecast.protocol.marks import Marks
-from cubecast.protocol.member import TO_ANYONE
 from cubecast.protocol.port import NodeId, Time
 from cubecast.protocol.views import (
+    TO_ANYONE,
     Beacon,
     Clusterwide,
     Depart,

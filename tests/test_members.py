@@ -10,7 +10,7 @@ from member_toys import Flying, Members, both, kind, link
 
 from cubecast.protocol.member import Member
 from cubecast.protocol.port import Stream
-from cubecast.protocol.views import Enter, Who
+from cubecast.protocol.views import Enter, Final, Who
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
@@ -260,3 +260,28 @@ def test_a_node_that_hears_nobody_pulls_nobody_over() -> None:
     world.settle(ticks=100)
     assert world.masks() == [0b11111] * 5
     assert [member.who.uid for member in world.members] == ["n0", "n1", "n2", "n3", "n4.1"]
+
+
+def test_what_another_view_had_alone_is_skipped_without_a_jump() -> None:
+    """Node 0 has all that its views agreed on of node 3's stream, and was told that another view
+    went further; somebody who joined above that says that it counts as read, and nobody has it.
+    """
+    world = Members(4)
+    world.publish(3, "first")
+    world.hand_over(both(kind("pub"), link(3, 1)))
+    world.hand_over(both(kind("pub"), link(1, 0)))
+    world.lose(kind("pub"))
+    world.suspect(3, 0)
+    for step in ("prepare", "report", "install"):
+        world.hand_over(kind(step))
+    dead = Stream(3, 0)
+    core = world.members[0].core
+    assert core is not None
+    topic = core.membership_of("t").core
+    assert topic.front.delivered[dead] == topic.finals[dead] == 0
+    topic.hear_end(dead, 2, world.now)
+    assert world.ports[0].of("gap") == []  # its own view's part is not settled
+    assert not topic.end_stream(Final(dead, 2, 1, 2), world.now)
+    assert world.ports[0].of("gap") == [("t", {dead: (1, 2)})]
+    assert topic.front.delivered[dead] == topic.floor[dead] == 2
+    assert dead not in {**topic.inboxes, **topic.heirs, **topic.finals, **topic.ends}

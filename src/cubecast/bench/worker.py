@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import time
 from multiprocessing.connection import Connection
@@ -36,6 +37,7 @@ BETWEEN_READS = 32
 def main(task: Task, stop: Event, pipe: Connection) -> None:
     """Run one process's part; the parent reads what it needs from the other end of `pipe`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
+    os.dup2(2, 1)  # what a peer's library prints is not among our results
     logging.basicConfig(level=logging.ERROR)
     workload = make_workload(task)
     workload.told_to_stop = stop.is_set

@@ -30,10 +30,20 @@ from cubecast.net.view_wire import (
 from cubecast.net.wire import CLIENT, DETECTOR, FORWARD, HELLO, VIEW, WireError
 from cubecast.protocol.detector import Detector
 from cubecast.protocol.epochs import MAX_SLOTS
-from cubecast.protocol.member import TO_ANYONE, Member, ToAnyone
+from cubecast.protocol.member import Member
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Time
-from cubecast.protocol.views import Beacon, Clusterwide, Enter, Install, View, Who, genesis
+from cubecast.protocol.views import (
+    TO_ANYONE,
+    Beacon,
+    Clusterwide,
+    Enter,
+    Install,
+    ToAnyone,
+    View,
+    Who,
+    genesis,
+)
 from cubecast.topology import members_of
 
 if TYPE_CHECKING:

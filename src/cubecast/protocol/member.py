@@ -19,15 +19,16 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
-from typing import ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple
 
 from cubecast.protocol.config import Config
 from cubecast.protocol.detector import Detector, DetectorConfig, DetectorMessage
 from cubecast.protocol.epochs import EpochConfig, Epochs
 from cubecast.protocol.marks import Marks
 from cubecast.protocol.node import CubecastNode
-from cubecast.protocol.port import Load, Message, NodeId, Port, Stream, Time, Topic, Wanted
+from cubecast.protocol.port import Load, MemberPort, Message, NodeId, Stream, Time, Topic, Wanted
 from cubecast.protocol.views import (
+    TO_ANYONE,
     Ballot,
     Beacon,
     Clusterwide,
@@ -40,6 +41,7 @@ from cubecast.protocol.views import (
     Report,
     Reports,
     Stuck,
+    ToAnyone,
     View,
     ViewId,
     Who,
@@ -56,22 +58,6 @@ class Seal(NamedTuple):
 
 MAX_TOLD = 256
 """Strangers that were told lately where we are."""
-ToAnyone: TypeAlias = Install | Installed | Enter | Outlived | Beacon
-TO_ANYONE = (Install, Installed, Enter, Outlived, Beacon)
-"""What may come from, and go to, lives that the view does not name."""
-
-
-class MemberPort(Port, Protocol):
-    """A port that can also reach nodes that have no slot in our view."""
-
-    def reach(self, address: str, message: Message) -> None:
-        """Send to whoever is at an address, perhaps nobody."""
-
-    def departed(self) -> None:
-        """`depart` is complete: the others know that this node is gone."""
-
-    def excluded(self) -> None:
-        """This life is over, `Member.who` is the next; it has no place yet and asks for one."""
 
 
 class Member:
@@ -115,6 +101,7 @@ class Member:
         self._beacon_at: Time | None = None
         self._enter_at: Time | None = None
         self._alone_at: Time | None = None
+        self._due: Time | None = None  # nothing but the core needs `on_wake` before
         self._departing = False
         self._gone = False  # it was let go: whatever still comes is for nobody
         self._told: dict[str, Time] = {}
@@ -123,7 +110,7 @@ class Member:
             self._begin(view, 0, now)
         else:
             self._enter_at = now
-            port.wake(now)
+            self.wake(now)
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -185,7 +172,7 @@ class Member:
         else:
             self._epochs.on_depart(Depart(self.who.uid), now)
             self._enter_at = now + self._epoch_config.enter_every
-            self._port.wake(self._enter_at)
+            self.wake(self._enter_at)
 
     @property
     def core(self) -> CubecastNode | None:
@@ -339,7 +326,7 @@ class Member:
                 view.mask,
                 self._detector_config,
                 self._port.control,
-                self._port.wake,
+                self.wake,
                 now,
                 incarnation=self.who.incarnation,
                 view=view.number,
@@ -368,6 +355,9 @@ class Member:
         self._port.reach(address, message)
 
     def wake(self, at: Time) -> None:
+        """See to views and detection at this time; the core asks for its own."""
+        if self._due is None or at < self._due:
+            self._due = at
         self._port.wake(at)
 
     def prepare(self, survivors: int) -> Reports:
@@ -397,7 +387,7 @@ class Member:
     def _look_for(self, absent: Collection[Who], now: Time) -> None:
         if absent and self._beacon_at is None:
             self._beacon_at = now + self._epoch_config.beacon_every
-            self._port.wake(self._beacon_at)
+            self.wake(self._beacon_at)
 
     def let_go(self, now: Time) -> None:
         """Everyone else is in a view without us, as we asked."""
@@ -514,9 +504,9 @@ class Member:
             reached = {} if former is None else former.reached()
             self._port.reach(contact, Enter(self.who, self.node, uid, reached))
         self._enter_at = now + self._epoch_config.enter_every
-        self._port.wake(self._enter_at)
+        self.wake(self._enter_at)
         if self._alone_at is not None:
-            self._port.wake(self._alone_at)
+            self.wake(self._alone_at)
 
     def _enter(self, install: Install, slot: NodeId, now: Time) -> None:
         """We have a place: begin there, and take up what was before."""
@@ -554,8 +544,22 @@ class Member:
     # -- time ------------------------------------------------------------------------------------
 
     def on_wake(self, now: Time) -> None:
+        """The core wakes up often, with every ACK; views and detection seldom have to."""
         if self._gone:
             return
+        due = self._due is not None and self._due <= now
+        if due:
+            self._due = None
+            self._see_to_entry(now)
+        if self._core is not None:
+            self._core.on_wake(now)
+        if due:
+            self._see_to_views(now)
+        elif self._due is not None:
+            self._port.wake(self._due)
+
+    def _see_to_entry(self, now: Time) -> None:
+        """Ask again for a place, or to be let go; look for the absent."""
         if self._enter_at is not None and self._enter_at <= now:
             self._enter_at = None
             if self._epochs is None:
@@ -567,8 +571,9 @@ class Member:
             self._go_on_alone(now)
         if self._beacon_at is not None and self._beacon_at <= now:
             self._shine(now)
-        if self._core is not None:
-            self._core.on_wake(now)
+
+    def _see_to_views(self, now: Time) -> None:
+        """Do what epochs and detection have due, and ask for the next time of everything."""
         dues = [self._enter_at, self._alone_at, self._beacon_at]
         if self._epochs is not None:
             dues.append(self._epochs.on_wake(now))
@@ -576,7 +581,7 @@ class Member:
             dues.append(self._detector.on_wake(now))
         for at in dues:
             if at is not None:
-                self._port.wake(at)
+                self.wake(at)
 
     def _shine(self, now: Time) -> None:
         """Tell those we had to exclude where the cluster is, if we lead it."""

@@ -124,6 +124,19 @@ class Port(Protocol):
         """Ask for `Process.on_wake` at time `at`."""
 
 
+class MemberPort(Port, Protocol):
+    """A port that can also reach nodes that have no slot in our view."""
+
+    def reach(self, address: str, message: Message) -> None:
+        """Send to whoever is at an address, perhaps nobody."""
+
+    def departed(self) -> None:
+        """`depart` is complete: the others know that this node is gone."""
+
+    def excluded(self) -> None:
+        """This life is over, `Member.who` is the next; it has no place yet and asks for one."""
+
+
 class Process(Protocol):
     """Everything a world can do to a protocol."""
 

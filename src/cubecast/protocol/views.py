@@ -258,3 +258,6 @@ class Beacon(msgspec.Struct, frozen=True, tag=True):
 Clusterwide: TypeAlias = (
     Prepare | Report | Install | Installed | Stuck | Enter | Outlived | Depart | Beacon
 )
+ToAnyone: TypeAlias = Install | Installed | Enter | Outlived | Beacon
+TO_ANYONE = (Install, Installed, Enter, Outlived, Beacon)
+"""What may come from, and go to, lives that the view does not name."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from cubecast.baselines import BestEffort, FixedTree, Flood, SingleRoot
 from cubecast.protocol.detector import DetectorConfig
 from cubecast.protocol.epochs import EpochConfig
-from cubecast.protocol.member import Member, MemberPort
+from cubecast.protocol.member import Member
 from cubecast.protocol.node import CubecastNode
-from cubecast.protocol.port import NodeId, Port, Process, Time, Topic
+from cubecast.protocol.port import MemberPort, NodeId, Port, Process, Time, Topic
 from cubecast.protocol.vcube_pb import VCubePB
 from cubecast.protocol.vcube_ps import VCubePS
 from cubecast.protocol.views import Who, genesis

@@ -103,13 +103,14 @@ delivered first.  `pace` decides nothing without `Config.ack_pause`, which no ca
 MEMBERS = replace(
     PRODUCTION,
     relative=True,
-    caches=PRODUCTION.caches | {"Member.marks", "Member._epoch_config", "Epochs._config"},
+    caches=PRODUCTION.caches | {"Member._due", "Member._epoch_config", "Epochs._config"},
     unordered=PRODUCTION.unordered | {"Member._told", "Epochs._departing", "Attempt.reports"},
 )
 """The production protocol where nodes die (`cubecast.protocol.member`).
 
 Without order besides: looked up by key, or sorted before it is gone through.  The settings are the
-same in all states, and have delays in them that would be taken for times.
+same in all states, and have delays in them that would be taken for times.  `_due` is the earliest
+of the times that are kept beside it, or earlier: then nothing is done.
 """
 
 _PLAIN = frozenset({int, str, bool, bytes, float, type(None)})
