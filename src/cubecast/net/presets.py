@@ -5,7 +5,8 @@ Each preset is a round trip and a bandwidth; everything else follows by formula.
 | value | formula |
 |---|---|
 | `ack_delay` | RTT / 10, at least 1 ms: gathering must not add much to a hop |
-| `ack_pause` | 5 x `ack_delay`: in light traffic credit is no concern, and ACKs are half the work |
+| `ack_pause` | 5 x `ack_delay`, at least 10 ms: in light traffic credit is no concern, and \
+ACKs are half the work |
 | `stable_delay` | RTT, at least 20 ms: an idle publisher waits for a next frame to carry the news |
 | `resend_after` | 10 levels x (RTT + `ack_delay`), at least 100 ms: the round trip of a tree of \
 1,024 nodes, or a pause of the interpreter |
@@ -80,7 +81,7 @@ def preset_values(name: str) -> dict[str, Any]:
     return {
         "window": window,
         "ack_delay": ack_delay,
-        "ack_pause": 5 * ack_delay,
+        "ack_pause": max(5 * ack_delay, 10 * MS),
         "stable_delay": max(round_trip, 20 * MS),
         "resend_after": resend_after,
         "patience": 1,
