@@ -207,6 +207,32 @@ def test_a_life_that_comes_back_to_its_slot_follows_who_had_it_meanwhile(tmp_pat
     ]  # fmt: skip
 
 
+def test_who_reads_on_in_a_slot_that_is_another_s_holds_nobody_up(tmp_path: Path) -> None:
+    """Node 1 was stopped and excluded; awake again it reads what was sent before.  What its heir in
+    the slot says in the meantime comes before a join that is later, not after it.
+    """
+    sleeper = [Record("join", us(1), 1, TOPIC), Record("deliver", us(9), 1, TOPIC, "old")]
+    tenant = [Record("join", us(4), 1, TOPIC), Record("publish", us(5), 1, TOPIC, "a")]
+    reader = [
+        Record("join", us(1), 0, TOPIC),
+        Record("publish", us(2), 0, TOPIC, "old"),
+        Record("deliver", us(5.1), 0, TOPIC, "a"),
+    ]
+    newcomer = [Record("join", us(7), 2, TOPIC)]
+    lives = [
+        write_life(tmp_path, 0, 0, reader, "", (0.0, None)),
+        write_life(tmp_path, 1, 0, sleeper, "crash", (0.0, 9.5)),
+        write_life(tmp_path, 2, 0, tenant, "", (3.5, None)),
+        write_life(tmp_path, 3, 0, newcomer, "", (6.0, None)),
+    ]
+    merged = [(one.kind, one.node, one.id) for one in trace_of(tenancies(lives))]
+    assert merged.index(("publish", 1, "a")) < merged.index(("join", 2, None))
+    assert kinds(trace_of(tenancies(lives)), 1) == [
+        ("join", None), ("deliver", "old"), ("crash", None),
+        ("restart", None), ("join", None), ("publish", "a"),
+    ]  # fmt: skip
+
+
 def test_half_a_line_at_the_end_of_a_trace_is_cut_off(tmp_path: Path) -> None:
     life = write_life(tmp_path, 0, 0, [Record("join", 1, 0, TOPIC)] * 3, "crash", (0.0, 1.0))
     whole = life.trace.read_bytes()

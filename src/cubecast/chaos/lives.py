@@ -9,9 +9,11 @@ the protocol says.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from cubecast.chaos.driver import Life
 from cubecast.trace import Record, merge, read_jsonl
@@ -73,11 +75,27 @@ def records_of(trace: Path) -> Iterable[Record]:
 
 
 def _slot(held: list[Tenancy]) -> Iterator[Record]:
+    """The records of a slot's holders, one after the other.
+
+    Who was excluded while it stood still reads on for a while when it wakes up, and its slot may be
+    another's by then.  It reads what was sent before: that counts as read before the other began.
+    Otherwise the other's records, and all that depends on them, would come after its own, and who
+    joined in between would seem to owe them.
+    """
+    until = [tenancy.first for tenancy in held[1:]]
     for number, tenancy in enumerate(held):
         if number:
             yield Record("restart", tenancy.first, tenancy.slot)
-        yield from islice(records_of(tenancy.life.trace), *tenancy.span)
-        yield from _end(tenancy)
+        records = chain(islice(records_of(tenancy.life.trace), *tenancy.span), _end(tenancy))
+        yield from _not_after(min(until[number:], default=None), records)
+
+
+def _not_after(limit: int | None, records: Iterable[Record]) -> Iterator[Record]:
+    for record in records:
+        if limit is not None and record.time > limit:
+            yield msgspec.structs.replace(record, time=limit)
+        else:
+            yield record
 
 
 def _end(tenancy: Tenancy) -> Iterator[Record]:
