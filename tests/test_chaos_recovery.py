@@ -207,6 +207,34 @@ def test_a_life_that_comes_back_to_its_slot_follows_who_had_it_meanwhile(tmp_pat
     ]  # fmt: skip
 
 
+def test_a_life_that_returns_to_its_slot_from_nowhere_was_there_twice(tmp_path: Path) -> None:
+    """It was stopped; another node had its slot and died before it found a place again."""
+    sleeper = [
+        Record("view", us(1), 1, members=3, seq=1),
+        Record("join", us(1), 1, TOPIC),
+        Record("deliver", us(7), 1, TOPIC, "old"),  # awake again, and not told yet
+        Record("view", us(8), 1, members=3, seq=4),
+        Record("join", us(8), 1, TOPIC),
+        Record("gap", us(8), 1, TOPIC, "a"),
+    ]
+    tenant = [
+        Record("view", us(4), 1, members=3, seq=2),
+        Record("join", us(4), 1, TOPIC),
+        Record("publish", us(5), 1, TOPIC, "a"),
+    ]
+    reader = [Record("join", us(1), 0, TOPIC), Record("publish", us(2), 0, TOPIC, "old")]
+    lives = [
+        write_life(tmp_path, 0, 0, reader, "", (0.0, None)),
+        write_life(tmp_path, 1, 0, sleeper, "", (0.0, None)),
+        write_life(tmp_path, 2, 0, tenant, "crash", (3.5, 6.0)),
+    ]
+    assert kinds(trace_of(tenancies(lives)), 1) == [
+        ("view", None), ("join", None), ("deliver", "old"), ("crash", None),
+        ("restart", None), ("view", None), ("join", None), ("publish", "a"), ("crash", None),
+        ("restart", None), ("view", None), ("join", None), ("gap", "a"),
+    ]  # fmt: skip
+
+
 def test_who_reads_on_in_a_slot_that_is_another_s_holds_nobody_up(tmp_path: Path) -> None:
     """Node 1 was stopped and excluded; awake again it reads what was sent before.  What its heir in
     the slot says in the meantime comes before a join that is later, not after it.

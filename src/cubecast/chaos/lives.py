@@ -9,6 +9,7 @@ the protocol says.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -48,23 +49,73 @@ def _begin(tenancy: Tenancy) -> int:
 
 def tenancies(lives: Iterable[Life]) -> list[Tenancy]:
     """Who had which slot."""
-    return [tenancy for life in lives for tenancy in _slots_of(life)]
+    by_slot: dict[int, list[_Stay]] = {}
+    for life in lives:
+        for stay in _stays_of(life):
+            by_slot.setdefault(stay.slot, []).append(stay)
+    return [stay.tenancy() for stays in by_slot.values() for stay in _parted(stays)]
 
 
-def _slots_of(life: Life) -> list[Tenancy]:
+@dataclass(slots=True)
+class _Stay:
+    """Consecutive records of one life that name one slot."""
+
+    life: Life
+    slot: int
+    start: int
+    """The first one's place in the life's trace."""
+    times: list[int]
+    views: list[int]
+    """Which of them are of views."""
+    final: bool = True
+    has_views: bool = False
+
+    def tenancy(self) -> Tenancy:
+        span = self.start, self.start + len(self.times)
+        return Tenancy(
+            self.slot, self.times[0], self.times[-1], self.life, self.final, self.has_views, span
+        )
+
+    def parted(self, at: int) -> tuple[_Stay, _Stay]:
+        """What was before the record `at`, and what came from then on."""
+        first = replace(self, times=self.times[:at], views=[], final=False)
+        views = [view - at for view in self.views if view >= at]
+        return first, replace(self, start=self.start + at, times=self.times[at:], views=views)
+
+
+def _stays_of(life: Life) -> list[_Stay]:
     """The slots a life has had, in turn; most have one, a node that was excluded may return to
     another, and from there to the first, which somebody else may have had meanwhile."""
-    stays: list[list[int]] = []  # slot, first time, last time, first record, end of its records
-    has_views = False
+    stays: list[_Stay] = []
     for index, record in enumerate(records_of(life.trace)):
-        if not stays or stays[-1][0] != record.node:
-            stays.append([record.node, record.time, record.time, index, index])
-        stays[-1][2], stays[-1][4] = record.time, index + 1
-        has_views = has_views or record.kind == "view"
-    return [
-        Tenancy(slot, first, last, life, number == len(stays), has_views, (start, end))
-        for number, (slot, first, last, start, end) in enumerate(stays, 1)
-    ]
+        if not stays or stays[-1].slot != record.node:
+            stays.append(_Stay(life, record.node, index, [], [], final=False))
+        stay = stays[-1]
+        if record.kind == "view":
+            stay.views.append(len(stay.times))
+        stay.times.append(record.time)
+    for stay in stays:
+        stay.final = stay is stays[-1]
+        stay.has_views = any(one.views for one in stays)
+    return stays
+
+
+def _parted(stays: list[_Stay]) -> Iterator[_Stay]:
+    """The stays in one slot; who returned to it after somebody else had it was there twice.
+
+    Nobody enters a view in a slot that is another's: the first view after that one began is the
+    return.
+    """
+    begins = sorted(stay.times[0] for stay in stays)
+    for stay in stays:
+        rest = stay
+        for other in begins:
+            if rest.times[0] < other <= rest.times[-1]:
+                returns = [at for at in rest.views if rest.times[at] > other]
+                if returns:
+                    first, rest = rest.parted(returns[0])
+                    yield first
+        yield rest
 
 
 def records_of(trace: Path) -> Iterable[Record]:
