@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from cubecast.protocol.config import Config
 from cubecast.protocol.epochs import EpochConfig
-from cubecast.protocol.member import Member, Seal
+from cubecast.protocol.member import Member
 from cubecast.protocol.port import Message, NodeId, Publication, Seq, Stream, Time, Topic
-from cubecast.protocol.views import Who, genesis
+from cubecast.protocol.views import Seal, Who, genesis
 
 CONFIG = Config(ack_delay=0, stable_delay=0, resend_after=20, resend_max=80)
 EPOCHS = EpochConfig(answer_after=30, repeat_after=5, beacon_every=20, enter_every=5)

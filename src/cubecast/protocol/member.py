@@ -19,7 +19,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from cubecast.protocol.config import Config
 from cubecast.protocol.detector import Detector, DetectorConfig, DetectorMessage
@@ -40,6 +40,7 @@ from cubecast.protocol.views import (
     Prepare,
     Report,
     Reports,
+    Seal,
     Stuck,
     ToAnyone,
     View,
@@ -47,14 +48,6 @@ from cubecast.protocol.views import (
     Who,
     epoch_of,
 )
-
-
-class Seal(NamedTuple):
-    """Whose life sent a message, and in which view: that says to whose life it was sent."""
-
-    uid: str
-    view: View | None
-
 
 MAX_TOLD = 256
 """Strangers that were told lately where we are."""
@@ -98,6 +91,7 @@ class Member:
         self._refused: dict[Topic, None] = {}
         self._contacts: list[str] = [address for address in seeds if address != who.address]
         self._former_view: View | None = None
+        self._former_absent: Collection[Who] = ()
         self._beacon_at: Time | None = None
         self._enter_at: Time | None = None
         self._alone_at: Time | None = None
@@ -472,7 +466,7 @@ class Member:
         former = self._epochs
         assert former is not None
         self._former, self._core = self._core, None
-        self._former_view = former.view
+        self._former_view, self._former_absent = former.view, former.absent
         self._epochs = None
         self._detector = None
         self._beacon_at = None
@@ -482,17 +476,18 @@ class Member:
         self._hear_of(view)
         self._hear_of(former.view)
         for who in former.absent:
-            if who.address not in self._contacts:
-                self._contacts.append(who.address)
+            self._contact(who.address)
         self._alone_at = now + self._epoch_config.alone_after
         self._ask_to_enter(now)
 
     def _hear_of(self, view: View) -> None:
         """Ask the members of a view, too; its lowest slots first."""
         for slot in sorted(view.members):
-            address = view.members[slot].address
-            if address != self.who.address and address not in self._contacts:
-                self._contacts.append(address)
+            self._contact(view.members[slot].address)
+
+    def _contact(self, address: str) -> None:
+        if address != self.who.address and address not in self._contacts:
+            self._contacts.append(address)
 
     def _ask_to_enter(self, now: Time) -> None:
         """Ask the next of those we know of for a place."""
@@ -531,15 +526,20 @@ class Member:
             self._port.writable(topic)
 
     def _go_on_alone(self, now: Time) -> None:
-        """Nobody takes us back: be a cluster of one, and look for others as such."""
+        """Nobody takes us back: be a cluster of one, and look for others as such.
+
+        It is another life that does so: somebody may be about to take in the one that asked.
+        """
         assert self._former_view is not None
         self.marks["alone"] += 1
+        self.who = self.who.next_life()
+        self._port.excluded()
         before = self._former_view.id
         ballot = Ballot(before.ballot.round + 1, self.node)
         view = View(ViewId(before.epoch + 1, ballot), {self.node: self.who})
-        others = self._former_view.members.values()
-        absent = tuple(who for who in others if who.address != self.who.address)
-        self._enter(Install(ballot, before, view, {}, {}, absent), self.node, now)
+        others = (*self._former_absent, *self._former_view.members.values())
+        absent = {who.address: who for who in others if who.address != self.who.address}
+        self._enter(Install(ballot, before, view, {}, {}, tuple(absent.values())), self.node, now)
 
     # -- time ------------------------------------------------------------------------------------
 

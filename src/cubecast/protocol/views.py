@@ -110,6 +110,13 @@ class View(msgspec.Struct, frozen=True):
         return -len(lives), lowest, self.members[lowest].uid, -epoch, (-attempt, -slot), lives
 
 
+class Seal(NamedTuple):
+    """Whose life sent a message, and in which view: that says to whose life it was sent."""
+
+    uid: str
+    view: View | None
+
+
 FIRST = Ballot(0, 0)
 
 
