@@ -62,6 +62,6 @@ class Measurement:
 
 def measure(cell: Cell) -> Measurement:
     """Run the cell; everything it needs is in its settings and its seed."""
-    from cubecast.lab.engines import run_cell
+    from cubecast.lab.workloads import run_settings
 
-    return run_cell(cell.settings, cell.seed)
+    return run_settings(cell.settings, cell.seed)
