@@ -27,7 +27,7 @@ Bound = Literal["equal", "at most", "at least"]
 PlotKind = Literal["lines", "bars", "histogram"]
 
 NEEDED = ("id", "title", "source", "workload", "metrics", "grid", "seeds")
-MAX_CELLS = 1_000_000
+MAX_POINTS = 100_000
 
 
 class ExperimentError(ValueError):
@@ -48,6 +48,18 @@ class Quick(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     grid: dict[str, list[Value]] = {}
     fixed: dict[str, Value] = {}
+
+
+class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of the grid: every combination of the values of its axes."""
+
+    axes: dict[str, list[Value]]
+    seeds: int = 0
+    """Here, never more than this many seeds, where one run takes long (0: no limit)."""
+
+    def quick(self, replaced: Mapping[str, list[Value]]) -> dict[str, list[Value]]:
+        """The axes of the quick form."""
+        return {name: replaced.get(name, values) for name, values in self.axes.items()}
 
 
 class Plot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -114,7 +126,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     workload: str
     metrics: list[str]
     fixed: dict[str, Value] = {}
-    grid: list[dict[str, list[Value]]]
+    grid: list[Block]
     seeds: Seeds
     quick: Quick = Quick()
     plot: list[Plot] = []
@@ -123,18 +135,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     def points(self, *, quick: bool = False, changes: Settings | None = None) -> list[Settings]:
         """All points of the grid, in order; `changes` replaces settings at every point."""
-        work = WORKLOADS[self.workload]
-        fixed: dict[str, Value] = {"workload": self.workload, "engine": "auto", **self.fixed}
-        if quick:
-            fixed |= self.quick.fixed
-        found: dict[str, Settings] = {}
-        for block in self.grid:
-            axes = {**block, **_known(self.quick.grid, block)} if quick else block
-            for values in product(*axes.values()):
-                point = {**fixed, **dict(zip(axes, values, strict=True)), **(changes or {})}
-                settings = work.complete(point)
-                found.setdefault(msgspec.json.encode(settings, order="sorted").decode(), settings)
-        return list(found.values())
+        return [settings for settings, _ in self._points(quick, changes)]
 
     def cells(
         self, *, quick: bool = False, seeds: int | None = None, changes: Settings | None = None
@@ -146,13 +147,25 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             count = min(count, self.seeds.most)
         return [
             Cell(self.id, number, settings, seed, work.cost(settings))
-            for number, settings in enumerate(self.points(quick=quick, changes=changes))
-            for seed in range(count)
+            for number, (settings, most) in enumerate(self._points(quick, changes))
+            for seed in range(min(count, most) if most else count)
         ]
 
-
-def _known(replaced: Mapping[str, list[Value]], block: Mapping[str, Any]) -> dict[str, list[Value]]:
-    return {name: values for name, values in replaced.items() if name in block}
+    def _points(self, quick: bool, changes: Settings | None) -> list[tuple[Settings, int]]:
+        """The distinct points, each with the most seeds it gets."""
+        work = WORKLOADS[self.workload]
+        fixed: dict[str, Value] = {"workload": self.workload, **self.fixed}
+        if quick:
+            fixed |= self.quick.fixed
+        found: dict[bytes, tuple[Settings, int]] = {}
+        for block in self.grid:
+            axes = block.quick(self.quick.grid) if quick else block.axes
+            for values in product(*axes.values()):
+                point = {**fixed, **dict(zip(axes, values, strict=True)), **(changes or {})}
+                settings = work.complete(point)
+                key = msgspec.json.encode(settings, order="sorted")
+                found.setdefault(key, (settings, block.seeds))
+        return list(found.values())
 
 
 # -- finding --------------------------------------------------------------------------------------
@@ -204,9 +217,7 @@ def parse(text: str, name: str) -> Experiment:
     for key in NEEDED:
         if key not in raw:
             raise ExperimentError(f"{name}: {key}: is missing; needed are: {', '.join(NEEDED)}")
-    if isinstance(raw["grid"], dict):
-        raw["grid"] = [raw["grid"]]
-    raw.pop("path", None)
+    raw["grid"] = _blocks(raw["grid"])
     _refuse_unknown(name, raw)
     try:
         experiment = msgspec.convert({**raw, "path": name}, Experiment)
@@ -214,6 +225,18 @@ def parse(text: str, name: str) -> Experiment:
         raise ExperimentError(f"{name}: {_place(str(error))}") from None
     _check(experiment)
     return experiment
+
+
+def _blocks(grid: Any) -> Any:
+    """The grid is one table or several, of axes; `seeds` is no axis but a limit."""
+    tables = [grid] if isinstance(grid, dict) else grid
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        return tables
+    return [
+        {"axes": {name: values for name, values in table.items() if name != "seeds"}}
+        | ({"seeds": table["seeds"]} if "seeds" in table else {})
+        for table in tables
+    ]
 
 
 _TABLES: dict[str, tuple[type[msgspec.Struct], bool]] = {
@@ -306,26 +329,26 @@ def _check_seeds(seeds: Seeds, refuse: Any) -> None:
 def _check_axes(experiment: Experiment, work: Workload, refuse: Any) -> None:
     if not experiment.grid:
         raise refuse("grid", "at least one table is needed")
-    places = [("fixed", experiment.fixed), ("quick.fixed", experiment.quick.fixed)]
-    places += [("grid", block) for block in experiment.grid]  # type: ignore[arg-type]
-    places += [("quick.grid", experiment.quick.grid)]  # type: ignore[list-item]
-    for place, table in places:
-        for key in table:
-            if key not in work.defaults:
-                raise refuse(
-                    f"{place}.{key}",
-                    f"unknown setting of {work.name!r}; {_list(work.defaults)}",
-                )
+    quick = experiment.quick
+    places: list[tuple[str, Iterable[str]]] = [("fixed", experiment.fixed)]
+    places += [("grid", block.axes) for block in experiment.grid]
+    places += [("quick.fixed", quick.fixed), ("quick.grid", quick.grid)]
+    for place, names in places:
+        for key in names:
+            if key not in work.defaults or key == "workload":
+                raise refuse(f"{place}.{key}", f"unknown setting; {_list(work.settings())}")
     for block in experiment.grid:
         size = 1
-        for key, values in block.items():
+        for key, values in block.axes.items():
             if not values:
                 raise refuse(f"grid.{key}", "at least one value is needed")
             size *= len(values)
-        if size > MAX_CELLS:
-            raise refuse("grid", f"{size} points are too many; at most {MAX_CELLS}")
-    for key, values in experiment.quick.grid.items():
-        if not any(key in block for block in experiment.grid):
+        if size > MAX_POINTS:
+            raise refuse("grid", f"{size} points are too many; at most {MAX_POINTS}")
+        if block.seeds < 0:
+            raise refuse("grid.seeds", f"must be 0 (no limit) or more, not {block.seeds}")
+    for key, values in quick.grid.items():
+        if not any(key in block.axes for block in experiment.grid):
             raise refuse(f"quick.grid.{key}", "is no axis of the grid")
         if not values:
             raise refuse(f"quick.grid.{key}", "at least one value is needed")
@@ -337,13 +360,13 @@ def _check_plot(plot: Plot, place: str, experiment: Experiment, work: Workload, 
             raise refuse(f"{place}.x", f"no histogram {plot.x!r}; {_list(work.histograms)}")
     else:
         if plot.x not in work.defaults:
-            raise refuse(f"{place}.x", f"unknown setting {plot.x!r}; {_list(work.defaults)}")
+            raise refuse(f"{place}.x", f"unknown setting {plot.x!r}; {_list(work.settings())}")
         for metric in plot.metrics():
             if metric not in experiment.metrics:
                 raise refuse(f"{place}.y", f"unknown metric {metric!r}; {_list(experiment.metrics)}")
     for key in (*plot.series, *plot.where):
         if key not in work.defaults:
-            raise refuse(f"{place}", f"unknown setting {key!r}; {_list(work.defaults)}")
+            raise refuse(f"{place}", f"unknown setting {key!r}; {_list(work.settings())}")
 
 
 def _check_paper(
