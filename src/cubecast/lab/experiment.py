@@ -17,7 +17,8 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from cubecast.lab.cells import Cell, Settings, Value
-from cubecast.lab.workloads import WORKLOADS, Workload, WorkloadError
+from cubecast.lab.workload import Workload, WorkloadError
+from cubecast.lab.workloads import WORKLOADS
 
 Form = Literal["value", "ratio", "more", "less", "difference"]
 """What is compared: the metric itself, or two points: a/b, a/b - 1, 1 - a/b, a - b."""
@@ -104,6 +105,8 @@ class PaperNumber(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     form: Form = "value"
     along: str = ""
     """The axis of a curve, with `fold`."""
+    since: float = 0.0
+    """Only the part of the curve from here on."""
     fold: Fold = ""
     bound: Bound = "equal"
     """Whether ours should equal the number, or the number is a bound that ours should keep."""
@@ -304,7 +307,7 @@ def _check(experiment: Experiment) -> None:
         points = experiment.points()
         experiment.points(quick=True)
     except WorkloadError as error:
-        raise refuse(f"grid or fixed: {error.key}", error.problem) from None
+        raise refuse(f"fixed or grid: {error.key}", error.problem) from None
     for index, plot in enumerate(experiment.plot, 1):
         _check_plot(plot, f"plot[{index}]", experiment, work, refuse)
     for index, number in enumerate(experiment.paper, 1):

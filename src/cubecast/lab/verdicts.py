@@ -119,13 +119,13 @@ def _curve(number: PaperNumber, rows: Sequence[Row]) -> list[CurvePoint]:
     """The compared value at every x of `along`, or at the one point that is meant."""
     first = _points(rows, number.metric, number.at, number.along)
     if number.form == "value":
-        return [(x, row.mean, row.ci, row.n) for x, row in sorted(first.items())]
+        return [(x, row.mean, row.ci, row.n) for x, row in sorted(first.items()) if x >= number.since]
     other = {**number.at, **number.versus}
     second = _points(rows, number.versus_metric or number.metric, other, number.along)
     curve = []
     for x in sorted(first.keys() & second.keys()):
         a, b = first[x], second[x]
-        if number.form == "difference" or b.mean != 0:
+        if x >= number.since and (number.form == "difference" or b.mean != 0):
             curve.append((x, *_compared(number.form, a, b), min(a.n, b.n)))
     return curve
 

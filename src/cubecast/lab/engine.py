@@ -1,0 +1,142 @@
+"""Which engine does a run: the compiled kernel where it can, the protocol objects elsewhere.
+
+Both give the same metrics and histograms for the same scenario, parameters and seed, so the choice
+changes nothing but the time; `engine = "reference"` or `"kernel"` makes it for an experiment.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from random import Random
+from typing import Any
+
+from cubecast.lab.cells import Settings
+from cubecast.lab.workload import WorkloadError
+from cubecast.sim.networks import SendingQueue
+from cubecast.sim.params import ParamError, Params
+from cubecast.sim.protocols import ProtocolError, maker, refuse_impossible, roots
+from cubecast.sim.run import few_collections
+from cubecast.sim.scenarios import SCENARIOS, Scenario
+from cubecast.sim.watching import WatchedWorld
+
+ENGINES = ("auto", "kernel", "reference")
+NOT_PARAMS = ("workload", "engine", "protocol")
+EXACT_BITS = 13
+"""Values of so many bits are tallied exactly, larger ones rounded down to so many."""
+
+KERNEL_RATE = 3_000_000.0
+REFERENCE_RATE = 120_000.0
+"""Messages sent per second, about: costs need be right only in proportion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What either engine gives."""
+
+    metrics: dict[str, float]
+    histograms: dict[str, dict[int, int]]
+    mean_queues: Sequence[float]
+    """Mean size of each node's sending queue; none if the network has no queues."""
+
+
+def params_of(settings: Settings) -> Params:
+    """The parameters of the simulator among the settings."""
+    changes: dict[str, Any] = {
+        name: value for name, value in settings.items() if name not in NOT_PARAMS
+    }
+    kind: type[Params] = Params
+    if has_kernel() and settings.get("engine") != "reference":
+        from cubecast.kernel import Params as KernelParams
+
+        kind = KernelParams
+    return kind().with_(changes)
+
+
+@cache
+def has_kernel() -> bool:
+    """Whether the compiled kernel can be used here: it needs numba."""
+    return find_spec("cubecast.kernel") is not None and find_spec("numba") is not None
+
+
+def refusal(settings: Settings) -> str:
+    """Why the kernel cannot do this run, or nothing."""
+    if not has_kernel():
+        return "the kernel needs numba: install cubecast[lab]"
+    from cubecast.kernel import refusal as kernel_refusal
+
+    return kernel_refusal(
+        str(settings["protocol"]), params_of(settings), SCENARIOS[str(settings["workload"])]
+    )
+
+
+def runs_on_kernel(settings: Settings) -> bool:
+    """Whether the kernel does this run."""
+    return settings["engine"] != "reference" and not refusal(settings)
+
+
+def check_settings(settings: Settings) -> None:
+    """What the engines refuse, as an error that names the setting."""
+    if settings["engine"] == "kernel" and not has_kernel():
+        return  # what the kernel could do is not known here; to run it will be refused
+    try:
+        params = params_of(settings)
+        refuse_impossible(str(settings["protocol"]), params)
+        if settings["engine"] == "kernel" and (reason := refusal(settings)):
+            raise WorkloadError("engine", reason)
+        if not runs_on_kernel(settings):
+            Params(nodes=params.nodes)
+    except (ParamError, ProtocolError) as error:
+        raise WorkloadError("settings", str(error)) from None
+
+
+def simulate(settings: Settings, seed: int) -> Run:
+    """Run the scenario that the settings name."""
+    scenario = SCENARIOS[str(settings["workload"])]
+    protocol = str(settings["protocol"])
+    params = params_of(settings)
+    if runs_on_kernel(settings):
+        return _on_kernel(scenario, protocol, params, seed)
+    if settings["engine"] == "kernel":
+        raise WorkloadError("engine", refusal(settings))
+    return _on_reference(scenario, protocol, params, seed)
+
+
+def _on_kernel(scenario: Scenario, protocol: str, params: Params, seed: int) -> Run:
+    from cubecast.kernel import run
+
+    result = run(protocol, params, seed, scenario=scenario)
+    queues = result.mean_queues().tolist() if params.network == "queue" else []
+    return Run(result.metrics, result.histograms, queues)
+
+
+def _on_reference(scenario: Scenario, protocol: str, params: Params, seed: int) -> Run:
+    name = f"{scenario.name}/{seed}"
+    network = params.network_for(name)
+    world = WatchedWorld(
+        params.nodes,
+        maker(protocol, params, name),
+        network,
+        root_of=roots(protocol, params, name),
+    )
+    scenario.plan(world, params, Random(name))
+    with few_collections():
+        world.run()
+    metrics = world.meter.summary()
+    queues: Sequence[float] = []
+    if isinstance(network, SendingQueue):
+        metrics["queue_max"] = float(network.longest_queue)
+        queues = network.mean_queues()
+    return Run(metrics, {name: rounded(tally) for name, tally in world.histograms.items()}, queues)
+
+
+def rounded(tally: Mapping[int, int]) -> dict[int, int]:
+    """The histogram with large values rounded down, as the kernel keeps it."""
+    found: Counter[int] = Counter()
+    for value, count in tally.items():
+        excess = max(0, value.bit_length() - EXACT_BITS)
+        found[value >> excess << excess] += count
+    return dict(sorted(found.items()))
