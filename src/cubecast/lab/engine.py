@@ -12,19 +12,26 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from cubecast.lab.cells import Settings
 from cubecast.lab.workload import WorkloadError
 from cubecast.sim.networks import SendingQueue
-from cubecast.sim.params import ParamError, Params
+from cubecast.sim.params import MAX_NODES, ParamError, Params
 from cubecast.sim.protocols import ProtocolError, maker, refuse_impossible, roots
 from cubecast.sim.run import few_collections
 from cubecast.sim.scenarios import SCENARIOS, Scenario
 from cubecast.sim.watching import WatchedWorld
+from cubecast.topology import MAX_DIMENSION
 
 ENGINES = ("auto", "kernel", "reference")
 NOT_PARAMS = ("workload", "engine", "protocol")
+KERNEL_HAS = {
+    "protocol": ("vcube-ps", "srpt", "fixed-tree", "srpt-b"),
+    "network": ("queue", "service", "uniform"),
+    "workload": ("single-publisher", "multi-publisher", "discussion", "topics"),
+}
+"""What `cubecast.kernel` can run, of what the lab has."""
 EXACT_BITS = 13
 """Values of so many bits are tallied exactly, larger ones rounded down to so many."""
 
@@ -43,17 +50,19 @@ class Run:
     """Mean size of each node's sending queue; none if the network has no queues."""
 
 
+class WideParams(Params):
+    """The simulator's parameters for as many nodes as the kernel has room for."""
+
+    __slots__ = ()
+    most_nodes: ClassVar[int] = 1 << MAX_DIMENSION
+
+
 def params_of(settings: Settings) -> Params:
     """The parameters of the simulator among the settings."""
     changes: dict[str, Any] = {
         name: value for name, value in settings.items() if name not in NOT_PARAMS
     }
-    kind: type[Params] = Params
-    if has_kernel() and settings.get("engine") != "reference":
-        from cubecast.kernel import Params as KernelParams
-
-        kind = KernelParams
-    return kind().with_(changes)
+    return WideParams().with_(changes)
 
 
 @cache
@@ -63,14 +72,13 @@ def has_kernel() -> bool:
 
 
 def refusal(settings: Settings) -> str:
-    """Why the kernel cannot do this run, or nothing."""
+    """Why the kernel cannot do this run, or nothing; told without loading the kernel."""
     if not has_kernel():
-        return "the kernel needs numba: install cubecast[lab]"
-    from cubecast.kernel import refusal as kernel_refusal
-
-    return kernel_refusal(
-        str(settings["protocol"]), params_of(settings), SCENARIOS[str(settings["workload"])]
-    )
+        return "the kernel needs numba: pip install 'cubecast[lab]'"
+    for name, known in KERNEL_HAS.items():
+        if settings[name] not in known:
+            return f"the kernel has no {name} {settings[name]!r}; it has: {', '.join(known)}"
+    return ""
 
 
 def runs_on_kernel(settings: Settings) -> bool:
@@ -80,17 +88,17 @@ def runs_on_kernel(settings: Settings) -> bool:
 
 def check_settings(settings: Settings) -> None:
     """What the engines refuse, as an error that names the setting."""
-    if settings["engine"] == "kernel" and not has_kernel():
-        return  # what the kernel could do is not known here; to run it will be refused
     try:
         params = params_of(settings)
         refuse_impossible(str(settings["protocol"]), params)
-        if settings["engine"] == "kernel" and (reason := refusal(settings)):
-            raise WorkloadError("engine", reason)
-        if not runs_on_kernel(settings):
-            Params(nodes=params.nodes)
     except (ParamError, ProtocolError) as error:
         raise WorkloadError("settings", str(error)) from None
+    if not has_kernel():
+        return  # what needs the kernel is refused when it is run
+    if settings["engine"] == "kernel" and (reason := refusal(settings)):
+        raise WorkloadError("engine", reason)
+    if params.nodes > MAX_NODES and not runs_on_kernel(settings):
+        raise WorkloadError("nodes", f"the reference has at most {MAX_NODES}, not {params.nodes}")
 
 
 def simulate(settings: Settings, seed: int) -> Run:
@@ -100,8 +108,8 @@ def simulate(settings: Settings, seed: int) -> Run:
     params = params_of(settings)
     if runs_on_kernel(settings):
         return _on_kernel(scenario, protocol, params, seed)
-    if settings["engine"] == "kernel":
-        raise WorkloadError("engine", refusal(settings))
+    if settings["engine"] == "kernel" or params.nodes > MAX_NODES:
+        raise WorkloadError("engine", refusal(settings) or "the reference has not so many nodes")
     return _on_reference(scenario, protocol, params, seed)
 
 
