@@ -22,7 +22,7 @@ from cubecast.sim.world import Handler, World
 COMPILED_RATE = 3_000_000.0
 """Messages per second, about."""
 FAST = ("vcube-ps", "srpt-told")
-"""The protocols that `cubecast.lab.fast_sessions` has."""
+"""The protocols that `cubecast.lab.sessions` has."""
 SECOND: Time = 1000
 """[J] 4.5: "each unit of time represents 1ms"."""
 CHURN_METRICS = (
@@ -125,7 +125,7 @@ def sessions_params(settings: Settings) -> tuple[Params, Time]:
 
 
 def runs_compiled(settings: Settings) -> bool:
-    """Whether `cubecast.lab.fast_sessions` does this run."""
+    """Whether `cubecast.lab.sessions` does this run."""
     fast = settings["protocol"] in FAST and settings["engine"] != "reference"
     return fast and find_spec("numba") is not None
 
@@ -134,7 +134,7 @@ def measure_sessions(settings: Settings, seed: int) -> Measurement:
     params, warmup = sessions_params(settings)
     protocol = str(settings["protocol"])
     if runs_compiled(settings):
-        from cubecast.lab.fast_sessions import run_sessions
+        from cubecast.lab.sessions import run_sessions
 
         return Measurement(run_sessions(protocol, params, seed, warmup))
     if settings["engine"] == "kernel":
@@ -206,8 +206,9 @@ CHURN = (
         "sessions",
         SCENARIOS["sessions"].about,
         {
-            "workload": "sessions", "engine": "auto", "protocol": "vcube-ps", "members": 100, "session_s": 0.0,
-            "rate": 0.0, "minutes": 5.0, "warmup_s": 60.0, "every": 500, "hop": 100,
+            "workload": "sessions", "engine": "auto", "protocol": "vcube-ps", "members": 100,
+            "session_s": 0.0, "rate": 0.0, "minutes": 5.0, "warmup_s": 60.0,
+            "every": 500, "hop": 100,
             "queue_acks": False,
         },
         CHURN_METRICS,

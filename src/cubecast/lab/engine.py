@@ -29,7 +29,7 @@ NOT_PARAMS = ("workload", "engine", "protocol")
 KERNEL_HAS = {
     "protocol": ("vcube-ps", "srpt", "fixed-tree", "srpt-b"),
     "network": ("queue", "service", "uniform"),
-    "workload": ("single-publisher", "multi-publisher", "discussion", "topics"),
+    "workload": ("single-publisher", "multi-publisher", "discussion", "topics", "speakers"),
 }
 """What `cubecast.kernel` can run, of what the lab has."""
 EXACT_BITS = 13
@@ -128,6 +128,7 @@ def _on_reference(scenario: Scenario, protocol: str, params: Params, seed: int) 
         params.nodes,
         maker(protocol, params, name),
         network,
+        brokers=params.broker_count() if protocol == "srpt-b" else 0,
         root_of=roots(protocol, params, name),
     )
     scenario.plan(world, params, Random(name))
@@ -138,6 +139,9 @@ def _on_reference(scenario: Scenario, protocol: str, params: Params, seed: int) 
     if isinstance(network, SendingQueue):
         metrics["queue_max"] = float(network.longest_queue)
         queues = network.mean_queues()
+    if protocol == "srpt-b":
+        metrics["tree_mean"] = world.tree_sum / max(world.meter.receptions, 1)
+        metrics["last_hop_mean"] = metrics["reception_mean"] - metrics["tree_mean"]
     return Run(metrics, {name: rounded(tally) for name, tally in world.histograms.items()}, queues)
 
 

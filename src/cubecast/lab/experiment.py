@@ -357,7 +357,9 @@ def _check_axes(experiment: Experiment, work: Workload, refuse: Any) -> None:
             raise refuse(f"quick.grid.{key}", "at least one value is needed")
 
 
-def _check_plot(plot: Plot, place: str, experiment: Experiment, work: Workload, refuse: Any) -> None:
+def _check_plot(
+    plot: Plot, place: str, experiment: Experiment, work: Workload, refuse: Any
+) -> None:
     if plot.kind == "histogram":
         if plot.x not in work.histograms:
             raise refuse(f"{place}.x", f"no histogram {plot.x!r}; {_list(work.histograms)}")
@@ -366,7 +368,9 @@ def _check_plot(plot: Plot, place: str, experiment: Experiment, work: Workload, 
             raise refuse(f"{place}.x", f"unknown setting {plot.x!r}; {_list(work.settings())}")
         for metric in plot.metrics():
             if metric not in experiment.metrics:
-                raise refuse(f"{place}.y", f"unknown metric {metric!r}; {_list(experiment.metrics)}")
+                raise refuse(
+                    f"{place}.y", f"unknown metric {metric!r}; {_list(experiment.metrics)}"
+                )
     for key in (*plot.series, *plot.where):
         if key not in work.defaults:
             raise refuse(f"{place}", f"unknown setting {key!r}; {_list(work.settings())}")
@@ -377,7 +381,9 @@ def _check_paper(
 ) -> None:
     for key, metric in (("metric", number.metric), ("versus_metric", number.versus_metric)):
         if metric and metric not in experiment.metrics:
-            raise refuse(f"{place}.{key}", f"unknown metric {metric!r}; {_list(experiment.metrics)}")
+            raise refuse(
+                f"{place}.{key}", f"unknown metric {metric!r}; {_list(experiment.metrics)}"
+            )
     if (number.form == "value") == bool(number.versus or number.versus_metric):
         raise refuse(
             f"{place}.form",
@@ -394,7 +400,8 @@ def _check_paper(
             raise refuse(f"{place}.{key}", f"no point of the grid has {_show(chosen)}")
         if len(matching) > 1 and not number.along:
             raise refuse(
-                f"{place}.{key}", f"{len(matching)} points of the grid have {_show(chosen)}, not one"
+                f"{place}.{key}",
+                f"{len(matching)} points of the grid have {_show(chosen)}, not one",
             )
 
 

@@ -155,10 +155,16 @@ def of_all(settings: Settings) -> float:
     return members(settings) ** 2
 
 
+def of_speakers(settings: Settings) -> float:
+    """Everybody subscribes, and there are so many messages in all."""
+    return number(settings, "nodes") * number(settings, "messages")
+
+
 STATIC = (
     scenario_workload("single-publisher", of_one, "brokers", "window"),
     scenario_workload("multi-publisher", of_many, "brokers", "window"),
     scenario_workload("discussion", of_all, "window"),
     scenario_workload("topics", of_one, "brokers", "window"),
+    scenario_workload("speakers", of_speakers, "brokers", "window"),
     scenario_workload("stream", of_one, "window", "ack_delay"),
 )

@@ -119,7 +119,9 @@ def _curve(number: PaperNumber, rows: Sequence[Row]) -> list[CurvePoint]:
     """The compared value at every x of `along`, or at the one point that is meant."""
     first = _points(rows, number.metric, number.at, number.along)
     if number.form == "value":
-        return [(x, row.mean, row.ci, row.n) for x, row in sorted(first.items()) if x >= number.since]
+        return [
+            (x, row.mean, row.ci, row.n) for x, row in sorted(first.items()) if x >= number.since
+        ]
     other = {**number.at, **number.versus}
     second = _points(rows, number.versus_metric or number.metric, other, number.along)
     curve = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from random import Random
 
-from cubecast.protocol.port import NodeId, Time, Topic
+from cubecast.protocol.port import Time, Topic
 from cubecast.sim.params import ParamError, Params
 from cubecast.sim.world import World
 

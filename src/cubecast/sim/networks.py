@@ -180,9 +180,7 @@ class Regions(Uniform):
         super().__init__(Random(0), faults=faults)
         count = len(latencies)
         self._latencies = latencies
-        self._region = [
-            node % count if scatter else node * count // nodes for node in range(nodes)
-        ]
+        self._region = [node % count if scatter else node * count // nodes for node in range(nodes)]
 
     def _delay(self, source: NodeId, peer: NodeId) -> Time:
         return self._latencies[self._region[source]][self._region[peer]]

@@ -83,7 +83,7 @@ class Params:
     high: Time = 20
     """Bounds of a hop in the `service` ([B] 6) and `uniform` networks."""
     sigma: float = 0.0
-    """`lognormal`: a hop takes `hop` in the median; σ of its logarithm."""
+    """`lognormal`: a hop takes `hop` in the median; standard deviation of its logarithm."""
     latencies: str = ""
     """`regions`: u.t. from region to region, rows parted by ';': "1 40; 40 1"."""
     scatter: bool = False

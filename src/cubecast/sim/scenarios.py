@@ -18,7 +18,7 @@ from cubecast.sim.pattern_storm import plan_pattern_storm
 from cubecast.sim.sessions import plan_sessions
 from cubecast.sim.storm import draw_laggards, draw_storm, plan_laggards, plan_storm
 from cubecast.sim.stream import plan_stream
-from cubecast.sim.topics import plan_topics
+from cubecast.sim.topics import plan_speakers, plan_topics
 from cubecast.sim.turnover import plan_turnover
 from cubecast.sim.world import World
 
@@ -266,6 +266,13 @@ SCENARIOS: dict[str, Scenario] = {
             plan_topics,
             {"nodes": 64, "topics": 32, "messages": 512, "every": 500},
             takes=("subscribers", "messages", "topics", "skew", "every"),
+        ),
+        Scenario(
+            "speakers",
+            "subscribers drawn at random publish, one after the other ([J] 4.6)",
+            plan_speakers,
+            {"nodes": 64, "messages": 128, "every": 500},
+            takes=("messages", "every"),
         ),
         Scenario(
             "sessions",

@@ -12,10 +12,12 @@ barrier_unreduced  messages delivered at the publisher since its last publicatio
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from cubecast.baselines.brokers import broker_ids
 from cubecast.protocol.port import Message, NodeId, Publication, Time, Topic
 from cubecast.protocol.vcube_ps import Pub
 from cubecast.sim.metrics import Meter
@@ -39,9 +41,9 @@ class LateMeter(Meter):
 
 
 class WatchedWorld(World):
-    """A `World` that tallies."""
+    """A `World` that tallies; `brokers` is how many of its nodes are brokers (SRPT-B)."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, nodes: int, *args: Any, brokers: int = 0, **options: Any) -> None:
         self.histograms: dict[str, Counter[int]] = {
             name: Counter() for name in ("latency", "delay", "barrier", "barrier_unreduced")
         }
@@ -49,7 +51,10 @@ class WatchedWorld(World):
         """Messages that waited for a predecessor somewhere."""
         self._arrived: dict[tuple[NodeId, int], Time] = {}
         self._since_own: dict[tuple[NodeId, Topic], int] = {}
-        super().__init__(*args, **options)
+        self.tree_sum = 0
+        """From the publish call until a broker serves its own, once for each of these."""
+        self._broker_of = _broker_of(nodes, brokers) if brokers else []
+        super().__init__(nodes, *args, **options)
 
     def _port(self, node: NodeId) -> SimPort:
         return WatchedPort(self, node, self._network)
@@ -92,6 +97,18 @@ class WatchedWorld(World):
         self.histograms["barrier_unreduced"][self._since_own[key] - 1] += 1
         self._since_own[key] = 1
 
+    def relayed(self, node: NodeId, peers: Sequence[NodeId], body: tuple[int, ...]) -> None:
+        """Time that passed before a broker served its own subscribers."""
+        if self._broker_of:
+            own = sum(self._broker_of[peer] == node for peer in peers)
+            self.tree_sum += own * sum(self.now - self.meter.published_at[ident] for ident in body)
+
+
+def _broker_of(nodes: int, brokers: int) -> list[NodeId]:
+    """Whose block each node belongs to; a broker to its own."""
+    ids = broker_ids(nodes, brokers)
+    return [ids[bisect(ids, node) - 1] for node in range(nodes)]
+
 
 class WatchedPort(SimPort):
     """Tells the world what a publication carries when it leaves its source."""
@@ -99,11 +116,13 @@ class WatchedPort(SimPort):
     __slots__ = ()
 
     def relay(self, peers: Sequence[NodeId], message: Message) -> None:
-        self._watch(message)
+        self._watch(peers, message)
         super().relay(peers, message)
 
-    def _watch(self, message: Any) -> None:
+    def _watch(self, peers: Sequence[NodeId], message: Any) -> None:
+        world = self._world
+        assert isinstance(world, WatchedWorld)
+        if message.kind == "pub":
+            world.relayed(self._node, peers, message.body)
         if type(message) is Pub and message.stream.source == self._node:
-            world = self._world
-            assert isinstance(world, WatchedWorld)
             world.published_with(self._node, message.topic, message.barrier.count())
