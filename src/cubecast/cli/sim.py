@@ -94,9 +94,6 @@ def sim(
     latencies: Annotated[
         str | None, typer.Option(help="regions: from each to each, like '1 40; 40 1'.")
     ] = None,
-    scatter: Annotated[
-        bool, typer.Option("--scatter", help="regions: neighbouring ids in different ones.")
-    ] = False,
     low: Annotated[
         int | None, typer.Option(help="Shortest hop in the service and uniform networks.")
     ] = None,
@@ -185,7 +182,7 @@ def sim(
         "nodes": nodes, "subscribers": subscribers, "publishers": publishers,
         "messages": messages, "span": span, "wait": wait, "changes": changes,
         "topics": topics, "skew": skew, "every": every, "session": session, "batch": batch,
-        "sigma": sigma, "latencies": latencies, "scatter": scatter or None,
+        "sigma": sigma, "latencies": latencies,
         "network": network, "hop": hop, "low": low, "high": high,
         "queue_acks": queue_acks or None, "loss": loss, "duplicate": duplicate,
         "reorder": reorder, "spike": spike, "window": window, "scale": scale,

@@ -41,7 +41,7 @@ METRICS = (
 )
 HISTOGRAMS = ("latency", "delay", "barrier", "barrier_unreduced", "mean_queue")
 NETWORK_SETTINGS = (
-    "network", "hop", "low", "high", "sigma", "latencies", "scatter", "queue_acks",
+    "network", "hop", "low", "high", "sigma", "latencies", "queue_acks",
 )  # fmt: skip
 
 

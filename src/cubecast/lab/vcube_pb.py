@@ -31,6 +31,8 @@ def measure_turnover(settings: Settings, seed: int) -> Measurement:
             "reception_mean": point.reception,
             "deliveries": float(point.deliveries),
             "publications": float(point.publications),
+            "dependent": float(point.dependent),
+            "dependent_share": 100 * point.dependent / max(1, point.publications),
             "delayed": float(point.delayed),
             "delayed_share": 100 * point.delayed / max(1, point.deliveries),
             "delayed_messages": float(point.delayed_messages),
@@ -79,7 +81,8 @@ VCUBE_PB = (
             "serve_acks": False, "serve_members": False, "root_publishes": False,
         },
         (
-            "latency_mean", "reception_mean", "deliveries", "publications", "delayed",
+            "latency_mean", "reception_mean", "deliveries", "publications", "dependent",
+            "dependent_share", "delayed",
             "delayed_share", "delayed_messages", "delayed_messages_share", "blocked_share",
         ),
         measure_turnover,

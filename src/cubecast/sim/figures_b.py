@@ -82,6 +82,8 @@ class Point:
     reception: float
     """Mean time from the publish call to reception, at the others."""
     publications: int
+    dependent: int
+    """Publications by nodes that had delivered another before."""
     delayed: int
     """Deliveries that had to wait for a predecessor ([B] Figure 5)."""
     delayed_messages: int
@@ -130,6 +132,7 @@ def figure_4(
         blocked,
         metrics["reception_mean"],
         int(metrics["publications"]),
+        world.dependent,
         delays.total() - delays[0],
         len(world.delayed),
     )

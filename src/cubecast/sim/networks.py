@@ -166,21 +166,15 @@ class LogNormal(Uniform):
 class Regions(Uniform):
     """A latency for every pair of regions, always the same; nothing is ever queued.
 
-    Regions hold equal shares of the ids: consecutive ones, or with `scatter` every k-th.
+    Regions hold equal shares of the ids, in order.
     """
 
     def __init__(
-        self,
-        latencies: Sequence[Sequence[Time]],
-        nodes: int,
-        *,
-        scatter: bool = False,
-        faults: Faults | None = None,
+        self, latencies: Sequence[Sequence[Time]], nodes: int, *, faults: Faults | None = None
     ) -> None:
         super().__init__(Random(0), faults=faults)
-        count = len(latencies)
         self._latencies = latencies
-        self._region = [node % count if scatter else node * count // nodes for node in range(nodes)]
+        self._region = [node * len(latencies) // nodes for node in range(nodes)]
 
     def _delay(self, source: NodeId, peer: NodeId) -> Time:
         return self._latencies[self._region[source]][self._region[peer]]

@@ -86,8 +86,6 @@ class Params:
     """`lognormal`: a hop takes `hop` in the median; standard deviation of its logarithm."""
     latencies: str = ""
     """`regions`: u.t. from region to region, rows parted by ';': "1 40; 40 1"."""
-    scatter: bool = False
-    """`regions`: neighbouring ids lie in different regions, and not in the same one."""
     queue_acks: bool = False
     """Whether ACKs and control messages wait in the sending queue too."""
     loss: float = 0.0
@@ -212,7 +210,7 @@ class Params:
             return LogNormal(Random(f"{seed}/delays"), self.hop, self.sigma, faults=faults)
         if self.network == "regions":
             table = read_latencies(self.latencies)
-            return Regions(table, self.nodes, scatter=self.scatter, faults=faults)
+            return Regions(table, self.nodes, faults=faults)
         kind = ServiceRate if self.network == "service" else Uniform
         return kind(Random(f"{seed}/delays"), self.low, self.high, faults=faults)
 

@@ -47,6 +47,8 @@ class WatchedWorld(World):
         self.histograms: dict[str, Counter[int]] = {
             name: Counter() for name in ("latency", "delay", "barrier", "barrier_unreduced")
         }
+        self.dependent = 0
+        """Publications by nodes that had delivered something of the topic before."""
         self.delayed: set[int] = set()
         """Messages that waited for a predecessor somewhere."""
         self._arrived: dict[tuple[NodeId, int], Time] = {}
@@ -71,6 +73,10 @@ class WatchedWorld(World):
             receive(message, sender, now)
 
         return note
+
+    def _new_message(self, node: NodeId, topic: Topic, reply_to: tuple[int, ...]) -> int:
+        self.dependent += (node, topic) in self._since_own
+        return super()._new_message(node, topic, reply_to)
 
     def delivered(self, node: NodeId, publication: Publication) -> None:
         super().delivered(node, publication)

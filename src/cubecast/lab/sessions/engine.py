@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cubecast.lab.sessions.compiled import entry, sources_digest, step
-from cubecast.lab.sessions.events import new_event, new_message, next_event, post, release
+from cubecast.lab.sessions.compiled import entry, inlined, sources_digest, step
+from cubecast.lab.sessions.events import (
+    forget,
+    free_entries,
+    new_message,
+    next_event,
+    plan,
+)
 from cubecast.lab.sessions.layout import (
     ACK,
     ASK,
@@ -35,13 +41,17 @@ from cubecast.lab.sessions.layout import (
     LONGEST,
     M_AT,
     M_KIND,
+    M_REFS,
     MEMBERS_IN,
     MEMBERS_OUT,
     MESSAGES,
+    NOBODY,
     NOW,
     OUTSIDE,
     OWN,
     OWN_RC,
+    P_HEAD,
+    P_TAIL,
     PLACE,
     PUB,
     PUBLISHED,
@@ -57,11 +67,20 @@ from cubecast.lab.sessions.layout import (
     SUB,
     TOLD,
     UNS,
+    WAIT,
     State,
 )
-from cubecast.lab.sessions.network import log2, relay
+from cubecast.lab.sessions.network import relay
 from cubecast.lab.sessions.told_tree import ask_root, at_root, told
-from cubecast.lab.sessions.vcube_ps import broadcast, learn, on_ack, on_copy
+from cubecast.lab.sessions.vcube_ps import (
+    await_acks,
+    broadcast,
+    finish,
+    gather,
+    learn,
+    send_ack,
+    take,
+)
 
 
 @step
@@ -119,7 +138,7 @@ def begin_session(w: State, node: int) -> None:
     until = w.s[NOW] + w.stay[w.s[STAYED]]
     w.s[STAYED] += 1
     if until <= w.s[END]:
-        post(w, until, new_event(w, LEAVE, node, node, -1, -1, -1))
+        plan(w, until, LEAVE, node)
 
 
 @step
@@ -148,7 +167,7 @@ def speak(w: State) -> None:
         broadcast(w, node, PUB)
 
 
-@step
+@inlined
 def receive(w: State, node: int, msg: int) -> None:
     """Count a publication that arrives, unless it was published during the warm-up."""
     at = w.messages[msg, M_AT]
@@ -161,7 +180,7 @@ def receive(w: State, node: int, msg: int) -> None:
         w.s[FALSE] += 1
 
 
-@step
+@inlined
 def happen(w: State, event: int) -> None:
     """Let one event happen."""
     row = w.events[event]
@@ -169,18 +188,41 @@ def happen(w: State, event: int) -> None:
     head, tail = row[E_HEAD], row[E_TAIL]
     row[E_NEXT] = w.s[FREE_EVENT]
     w.s[FREE_EVENT] = event
-    if kind <= UNS:
-        receive(w, node, msg)
-        if w.s[TOLD]:
-            relay(w, node, msg, log2(node ^ sender))
-            told(w, node, msg)
+    if kind > ACK:
+        act(w, kind, node, msg)
+        return
+    parent = WAIT
+    if kind == ACK:
+        if w.missing[msg, node]:
+            parent = gather(w, node, msg, head, tail)
+            head, tail = w.pending[msg, node, P_HEAD], w.pending[msg, node, P_TAIL]
         else:
-            on_copy(w, node, sender, msg)
-        release(w, msg)
-    elif kind == ACK:
-        on_ack(w, node, msg, head, tail)
-        release(w, msg)
-    elif kind == ASK:
+            free_entries(w, head, tail)
+    else:
+        receive(w, node, msg)
+        copies = relay(w, node, msg, head)
+        head = tail = -1
+        if w.s[TOLD]:
+            told(w, node, msg)
+        elif copies:
+            await_acks(w, node, msg, sender, copies)
+        else:
+            parent = sender
+    if parent >= 0:
+        send_ack(w, node, msg, parent, head, tail)
+    elif parent == NOBODY:
+        finish(w, node, msg)
+    if kind != ACK and not w.s[TOLD]:
+        take(w, node, msg)
+    w.messages[msg, M_REFS] -= 1
+    if w.messages[msg, M_REFS] == 0:
+        forget(w, msg)
+
+
+@step
+def act(w: State, kind: int, node: int, msg: int) -> None:
+    """What is no message between nodes, or goes to the root."""
+    if kind == ASK:
         at_root(w, msg)
     elif kind == LEAVE:
         leave(w, node)
@@ -225,9 +267,9 @@ def _make_entries(sources: str) -> tuple[Callable[[State, int], int], Callable[[
         for place in range(w.s[MEMBERS_IN]):
             begin_session(w, w.crowd[INSIDE, place])
         for at in range(every, w.s[END] + 1, every):
-            post(w, at, new_event(w, SPEAK, 0, 0, -1, -1, -1))
+            plan(w, at, SPEAK, 0)
         if w.s[SINCE] and key:
-            post(w, w.s[SINCE], new_event(w, FORGET, 0, 0, -1, -1, -1))
+            plan(w, w.s[SINCE], FORGET, 0)
 
     return advance, start
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cubecast.lab.sessions.compiled import step
+from cubecast.lab.sessions.compiled import inlined, step
 from cubecast.lab.sessions.layout import (
     E_FROM,
     E_HEAD,
@@ -38,7 +38,7 @@ from cubecast.lab.sessions.layout import (
 )
 
 
-@step
+@inlined
 def new_event(w: State, kind: int, to: int, sender: int, msg: int, head: int, tail: int) -> int:
     event = w.s[FREE_EVENT]
     if event >= 0:
@@ -53,6 +53,20 @@ def new_event(w: State, kind: int, to: int, sender: int, msg: int, head: int, ta
 
 
 @step
+def far_push(w: State, at: int, number: int, event: int) -> None:
+    """Put an event on the heap."""
+    place = w.s[FAR]
+    w.s[FAR] += 1
+    while place > 0:
+        above = (place - 1) >> 1
+        if w.far[above, 0] < at or (w.far[above, 0] == at and w.far[above, 1] < number):
+            break
+        w.far[place] = w.far[above]
+        place = above
+    w.far[place, 0], w.far[place, 1], w.far[place, 2] = at, number, event
+
+
+@inlined
 def post(w: State, at: int, event: int) -> None:
     """Plan an event, after what is already planned for then."""
     number = w.s[NUMBER]
@@ -67,15 +81,13 @@ def post(w: State, at: int, event: int) -> None:
         w.tails[bucket] = event
         w.s[IN_RING] += 1
         return
-    place = w.s[FAR]
-    w.s[FAR] += 1
-    while place > 0:
-        above = (place - 1) >> 1
-        if w.far[above, 0] < at or (w.far[above, 0] == at and w.far[above, 1] < number):
-            break
-        w.far[place] = w.far[above]
-        place = above
-    w.far[place, 0], w.far[place, 1], w.far[place, 2] = at, number, event
+    far_push(w, at, number, event)
+
+
+@step
+def plan(w: State, at: int, kind: int, node: int) -> None:
+    """Plan what is no message."""
+    post(w, at, new_event(w, kind, node, node, -1, -1, -1))
 
 
 @step
@@ -102,7 +114,7 @@ def far_pop(w: State) -> None:
     w.far[place, 0], w.far[place, 1], w.far[place, 2] = at, number, event
 
 
-@step
+@inlined
 def next_event(w: State) -> int:
     """Take out the next event and set the time; -1 if there is none."""
     s = w.s
@@ -143,7 +155,7 @@ def new_message(w: State, kind: int, source: int, rc: int) -> int:
     return msg
 
 
-@step
+@inlined
 def free_entries(w: State, head: int, tail: int) -> None:
     if head >= 0:
         w.entries[tail, T_NEXT] = w.s[FREE_ENTRY]
@@ -151,11 +163,8 @@ def free_entries(w: State, head: int, tail: int) -> None:
 
 
 @step
-def release(w: State, msg: int) -> None:
-    """One reference less; what nobody refers to is gone, with what was pending for it."""
-    w.messages[msg, M_REFS] -= 1
-    if w.messages[msg, M_REFS]:
-        return
+def forget(w: State, msg: int) -> None:
+    """Nobody refers to a message: it is gone, with what was pending for it."""
     if not w.s[TOLD]:
         for node in range(w.s[NODES]):
             if w.missing[msg, node]:
@@ -166,6 +175,15 @@ def release(w: State, msg: int) -> None:
 
 
 @step
+def release(w: State, msg: int) -> None:
+    """One reference less; what nobody refers to is gone, with what was pending for it."""
+    w.messages[msg, M_REFS] -= 1
+    if w.messages[msg, M_REFS]:
+        return
+    forget(w, msg)
+
+
+@step
 def joined(w: State, node: int) -> None:
     w.s[JOINS] += 1
-    post(w, w.s[NOW], new_event(w, JOINED, node, node, -1, -1, -1))
+    plan(w, w.s[NOW], JOINED, node)

@@ -37,6 +37,7 @@ FORGET: Final = 8
 DONE: Final = 0
 GROW: Final = 1
 NOBODY: Final = -1
+WAIT: Final = -2
 
 
 class State(NamedTuple):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from cubecast.lab.sessions.compiled import step
+from cubecast.lab.sessions.compiled import inlined, step
 from cubecast.lab.sessions.events import new_event, post
 from cubecast.lab.sessions.layout import (
     CONTROLS,
+    DIMENSION,
     FREE_AT,
     HOP,
     LONGEST,
@@ -25,7 +26,7 @@ from cubecast.lab.sessions.layout import (
 )
 
 
-@step
+@inlined
 def put(trie: Bytes, size: int, node: int, present: int) -> None:
     """Put a node into a set, or take it out."""
     place = size + node
@@ -35,7 +36,7 @@ def put(trie: Bytes, size: int, node: int, present: int) -> None:
         trie[place] = trie[2 * place] | trie[2 * place + 1]
 
 
-@step
+@inlined
 def nearest(trie: Bytes, size: int, first: int, k: int) -> int:
     """The member of the block of 2^k ids around `first` that is nearest to it; there is one."""
     place = (size + first) >> k
@@ -47,16 +48,7 @@ def nearest(trie: Bytes, size: int, first: int, k: int) -> int:
     return place - size
 
 
-@step
-def log2(value: int) -> int:
-    found = -1
-    while value:
-        value >>= 1
-        found += 1
-    return found
-
-
-@step
+@inlined
 def sample(w: State, node: int, ahead: int, copies: int) -> None:
     """Queue size is sampled at each enqueue, after insertion."""
     w.nodes[node, QUEUED] += copies
@@ -64,25 +56,25 @@ def sample(w: State, node: int, ahead: int, copies: int) -> None:
     w.s[LONGEST] = max(w.s[LONGEST], ahead + copies)
 
 
-@step
+@inlined
 def send_control(w: State, node: int, event: int) -> None:
     """ACKs and what goes to a root bypass the sending queue, unless it is said otherwise."""
     w.s[CONTROLS] += 1
-    if not w.s[QUEUE_ACKS]:
-        post(w, w.s[NOW] + w.s[HOP], event)
-        return
-    leaves = max(w.nodes[node, FREE_AT], w.s[NOW])
-    sample(w, node, leaves - w.s[NOW], 1)
-    w.nodes[node, FREE_AT] = leaves + 1
+    leaves = w.s[NOW]
+    if w.s[QUEUE_ACKS]:
+        leaves = max(w.nodes[node, FREE_AT], leaves)
+        sample(w, node, leaves - w.s[NOW], 1)
+        w.nodes[node, FREE_AT] = leaves + 1
     post(w, leaves + w.s[HOP], event)
 
 
-@step
+@inlined
 def relay(w: State, node: int, msg: int, h: int) -> int:
     """Send to the first of each cluster 1 … h; how many copies that made.
 
     SUB goes to all nodes.  Else VCube-PS goes by the sender's view, and SRPT-S through any node
-    of a cluster that holds a member of the root's view.
+    of a cluster that holds a member of the root's view.  A copy tells its receiver, in the place of
+    an ACK's entries, how many clusters are its own to serve.
     """
     size = w.s[NODES]
     kind = w.messages[msg, M_KIND]
@@ -97,7 +89,7 @@ def relay(w: State, node: int, msg: int, h: int) -> int:
                 continue
             if not told:
                 peer = nearest(trie, size, peer, k)
-        event = new_event(w, kind, peer, node, msg, -1, -1)
+        event = new_event(w, kind, peer, node, msg, k, -1)
         post(w, leaves + w.s[HOP] + copies, event)
         copies += 1
     if copies:
@@ -109,3 +101,9 @@ def relay(w: State, node: int, msg: int, h: int) -> int:
         else:
             w.s[CONTROLS] += copies
     return copies
+
+
+@step
+def send_all(w: State, node: int, msg: int) -> int:
+    """`relay` at the root of a tree."""
+    return relay(w, node, msg, w.s[DIMENSION])

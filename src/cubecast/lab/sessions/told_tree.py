@@ -7,7 +7,6 @@ from cubecast.lab.sessions.events import joined, new_event, release
 from cubecast.lab.sessions.layout import (
     ASK,
     COUNTER,
-    DIMENSION,
     M_KIND,
     M_RC,
     M_SOURCE,
@@ -18,7 +17,7 @@ from cubecast.lab.sessions.layout import (
     SUB,
     State,
 )
-from cubecast.lab.sessions.network import put, relay, send_control
+from cubecast.lab.sessions.network import put, send_all, send_control
 
 
 @step
@@ -43,7 +42,7 @@ def at_root(w: State, msg: int) -> None:
         w.known[root, source] = w.messages[msg, M_RC]
         put(w.snapshots[msg], size, source, 1)
         put(members, size, source, kind == SUB)
-    relay(w, root, msg, w.s[DIMENSION])
+    send_all(w, root, msg)
     told(w, root, msg)
     release(w, msg)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from cubecast.lab.sessions.compiled import step
+from cubecast.lab.sessions.compiled import inlined, step
 from cubecast.lab.sessions.events import free_entries, joined, new_event, new_message, release
 from cubecast.lab.sessions.layout import (
     ACK,
     COUNTER,
-    DIMENSION,
     ENTRIES,
     FREE_ENTRY,
     LIFE,
@@ -33,12 +32,13 @@ from cubecast.lab.sessions.layout import (
     T_NODE,
     T_RC,
     UNS,
+    WAIT,
     State,
 )
-from cubecast.lab.sessions.network import log2, put, relay, send_control
+from cubecast.lab.sessions.network import put, send_all, send_control
 
 
-@step
+@inlined
 def learn(w: State, node: int, other: int, rc: int, present: int) -> None:
     """UPDATE, lines 75-82: of two entries for one node the one with the higher rc stays."""
     if rc > w.known[node, other]:
@@ -46,14 +46,14 @@ def learn(w: State, node: int, other: int, rc: int, present: int) -> None:
         put(w.tries[node], w.s[NODES], other, present)
 
 
-@step
+@inlined
 def learn_all(w: State, node: int, head: int) -> None:
     while head >= 0:
         learn(w, node, w.entries[head, T_NODE], w.entries[head, T_RC], 1)
         head = w.entries[head, T_NEXT]
 
 
-@step
+@inlined
 def send_ack(w: State, node: int, msg: int, parent: int, head: int, tail: int) -> None:
     """SENDACKS, lines 95-98."""
     if w.nodes[node, OWN] and not w.heard[node, w.messages[msg, M_SOURCE]]:
@@ -75,7 +75,7 @@ def send_ack(w: State, node: int, msg: int, parent: int, head: int, tail: int) -
     send_control(w, node, new_event(w, ACK, parent, node, msg, head, tail))
 
 
-@step
+@inlined
 def await_acks(w: State, node: int, msg: int, parent: int, copies: int) -> None:
     """⟨j, nb, …⟩ of *acks*; an earlier one for the same message is replaced."""
     pending = w.pending[msg, node]
@@ -108,7 +108,7 @@ def propagate(w: State, node: int) -> None:
         w.nodes[node, SENDING] = msg
         if w.messages[msg, M_KIND] == PUB:
             w.heard[node, node] = 1
-        copies = relay(w, node, msg, w.s[DIMENSION])
+        copies = send_all(w, node, msg)
         if copies:
             await_acks(w, node, msg, NOBODY, copies)
         else:
@@ -128,16 +128,11 @@ def wave_complete(w: State, node: int) -> None:
     release(w, msg)
 
 
-@step
-def on_copy(w: State, node: int, sender: int, msg: int) -> None:
-    """Lines 37-74: PUB, SUB or UNS."""
-    kind, source = w.messages[msg, M_KIND], w.messages[msg, M_SOURCE]
-    copies = relay(w, node, msg, log2(node ^ sender))
-    if copies:
-        await_acks(w, node, msg, sender, copies)
-    else:
-        send_ack(w, node, msg, sender, -1, -1)
+@inlined
+def take(w: State, node: int, msg: int) -> None:
+    """Lines 62-74: what a subscriber does with PUB, SUB or UNS."""
     if w.nodes[node, OWN]:
+        kind, source = w.messages[msg, M_KIND], w.messages[msg, M_SOURCE]
         if kind == PUB:
             w.heard[node, source] = 1
         else:
@@ -146,16 +141,14 @@ def on_copy(w: State, node: int, sender: int, msg: int) -> None:
                 w.heard[node, source] = 0
 
 
-@step
-def on_ack(w: State, node: int, msg: int, head: int, tail: int) -> None:
-    """Lines 55-61 and 69-70.
+@inlined
+def gather(w: State, node: int, msg: int, head: int, tail: int) -> int:
+    """Lines 55-61 and 69-70: an ACK has come, with entries from `head` to `tail`.
 
-    What was applied to this subscription's view already need not be applied again: a view only
-    ever takes later entries.
+    Returns who is to be told that the subtree has the message: nobody yet (`WAIT`), or nobody at
+    all, as this is its source.  The entries are kept with the message.  Those that this
+    subscription's view has taken already need not be applied again: it only takes later ones.
     """
-    if not w.missing[msg, node]:
-        free_entries(w, head, tail)
-        return
     pending = w.pending[msg, node]
     fresh = head
     if pending[P_HEAD] >= 0:
@@ -166,19 +159,19 @@ def on_ack(w: State, node: int, msg: int, head: int, tail: int) -> None:
         head = pending[P_HEAD]
     if pending[P_LIFE] != w.nodes[node, LIFE]:
         fresh = head
+    pending[P_HEAD], pending[P_TAIL] = head, tail
     w.missing[msg, node] -= 1
-    last = w.missing[msg, node] == 0
-    parent = pending[P_PARENT]
     if w.nodes[node, OWN]:
         learn_all(w, node, fresh)
         pending[P_LIFE] = w.nodes[node, LIFE]
     else:
         pending[P_LIFE] = -1
-    if not last:
-        pending[P_HEAD], pending[P_TAIL] = head, tail
-    elif parent != NOBODY:
-        send_ack(w, node, msg, parent, head, tail)
-    else:
-        free_entries(w, head, tail)
-        wave_complete(w, node)
-        propagate(w, node)
+    return WAIT if w.missing[msg, node] else pending[P_PARENT]
+
+
+@step
+def finish(w: State, node: int, msg: int) -> None:
+    """The source of a message has all ACKs."""
+    free_entries(w, w.pending[msg, node, P_HEAD], w.pending[msg, node, P_TAIL])
+    wave_complete(w, node)
+    propagate(w, node)
