@@ -65,12 +65,35 @@ def sim(
     wait: Annotated[
         int | None, typer.Option(help="discussion: messages to see before answering.")
     ] = None,
-    changes: Annotated[int | None, typer.Option(help="churn: members replaced.")] = None,
+    changes: Annotated[int | None, typer.Option(help="churn, exchange: members replaced.")] = None,
+    topics: Annotated[int | None, typer.Option(help="topics: how many there are.")] = None,
+    skew: Annotated[
+        float | None, typer.Option(help="topics: exponent of Zipf's law; 0 for equal topics.")
+    ] = None,
+    every: Annotated[
+        int | None,
+        typer.Option(help="topics (of each node), speakers, sessions: time between messages."),
+    ] = None,
+    session: Annotated[
+        int | None, typer.Option(help="sessions: median time that a node stays subscribed.")
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(help="stream: messages handed over together.")
+    ] = None,
     network: Annotated[
         str | None,
         typer.Option(help=f"How messages travel: {', '.join(NETWORKS)} (see docs/simulator.md)."),
     ] = None,
-    hop: Annotated[int | None, typer.Option(help="Propagation time in the queue network.")] = None,
+    hop: Annotated[
+        int | None,
+        typer.Option(help="Propagation time in the queue network, median in lognormal."),
+    ] = None,
+    sigma: Annotated[
+        float | None, typer.Option(help="lognormal: how long the tail is (0.5 is much).")
+    ] = None,
+    latencies: Annotated[
+        str | None, typer.Option(help="regions: from each to each, like '1 40; 40 1'.")
+    ] = None,
     low: Annotated[
         int | None, typer.Option(help="Shortest hop in the service and uniform networks.")
     ] = None,
@@ -158,6 +181,8 @@ def sim(
     given: dict[str, Any] = {
         "nodes": nodes, "subscribers": subscribers, "publishers": publishers,
         "messages": messages, "span": span, "wait": wait, "changes": changes,
+        "topics": topics, "skew": skew, "every": every, "session": session, "batch": batch,
+        "sigma": sigma, "latencies": latencies,
         "network": network, "hop": hop, "low": low, "high": high,
         "queue_acks": queue_acks or None, "loss": loss, "duplicate": duplicate,
         "reorder": reorder, "spike": spike, "window": window, "scale": scale,

@@ -1,4 +1,4 @@
-"""Figures 3 and 4 of [B] (VCube-PB), point by point.
+"""Figures 3, 4 and 5 of [B] (VCube-PB), point by point.
 
 `bench/bench_figures_b.py` prints them beside the paper's numbers; docs/deviations.md has the table.
 """
@@ -13,6 +13,7 @@ from cubecast.sim.networks import ServiceRate, Uniform
 from cubecast.sim.params import Params
 from cubecast.sim.protocols import maker, roots
 from cubecast.sim.turnover import TOPIC, plan_turnover
+from cubecast.sim.watching import WatchedWorld
 from cubecast.sim.world import World
 
 LAYOUTS = ("all", "neighbours", "levels", "25 %", "50 %")
@@ -78,6 +79,15 @@ class Point:
     deliveries: int
     blocked: int
     """Messages that newcomers hold back for ever (hole 1)."""
+    reception: float
+    """Mean time from the publish call to reception, at the others."""
+    publications: int
+    dependent: int
+    """Publications by nodes that had delivered another before."""
+    delayed: int
+    """Deliveries that had to wait for a predecessor ([B] Figure 5)."""
+    delayed_messages: int
+    """Publications that had to wait for a predecessor somewhere."""
 
 
 def figure_4(
@@ -85,11 +95,12 @@ def figure_4(
     nodes: int,
     seed: int,
     *,
+    publishers: float = 0.25,
     serve_acks: bool = False,
     serve_members: bool = False,
     root_publishes: bool = False,
 ) -> Point:
-    """Everyone subscribes; a quarter publish once within 1000 u.t.; up to 5 % change per 100 u.t.
+    """Everyone subscribes; some publish once within 1000 u.t.; up to 5 % change per 100 u.t.
 
     The root of the fixed tree is one node, drawn by the seed.  Unless `root_publishes` it is no
     publisher, under any protocol: "a publisher sends its message to that node".  Publications and
@@ -98,13 +109,13 @@ def figure_4(
     `serve_acks` say so.
     """
     name = f"figure-4/{nodes}/{seed}"
-    params = Params(nodes=nodes, publishers=0.25, network="service")
+    params = Params(nodes=nodes, publishers=publishers, network="service")
     root_of = roots("fixed-tree", params, name)
     assert root_of is not None
     free = [] if serve_acks else ["ack"]
     free += [] if serve_members else ["sub", "uns"]
     network = ServiceRate(Random(f"{name}/delays"), free=free)
-    world = World(
+    world = WatchedWorld(
         nodes,
         maker(protocol, params, name),
         network,
@@ -114,4 +125,14 @@ def figure_4(
     world.run()
     metrics = world.meter.summary()
     blocked = sum(process.load().held for process in world.processes)
-    return Point(metrics["latency_mean"], int(metrics["deliveries"]), blocked)
+    delays = world.histograms["delay"]
+    return Point(
+        metrics["latency_mean"],
+        int(metrics["deliveries"]),
+        blocked,
+        metrics["reception_mean"],
+        int(metrics["publications"]),
+        world.dependent,
+        delays.total() - delays[0],
+        len(world.delayed),
+    )

@@ -189,7 +189,7 @@ class MortalWorld(World):
 
     # -- the ledger ------------------------------------------------------------------------------
 
-    def _offer(self, node: NodeId, topic: Topic, ident: int, size: int) -> bool:
+    def _offer(self, node: NodeId, topic: Topic, batch: tuple[int, ...], size: int) -> bool:
         """Enter it first: a process may deliver its own message before `publish` returns.
 
         A node takes everything as it dies, so that nothing is left to offer to the dead.
@@ -197,10 +197,10 @@ class MortalWorld(World):
         if node in self.down:
             return True
         page = self._ledger.setdefault((node, self.incarnation(node), topic), [])
-        page.append(ident)
-        taken = super()._offer(node, topic, ident, size) or node in self.down
+        page.extend(batch)
+        taken = super()._offer(node, topic, batch, size) or node in self.down
         if not taken:
-            page.pop()
+            del page[-len(batch) :]
         return taken
 
     def delivered(self, node: NodeId, publication: Publication) -> None:

@@ -1,14 +1,16 @@
 """Network models: when does what a node sends arrive?
 
 `SendingQueue` is the model of [J] section 4 and `ServiceRate` that of [B] section 6; `Uniform`
-draws a delay per message and so reorders freely.  Each passes what it sends through `Faults`
-where there are any.
+draws a delay per message and so reorders freely, as does `LogNormal`, whose delays have the long
+tail of wide-area networks; `Regions` has a latency for every pair of regions.  Each passes what it
+sends through `Faults` where there are any.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from heapq import heappush
+from math import log
 from random import Random
 from typing import Any
 
@@ -90,6 +92,17 @@ class SendingQueue:
         if ahead + copies > self.longest_queue:
             self.longest_queue = ahead + copies
 
+    def forget_samples(self) -> None:
+        """Begin to sample anew: what was before was the warm-up."""
+        self._queued = [0] * len(self._queued)
+        self._queued_sum = [0] * len(self._queued_sum)
+        self.longest_queue = 0
+
+    def mean_wait(self) -> float:
+        """How long a copy waits for those before it, in the mean over all copies that were sent."""
+        copies = sum(self._queued)
+        return sum(self._queued_sum) / copies - 1 if copies else 0.0
+
     def mean_queues(self) -> list[float]:
         """Mean size of each node's sending queue ([J] Table 1); 0 for a node that sent nothing."""
         return [
@@ -120,14 +133,51 @@ class Uniform:
             self.control(source, peer, message)
 
     def control(self, source: NodeId, peer: NodeId, message: Message) -> None:
-        at = self._world.now + self._low + int(self._rng.random() * self._spread)
+        at = self._world.now + self._delay(source, peer)
         if self.faults is not None:
             self.faults.post(at, source, peer, message, self._world.now)
         else:
             self._arrive(at, source, peer, message)
 
+    def _delay(self, source: NodeId, peer: NodeId) -> Time:
+        return self._low + int(self._rng.random() * self._spread)
+
     def _arrive(self, at: Time, source: NodeId, peer: NodeId, message: Message) -> None:
         self._world.post(at, self._world.receivers[peer], message, source)
+
+
+class LogNormal(Uniform):
+    """A delay per message with a log-normal law: `median` u.t., and a long tail for large `sigma`.
+
+    Nothing is ever queued, and every message takes at least one u.t.
+    """
+
+    def __init__(
+        self, rng: Random, median: Time, sigma: float, *, faults: Faults | None = None
+    ) -> None:
+        super().__init__(rng, faults=faults)
+        self._mu = log(median)
+        self._sigma = sigma
+
+    def _delay(self, source: NodeId, peer: NodeId) -> Time:
+        return max(1, round(self._rng.lognormvariate(self._mu, self._sigma)))
+
+
+class Regions(Uniform):
+    """A latency for every pair of regions, always the same; nothing is ever queued.
+
+    Regions hold equal shares of the ids, in order.
+    """
+
+    def __init__(
+        self, latencies: Sequence[Sequence[Time]], nodes: int, *, faults: Faults | None = None
+    ) -> None:
+        super().__init__(Random(0), faults=faults)
+        self._latencies = latencies
+        self._region = [node * len(latencies) // nodes for node in range(nodes)]
+
+    def _delay(self, source: NodeId, peer: NodeId) -> Time:
+        return self._latencies[self._region[source]][self._region[peer]]
 
 
 class ServiceRate(Uniform):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
+from math import exp
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from cubecast.protocol.config import Config
 from cubecast.protocol.port import NodeId, Time
 from cubecast.sim.faults import Faults, Hold, Partition, Pause
-from cubecast.sim.networks import SendingQueue, ServiceRate, Uniform
+from cubecast.sim.networks import LogNormal, Regions, SendingQueue, ServiceRate, Uniform
 from cubecast.sim.world import Network
 
 MAX_NODES = 1 << 16
@@ -17,12 +18,16 @@ MAX_TIME: Time = 10**9
 """Times stay far below what a trace can hold, also when they are multiplied by a count."""
 MAX_MESSAGES = 10**6
 """Publications that one run may plan."""
-NETWORKS = ("queue", "service", "uniform")
+NETWORKS = ("queue", "service", "uniform", "lognormal", "regions")
 
 _RANGES = (
     ("messages", 1, MAX_MESSAGES),
     ("wait", 1, MAX_NODES),
     ("changes", 0, MAX_MESSAGES),
+    ("topics", 0, MAX_NODES),
+    ("every", 0, MAX_TIME),
+    ("session", 0, MAX_TIME),
+    ("batch", 0, MAX_MESSAGES),
     ("window", 1, MAX_TIME),
     ("span", 0, MAX_TIME),
     ("hop", 1, MAX_TIME),
@@ -34,6 +39,7 @@ _RANGES = (
     ("resend_after", 0, MAX_TIME),
     ("patience", 0, MAX_TIME),
     ("horizon", 1, MAX_TIME),
+    ("brokers", 0, MAX_NODES),
 )
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
@@ -46,6 +52,7 @@ class ParamError(ValueError):
 class Params:
     """What can be set about a run; scenarios choose their own defaults."""
 
+    most_nodes: ClassVar[int] = MAX_NODES
     nodes: int = 8
     subscribers: float = 1.0
     """Share of the nodes that subscribe (at least one)."""
@@ -59,12 +66,26 @@ class Params:
     """discussion: how many messages a node wants to see before it answers ([J] 4.3)."""
     changes: int = 0
     """Joins and leaves in all."""
+    topics: int = 0
+    """topics: how many there are ([J] 4.4)."""
+    skew: float = 0.0
+    """topics: the exponent of Zipf's law by which messages choose their topic; 0: uniform."""
+    every: Time = 0
+    """topics, sessions: time between two messages, of each node (a mean) or of all."""
+    session: Time = 0
+    """sessions: median time that a node stays subscribed ([J] 4.5); 0: for ever."""
+    batch: int = 0
+    """stream: messages that are handed over together."""
     network: str = "queue"
     hop: Time = 100
     """Propagation in the `queue` network ([J] 4: t_pp)."""
     low: Time = 10
     high: Time = 20
     """Bounds of a hop in the `service` ([B] 6) and `uniform` networks."""
+    sigma: float = 0.0
+    """`lognormal`: a hop takes `hop` in the median; standard deviation of its logarithm."""
+    latencies: str = ""
+    """`regions`: u.t. from region to region, rows parted by ';': "1 40; 40 1"."""
     queue_acks: bool = False
     """Whether ACKs and control messages wait in the sending queue too."""
     loss: float = 0.0
@@ -88,10 +109,12 @@ class Params:
     """Applications take this long to consume a message (production protocol only)."""
     horizon: Time = 100_000_000
     """A run that is not at rest this long after its last planned event has failed."""
+    brokers: int = 0
+    """srpt-b: how many of the nodes are brokers ([J] 4.6); 0: one of sixteen."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.nodes <= MAX_NODES:
-            raise ParamError(f"nodes must be 1 to {MAX_NODES}, not {self.nodes}")
+        if not 1 <= self.nodes <= self.most_nodes:
+            raise ParamError(f"nodes must be 1 to {self.most_nodes}, not {self.nodes}")
         for name in ("subscribers", "publishers"):
             if not 0.0 < getattr(self, name) <= 1.0:
                 raise ParamError(
@@ -105,6 +128,12 @@ class Params:
         for name, least, most in _RANGES:
             if not least <= getattr(self, name) <= most:
                 raise ParamError(f"{name} must be {least} to {most}, not {getattr(self, name)}")
+        if not 0.0 <= self.skew <= 10.0:
+            raise ParamError(f"skew is an exponent from 0 to 10, not {self.skew}")
+        if not 0.0 <= self.sigma <= 5.0:
+            raise ParamError(f"sigma must be 0 to 5, not {self.sigma}")
+        if self.network == "regions":
+            read_latencies(self.latencies)
         if self.high < self.low:
             raise ParamError(f"high ({self.high}) must not be below low ({self.low})")
         if self.network not in NETWORKS:
@@ -126,9 +155,24 @@ class Params:
         shown = asdict(self)
         return {name: value for name, value in shown.items() if value not in ((), 0.0)}
 
+    def broker_count(self) -> int:
+        """How many brokers srpt-b has."""
+        return self.brokers or max(1, self.nodes // 16)
+
     def round_trip(self) -> Time:
-        """The longest round trip of one hop that the network alone can cause."""
-        one_way = self.hop if self.network == "queue" else self.high
+        """The longest round trip of one hop that the network alone can cause.
+
+        A log-normal hop has no longest time; all but one in a thousand are shorter than this.
+        """
+        match self.network:
+            case "queue":
+                one_way = self.hop
+            case "lognormal":
+                one_way = round(self.hop * exp(3 * self.sigma))
+            case "regions":
+                one_way = max(map(max, read_latencies(self.latencies)))
+            case _:
+                one_way = self.high
         return 2 * max(one_way, 1)
 
     def config(self) -> Config:
@@ -162,6 +206,11 @@ class Params:
             )
         if self.network == "queue":
             return SendingQueue(self.hop, queue_acks=self.queue_acks, faults=faults)
+        if self.network == "lognormal":
+            return LogNormal(Random(f"{seed}/delays"), self.hop, self.sigma, faults=faults)
+        if self.network == "regions":
+            table = read_latencies(self.latencies)
+            return Regions(table, self.nodes, faults=faults)
         kind = ServiceRate if self.network == "service" else Uniform
         return kind(Random(f"{seed}/delays"), self.low, self.high, faults=faults)
 
@@ -182,3 +231,17 @@ class Params:
         """The publishers among the subscribers, in order."""
         count = max(1, round(self.publishers * len(members)))
         return sorted(rng.sample(members, count))
+
+
+def read_latencies(text: str) -> list[list[Time]]:
+    """A square table of whole numbers: from each region (a row) to each region."""
+    rows = [row.split() for row in text.split(";")]
+    try:
+        table = [[int(cell) for cell in row] for row in rows]
+    except ValueError:
+        raise ParamError(f"latencies must be whole numbers, not {text!r}") from None
+    if not text.strip() or not all(len(row) == len(table) for row in table):
+        raise ParamError(f"latencies must have as many columns as rows: {text!r}")
+    if not all(1 <= cell <= MAX_TIME for row in table for cell in row):
+        raise ParamError(f"latencies must be 1 to {MAX_TIME}: {text!r}")
+    return table

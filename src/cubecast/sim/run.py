@@ -16,7 +16,7 @@ from cubecast.sim.crash_stop import CrashStopWorld, detection_range
 from cubecast.sim.lives import MortalWorld
 from cubecast.sim.networks import SendingQueue
 from cubecast.sim.params import Params
-from cubecast.sim.protocols import MORTAL, ProtocolError, maker, mortality, roots
+from cubecast.sim.protocols import MORTAL, maker, mortality, refuse_impossible, roots
 from cubecast.sim.scenarios import Scenario
 from cubecast.sim.settling import liveness_bound, run_until, settle
 from cubecast.sim.world import Horizon, Network, World
@@ -59,7 +59,7 @@ def run(
     if scenario.draw is not None:
         params = scenario.draw(params, rng)
     if make is None:
-        _refuse_impossible(protocol, params)
+        refuse_impossible(protocol, params)
     name = f"{scenario.name}/{seed}"
     trace: list[Record] | None = [] if checked or keep_trace else None
     network = params.network_for(name)
@@ -84,7 +84,7 @@ def run(
     scenario.plan(world, params, rng)
     header = Header(scenario=scenario.name, protocol=protocol, seed=seed, params=params.as_json())
     started = time.perf_counter()
-    with _few_collections():
+    with few_collections():
         at_rest = rests()
     elapsed = time.perf_counter() - started
     world.record_state()
@@ -137,18 +137,8 @@ def _settles(world: MortalWorld, params: Params, recovery: Time) -> bool:
     return settle(world, liveness_bound(params, recovery, world.publications))
 
 
-def _refuse_impossible(protocol: str, params: Params) -> None:
-    """SRPT-S forwards through nodes that do not subscribe, so that every id of the cube exists."""
-    whole = 1 << (params.nodes - 1).bit_length()
-    if protocol == "srpt" and params.nodes != whole:
-        raise ProtocolError(
-            f"srpt forwards through any id, so nodes must be a power of two: "
-            f"{whole}, not {params.nodes}"
-        )
-
-
 @contextmanager
-def _few_collections() -> Iterator[None]:
+def few_collections() -> Iterator[None]:
     """Runs make many objects and no cycles worth finding: keep the collector out of the way."""
     was_enabled = gc.isenabled()
     gc.disable()

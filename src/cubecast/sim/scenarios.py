@@ -12,9 +12,13 @@ from random import Random
 from typing import Any
 
 from cubecast.protocol.port import NodeId, Time, Topic
+from cubecast.sim.exchange import plan_exchange
 from cubecast.sim.params import MAX_MESSAGES, ParamError, Params
 from cubecast.sim.pattern_storm import plan_pattern_storm
+from cubecast.sim.sessions import plan_sessions
 from cubecast.sim.storm import draw_laggards, draw_storm, plan_laggards, plan_storm
+from cubecast.sim.stream import plan_stream
+from cubecast.sim.topics import plan_speakers, plan_topics
 from cubecast.sim.turnover import plan_turnover
 from cubecast.sim.world import World
 
@@ -41,7 +45,10 @@ class Scenario:
         return set(WORKLOAD if self.draw is None else WORKLOAD + DRAWN) - set(self.takes)
 
 
-WORKLOAD = ("subscribers", "publishers", "messages", "span", "wait", "changes", "scale")
+WORKLOAD = (
+    "subscribers", "publishers", "messages", "span", "wait", "changes", "scale",
+    "topics", "skew", "every", "session", "batch",
+)  # fmt: skip
 """Parameters that say who does what and when."""
 DRAWN = ("loss", "duplicate", "reorder", "spike", "window")
 """Other parameters that a storm draws from its seed."""
@@ -90,18 +97,18 @@ class Discussion:
     """
 
     def __init__(self, params: Params, rng: Random, answered: list[bool]) -> None:
-        self._wait = params.wait
-        self._think = [rng.randint(0, params.span) for _ in answered]
-        self._answered = answered
+        self.wait = params.wait
+        self.think = [rng.randint(0, params.span) for _ in answered]
+        self.answered = answered
         self._seen: list[list[int]] = [[] for _ in answered]
 
     def on_deliver(self, world: World, node: NodeId, topic: Topic, ident: int) -> None:
         seen = self._seen[node]
         seen.append(ident)
-        if self._answered[node] or len(seen) < self._wait:
+        if self.answered[node] or len(seen) < self.wait:
             return
-        self._answered[node] = True
-        world.post(world.now + self._think[node], self._answer(world, tuple(seen)), node, topic)
+        self.answered[node] = True
+        world.post(world.now + self.think[node], self._answer(world, tuple(seen)), node, topic)
 
     def _answer(self, world: World, seen: tuple[int, ...]) -> Callable[[Any, Any, Time], None]:
         def answer(node: NodeId, topic: Topic, now: Time) -> None:
@@ -252,6 +259,41 @@ SCENARIOS: dict[str, Scenario] = {
             plan_turnover,
             {"nodes": 64, "publishers": 0.25, "network": "service"},
             takes=("subscribers", "publishers", "span"),
+        ),
+        Scenario(
+            "topics",
+            "everyone publishes to many topics, some more popular than others ([J] 4.4)",
+            plan_topics,
+            {"nodes": 64, "topics": 32, "messages": 512, "every": 500},
+            takes=("subscribers", "messages", "topics", "skew", "every"),
+        ),
+        Scenario(
+            "speakers",
+            "subscribers drawn at random publish, one after the other ([J] 4.6)",
+            plan_speakers,
+            {"nodes": 64, "messages": 128, "every": 500},
+            takes=("messages", "every"),
+        ),
+        Scenario(
+            "sessions",
+            "subscribers stay for a while and are replaced when they leave ([J] 4.5)",
+            plan_sessions,
+            {"nodes": 64, "subscribers": 0.75, "span": 60_000, "every": 500, "session": 30_000},
+            takes=("subscribers", "span", "every", "session"),
+        ),
+        Scenario(
+            "exchange",
+            "some leave and as many join as a publisher begins to speak ([S] Table II)",
+            plan_exchange,
+            {"nodes": 64, "subscribers": 0.75, "messages": 64, "changes": 6},
+            takes=("subscribers", "messages", "changes"),
+        ),
+        Scenario(
+            "stream",
+            "one subscriber publishes much at once, in batches",
+            plan_stream,
+            {"nodes": 16, "messages": 512, "batch": 1},
+            takes=("subscribers", "messages", "batch"),
         ),
         Scenario(
             "storm",

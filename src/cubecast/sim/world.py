@@ -62,7 +62,7 @@ class Application(Protocol):
 
 
 class Silent:
-    """An application that only listens."""
+    """An application that wants to hear of no delivery; those derived from it do not either."""
 
     def on_deliver(self, world: World, node: NodeId, topic: Topic, ident: int) -> None:
         """Nothing follows from a delivery."""
@@ -120,7 +120,7 @@ class World:
         self._subscribed: dict[Topic, bytearray] = {}
         self._wanted: list[dict[Topic, None]] = [{} for _ in range(nodes)]
         self._patterns: list[dict[str, Pattern]] = [{} for _ in range(nodes)]
-        self._backlog: dict[tuple[NodeId, Topic], deque[tuple[int, int]]] = {}
+        self._backlog: dict[tuple[NodeId, Topic], deque[tuple[tuple[int, ...], int]]] = {}
         self._network = network
         self.ports = [self._port(node) for node in range(nodes)]
         self.processes: list[Process] = [make(node, self.ports[node]) for node in range(nodes)]
@@ -250,6 +250,16 @@ class World:
 
         What the protocol refuses for now waits here, in order, until the port says `writable`.
         """
+        ident = self._new_message(node, topic, reply_to)
+        self._hand_over(node, topic, (ident,), size)
+        return ident
+
+    def publish_batch(self, node: NodeId, topic: Topic, count: int) -> None:
+        """The application at `node` publishes `count` messages in one call."""
+        batch = tuple(self._new_message(node, topic, ()) for _ in range(count))
+        self._hand_over(node, topic, batch, count)
+
+    def _new_message(self, node: NodeId, topic: Topic, reply_to: tuple[int, ...]) -> int:
         ident = self.publications
         self.publications += 1
         self.meter.published(ident, self.now)
@@ -257,12 +267,14 @@ class World:
             self.trace.append(
                 Record("publish", self.now, node, topic, ident, source=node, reply_to=reply_to)
             )
+        return ident
+
+    def _hand_over(self, node: NodeId, topic: Topic, batch: tuple[int, ...], size: int) -> None:
         waiting = self._backlog.get((node, topic))
-        if waiting or not self._offer(node, topic, ident, size):
+        if waiting or not self._offer(node, topic, batch, size):
             if waiting is None:
                 waiting = self._backlog[node, topic] = deque()
-            waiting.append((ident, size))
-        return ident
+            waiting.append((batch, size))
 
     def retry(self, node: NodeId, topic: Topic, now: Time) -> None:
         """Offer the backlog of `node` again, as far as the protocol takes it."""
@@ -270,9 +282,9 @@ class World:
         while waiting and self._offer(node, topic, *waiting[0]):
             waiting.popleft()
 
-    def _offer(self, node: NodeId, topic: Topic, ident: int, size: int) -> bool:
+    def _offer(self, node: NodeId, topic: Topic, batch: tuple[int, ...], size: int) -> bool:
         """Hand one publication to the protocol; whether it was taken."""
-        return self.processes[node].publish(topic, (ident,), size, self.now)
+        return self.processes[node].publish(topic, batch, size, self.now)
 
     def is_subscribed(self, node: NodeId, topic: Topic) -> bool:
         """Whether ``subscribe()`` has returned at `node` and ``unsubscribe()`` was not called."""
@@ -294,7 +306,7 @@ class World:
                     Record("deliver", now, node, topic, ident, source=stream.source, seq=seq)
                 )
             seq += 1
-            if type(self.application) is not Silent:
+            if not isinstance(self.application, Silent):
                 self.post(now, self._tell_delivery, node, (topic, ident))
 
     def _tell_delivery(self, node: NodeId, what: tuple[Topic, int], now: Time) -> None:
@@ -356,7 +368,7 @@ class World:
 
     def unsent(self) -> int:
         """Publications that still wait for the protocol to take them."""
-        return sum(len(waiting) for waiting in self._backlog.values())
+        return sum(len(batch) for waiting in self._backlog.values() for batch, _ in waiting)
 
     def _record(self, kind: Kind, node: NodeId, topic: Topic) -> None:
         if self.trace is not None:

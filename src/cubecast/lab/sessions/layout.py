@@ -1,0 +1,88 @@
+"""The state of a run: flat arrays, and names for their columns."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Ints: TypeAlias = npt.NDArray[np.int32]
+Longs: TypeAlias = npt.NDArray[np.int64]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+RING: Final = 1 << 12
+ROOM: Final = 64
+"""No event plans more events, entries or messages than this."""
+
+PUB: Final = 0
+SUB: Final = 1
+UNS: Final = 2
+ACK: Final = 3
+ASK: Final = 4
+"""To the root: publish this, or tell everybody of this change."""
+LEAVE: Final = 5
+SPEAK: Final = 6
+JOINED: Final = 7
+FORGET: Final = 8
+
+# Single numbers, in `State.s`.
+(
+    NOW, END, SINCE, HOP, QUEUE_ACKS, NODES, DIMENSION, LASTING, TOLD, ROOT, MEMBERS_IN,
+    MEMBERS_OUT, NUMBER, EVENTS, FREE_EVENT, ENTRIES, FREE_ENTRY, MESSAGES, FREE_MESSAGE, IN_RING,
+    FAR, STAYED, CAME, SPOKEN, RECEPTIONS, RECEPTION_SUM, FALSE, PUBS, CONTROLS, PUBLISHED, JOINS,
+    LONGEST, SCALARS,
+) = range(33)  # fmt: skip
+
+DONE: Final = 0
+GROW: Final = 1
+NOBODY: Final = -1
+WAIT: Final = -2
+
+
+class State(NamedTuple):
+    """Everything a run reads and writes."""
+
+    s: Longs
+    stay: Longs
+    come: npt.NDArray[np.float64]
+    speak: npt.NDArray[np.float64]
+    heads: Ints
+    """Ring: of each bucket, the first and the last event."""
+    tails: Ints
+    far: Longs
+    """Heap of (time, number, event)."""
+    events: Ints
+    """Kind, to, from, message, first and last entry, next."""
+    numbers: Longs
+    """Of each event: its number."""
+    entries: Ints
+    """Node, rc, next."""
+    messages: Longs
+    """Kind, source, rc, time, references, next of its queue."""
+    missing: npt.NDArray[np.int16]
+    """[message, node]: children that have not answered yet; 0: nothing is pending."""
+    pending: Ints
+    """[message, node]: parent, first and last entry, subscription that entries were applied to."""
+    snapshots: Bytes
+    """[message]: the members that a message of a root is for, as a trie."""
+    nodes: Longs
+    """Subscribed, rc of that, counter, number of subscriptions, first and last queued message,
+    message being sent, free from, queued, sum of queue sizes."""
+    crowd: Ints
+    """Those inside, those outside, and the place of each node."""
+    known: Ints
+    """[node, other]: rc of the latest operation of `other` that `node` knows of, or -1."""
+    tries: Bytes
+    """[node]: the members in its view."""
+    heard: Bytes
+    """[node, other]: whether *first_rec* knows `other`."""
+    wanted: Bytes
+
+
+E_KIND, E_TO, E_FROM, E_MSG, E_HEAD, E_TAIL, E_NEXT = range(7)
+T_NODE, T_RC, T_NEXT = range(3)
+M_KIND, M_SOURCE, M_RC, M_AT, M_REFS, M_NEXT = range(6)
+P_PARENT, P_HEAD, P_TAIL, P_LIFE = range(4)
+OWN, OWN_RC, COUNTER, LIFE, Q_HEAD, Q_TAIL, SENDING, FREE_AT, QUEUED, QUEUED_SUM = range(10)
+INSIDE, OUTSIDE, PLACE = range(3)

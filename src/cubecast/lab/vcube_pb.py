@@ -1,0 +1,93 @@
+"""Workloads of [B] 6: Figures 3, 4 and 5."""
+
+from __future__ import annotations
+
+from cubecast.lab.cells import Measurement, Settings
+from cubecast.lab.workload import Workload, WorkloadError, number, whole
+from cubecast.sim.figures_b import LAYOUTS, figure_3, figure_4
+
+
+def measure_hops(settings: Settings, seed: int) -> Measurement:
+    """Figure 3: hops from the publisher to its subscribers."""
+    hops = figure_3(str(settings["layout"]), whole(settings, "nodes"), seed)
+    return Measurement({"hops_mean": hops.mean, "hops_max": hops.most})
+
+
+def measure_turnover(settings: Settings, seed: int) -> Measurement:
+    """Figures 4 and 5: latencies, and what waits for predecessors, while members change."""
+    point = figure_4(
+        str(settings["protocol"]),
+        whole(settings, "nodes"),
+        seed,
+        publishers=number(settings, "publishers"),
+        serve_acks=bool(settings["serve_acks"]),
+        serve_members=bool(settings["serve_members"]),
+        root_publishes=bool(settings["root_publishes"]),
+    )
+    seen = max(1, point.deliveries + point.blocked)
+    return Measurement(
+        {
+            "latency_mean": point.latency,
+            "reception_mean": point.reception,
+            "deliveries": float(point.deliveries),
+            "publications": float(point.publications),
+            "dependent": float(point.dependent),
+            "dependent_share": 100 * point.dependent / max(1, point.publications),
+            "delayed": float(point.delayed),
+            "delayed_share": 100 * point.delayed / max(1, point.deliveries),
+            "delayed_messages": float(point.delayed_messages),
+            "delayed_messages_share": 100 * point.delayed_messages / max(1, point.publications),
+            "blocked_share": 100 * point.blocked / seen,
+        }
+    )
+
+
+def _check_power(settings: Settings) -> None:
+    nodes = whole(settings, "nodes")
+    if not 2 <= nodes <= 1 << 16 or nodes & (nodes - 1):
+        raise WorkloadError("nodes", f"must be a power of two from 2 to {1 << 16}, not {nodes}")
+
+
+def _check_turnover(settings: Settings) -> None:
+    _check_power(settings)
+    if not 0 < number(settings, "publishers") <= 1:
+        raise WorkloadError(
+            "publishers", f"is a share above 0 and at most 1, not {settings['publishers']}"
+        )
+
+
+def turnover_cost(settings: Settings) -> float:
+    """Every node delivers every message, and keeps views that everybody changes."""
+    nodes = number(settings, "nodes")
+    return 0.02 + number(settings, "publishers") * nodes * nodes / 15_000
+
+
+VCUBE_PB = (
+    Workload(
+        "hops",
+        "hops from one publisher to subscribers in five layouts ([B] Figure 3)",
+        {"workload": "hops", "layout": "all", "nodes": 64},
+        ("hops_mean", "hops_max"),
+        measure_hops,
+        lambda settings: 0.01 + number(settings, "nodes") * 1e-4,
+        choices={"layout": LAYOUTS},
+        check=_check_power,
+    ),
+    Workload(
+        "turnover",
+        "some publish once while up to 5 % of the nodes change every 100 u.t. ([B] 6)",
+        {
+            "workload": "turnover", "protocol": "vcube-pb", "nodes": 64, "publishers": 0.25,
+            "serve_acks": False, "serve_members": False, "root_publishes": False,
+        },
+        (
+            "latency_mean", "reception_mean", "deliveries", "publications", "dependent",
+            "dependent_share", "delayed",
+            "delayed_share", "delayed_messages", "delayed_messages_share", "blocked_share",
+        ),
+        measure_turnover,
+        turnover_cost,
+        choices={"protocol": ("vcube-pb", "fixed-tree", "vcube-ps")},
+        check=_check_turnover,
+    ),
+)  # fmt: skip

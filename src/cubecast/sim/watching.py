@@ -1,0 +1,134 @@
+"""A world that looks closer: histograms of latencies, delays and barriers, and a time to start.
+
+`WatchedWorld` costs more per message than `World` does and changes nothing in a run.  What it
+tallies has the names that the compiled kernel gives the same things.
+
+latency            time from the publish call to delivery, publishers' own left out;
+delay              time from reception to delivery ([J] 4: t_d);
+barrier            direct predecessors that a publication of VCube-PS carries ([J] 3.2);
+barrier_unreduced  messages delivered at the publisher since its last publication, that included:
+                   what a barrier holds if nothing is ever struck from it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from cubecast.baselines.brokers import broker_ids
+from cubecast.protocol.port import Message, NodeId, Publication, Time, Topic
+from cubecast.protocol.vcube_ps import Pub
+from cubecast.sim.metrics import Meter
+from cubecast.sim.world import Handler, SimPort, World
+
+
+class LateMeter(Meter):
+    """Leaves out what is published before `since`, until when a system warms up."""
+
+    def __init__(self, since: Time = 0) -> None:
+        super().__init__()
+        self.since = since
+
+    def received(self, body: tuple[int, ...], subscribed: bool, now: Time) -> None:
+        if self.published_at[body[0]] >= self.since:
+            super().received(body, subscribed, now)
+
+    def delivered(self, ident: int, own: bool, now: Time) -> None:
+        if self.published_at[ident] >= self.since:
+            super().delivered(ident, own, now)
+
+
+class WatchedWorld(World):
+    """A `World` that tallies; `brokers` is how many of its nodes are brokers (SRPT-B)."""
+
+    def __init__(self, nodes: int, *args: Any, brokers: int = 0, **options: Any) -> None:
+        self.histograms: dict[str, Counter[int]] = {
+            name: Counter() for name in ("latency", "delay", "barrier", "barrier_unreduced")
+        }
+        self.dependent = 0
+        """Publications by nodes that had delivered something of the topic before."""
+        self.delayed: set[int] = set()
+        """Messages that waited for a predecessor somewhere."""
+        self._arrived: dict[tuple[NodeId, int], Time] = {}
+        self._since_own: dict[tuple[NodeId, Topic], int] = {}
+        self.tree_sum = 0
+        """From the publish call until a broker serves its own, once for each of these."""
+        self._broker_of = _broker_of(nodes, brokers) if brokers else []
+        super().__init__(nodes, *args, **options)
+
+    def _port(self, node: NodeId) -> SimPort:
+        return WatchedPort(self, node, self._network)
+
+    def _receiver(self, node: NodeId) -> Handler:
+        receive = super()._receiver(node)
+        arrived = self._arrived
+        wanted = self._wanted[node]
+
+        def note(message: Any, sender: NodeId, now: Time) -> None:
+            if message.kind == "pub" and message.topic in wanted:
+                for ident in message.body:
+                    arrived.setdefault((node, ident), now)
+            receive(message, sender, now)
+
+        return note
+
+    def _new_message(self, node: NodeId, topic: Topic, reply_to: tuple[int, ...]) -> int:
+        self.dependent += (node, topic) in self._since_own
+        return super()._new_message(node, topic, reply_to)
+
+    def delivered(self, node: NodeId, publication: Publication) -> None:
+        super().delivered(node, publication)
+        key = node, publication.topic
+        self._since_own[key] = self._since_own.get(key, 0) + len(publication.body)
+        root_of = self._root_of
+        start = root_of(publication.topic) if root_of else publication.stream.source
+        if node != start:
+            self._tally(node, publication.body)
+
+    def _tally(self, node: NodeId, body: Collection[object]) -> None:
+        for ident in body:
+            assert isinstance(ident, int)
+            self.histograms["latency"][self.now - self.meter.published_at[ident]] += 1
+            delay = self.now - self._arrived.pop((node, ident), self.now)
+            self.histograms["delay"][delay] += 1
+            if delay:
+                self.delayed.add(ident)
+
+    def published_with(self, node: NodeId, topic: Topic, barrier: int) -> None:
+        """A publication of `node`, which has delivered it, leaves with so many predecessors."""
+        key = node, topic
+        self.histograms["barrier"][barrier] += 1
+        self.histograms["barrier_unreduced"][self._since_own[key] - 1] += 1
+        self._since_own[key] = 1
+
+    def relayed(self, node: NodeId, peers: Sequence[NodeId], body: tuple[int, ...]) -> None:
+        """Time that passed before a broker served its own subscribers."""
+        if self._broker_of:
+            own = sum(self._broker_of[peer] == node for peer in peers)
+            self.tree_sum += own * sum(self.now - self.meter.published_at[ident] for ident in body)
+
+
+def _broker_of(nodes: int, brokers: int) -> list[NodeId]:
+    """Whose block each node belongs to; a broker to its own."""
+    ids = broker_ids(nodes, brokers)
+    return [ids[bisect(ids, node) - 1] for node in range(nodes)]
+
+
+class WatchedPort(SimPort):
+    """Tells the world what a publication carries when it leaves its source."""
+
+    __slots__ = ()
+
+    def relay(self, peers: Sequence[NodeId], message: Message) -> None:
+        self._watch(peers, message)
+        super().relay(peers, message)
+
+    def _watch(self, peers: Sequence[NodeId], message: Any) -> None:
+        world = self._world
+        assert isinstance(world, WatchedWorld)
+        if message.kind == "pub":
+            world.relayed(self._node, peers, message.body)
+        if type(message) is Pub and message.stream.source == self._node:
+            world.published_with(self._node, message.topic, message.barrier.count())

@@ -1,0 +1,134 @@
+"""Verdicts on rows made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from cubecast.lab.cells import Value
+from cubecast.lab.experiment import parse
+from cubecast.lab.verdicts import Row, Verdict, fit, judge
+
+HEAD = """
+id = "x"
+title = "A test"
+source = "here"
+workload = "single-publisher"
+metrics = ["latency_mean", "pub_messages"]
+[seeds]
+full = 2
+[grid]
+protocol = ["vcube-ps", "srpt"]
+nodes = [8, 16, 32, 64]
+[[paper]]
+section = "[J] 4.1"
+what = "something"
+metric = "latency_mean"
+reason = "Because."
+"""
+
+
+def row(protocol: str, nodes: int, mean: float, ci: float = 0.0, **more: Value) -> Row:
+    metric = str(more.pop("metric", "latency_mean"))
+    return Row("x", {"protocol": protocol, "nodes": nodes, **more}, metric, mean, ci, 5)
+
+
+ROWS = [
+    row("vcube-ps", 8, 100, 3.0),
+    row("srpt", 8, 250, 10.0),
+    row("vcube-ps", 16, 150),
+    row("srpt", 16, 300),
+    row("vcube-ps", 32, 200),
+    row("srpt", 32, 500),
+    row("srpt", 8, 40, metric="pub_messages"),
+]
+AT_8 = 'at = { protocol = "srpt", nodes = 8 }\n'
+OVER = 'versus = { protocol = "vcube-ps" }\n'
+
+
+def verdict(text: str, rows: list[Row] | None = None) -> Verdict:
+    (found,) = judge(parse(HEAD + text, "x.toml"), ROWS if rows is None else rows)
+    return found
+
+
+def test_a_value() -> None:
+    found = verdict(AT_8 + 'value = 240\nunit = "u.t."\ntolerance = 0.05\n')
+    assert (found.paper, found.ours, found.difference, found.ci) == (240, 250, 10, 10)
+    assert (found.verdict, found.sentence, found.n) == ("reproduced", "Within 5 %.", 5)
+
+
+def test_a_value_that_differs_says_why() -> None:
+    found = verdict(AT_8 + "value = 200\ntolerance = 0.05\n")
+    assert found.verdict == "differs"
+    assert found.sentence == "Above it by more than 5 %. Because."
+
+
+def test_a_value_within_the_confidence_interval_is_undecided() -> None:
+    found = verdict(AT_8 + "value = 235\ntolerance = 6\nabsolute = true\n")
+    assert found.verdict == "undecided"
+    assert "take more seeds" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("form", "unit", "ours"),
+    [
+        ("ratio", "x", 2.5),
+        ("more", "%", 150.0),
+        ("less", "%", -150.0),
+        ("difference", "u.t.", 150.0),
+    ],
+)
+def test_two_points(form: str, unit: str, ours: float) -> None:
+    text = AT_8 + OVER + f'form = "{form}"\nunit = "{unit}"\nvalue = {ours}\ntolerance = 0.01\n'
+    found = verdict(text)
+    assert found.ours == pytest.approx(ours)
+    assert found.verdict == "reproduced"
+    assert found.ci > 0
+
+
+def test_two_metrics() -> None:
+    text = 'versus_metric = "pub_messages"\nform = "ratio"\nvalue = 6.25\ntolerance = 0\n'
+    assert verdict(AT_8 + text).verdict == "reproduced"
+
+
+@pytest.mark.parametrize(
+    ("bound", "value", "judgement"),
+    [("at most", 300, "reproduced"), ("at most", 200, "differs"),
+     ("at least", 200, "reproduced"), ("at least", 300, "differs")],
+)  # fmt: skip
+def test_bounds(bound: str, value: float, judgement: str) -> None:
+    text = f'bound = "{bound}"\nvalue = {value}\ntolerance = 0\n'
+    assert verdict(AT_8 + text).verdict == judgement
+
+
+def test_the_largest_and_smallest_of_a_curve() -> None:
+    curve = f'{OVER}at = {{ protocol = "srpt" }}\nform = "ratio"\nalong = "nodes"\ntolerance = 0\n'
+    assert verdict(curve + 'fold = "max"\nvalue = 2.5\n').verdict == "reproduced"
+    assert verdict(curve + 'fold = "min"\nvalue = 2\n').verdict == "reproduced"
+    late = verdict(curve + 'fold = "min"\nvalue = 2.5\nsince = 20\n')
+    assert late.verdict == "reproduced"
+
+
+def test_a_law_that_fits_a_curve() -> None:
+    curve = 'at = { protocol = "vcube-ps" }\nalong = "nodes"\nvalue = 1\ntolerance = 0.001\n'
+    assert verdict(curve + 'fold = "log-fit"\n').verdict == "reproduced"
+    assert verdict(curve + 'fold = "linear-fit"\n').verdict == "differs"
+    two = verdict(curve + 'fold = "log-fit"\n', ROWS[:4])
+    assert two.verdict == "not measured"
+    assert fit([1, 2, 3], [5, 5, 5]) == 1
+    assert fit([1, 2, 3], [0, 1, 0]) == 0
+
+
+def test_what_was_not_measured_says_so() -> None:
+    found = verdict(AT_8.replace("8", "64") + "value = 1\ntolerance = 0\n")
+    assert (found.ours, found.difference, found.verdict, found.n) == (None, None, "not measured", 0)
+    assert verdict(AT_8 + "value = 1\ntolerance = 0\n", []).verdict == "not measured"
+
+
+def test_rows_of_other_experiments_are_left_alone() -> None:
+    others = [Row("y", r.settings, r.metric, r.mean, r.ci, r.n) for r in ROWS]
+    assert verdict(AT_8 + "value = 250\ntolerance = 0\n", others).verdict == "not measured"
+
+
+def test_percentage_points_are_called_so() -> None:
+    text = AT_8 + OVER + 'form = "more"\nunit = "%"\nvalue = 149\ntolerance = 2\nabsolute = true\n'
+    assert verdict(text).sentence == "Within 2 percentage points."
