@@ -5,7 +5,8 @@ checkers apply to all of them alike.
 """
 
 from cubecast.baselines.best_effort import BestEffort
+from cubecast.baselines.brokers import BrokerTree
 from cubecast.baselines.flood import Flood
 from cubecast.baselines.single_root import FixedTree, SingleRoot
 
-__all__ = ["BestEffort", "FixedTree", "Flood", "SingleRoot"]
+__all__ = ["BestEffort", "BrokerTree", "FixedTree", "Flood", "SingleRoot"]

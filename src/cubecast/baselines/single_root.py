@@ -337,9 +337,11 @@ class SingleRoot:
     def _seat(self, topic: Topic) -> Seat:
         seat = self._seats.get(topic)
         if seat is None:
-            step = forwarding_children if self.forwarders else children
-            seat = self._seats[topic] = Seat(Branches(self._node, step))
+            seat = self._seats[topic] = self._new_seat()
         return seat
+
+    def _new_seat(self) -> Seat:
+        return Seat(Branches(self._node, forwarding_children if self.forwarders else children))
 
     def _root(self, topic: Topic) -> Root:
         root = self._roots.get(topic)

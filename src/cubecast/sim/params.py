@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from cubecast.protocol.config import Config
 from cubecast.protocol.port import NodeId, Time
@@ -34,6 +34,7 @@ _RANGES = (
     ("resend_after", 0, MAX_TIME),
     ("patience", 0, MAX_TIME),
     ("horizon", 1, MAX_TIME),
+    ("brokers", 0, MAX_NODES),
 )
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
@@ -46,6 +47,7 @@ class ParamError(ValueError):
 class Params:
     """What can be set about a run; scenarios choose their own defaults."""
 
+    most_nodes: ClassVar[int] = MAX_NODES
     nodes: int = 8
     subscribers: float = 1.0
     """Share of the nodes that subscribe (at least one)."""
@@ -88,10 +90,12 @@ class Params:
     """Applications take this long to consume a message (production protocol only)."""
     horizon: Time = 100_000_000
     """A run that is not at rest this long after its last planned event has failed."""
+    brokers: int = 0
+    """srpt-b: how many of the nodes are brokers ([J] 4.6); 0: one of sixteen."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.nodes <= MAX_NODES:
-            raise ParamError(f"nodes must be 1 to {MAX_NODES}, not {self.nodes}")
+        if not 1 <= self.nodes <= self.most_nodes:
+            raise ParamError(f"nodes must be 1 to {self.most_nodes}, not {self.nodes}")
         for name in ("subscribers", "publishers"):
             if not 0.0 < getattr(self, name) <= 1.0:
                 raise ParamError(
@@ -125,6 +129,10 @@ class Params:
         """What differs from a quiet network is shown; the rest is the defaults."""
         shown = asdict(self)
         return {name: value for name, value in shown.items() if value not in ((), 0.0)}
+
+    def broker_count(self) -> int:
+        """How many brokers srpt-b has."""
+        return self.brokers or max(1, self.nodes // 16)
 
     def round_trip(self) -> Time:
         """The longest round trip of one hop that the network alone can cause."""

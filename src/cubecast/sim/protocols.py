@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from cubecast.baselines import BestEffort, FixedTree, Flood, SingleRoot
+from cubecast.baselines import BestEffort, BrokerTree, FixedTree, Flood, SingleRoot
+from cubecast.baselines.brokers import broker_ids
 from cubecast.protocol.detector import DetectorConfig
 from cubecast.protocol.epochs import EpochConfig
 from cubecast.protocol.member import Member, MemberPort
@@ -31,9 +32,10 @@ PROTOCOLS: dict[str, str] = {
     "vcube-pb": "VCube-PB ([B] Algorithms 5.1-5.3): reliable under crashes that are all detected",
     "best-effort": "the same trees, delivered as it comes: no order, no repair",
     "srpt": "SRPT-S, one root per topic and forwarders, like Scribe ([J] 4)",
+    "srpt-b": "a tree of brokers per topic, each with subscribers of its own ([J] 4.6)",
     "fixed-tree": "one root per topic, subscribers only, causal barriers ([B] 6)",
 }
-SINGLE_ROOT = {"srpt": SingleRoot, "fixed-tree": FixedTree}
+SINGLE_ROOT = {"srpt": SingleRoot, "fixed-tree": FixedTree, "srpt-b": BrokerTree}
 
 
 class ProtocolError(ValueError):
@@ -55,11 +57,35 @@ def maker(name: str, params: Params, seed: str) -> MakeProcess:
         case "best-effort":
             return lambda node, port: BestEffort(node, port, nodes=params.nodes)
         case "srpt" | "fixed-tree":
-            kind = SINGLE_ROOT[name]
+            kind = FixedTree if name == "fixed-tree" else SingleRoot
             root_of = roots(name, params, seed)
             assert root_of is not None
             return lambda node, port: kind(node, port, nodes=params.nodes, root_of=root_of)
+        case "srpt-b":
+            root_of = roots(name, params, seed)
+            assert root_of is not None
+            brokers = params.broker_count()
+            return lambda node, port: BrokerTree(
+                node, port, nodes=params.nodes, brokers=brokers, root_of=root_of
+            )
     raise ProtocolError(f"unknown protocol {name!r}; there are: {', '.join(PROTOCOLS)}")
+
+
+def refuse_impossible(name: str, params: Params) -> None:
+    """What a protocol cannot run with.
+
+    SRPT-S forwards through nodes that do not subscribe, so that every id of the cube exists.
+    """
+    whole = 1 << (params.nodes - 1).bit_length()
+    if name == "srpt" and params.nodes != whole:
+        raise ProtocolError(
+            f"srpt forwards through any id, so nodes must be a power of two: "
+            f"{whole}, not {params.nodes}"
+        )
+    if name == "srpt-b" and params.broker_count() > params.nodes:
+        raise ProtocolError(
+            f"brokers are nodes, so there are at most {params.nodes}, not {params.broker_count()}"
+        )
 
 
 MORTAL: dict[str, str] = {
@@ -142,12 +168,18 @@ def recovery_of(detector: DetectorConfig, epochs: EpochConfig, nodes: int) -> Ti
 
 
 def roots(name: str, params: Params, seed: str) -> Callable[[Topic], NodeId] | None:
-    """The root of each topic, drawn from all nodes by the seed; None if publishers are roots."""
+    """The root of each topic, drawn by the seed; None if publishers are roots.
+
+    It is one of all nodes, of srpt-b one of the brokers.
+    """
     if name not in SINGLE_ROOT:
         return None
+    candidates: Sequence[NodeId] = range(params.nodes)
+    if name == "srpt-b":
+        candidates = broker_ids(params.nodes, params.broker_count())
 
     @cache
     def root_of(topic: Topic) -> NodeId:
-        return Random(f"{seed}/{topic}/root").randrange(params.nodes)
+        return candidates[Random(f"{seed}/{topic}/root").randrange(len(candidates))]
 
     return root_of

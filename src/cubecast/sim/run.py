@@ -14,7 +14,7 @@ from cubecast.protocol.port import NodeId, Port, Process
 from cubecast.sim.crash_stop import Mortals, detection_range
 from cubecast.sim.networks import SendingQueue
 from cubecast.sim.params import Params
-from cubecast.sim.protocols import ProtocolError, maker, roots
+from cubecast.sim.protocols import maker, refuse_impossible, roots
 from cubecast.sim.scenarios import Scenario
 from cubecast.sim.world import Horizon, World
 from cubecast.topology import dimension_for
@@ -56,7 +56,7 @@ def run(
     if scenario.draw is not None:
         params = scenario.draw(params, rng)
     if make is None:
-        _refuse_impossible(protocol, params)
+        refuse_impossible(protocol, params)
     trace: list[Record] | None = [] if checked or keep_trace else None
     processes = make if make is not None else maker(protocol, params, f"{scenario.name}/{seed}")
     mortals = _mortals(processes, params, f"{scenario.name}/{seed}") if scenario.mortal else None
@@ -109,16 +109,6 @@ def _mortals(make: Make, params: Params, seed: str) -> Mortals:
     """Processes that may crash, and a detector whose time-outs are long enough for the network."""
     detect = detection_range(params.round_trip(), dimension_for(params.nodes))
     return Mortals(make, Random(f"{seed}/detector"), detect)
-
-
-def _refuse_impossible(protocol: str, params: Params) -> None:
-    """SRPT-S forwards through nodes that do not subscribe, so that every id of the cube exists."""
-    whole = 1 << (params.nodes - 1).bit_length()
-    if protocol == "srpt" and params.nodes != whole:
-        raise ProtocolError(
-            f"srpt forwards through any id, so nodes must be a power of two: "
-            f"{whole}, not {params.nodes}"
-        )
 
 
 @contextmanager

@@ -90,18 +90,18 @@ class Discussion:
     """
 
     def __init__(self, params: Params, rng: Random, answered: list[bool]) -> None:
-        self._wait = params.wait
-        self._think = [rng.randint(0, params.span) for _ in answered]
-        self._answered = answered
+        self.wait = params.wait
+        self.think = [rng.randint(0, params.span) for _ in answered]
+        self.answered = answered
         self._seen: list[list[int]] = [[] for _ in answered]
 
     def on_deliver(self, world: World, node: NodeId, topic: Topic, ident: int) -> None:
         seen = self._seen[node]
         seen.append(ident)
-        if self._answered[node] or len(seen) < self._wait:
+        if self.answered[node] or len(seen) < self.wait:
             return
-        self._answered[node] = True
-        world.post(world.now + self._think[node], self._answer(world, tuple(seen)), node, topic)
+        self.answered[node] = True
+        world.post(world.now + self.think[node], self._answer(world, tuple(seen)), node, topic)
 
     def _answer(self, world: World, seen: tuple[int, ...]) -> Callable[[Any, Any, Time], None]:
         def answer(node: NodeId, topic: Topic, now: Time) -> None:

@@ -1,0 +1,112 @@
+"""One run on the kernel, from names and numbers to a `Result`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from random import Random
+from typing import ClassVar
+
+from cubecast.kernel.errors import KernelError
+from cubecast.kernel.layout import DONE, FULL, UNFINISHED
+from cubecast.kernel.plan import Plan, plan_of
+from cubecast.kernel.result import Result, histograms_of, metrics_of
+from cubecast.kernel.setup import PROTOCOLS, grown, initial
+from cubecast.protocol.port import NodeId, Topic
+from cubecast.sim.params import Params as SimParams
+from cubecast.sim.protocols import refuse_impossible, roots
+from cubecast.sim.scenarios import SCENARIOS, Scenario
+from cubecast.topology import MAX_DIMENSION
+
+BUDGET = 1 << 24
+"""Events between two chances to be interrupted: a few seconds' worth."""
+
+
+class Params(SimParams):
+    """The simulator's parameters for up to 2^20 nodes, which the reference has no room for."""
+
+    __slots__ = ()
+    most_nodes: ClassVar[int] = 1 << MAX_DIMENSION
+
+
+def refusal(protocol: str, params: SimParams, scenario: str | Scenario) -> str:
+    """Why the kernel cannot run this and the reference has to, or nothing."""
+    scenario = _scenario(scenario)
+    if protocol not in PROTOCOLS:
+        return f"the kernel has no protocol {protocol!r}; it has: {', '.join(PROTOCOLS)}"
+    if params.faulty:
+        return "the kernel has no faults of links or nodes"
+    if scenario.draw is not None or scenario.mortal or params.changes or "changes" in scenario.takes:
+        return f"the kernel cannot run {scenario.name!r}: it has static membership only"
+    return ""
+
+
+def run(
+    protocol: str,
+    params: SimParams,
+    seed: int,
+    *,
+    scenario: str | Scenario = "multi-publisher",
+    trace: bool = False,
+    trace_messages: bool = False,
+) -> Result:
+    """Run a scenario of the simulator: the same run as `cubecast.sim.run.run` with that seed."""
+    scenario = _scenario(scenario)
+    reason = refusal(protocol, params, scenario)
+    if reason:
+        raise KernelError(reason)
+    plan = plan_of(scenario, params, seed)
+    return simulate(
+        protocol,
+        params,
+        plan,
+        f"{scenario.name}/{seed}",
+        trace=trace,
+        trace_messages=trace_messages,
+    )
+
+
+def simulate(
+    protocol: str,
+    params: SimParams,
+    plan: Plan,
+    seed: str,
+    *,
+    root_of: Callable[[Topic], NodeId] | None = None,
+    trace: bool = False,
+    trace_messages: bool = False,
+) -> Result:
+    """Run a plan; `seed` draws delays and roots as the simulator draws them."""
+    from cubecast.kernel.engine import advance  # compiles, or loads what was compiled
+
+    refuse_impossible(protocol, params)
+    if protocol == "vcube-ps" and (outsiders := plan.outsiders()):
+        raise KernelError(f"node {outsiders[0]} cannot publish: it is not subscribed")
+    if root_of is None:
+        root_of = roots(protocol, params, seed)
+    tracing = 2 if trace_messages else int(trace)
+    state = grown(initial(plan, protocol, params, root_of, Random(f"{seed}/delays"), tracing))
+    started = time.perf_counter()
+    while True:
+        ended = advance(state, BUDGET)
+        if ended in (DONE, UNFINISHED):
+            break
+        if ended == FULL:
+            state = grown(state)
+    seconds = time.perf_counter() - started
+    return Result(
+        protocol,
+        plan,
+        metrics_of(protocol, plan, params.network, state, seconds),
+        histograms_of(protocol, params.network, state),
+        ended == DONE,
+        state,
+    )
+
+
+def _scenario(scenario: str | Scenario) -> Scenario:
+    if isinstance(scenario, Scenario):
+        return scenario
+    if scenario not in SCENARIOS:
+        raise KernelError(f"unknown scenario {scenario!r}; there are: {', '.join(SCENARIOS)}")
+    return SCENARIOS[scenario]
