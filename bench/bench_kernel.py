@@ -1,4 +1,4 @@
-"""How fast is the compiled kernel, how do its time and memory grow with N, and what is the reference?
+"""How fast is the compiled kernel, how do time and memory grow with N, and beside the reference?
 
 Three series in the papers' network with VCube-PS, each point in a process of its own so that its
 peak memory is its own: everyone publishes once (N up to 4096; 2 N (N - 1) sends), one publication

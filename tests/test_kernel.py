@@ -159,9 +159,7 @@ def test_latency_and_delay_histograms() -> None:
     """Delay is delivery minus arrival at the same node, over all pairs but the publisher's own."""
     result, trace = talk(1)
     published = {r.id: r.time for r in trace if r.kind == "publish"}
-    arrived = {
-        (r.id, r.node): r.time for r in trace if (r.kind, r.message) == ("receive", "pub")
-    }
+    arrived = {(r.id, r.node): r.time for r in trace if (r.kind, r.message) == ("receive", "pub")}
     theirs = [r for r in trace if r.kind == "deliver" and r.node != r.source]
     delays = Counter(r.time - arrived[r.id, r.node] for r in theirs)
     assert result.histograms["delay"] == delays
@@ -173,9 +171,7 @@ def test_large_values_are_rounded_down_a_little() -> None:
     """Exact below 2^13, and to one part in 2^12 above."""
     params = kernel.Params(nodes=16, hop=70_001)
     result = kernel.run("vcube-ps", params, 0, scenario="single-publisher", trace=True)
-    exact = Counter(
-        r.time for r in result.records() if r.kind == "deliver" and r.node != r.source
-    )
+    exact = Counter(r.time for r in result.records() if r.kind == "deliver" and r.node != r.source)
     assert sum(result.histograms["latency"].values()) == 15
     for value, rounded in zip(sorted(exact), sorted(result.histograms["latency"]), strict=True):
         assert value * (1 - 2**-12) < rounded <= value

@@ -1,14 +1,15 @@
 """The event queue: exactly the order of `cubecast.sim.world`, in chunks of flat memory.
 
 Invariant: events of one instant are taken out in the order in which they were put in.  A *ring* of
-`RING` buckets holds the instants from `NOW` on; a bucket is a chain of chunks of 64 events, so
-that putting in and taking out go through memory in order.  What is farther away waits in a heap,
-ordered by time and arrival, and moves to the ring when `NOW` advances, hence before anything that
-can be put directly into the same bucket.  Planned publications are not in here: the reference
-plans them before everything else, so they come first in their instant.
+`RING` buckets holds the instants from `NOW` on; a bucket is a chain of chunks of 64 slots, so that
+putting in and taking out go through memory in order.  What is farther away waits in a heap, ordered
+by time and arrival, and moves to the ring when `NOW` advances, hence before anything that can be
+put directly into the same bucket.  Planned publications are not in here: the reference plans them
+before everything else, so they come first in their instant.
 
-Chunk 0 is never used: 0 means none.  ``writes[b]`` is the next free slot of bucket b; a multiple of
-the chunk size means that a chunk has to be added first.
+The first slot of a chunk is the link to the next one; chunk 0 is never used.  A bucket has two
+words: its first chunk, and the next free slot, where a multiple of the chunk size means that a
+chunk has to be added first.
 """
 
 from __future__ import annotations
@@ -19,11 +20,19 @@ from cubecast.kernel.layout import (
     CHUNK_SIZE,
     CHUNKS,
     FAR,
+    FAR_AT,
+    FAR_COLUMNS,
+    FAR_EVENT,
     FAR_NUMBER,
+    FAR_ORDER,
+    FAR_TIME,
     FREE_CHUNK,
     IN_RING,
     NOW,
+    READ,
     RING,
+    RING_AT,
+    Longs,
     State,
 )
 
@@ -31,55 +40,85 @@ NEVER = 1 << 62
 
 
 @inlined
-def push(w: State, at: int, event: int) -> None:
-    """Put an event at the end of instant `at`."""
-    if at - w.s[NOW] < w.s[RING]:
-        _append(w, at, event)
-    else:
-        far_push(w, at, event)
-
-
-@inlined
-def _append(w: State, at: int, event: int) -> None:
-    bucket = at & (w.s[RING] - 1)
-    slot = w.writes[bucket]
-    if slot & (CHUNK_SIZE - 1) == 0:
-        slot = add_chunk(w, bucket, slot) << CHUNK_BITS
-    w.slots[slot] = event
-    w.writes[bucket] = slot + 1
-    w.s[IN_RING] += 1
+def bucket_of(m: Longs, at: int) -> int:
+    """Where the bucket of an instant is."""
+    return int(m[RING_AT] + 2 * (at & (m[RING] - 1)))
 
 
 @apart
-def add_chunk(w: State, bucket: int, slot: int) -> int:
-    """A fresh chunk at the end of a bucket."""
-    chunk = w.s[FREE_CHUNK]
+def push(w: State, at: int, event: int) -> None:
+    """Put an event at the end of instant `at`."""
+    m = w.m
+    if at - m[NOW] >= m[RING]:
+        _push_far(w, at, event)
+        return
+    bucket = bucket_of(m, at)
+    slot = m[bucket + 1]
+    if slot & (CHUNK_SIZE - 1) == 0:
+        slot = _add_chunk(w, bucket, slot)
+    w.slots[slot] = event
+    m[bucket + 1] = slot + 1
+    m[IN_RING] += 1
+
+
+@inlined
+def _add_chunk(w: State, bucket: int, slot: int) -> int:
+    """A fresh chunk at the end of a bucket; its first slot for an event."""
+    m = w.m
+    chunk = m[FREE_CHUNK]
     if chunk:
-        w.s[FREE_CHUNK] = w.links[chunk]
+        m[FREE_CHUNK] = w.slots[chunk << CHUNK_BITS]
     else:
-        chunk = w.s[CHUNKS]
-        w.s[CHUNKS] += 1
+        chunk = m[CHUNKS]
+        m[CHUNKS] += 1
     if slot:
-        w.links[(slot - 1) >> CHUNK_BITS] = chunk
+        w.slots[slot - CHUNK_SIZE] = chunk
     else:
-        w.heads[bucket] = chunk
-    return chunk
+        m[bucket] = chunk
+    return int(chunk << CHUNK_BITS) + 1
 
 
 @inlined
-def free_chunk(w: State, chunk: int) -> None:
-    w.links[chunk] = w.s[FREE_CHUNK]
-    w.s[FREE_CHUNK] = chunk
+def _free_chunk(w: State, chunk: int) -> None:
+    w.slots[chunk << CHUNK_BITS] = w.m[FREE_CHUNK]
+    w.m[FREE_CHUNK] = chunk
 
 
 @inlined
-def next_in_ring(w: State) -> int:
-    """The next instant after `NOW` with an event in the ring; there is one."""
-    at: int = w.s[NOW]
-    mask = w.s[RING] - 1
-    while w.writes[at & mask] == 0:
+def take(w: State, bucket: int) -> int:
+    """The next event of the instant that is under way, or -1; `READ` is 0 before the first."""
+    m = w.m
+    slot = m[READ]
+    if slot == m[bucket + 1]:
+        return -1
+    if slot == 0:
+        slot = (m[bucket] << CHUNK_BITS) + 1
+    elif slot & (CHUNK_SIZE - 1) == 0:
+        chunk = w.slots[slot - CHUNK_SIZE]
+        _free_chunk(w, (slot >> CHUNK_BITS) - 1)
+        slot = (chunk << CHUNK_BITS) + 1
+    m[READ] = slot + 1
+    m[IN_RING] -= 1
+    return int(w.slots[slot])
+
+
+@inlined
+def close(w: State, bucket: int) -> None:
+    """Everything of an instant was taken."""
+    m = w.m
+    if m[READ]:
+        _free_chunk(w, (m[READ] - 1) >> CHUNK_BITS)
+    m[bucket] = 0
+    m[bucket + 1] = 0
+
+
+@inlined
+def next_in_ring(m: Longs) -> int:
+    """The next instant, `NOW` or later, with an event in the ring; there is one."""
+    at = m[NOW]
+    while m[bucket_of(m, at) + 1] == 0:
         at += 1
-    return at
+    return int(at)
 
 
 # -- what is far away ------------------------------------------------------------------------------
@@ -87,44 +126,55 @@ def next_in_ring(w: State) -> int:
 
 @inlined
 def _before(w: State, a: int, b: int) -> bool:
-    return w.far[a, 0] < w.far[b, 0] or (
-        w.far[a, 0] == w.far[b, 0] and w.far[a, 1] < w.far[b, 1]
-    )
+    far = w.rare
+    if far[a + FAR_TIME] != far[b + FAR_TIME]:
+        return bool(far[a + FAR_TIME] < far[b + FAR_TIME])
+    return bool(far[a + FAR_ORDER] < far[b + FAR_ORDER])
 
 
 @inlined
 def _swap(w: State, a: int, b: int) -> None:
-    for column in range(3):
-        w.far[a, column], w.far[b, column] = w.far[b, column], w.far[a, column]
+    for column in range(FAR_COLUMNS):
+        w.rare[a + column], w.rare[b + column] = w.rare[b + column], w.rare[a + column]
 
 
 @apart
-def far_push(w: State, at: int, event: int) -> None:
-    place = w.s[FAR]
-    w.far[place, 0] = at
-    w.far[place, 1] = w.s[FAR_NUMBER]
-    w.far[place, 2] = event
-    w.s[FAR] += 1
-    w.s[FAR_NUMBER] += 1
-    while place and _before(w, place, (place - 1) >> 1):
-        _swap(w, place, (place - 1) >> 1)
-        place = (place - 1) >> 1
+def _push_far(w: State, at: int, event: int) -> None:
+    m = w.m
+    first = m[FAR_AT]
+    place = m[FAR]
+    entry = first + place * FAR_COLUMNS
+    w.rare[entry + FAR_TIME] = at
+    w.rare[entry + FAR_ORDER] = m[FAR_NUMBER]
+    w.rare[entry + FAR_EVENT] = event
+    m[FAR] += 1
+    m[FAR_NUMBER] += 1
+    while place:
+        above = (place - 1) >> 1
+        if not _before(w, first + place * FAR_COLUMNS, first + above * FAR_COLUMNS):
+            return
+        _swap(w, first + place * FAR_COLUMNS, first + above * FAR_COLUMNS)
+        place = above
 
 
 @apart
-def far_pop(w: State) -> None:
+def pop_far(w: State) -> None:
     """Remove the earliest; the caller has read it."""
-    w.s[FAR] -= 1
-    last = w.s[FAR]
-    _swap(w, 0, last)
+    m = w.m
+    first = m[FAR_AT]
+    m[FAR] -= 1
+    last = m[FAR]
+    _swap(w, first, first + last * FAR_COLUMNS)
     place = 0
     while True:
         below = 2 * place + 1
         if below >= last:
             return
-        if below + 1 < last and _before(w, below + 1, below):
+        entry = first + below * FAR_COLUMNS
+        if below + 1 < last and _before(w, entry + FAR_COLUMNS, entry):
             below += 1
-        if not _before(w, below, place):
+            entry += FAR_COLUMNS
+        if not _before(w, entry, first + place * FAR_COLUMNS):
             return
-        _swap(w, below, place)
+        _swap(w, entry, first + place * FAR_COLUMNS)
         place = below

@@ -19,15 +19,19 @@ from cubecast.kernel.layout import (
     AT,
     BAR_AT,
     BAR_END,
+    BARRIER,
     BIT,
-    BITS,
+    CODE,
     DELAY,
+    DELIVERED,
     DELIVERIES,
     DIRECT,
     E_TELL,
     FIXED,
     FREE_HELD,
     HELD,
+    HELD_AT,
+    HELD_COLUMNS,
     HELD_FOR,
     HELD_HEAD,
     HELD_MSG,
@@ -41,170 +45,183 @@ from cubecast.kernel.layout import (
     LATENCY_SUM,
     LOW,
     MOST_HELD,
+    MSG,
     NEXT_BIT,
-    NODES,
+    NODE,
     NOW,
+    PEER,
     POOL,
     PROTOCOL,
     ROOT,
+    ROW_COLUMNS,
+    ROWS,
     SINCE,
     SOURCE,
     T_DELIVER,
+    TIME,
     TOPIC,
+    TRACE_AT,
+    TRACE_COLUMNS,
     TRACED,
     TRACING,
     UNREDUCED,
     VCUBE,
     WORDS,
+    Longs,
     State,
 )
 from cubecast.kernel.network import event_of, tally
 
-ONES = (1 << 32) - 1
-TRACE_ALL = 2
+LENGTH = (1 << 32) - 1
+"""The part of a header that says how many words follow."""
 
 
 @inlined
+def row_of(m: Longs, msg: int, node: int) -> int:
+    """What `node` keeps of the message's topic."""
+    return int(m[m[msg + TOPIC] + ROWS] + node * ROW_COLUMNS)
+
+
+@inlined
+def set_of(m: Longs, which: int, msg: int, node: int) -> int:
+    """Where a set of messages of that row begins: `DELIVERED` or `BARRIER`."""
+    topic = m[msg + TOPIC]
+    return int(m[topic + which] + node * m[topic + WORDS])
+
+
+@apart
 def note(w: State, code: int, node: int, msg: int, peer: int) -> None:
     """Write a line of the trace."""
-    line = w.s[TRACED]
-    w.trace[line, 0] = code
-    w.trace[line, 1] = w.s[NOW]
-    w.trace[line, 2] = node
-    w.trace[line, 3] = msg
-    w.trace[line, 4] = peer
-    w.s[TRACED] = line + 1
+    m = w.m
+    line = m[TRACE_AT] + m[TRACED] * TRACE_COLUMNS
+    w.rare[line + CODE] = code
+    w.rare[line + TIME] = m[NOW]
+    w.rare[line + NODE] = node
+    w.rare[line + MSG] = msg
+    w.rare[line + PEER] = peer
+    m[TRACED] += 1
 
 
 @inlined
 def deliver(w: State, msg: int, node: int, arrived: int) -> None:
     """Hand a message to the application; where its tree starts, that is not counted."""
-    now = w.s[NOW]
-    start = w.msgs[msg, SOURCE]
-    if w.s[PROTOCOL] != VCUBE:
-        start = w.topics[w.msgs[msg, TOPIC], ROOT]
+    m = w.m
+    now = m[NOW]
+    start = m[msg + SOURCE] if m[PROTOCOL] == VCUBE else m[m[msg + TOPIC] + ROOT]
     if node != start:
-        latency = now - w.msgs[msg, AT]
-        w.sums[msg, DELIVERIES] += 1
-        w.sums[msg, LATENCY_SUM] += latency
-        if latency > w.sums[msg, LATENCY_MAX]:
-            w.sums[msg, LATENCY_MAX] = latency
-        tally(w, LATENCY, latency)
-        tally(w, DELAY, now - arrived)
-    if w.s[TRACING]:
+        latency = now - m[msg + AT]
+        m[msg + DELIVERIES] += 1
+        m[msg + LATENCY_SUM] += latency
+        if latency > m[msg + LATENCY_MAX]:
+            m[msg + LATENCY_MAX] = latency
+        tally(m, LATENCY, latency)
+        tally(m, DELAY, now - arrived)
+    if m[TRACING]:
         note(w, T_DELIVER, node, msg, -1)
-    if w.s[APPLICATION]:
+    if m[APPLICATION]:
         push(w, now, event_of(E_TELL, node, msg))
 
 
 @inlined
-def bits_of(w: State, topic: int, node: int) -> int:
-    """Where the sets of a row begin."""
-    return int(w.topics[topic, BITS] + node * w.topics[topic, WORDS])
-
-
-@inlined
-def lacking(w: State, base: int, msg: int) -> int:
+def lacking(w: State, delivered: int, msg: int) -> int:
     """A message of the barrier that is not delivered, or -1 (CHECKCB, [J] lines 90-94)."""
-    at = w.msgs[msg, BAR_AT]
-    end = w.msgs[msg, BAR_END]
+    m = w.m
+    pool = w.pool
+    at = m[msg + BAR_AT]
+    end = m[msg + BAR_END]
     while at < end:
-        first = w.pool[at] >> 32
-        words = w.pool[at] & ONES
+        first = pool[at] >> 32
+        words = pool[at] & LENGTH
         missing = 0
         for k in range(words):
-            missing |= w.pool[at + 1 + k] & ~w.delivered[base + first + k]
+            missing |= pool[at + 1 + k] & ~m[delivered + first + k]
         if missing:
-            return _first_missing(w, base + first, at + 1, first)
+            return _first_missing(w, delivered + first, at + 1, first)
         at += words + 1
     return -1
 
 
 @apart
-def _first_missing(w: State, base: int, at: int, first: int) -> int:
+def _first_missing(w: State, delivered: int, at: int, first: int) -> int:
     """The lowest bit of a run that is not delivered; there is one."""
     k = 0
-    while w.pool[at + k] & ~w.delivered[base + k] == 0:
+    while w.pool[at + k] & ~w.m[delivered + k] == 0:
         k += 1
-    word = w.pool[at + k] & ~w.delivered[base + k]
+    word = w.pool[at + k] & ~w.m[delivered + k]
     bit = 0
     while (word >> bit) & 1 == 0:
         bit += 1
-    return ((first + k) << 6) + bit
-
-
-@inlined
-def take(w: State, msg: int, row: int, node: int, base: int, arrived: int) -> None:
-    """Deliver a message whose predecessors are all delivered ([J] lines 85-89)."""
-    deliver(w, msg, node, arrived)
-    bit = w.msgs[msg, BIT]
-    word = bit >> 6
-    w.delivered[base + word] |= 1 << (bit & 63)
-    if w.s[PROTOCOL] == FIXED and w.msgs[msg, SOURCE] == node:
-        return  # in the barrier since it was sent
-    at = w.msgs[msg, BAR_AT]
-    end = w.msgs[msg, BAR_END]
-    while at < end:
-        first = base + (w.pool[at] >> 32)
-        words = w.pool[at] & ONES
-        for k in range(words):
-            w.barrier[first + k] &= ~w.pool[at + 1 + k]
-        at += words + 1
-    add_to_barrier(w, row, base, bit)
-    w.rows[row, SINCE] += 1
-
-
-@inlined
-def add_to_barrier(w: State, row: int, base: int, bit: int) -> None:
-    word = bit >> 6
-    w.barrier[base + word] |= 1 << (bit & 63)
-    if word < w.rows[row, LOW]:
-        w.rows[row, LOW] = word
-    if word > w.rows[row, HIGH]:
-        w.rows[row, HIGH] = word
+    return int((first + k) << 6) + bit
 
 
 @apart
-def stamp(w: State, msg: int, row: int, base: int) -> None:
+def take(w: State, msg: int, row: int, node: int, delivered: int, arrived: int) -> None:
+    """Deliver a message whose predecessors are all delivered ([J] lines 85-89)."""
+    m = w.m
+    pool = w.pool
+    deliver(w, msg, node, arrived)
+    bit = m[msg + BIT]
+    word = bit >> 6
+    m[delivered + word] |= 1 << (bit & 63)
+    if m[PROTOCOL] == FIXED and m[msg + SOURCE] == node:
+        return  # in the barrier since it was sent
+    barrier = set_of(m, BARRIER, msg, node)
+    at = m[msg + BAR_AT]
+    end = m[msg + BAR_END]
+    while at < end:
+        first = barrier + (pool[at] >> 32)
+        words = pool[at] & LENGTH
+        for k in range(words):
+            m[first + k] &= ~pool[at + 1 + k]
+        at += words + 1
+    m[barrier + word] |= 1 << (bit & 63)
+    if word < m[row + LOW]:
+        m[row + LOW] = word
+    if word > m[row + HIGH]:
+        m[row + HIGH] = word
+    m[row + SINCE] += 1
+
+
+@apart
+def stamp(w: State, msg: int, row: int, node: int) -> None:
     """Give a publication its number and the barrier of its node ([J] lines 21-22)."""
-    topic = w.msgs[msg, TOPIC]
-    bit = w.topics[topic, NEXT_BIT]
-    w.topics[topic, NEXT_BIT] += 1
-    w.msgs[msg, BIT] = bit
-    w.msgs[msg, BAR_AT] = w.s[POOL]
+    m = w.m
+    bit = m[m[msg + TOPIC] + NEXT_BIT]
+    m[m[msg + TOPIC] + NEXT_BIT] += 1
+    m[msg + BIT] = bit
+    m[msg + BAR_AT] = m[POOL]
+    m[msg + DIRECT] = _move_barrier(w, set_of(m, BARRIER, msg, node), row)
+    m[msg + BAR_END] = m[POOL]
+    m[msg + UNREDUCED] = m[row + SINCE]
+    m[row + LOW] = bit >> 6
+    m[row + HIGH] = bit >> 6
+    m[row + SINCE] = 1
+    m[set_of(m, BARRIER, msg, node) + (bit >> 6)] = 1 << (bit & 63)
+
+
+@inlined
+def _move_barrier(w: State, barrier: int, row: int) -> int:
+    """Empty the barrier of a row into the pool; how many messages it had."""
+    m = w.m
     size = 0
     header = -1
-    for word in range(int(w.rows[row, LOW]), int(w.rows[row, HIGH]) + 1):
-        value = w.barrier[base + word]
+    for word in range(m[row + LOW], m[row + HIGH] + 1):
+        value = m[barrier + word]
         if value == 0:
             header = -1
             continue
         if header < 0:
-            header = w.s[POOL]
+            header = m[POOL]
             w.pool[header] = word << 32
-            w.s[POOL] += 1
+            m[POOL] += 1
         w.pool[header] += 1
-        w.pool[w.s[POOL]] = value
-        w.s[POOL] += 1
-        size += _ones(value)
-        w.barrier[base + word] = 0
-    w.msgs[msg, BAR_END] = w.s[POOL]
-    w.sums[msg, DIRECT] = size
-    w.sums[msg, UNREDUCED] = w.rows[row, SINCE]
-    w.rows[row, LOW] = bit >> 6
-    w.rows[row, HIGH] = bit >> 6
-    w.rows[row, SINCE] = 1
-    w.barrier[base + (bit >> 6)] = 1 << (bit & 63)
-
-
-@inlined
-def _ones(word: int) -> int:
-    """How many bits are set."""
-    count = 0
-    while word:
-        word &= word - 1
-        count += 1
-    return count
+        w.pool[m[POOL]] = value
+        m[POOL] += 1
+        m[barrier + word] = 0
+        while value:
+            value &= value - 1
+            size += 1
+    return size
 
 
 # -- what waits ------------------------------------------------------------------------------------
@@ -213,88 +230,97 @@ def _ones(word: int) -> int:
 @inlined
 def accept(w: State, msg: int, node: int) -> None:
     """A subscriber has received a message: deliver what can be delivered now."""
-    topic = w.msgs[msg, TOPIC]
-    row = topic * w.s[NODES] + node
-    base = bits_of(w, topic, node)
-    missing = lacking(w, base, msg)
+    m = w.m
+    row = row_of(m, msg, node)
+    delivered = set_of(m, DELIVERED, msg, node)
+    missing = lacking(w, delivered, msg)
     if missing >= 0:
         _hold(w, msg, row, missing)
         return
-    take(w, msg, row, node, base, w.s[NOW])
-    if w.rows[row, HELD_HEAD] >= 0:
-        _reconsider(w, row, node, base, w.msgs[msg, BIT])
+    take(w, msg, row, node, delivered, m[NOW])
+    if m[row + HELD_HEAD] >= 0:
+        _reconsider(w, row, node, delivered, m[msg + BIT])
 
 
 @apart
 def _hold(w: State, msg: int, row: int, missing: int) -> None:
     """Keep a message, after those that are here already."""
-    place = w.s[FREE_HELD]
-    if place >= 0:
-        w.s[FREE_HELD] = w.held[place, HELD_NEXT]
+    m = w.m
+    first = m[HELD_AT]
+    entry = m[FREE_HELD]
+    if entry >= 0:
+        m[FREE_HELD] = w.rare[first + entry + HELD_NEXT]
     else:
-        place = w.s[HELD]
-        w.s[HELD] += 1
-    w.held[place, HELD_MSG] = msg
-    w.held[place, HELD_FOR] = missing
-    w.held[place, HELD_NEXT] = -1
-    w.held[place, HELD_SINCE] = w.s[NOW]
-    if w.rows[row, HELD_HEAD] < 0:
-        w.rows[row, HELD_HEAD] = place
+        entry = m[HELD] * HELD_COLUMNS
+        m[HELD] += 1
+    w.rare[first + entry + HELD_MSG] = msg
+    w.rare[first + entry + HELD_FOR] = missing
+    w.rare[first + entry + HELD_NEXT] = -1
+    w.rare[first + entry + HELD_SINCE] = m[NOW]
+    if m[row + HELD_HEAD] < 0:
+        m[row + HELD_HEAD] = entry
     else:
-        w.held[w.rows[row, HELD_TAIL], HELD_NEXT] = place
-    w.rows[row, HELD_TAIL] = place
-    w.s[HOLDING] += 1
-    if w.s[HOLDING] > w.s[MOST_HELD]:
-        w.s[MOST_HELD] = w.s[HOLDING]
+        w.rare[first + m[row + HELD_TAIL] + HELD_NEXT] = entry
+    m[row + HELD_TAIL] = entry
+    m[HOLDING] += 1
+    if m[HOLDING] > m[MOST_HELD]:
+        m[MOST_HELD] = m[HOLDING]
 
 
 @apart
-def _reconsider(w: State, row: int, node: int, base: int, delivered: int) -> None:
-    """`delivered` was delivered: of those that waited for it, take the earliest arrival first."""
-    if not _touch(w, row, delivered):
+def _reconsider(w: State, row: int, node: int, delivered: int, bit: int) -> None:
+    """Message `bit` was delivered: of those that waited for it, take the earliest arrival first."""
+    m = w.m
+    rare = w.rare
+    first = m[HELD_AT]
+    if not _touch(w, row, bit):
         return
     before = -1
-    place = int(w.rows[row, HELD_HEAD])
-    while place >= 0:
-        following = w.held[place, HELD_NEXT]
-        if w.held[place, HELD_FOR] >= 0:
-            before, place = place, following
+    entry = m[row + HELD_HEAD]
+    while entry >= 0:
+        following = rare[first + entry + HELD_NEXT]
+        if rare[first + entry + HELD_FOR] >= 0:
+            before, entry = entry, following
             continue
-        msg = w.held[place, HELD_MSG]
-        missing = lacking(w, base, msg)
+        msg = rare[first + entry + HELD_MSG]
+        missing = lacking(w, delivered, msg)
         if missing >= 0:
-            w.held[place, HELD_FOR] = missing
-            before, place = place, following
+            rare[first + entry + HELD_FOR] = missing
+            before, entry = entry, following
             continue
-        _unlink(w, row, before, place, following)
-        take(w, msg, row, node, base, w.held[place, HELD_SINCE])
-        if _touch(w, row, w.msgs[msg, BIT]):
-            before, place = -1, int(w.rows[row, HELD_HEAD])
+        _unlink(w, row, before, entry, following)
+        take(w, msg, row, node, delivered, rare[first + entry + HELD_SINCE])
+        if _touch(w, row, m[msg + BIT]):
+            before, entry = -1, m[row + HELD_HEAD]
         else:
-            place = following
+            entry = following
 
 
 @inlined
-def _touch(w: State, row: int, delivered: int) -> bool:
-    """Mark those that waited for `delivered`; whether there are any."""
+def _touch(w: State, row: int, bit: int) -> bool:
+    """Mark those that waited for message `bit`; whether there are any."""
+    rare = w.rare
+    first = w.m[HELD_AT]
     found = False
-    place = int(w.rows[row, HELD_HEAD])
-    while place >= 0:
-        if w.held[place, HELD_FOR] == delivered:
-            w.held[place, HELD_FOR] = -1
+    entry = w.m[row + HELD_HEAD]
+    while entry >= 0:
+        if rare[first + entry + HELD_FOR] == bit:
+            rare[first + entry + HELD_FOR] = -1
             found = True
-        place = w.held[place, HELD_NEXT]
+        entry = rare[first + entry + HELD_NEXT]
     return found
 
 
 @inlined
-def _unlink(w: State, row: int, before: int, place: int, following: int) -> None:
+def _unlink(w: State, row: int, before: int, entry: int, following: int) -> None:
+    m = w.m
+    first = m[HELD_AT]
     if before < 0:
-        w.rows[row, HELD_HEAD] = following
+        m[row + HELD_HEAD] = following
     else:
-        w.held[before, HELD_NEXT] = following
+        w.rare[first + before + HELD_NEXT] = following
     if following < 0:
-        w.rows[row, HELD_TAIL] = before
-    w.held[place, HELD_NEXT] = w.s[FREE_HELD]
-    w.s[FREE_HELD] = place
-    w.s[HOLDING] -= 1
+        m[row + HELD_TAIL] = before
+    w.rare[first + entry + HELD_NEXT] = m[FREE_HELD]
+    m[FREE_HELD] = entry
+    m[HOLDING] -= 1

@@ -6,45 +6,43 @@ same.
 
 from __future__ import annotations
 
-import numpy as np
-
 from cubecast.kernel.jit import apart, inlined
-from cubecast.kernel.layout import TWIST, State
+from cubecast.kernel.layout import TWIST, TWISTER_AT, Longs
 
 LENGTH = 624
 SHIFT = 397
 
 
 @apart
-def _twist(w: State) -> None:
+def _twist(m: Longs) -> None:
     """The next 624 numbers."""
-    mt = w.twister
+    mt = m[TWISTER_AT]
     for k in range(LENGTH):
-        y = (np.int64(mt[k]) & 0x80000000) | (np.int64(mt[(k + 1) % LENGTH]) & 0x7FFFFFFF)
-        value = np.int64(mt[(k + SHIFT) % LENGTH]) ^ (y >> 1)
+        y = (m[mt + k] & 0x80000000) | (m[mt + (k + 1) % LENGTH] & 0x7FFFFFFF)
+        value = m[mt + (k + SHIFT) % LENGTH] ^ (y >> 1)
         if y & 1:
             value ^= 0x9908B0DF
-        mt[k] = np.uint32(value)
-    w.s[TWIST] = 0
+        m[mt + k] = value
+    m[TWIST] = 0
 
 
 @inlined
-def _number(w: State) -> int:
+def _number(m: Longs) -> int:
     """32 random bits."""
-    if w.s[TWIST] >= LENGTH:
-        _twist(w)
-    y = np.int64(w.twister[w.s[TWIST]])
-    w.s[TWIST] += 1
+    if m[TWIST] >= LENGTH:
+        _twist(m)
+    y = m[m[TWISTER_AT] + m[TWIST]]
+    m[TWIST] += 1
     y ^= y >> 11
     y ^= (y << 7) & 0x9D2C5680
     y ^= (y << 15) & 0xEFC60000
     y ^= y >> 18
-    return y
+    return int(y)
 
 
 @apart
-def random(w: State) -> float:
+def random(m: Longs) -> float:
     """``random.Random.random()``."""
-    a = _number(w) >> 5
-    b = _number(w) >> 6
+    a = _number(m) >> 5
+    b = _number(m) >> 6
     return (a * 67108864.0 + b) * (1.0 / 9007199254740992.0)

@@ -7,8 +7,10 @@ goes on where it was.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cubecast.kernel import rooted, vcube
-from cubecast.kernel.calendar import NEVER, far_pop, free_chunk, next_in_ring, push
+from cubecast.kernel.calendar import NEVER, bucket_of, close, next_in_ring, pop_far, push, take
 from cubecast.kernel.causal import note
 from cubecast.kernel.cube import is_in
 from cubecast.kernel.jit import apart, entry, inlined, sources_digest
@@ -18,9 +20,8 @@ from cubecast.kernel.layout import (
     AT,
     BLOCK_END,
     BROKER,
-    CHUNK,
     CHUNK_BITS,
-    CHUNK_SIZE,
+    CHUNK_ROOM,
     CHUNKS,
     DISCUSSION,
     DONE,
@@ -32,39 +33,57 @@ from cubecast.kernel.layout import (
     FALSE_POSITIVES,
     FANOUT,
     FAR,
+    FAR_AT,
+    FAR_EVENT,
+    FAR_ROOM,
+    FAR_TIME,
     FREE,
     FULL,
     H_SHIFT,
     HELD,
+    HELD_ROOM,
     HOLDING,
     IN_RING,
+    KIND_MASK,
     MEMBERS,
+    MSG_COLUMNS,
+    MSGS_AT,
     NETWORK,
+    NEXT_PLANNED,
     NODE_MASK,
     NODE_SHIFT,
     NOW,
-    OFFSET,
     OPEN,
     PAUSED,
     PAYLOAD_SHIFT,
+    PLAN_ANSWERER,
     PLAN_AT,
+    PLAN_COLUMNS,
+    PLAN_NODE,
+    PLAN_TIME,
+    PLAN_TOPIC,
+    PLANNED,
     POOL,
+    POOL_ROOM,
     PROTOCOL,
     PUBLISHED,
-    REC_MSG,
-    REC_NODE,
+    READ,
+    REC_ROOM,
     RECEPTION_SUM,
     RECEPTIONS,
     RECS,
     REPLY,
     RING,
     ROOT,
+    SEEN_AT,
     SERVED,
     SERVICE,
     SOURCE,
     T_PUBLISH,
     T_RECEIVE_PUB,
+    THINK_AT,
     TOPIC,
+    TRACE_ROOM,
     TRACED,
     TRACING,
     TREE_SUM,
@@ -73,12 +92,13 @@ from cubecast.kernel.layout import (
     VCUBE,
     WAIT,
     WIDEST,
+    WITH_MESSAGES,
+    Longs,
     State,
 )
-from cubecast.kernel.network import event_of
-from cubecast.kernel.relay import WITH_MESSAGES
+from cubecast.kernel.network import event_of, node_at
+from cubecast.kernel.relay import msg_of, node_of
 
-_DIGEST = sources_digest()
 EVERYTHING_SEEN = -2
 
 
@@ -88,16 +108,17 @@ EVERYTHING_SEEN = -2
 @apart
 def _publish(w: State, node: int, topic: int, reply: int, answerer: int) -> None:
     """An application publishes."""
-    msg = w.s[PUBLISHED]
-    w.s[PUBLISHED] += 1
-    w.msgs[msg, SOURCE] = node
-    w.msgs[msg, TOPIC] = topic
-    w.msgs[msg, AT] = w.s[NOW]
-    w.sums[msg, REPLY] = reply
-    w.sums[msg, ANSWERER] = answerer
-    if w.s[TRACING]:
+    m = w.m
+    msg = m[MSGS_AT] + m[PUBLISHED] * MSG_COLUMNS
+    m[PUBLISHED] += 1
+    m[msg + SOURCE] = node
+    m[msg + TOPIC] = topic
+    m[msg + AT] = m[NOW]
+    m[msg + REPLY] = reply
+    m[msg + ANSWERER] = answerer
+    if m[TRACING]:
         note(w, T_PUBLISH, node, msg, -1)
-    if w.s[PROTOCOL] == VCUBE:
+    if m[PROTOCOL] == VCUBE:
         vcube.publish(w, msg, node)
     else:
         rooted.publish(w, msg, node)
@@ -106,16 +127,17 @@ def _publish(w: State, node: int, topic: int, reply: int, answerer: int) -> None
 @apart
 def _tell(w: State, node: int, msg: int) -> None:
     """An application is told of a delivery, and may answer."""
-    topic = w.msgs[msg, TOPIC]
-    if w.s[APPLICATION] == DISCUSSION:
-        if w.seen[node] < 0:
+    m = w.m
+    if m[APPLICATION] == DISCUSSION:
+        seen = m[SEEN_AT] + node
+        if m[seen] < 0:
             return
-        w.seen[node] += 1
-        if w.seen[node] >= w.s[WAIT]:
-            w.seen[node] = -1
-            push(w, w.s[NOW] + w.think[node], event_of(E_ANSWER, node, topic))
-    elif w.sums[msg, ANSWERER] == node:
-        _publish(w, node, topic, msg, -1)
+        m[seen] += 1
+        if m[seen] >= m[WAIT]:
+            m[seen] = -1
+            push(w, m[NOW] + m[m[THINK_AT] + node], event_of(E_ANSWER, node, m[msg + TOPIC]))
+    elif m[msg + ANSWERER] == node:
+        _publish(w, node, m[msg + TOPIC], msg, -1)
 
 
 # -- events ----------------------------------------------------------------------------------------
@@ -124,49 +146,52 @@ def _tell(w: State, node: int, msg: int) -> None:
 @inlined
 def _received(w: State, msg: int, node: int, sender: int) -> None:
     """Count and record a publication that arrives."""
-    if is_in(w, w.topics[w.msgs[msg, TOPIC], MEMBERS], node):
-        w.sums[msg, RECEPTIONS] += 1
-        w.sums[msg, RECEPTION_SUM] += w.s[NOW] - w.msgs[msg, AT]
-        if w.s[PROTOCOL] == BROKER and w.nodes[node, BLOCK_END]:
-            w.s[TREE_SUM] += w.s[NOW] - w.msgs[msg, AT]
+    m = w.m
+    if is_in(m, m[m[msg + TOPIC] + MEMBERS], node):
+        m[msg + RECEPTIONS] += 1
+        m[msg + RECEPTION_SUM] += m[NOW] - m[msg + AT]
+        if m[PROTOCOL] == BROKER and m[node_at(m, node) + BLOCK_END]:
+            m[TREE_SUM] += m[NOW] - m[msg + AT]
     else:
-        w.s[FALSE_POSITIVES] += 1
-    if w.s[TRACING] >= WITH_MESSAGES:
+        m[FALSE_POSITIVES] += 1
+    if m[TRACING] >= WITH_MESSAGES:
         note(w, T_RECEIVE_PUB, node, msg, sender)
 
 
 @apart
 def _must_wait(w: State, event: int) -> bool:
     """[B] 6: a node handles one message per u.t.; what comes meanwhile waits its turn."""
-    kind = event & 7
+    m = w.m
+    kind = event & KIND_MASK
     payload = event >> PAYLOAD_SHIFT
     if kind == E_PUB:
         node = (event >> NODE_SHIFT) & NODE_MASK
     elif kind == E_ACK:
-        node = int(w.recs[payload, REC_NODE])
+        node = node_of(w, payload)
     elif kind == E_DELEGATE:
-        node = w.topics[w.msgs[payload, TOPIC], ROOT]
+        node = m[m[payload + TOPIC] + ROOT]
     else:
         return False
-    turn = w.nodes[node, FREE]
-    if turn <= w.s[NOW]:
-        w.nodes[node, FREE] = w.s[NOW] + 1
+    free = node_at(m, node) + FREE
+    turn = m[free]
+    if turn <= m[NOW]:
+        m[free] = m[NOW] + 1
         return False
-    w.nodes[node, FREE] = turn + 1
+    m[free] = turn + 1
     push(w, turn, event | SERVED)
     return True
 
 
 @inlined
 def _handle(w: State, event: int) -> None:
-    kind = event & 7
+    kind = event & KIND_MASK
     node = (event >> NODE_SHIFT) & NODE_MASK
     payload = event >> PAYLOAD_SHIFT
     if kind == E_PUB:
-        msg = int(w.recs[payload, REC_MSG])
-        _received(w, msg, node, int(w.recs[payload, REC_NODE]))
+        msg = msg_of(w, payload)
+        _received(w, msg, node, node_of(w, payload))
         h = (event >> H_SHIFT) & 31
-        if w.s[PROTOCOL] == VCUBE:
+        if w.m[PROTOCOL] == VCUBE:
             vcube.on_pub(w, msg, node, h, payload)
         else:
             rooted.on_pub(w, msg, node, h, payload)
@@ -184,104 +209,79 @@ def _handle(w: State, event: int) -> None:
 
 
 @inlined
-def _nearly_full(w: State) -> bool:
+def _nearly_full(m: Longs) -> bool:
     """Whether the next event might not find room in some pool."""
-    s = w.s
-    copies = s[FANOUT] + 4
-    told = s[HOLDING]
-    return (
-        s[CHUNKS] + copies + (told >> CHUNK_BITS) > len(w.links)
-        or s[RECS] + 1 > len(w.recs)
-        or s[HELD] + 1 > len(w.held)
-        or s[FAR] + copies > len(w.far)
-        or s[POOL] + s[WIDEST] > len(w.pool)
-        or s[TRACED] + 2 * copies + told > len(w.trace)
+    copies = m[FANOUT] + 4
+    told = m[HOLDING]
+    return bool(
+        m[CHUNKS] + copies + (told >> (CHUNK_BITS - 1)) > m[CHUNK_ROOM]
+        or m[RECS] + 1 > m[REC_ROOM]
+        or m[HELD] + 1 > m[HELD_ROOM]
+        or m[FAR] + copies > m[FAR_ROOM]
+        or m[POOL] + m[WIDEST] > m[POOL_ROOM]
+        or (m[TRACING] and m[TRACED] + 2 * copies + told > m[TRACE_ROOM])
     )
 
 
 @apart
 def _next_instant(w: State) -> int:
     """The time of the next event, or `NEVER`."""
+    m = w.m
     at = NEVER
-    if w.s[PLAN_AT] < len(w.plan):
-        at = w.plan[w.s[PLAN_AT], 0]
-    if w.s[IN_RING]:
-        at = min(at, next_in_ring(w))
-    if w.s[FAR]:
-        at = min(at, w.far[0, 0])
-    return at
+    if m[NEXT_PLANNED] < m[PLANNED]:
+        at = m[m[PLAN_AT] + m[NEXT_PLANNED] * PLAN_COLUMNS + PLAN_TIME]
+    if m[IN_RING]:
+        at = min(at, next_in_ring(m))
+    if m[FAR]:
+        at = min(at, w.rare[m[FAR_AT] + FAR_TIME])
+    return int(at)
 
 
 @apart
 def _open(w: State, now: int) -> bool:
     """Begin an instant; False if the pools must grow before what is far away can move."""
-    w.s[NOW] = now
-    while w.s[FAR] and w.far[0, 0] - now < w.s[RING]:
-        if _nearly_full(w):
+    m = w.m
+    m[NOW] = now
+    while m[FAR] and w.rare[m[FAR_AT] + FAR_TIME] - now < m[RING]:
+        if _nearly_full(m):
             return False
-        push(w, w.far[0, 0], w.far[0, 2])
-        far_pop(w)
-    w.s[OPEN] = 1
-    w.s[CHUNK] = 0
-    w.s[OFFSET] = 0
+        push(w, w.rare[m[FAR_AT] + FAR_TIME], w.rare[m[FAR_AT] + FAR_EVENT])
+        pop_far(w)
+    m[OPEN] = 1
+    m[READ] = 0
     return True
-
-
-@inlined
-def _close(w: State, bucket: int) -> None:
-    """Everything of an instant is done."""
-    if w.s[CHUNK]:
-        free_chunk(w, w.s[CHUNK])
-    w.heads[bucket] = 0
-    w.writes[bucket] = 0
-    w.s[OPEN] = 0
 
 
 @apart
 def _planned(w: State) -> bool:
     """Publish what was planned for now; False if a pool is full."""
-    while w.s[PLAN_AT] < len(w.plan) and w.plan[w.s[PLAN_AT], 0] == w.s[NOW]:
-        if _nearly_full(w):
+    m = w.m
+    while m[NEXT_PLANNED] < m[PLANNED]:
+        line = m[PLAN_AT] + m[NEXT_PLANNED] * PLAN_COLUMNS
+        if m[line + PLAN_TIME] != m[NOW]:
+            break
+        if _nearly_full(m):
             return False
-        line = w.s[PLAN_AT]
-        w.s[PLAN_AT] += 1
-        _publish(w, w.plan[line, 1], w.plan[line, 2], -1, w.plan[line, 3])
+        m[NEXT_PLANNED] += 1
+        _publish(w, m[line + PLAN_NODE], m[line + PLAN_TOPIC], -1, m[line + PLAN_ANSWERER])
     return True
 
 
-@inlined
-def _take_event(w: State, bucket: int) -> int:
-    """The next event of the open instant, or -1."""
-    chunk = w.s[CHUNK]
-    offset = w.s[OFFSET]
-    if (chunk << CHUNK_BITS) + offset == w.writes[bucket]:
-        return -1
-    if chunk == 0:
-        chunk = w.heads[bucket]
-    elif offset == CHUNK_SIZE:
-        following = w.links[chunk]
-        free_chunk(w, chunk)
-        chunk = following
-        offset = 0
-    w.s[CHUNK] = chunk
-    w.s[OFFSET] = offset + 1
-    w.s[IN_RING] -= 1
-    return int(w.slots[(chunk << CHUNK_BITS) + offset])
-
-
-def _make_advance(digest: str):  # type: ignore[no-untyped-def]
+def _make_advance(digest: str) -> Callable[[State, int], int]:
     """The entry point; see `cubecast.kernel.jit` for the digest."""
 
     @entry
     def advance(w: State, budget: int) -> int:
         """Work off up to about `budget` events; how that ended."""
-        key = digest  # noqa: F841  # makes the digest part of the cache's key
+        if len(digest) == 0:  # never: this makes the digest part of the cache's key
+            return PAUSED
+        m = w.m
         while True:
-            if not w.s[OPEN]:
+            if not m[OPEN]:
                 now = _next_instant(w)
                 if now == NEVER:
                     return DONE
-                if now > w.s[UNTIL]:
+                if now > m[UNTIL]:
                     return UNFINISHED
                 if budget <= 0:
                     return PAUSED
@@ -289,20 +289,21 @@ def _make_advance(digest: str):  # type: ignore[no-untyped-def]
                     return FULL
             if not _planned(w):
                 return FULL
-            bucket = w.s[NOW] & (w.s[RING] - 1)
+            bucket = bucket_of(m, m[NOW])
             while True:
-                if _nearly_full(w):
+                if _nearly_full(m):
                     return FULL
-                event = _take_event(w, bucket)
+                event = take(w, bucket)
                 if event < 0:
                     break
                 budget -= 1
-                if w.s[NETWORK] == SERVICE and not event & SERVED and _must_wait(w, event):
+                if m[NETWORK] == SERVICE and not event & SERVED and _must_wait(w, event):
                     continue
-                _handle(w, event & ~SERVED)
-            _close(w, bucket)
+                _handle(w, event)
+            close(w, bucket)
+            m[OPEN] = 0
 
     return advance
 
 
-advance = _make_advance(_DIGEST)
+advance = _make_advance(sources_digest())

@@ -17,7 +17,6 @@ from typing import TypeVar, cast
 
 from cubecast.kernel.errors import KernelError
 
-
 try:
     from numba import njit
 except ImportError as error:

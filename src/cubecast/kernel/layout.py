@@ -1,9 +1,11 @@
-"""The state of a run: flat arrays, and names for their columns.
+"""The state of a run: a few flat arrays of whole numbers, and names for what is where.
 
-Every function of the kernel takes one `State`.  Tables are two-dimensional, a row per node,
-(topic, node), message, …; what belongs together lies together, so that a step touches few cache
-lines.  Pools (calendar, records, held messages, barriers, trace) grow between two events, never
-within one: see `cubecast.kernel.drive`.
+`State.m` holds everything whose size is known beforehand: single numbers at the indices named
+here, then tables.  A message, a topic, a node's row of a topic are named by the index in `m` where
+their columns begin, so that reading one is one addition: ``m[msg + SOURCE]``.  The other arrays are
+pools that grow between two events, never within one (`cubecast.kernel.setup.grown`).
+
+Five arrays and no more: numba passes each as seven arguments to every function.
 """
 
 from __future__ import annotations
@@ -14,53 +16,26 @@ import numpy as np
 import numpy.typing as npt
 
 Longs: TypeAlias = npt.NDArray[np.int64]
-Ints: TypeAlias = npt.NDArray[np.int32]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
-Words: TypeAlias = npt.NDArray[np.uint32]
 
 
 class State(NamedTuple):
     """Everything a run reads and writes."""
 
-    s: Longs
-    """Single numbers, by the names below."""
-    heads: Ints
-    writes: Longs
+    m: Longs
+    """Numbers and tables."""
     slots: Longs
-    links: Ints
-    far: Longs
-    """The calendar: see `cubecast.kernel.calendar`."""
-    plan: Longs
-    """Publications that were planned beforehand: time, node, topic, who answers (or -1)."""
-    think: Longs
-    """Of each node: how long it thinks before it answers (discussion)."""
-    seen: Longs
-    """Of each node: how many messages its application has seen; -1 once it has answered."""
-    topics: Longs
-    nodes: Longs
-    rows: Ints
-    """What a node keeps of a topic: row ``topic * N + node``."""
-    msgs: Longs
-    sums: Longs
-    """What became of each message, added up."""
-    recs: Ints
-    """One per node and message that was passed on and is not finished with."""
-    held: Longs
-    """Messages that wait for a predecessor, in one list per row."""
-    sets: Bytes
-    """Sets of nodes: see `cubecast.kernel.cube`."""
-    delivered: Longs
-    barrier: Longs
-    """Sets of messages, 64 to a word: what a row has delivered; its causal barrier."""
+    """The events of the calendar, in chunks (see `cubecast.kernel.calendar`)."""
+    recs: Longs
+    """One record per node and message that was passed on and is not finished with."""
     pool: Longs
-    """The barriers of messages, as runs of words."""
-    hist: Longs
-    trace: Longs
-    twister: Words
-    """The state of the generator that draws delays."""
+    """The barriers of messages, as runs of words (see `cubecast.kernel.causal`)."""
+    rare: Longs
+    """Messages that are held, events far away, and the trace, from `HELD_AT`, `FAR_AT` and
+    `TRACE_AT` on."""
 
 
-# s: parameters
+# m: parameters
 PROTOCOL: Final = 0
 NETWORK: Final = 1
 HOP: Final = 2
@@ -69,45 +44,67 @@ SPREAD: Final = 4
 QUEUE_ACKS: Final = 5
 NODES: Final = 6
 SIZE: Final = 7
+"""2^d: how many ids the cube has."""
 DIMENSION: Final = 8
 UNTIL: Final = 9
 APPLICATION: Final = 10
 WAIT: Final = 11
 TRACING: Final = 12
 FANOUT: Final = 13
+"""No node sends more copies at once."""
 WIDEST: Final = 14
+"""No barrier takes more words of the pool."""
 RING: Final = 15
-BROKERS: Final = 16
-# s: where the run stands
-NOW: Final = 20
+PLANNED: Final = 16
+# m: where tables begin
+RING_AT: Final = 20
 PLAN_AT: Final = 21
-OPEN: Final = 22
-CHUNK: Final = 23
-OFFSET: Final = 24
-PUBLISHED: Final = 25
-IN_RING: Final = 26
-FAR: Final = 27
-FAR_NUMBER: Final = 28
-CHUNKS: Final = 29
-FREE_CHUNK: Final = 30
-RECS: Final = 31
-FREE_REC: Final = 32
-HELD: Final = 33
-FREE_HELD: Final = 34
-POOL: Final = 35
-TRACED: Final = 36
-TWIST: Final = 37
-# s: what is counted
-PUBS: Final = 40
-ACKS: Final = 41
-DELEGATES: Final = 42
-FALSE_POSITIVES: Final = 43
-LONGEST: Final = 44
-WAITING: Final = 45
-HOLDING: Final = 46
-MOST_HELD: Final = 47
-TREE_SUM: Final = 48
-SCALARS: Final = 56
+NODES_AT: Final = 22
+TOPICS_AT: Final = 23
+MSGS_AT: Final = 24
+THINK_AT: Final = 25
+SEEN_AT: Final = 26
+HIST_AT: Final = 27
+TWISTER_AT: Final = 28
+# m: where sections of `rare` begin, and what the pools hold
+HELD_AT: Final = 30
+FAR_AT: Final = 31
+TRACE_AT: Final = 32
+CHUNK_ROOM: Final = 33
+REC_ROOM: Final = 34
+POOL_ROOM: Final = 35
+HELD_ROOM: Final = 36
+FAR_ROOM: Final = 37
+TRACE_ROOM: Final = 38
+# m: where the run stands
+NOW: Final = 40
+NEXT_PLANNED: Final = 41
+OPEN: Final = 42
+READ: Final = 43
+PUBLISHED: Final = 44
+IN_RING: Final = 45
+FAR: Final = 46
+FAR_NUMBER: Final = 47
+CHUNKS: Final = 48
+FREE_CHUNK: Final = 49
+RECS: Final = 50
+FREE_REC: Final = 51
+HELD: Final = 52
+FREE_HELD: Final = 53
+POOL: Final = 54
+TRACED: Final = 55
+TWIST: Final = 56
+# m: what is counted
+PUBS: Final = 60
+ACKS: Final = 61
+DELEGATES: Final = 62
+FALSE_POSITIVES: Final = 63
+LONGEST: Final = 64
+WAITING: Final = 65
+HOLDING: Final = 66
+MOST_HELD: Final = 67
+TREE_SUM: Final = 68
+SCALARS: Final = 72
 
 # protocols, networks, applications
 VCUBE: Final = 0
@@ -120,17 +117,30 @@ SERVICE: Final = 2
 SILENT: Final = 0
 DISCUSSION: Final = 1
 QUESTIONS: Final = 2
+WITH_MESSAGES: Final = 2
+"""`TRACING`: 1 traces what applications see, 2 sends and receives, too."""
+
+# plan: publications that were planned beforehand
+PLAN_TIME: Final = 0
+PLAN_NODE: Final = 1
+PLAN_TOPIC: Final = 2
+PLAN_ANSWERER: Final = 3
+PLAN_COLUMNS: Final = 4
 
 # topics
 MEMBERS: Final = 0
 TREE: Final = 1
-"""Offsets in `sets`: the subscribers, and who may be in the tree."""
+"""Where two sets begin: the subscribers, and who may be in the tree."""
 ROOT: Final = 2
 WORDS: Final = 3
-BITS: Final = 4
-"""A row's set of messages begins at ``BITS + node * WORDS`` and has `WORDS` words."""
-NEXT_BIT: Final = 5
-TOPIC_COLUMNS: Final = 6
+"""Of a set of the topic's messages."""
+NEXT_BIT: Final = 4
+ROWS: Final = 5
+"""Where the rows of the topic begin: what each node keeps of it."""
+DELIVERED: Final = 6
+BARRIER: Final = 7
+"""Where a row's sets of messages begin: `WORDS` for each node."""
+TOPIC_COLUMNS: Final = 8
 
 # nodes
 FREE: Final = 0
@@ -168,30 +178,24 @@ AT: Final = 2
 BIT: Final = 3
 BAR_AT: Final = 4
 BAR_END: Final = 5
-SEQ: Final = 6
-NEXT: Final = 7
-MSG_COLUMNS: Final = 8
-
-# sums
-RECEPTIONS: Final = 0
-RECEPTION_SUM: Final = 1
-DELIVERIES: Final = 2
-LATENCY_SUM: Final = 3
-LATENCY_MAX: Final = 4
-DIRECT: Final = 5
-UNREDUCED: Final = 6
-REPLY: Final = 7
+RECEPTIONS: Final = 6
+RECEPTION_SUM: Final = 7
+DELIVERIES: Final = 8
+LATENCY_SUM: Final = 9
+LATENCY_MAX: Final = 10
+SEQ: Final = 11
+NEXT: Final = 12
+DIRECT: Final = 13
+UNREDUCED: Final = 14
+REPLY: Final = 15
 """What a publication answers: a message, -1: nothing, -2: all that its node had seen."""
-ANSWERER: Final = 8
-SUM_COLUMNS: Final = 9
+ANSWERER: Final = 16
+MSG_COLUMNS: Final = 17
 
-# recs
-REC_MSG: Final = 0
-REC_NODE: Final = 1
-REC_PARENT: Final = 2
-"""The record of whoever sent it here; -1 at the source.  In a free record: the next free one."""
-REC_MISSING: Final = 3
-REC_COLUMNS: Final = 4
+# recs: two words each, ``msg << 21 | node`` and ``(parent + 1) << 21 | missing``
+REC_WORDS: Final = 2
+REC_SHIFT: Final = 21
+REC_MASK: Final = (1 << 21) - 1
 
 # held
 HELD_MSG: Final = 0
@@ -201,11 +205,11 @@ HELD_NEXT: Final = 2
 HELD_SINCE: Final = 3
 HELD_COLUMNS: Final = 4
 
-# hist
-LATENCY: Final = 0
-DELAY: Final = 1
-QUEUE_LENGTH: Final = 2
-HISTOGRAMS: Final = 3
+# far
+FAR_TIME: Final = 0
+FAR_ORDER: Final = 1
+FAR_EVENT: Final = 2
+FAR_COLUMNS: Final = 3
 
 # trace
 CODE: Final = 0
@@ -234,6 +238,7 @@ E_TELL: Final = 3
 """payload: the message that the application of the node is told of."""
 E_ANSWER: Final = 4
 """payload: the topic on which the node answers."""
+KIND_MASK: Final = 7
 SERVED: Final = 8
 H_SHIFT: Final = 4
 NODE_SHIFT: Final = 9
@@ -251,6 +256,11 @@ UNFINISHED: Final = 2
 """Events are left after the time the run was given."""
 PAUSED: Final = 3
 
+# histograms
+LATENCY: Final = 0
+DELAY: Final = 1
+QUEUE_LENGTH: Final = 2
+HISTOGRAMS: Final = 3
 EXACT_BITS: Final = 13
-"""Histograms are exact below 2^13; above that, 2^12 buckets per power of two."""
+"""Exact below 2^13; above that, 2^12 buckets per power of two."""
 HIST_BINS: Final = (1 << EXACT_BITS) + (40 - EXACT_BITS) * (1 << (EXACT_BITS - 1))

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from cubecast.kernel.calendar import push
 from cubecast.kernel.chance import random
-from cubecast.kernel.jit import inlined
+from cubecast.kernel.jit import apart, inlined
 from cubecast.kernel.layout import (
     EXACT_BITS,
     FREE,
+    HIST_AT,
+    HIST_BINS,
     HOP,
     LONGEST,
     LOW_DELAY,
     NETWORK,
+    NODE_COLUMNS,
     NODE_SHIFT,
+    NODES_AT,
     NOW,
     PAYLOAD_SHIFT,
     QUEUE,
@@ -25,6 +29,7 @@ from cubecast.kernel.layout import (
     QUEUED,
     QUEUED_SUM,
     SPREAD,
+    Longs,
     State,
 )
 
@@ -35,55 +40,64 @@ def event_of(kind: int, node: int, payload: int) -> int:
 
 
 @inlined
-def tally(w: State, histogram: int, value: int) -> None:
+def node_at(m: Longs, node: int) -> int:
+    """Where the columns of a node are."""
+    return int(m[NODES_AT] + node * NODE_COLUMNS)
+
+
+@inlined
+def tally(m: Longs, histogram: int, value: int) -> None:
     """Count a value: exactly below 2^13, above that to one part in 2^12."""
     octave = 0
     while value >= 1 << EXACT_BITS:
         value >>= 1
         octave += 1
-    w.hist[histogram, value + (octave << (EXACT_BITS - 1))] += 1
+    m[m[HIST_AT] + histogram * HIST_BINS + value + (octave << (EXACT_BITS - 1))] += 1
 
 
 @inlined
-def departure(w: State, source: int) -> int:
+def departure(m: Longs, source: int) -> int:
     """When the next copy can leave."""
-    now: int = w.s[NOW]
-    if w.s[NETWORK] == QUEUE and w.nodes[source, FREE] > now:
-        return int(w.nodes[source, FREE])
-    return now
+    now = m[NOW]
+    if m[NETWORK] == QUEUE:
+        free = m[node_at(m, source) + FREE]
+        if free > now:
+            return int(free)
+    return int(now)
 
 
 @inlined
 def send_copy(w: State, leaves: int, copy: int, event: int) -> None:
-    if w.s[NETWORK] == QUEUE:
-        push(w, leaves + w.s[HOP] + copy, event)
+    m = w.m
+    if m[NETWORK] == QUEUE:
+        push(w, leaves + m[HOP] + copy, event)
     else:
-        push(w, w.s[NOW] + w.s[LOW_DELAY] + int(random(w) * w.s[SPREAD]), event)
+        push(w, m[NOW] + m[LOW_DELAY] + int(random(m) * m[SPREAD]), event)
 
 
 @inlined
-def departed(w: State, source: int, leaves: int, copies: int) -> None:
+def departed(m: Longs, source: int, leaves: int, copies: int) -> None:
     """So many copies were queued; the queue's size is sampled after each."""
-    if w.s[NETWORK] != QUEUE:
+    if m[NETWORK] != QUEUE:
         return
-    ahead = leaves - w.s[NOW]
-    w.nodes[source, FREE] = leaves + copies
-    w.nodes[source, QUEUED] += copies
-    w.nodes[source, QUEUED_SUM] += copies * ahead + ((copies * (copies + 1)) >> 1)
-    if ahead + copies > w.s[LONGEST]:
-        w.s[LONGEST] = ahead + copies
+    ahead = leaves - m[NOW]
+    node = node_at(m, source)
+    m[node + FREE] = leaves + copies
+    m[node + QUEUED] += copies
+    m[node + QUEUED_SUM] += copies * ahead + ((copies * (copies + 1)) >> 1)
+    if ahead + copies > m[LONGEST]:
+        m[LONGEST] = ahead + copies
     for k in range(copies):
-        tally(w, QUEUE_LENGTH, ahead + k + 1)
+        tally(m, QUEUE_LENGTH, ahead + k + 1)
 
 
-@inlined
+@apart
 def control(w: State, source: int, event: int) -> None:
     """An ACK or a delegation: past the sending queue, unless `QUEUE_ACKS`."""
-    if w.s[NETWORK] != QUEUE:
-        send_copy(w, 0, 0, event)
-    elif w.s[QUEUE_ACKS]:
-        leaves = departure(w, source)
-        send_copy(w, leaves, 0, event)
-        departed(w, source, leaves, 1)
-    else:
-        push(w, w.s[NOW] + w.s[HOP], event)
+    m = w.m
+    if m[NETWORK] != QUEUE or not m[QUEUE_ACKS]:
+        send_copy(w, m[NOW], 0, event)
+        return
+    leaves = departure(m, source)
+    send_copy(w, leaves, 0, event)
+    departed(m, source, leaves, 1)

@@ -54,11 +54,7 @@ class Plan:
 
     def outsiders(self) -> list[NodeId]:
         """Publishers that do not subscribe to what they publish to."""
-        return [
-            node
-            for _, node, topic, _ in self.publications
-            if not self.members[topic][node]
-        ]
+        return [node for _, node, topic, _ in self.publications if not self.members[topic][node]]
 
 
 class Planner:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from cubecast.kernel.causal import note
 from cubecast.kernel.cube import any_in_block, is_in, nearest
-from cubecast.kernel.jit import inlined
+from cubecast.kernel.jit import apart, inlined
 from cubecast.kernel.layout import (
     ACKS,
     AT,
     BLOCK_END,
     BROKER,
-    DIMENSION,
     E_ACK,
     E_PUB,
     FREE_REC,
@@ -24,10 +23,9 @@ from cubecast.kernel.layout import (
     NOW,
     PROTOCOL,
     PUBS,
-    REC_MISSING,
-    REC_MSG,
-    REC_NODE,
-    REC_PARENT,
+    REC_MASK,
+    REC_SHIFT,
+    REC_WORDS,
     RECS,
     SRPT,
     T_SEND_ACK,
@@ -36,93 +34,109 @@ from cubecast.kernel.layout import (
     TRACING,
     TREE,
     TREE_SUM,
+    WITH_MESSAGES,
     State,
 )
-from cubecast.kernel.network import control, departed, departure, event_of, send_copy
-
-WITH_MESSAGES = 2
-"""`TRACING` at least this: sends and receives are traced, too."""
+from cubecast.kernel.network import (
+    control,
+    departed,
+    departure,
+    event_of,
+    node_at,
+    send_copy,
+)
 
 
 @inlined
-def new_record(w: State, msg: int, node: int, parent: int) -> int:
-    rec = w.s[FREE_REC]
+def _new_record(w: State) -> int:
+    m = w.m
+    rec = m[FREE_REC]
     if rec >= 0:
-        w.s[FREE_REC] = w.recs[rec, REC_PARENT]
+        m[FREE_REC] = w.recs[rec]
     else:
-        rec = w.s[RECS]
-        w.s[RECS] += 1
-    w.recs[rec, REC_MSG] = msg
-    w.recs[rec, REC_NODE] = node
-    w.recs[rec, REC_PARENT] = parent
+        rec = m[RECS] * REC_WORDS
+        m[RECS] += 1
     return int(rec)
 
 
 @inlined
 def free_record(w: State, rec: int) -> None:
-    w.recs[rec, REC_PARENT] = w.s[FREE_REC]
-    w.s[FREE_REC] = rec
+    w.recs[rec] = w.m[FREE_REC]
+    w.m[FREE_REC] = rec
 
 
 @inlined
+def msg_of(w: State, rec: int) -> int:
+    return int(w.recs[rec] >> REC_SHIFT)
+
+
+@inlined
+def node_of(w: State, rec: int) -> int:
+    return int(w.recs[rec] & REC_MASK)
+
+
+@inlined
+def parent_of(w: State, rec: int) -> int:
+    """The record of whoever sent the message here, or -1."""
+    return int(w.recs[rec + 1] >> REC_SHIFT) - 1
+
+
+@inlined
+def one_less(w: State, rec: int) -> bool:
+    """One child fewer is missing; whether that was the last."""
+    w.recs[rec + 1] -= 1
+    return bool(w.recs[rec + 1] & REC_MASK == 0)
+
+
+@apart
 def relay(w: State, msg: int, node: int, h: int, parent: int) -> int:
     """Send to the first of each cluster 1 … h, in this order; how many copies that made.
 
     A broker then sends to its own subscribers.
     """
-    topic = w.msgs[msg, TOPIC]
-    tree = w.topics[topic, TREE]
-    brokers = w.s[PROTOCOL] == BROKER
-    if h == 0 and not brokers:
-        return 0
-    leaves = departure(w, node)
+    m = w.m
+    tree = m[m[msg + TOPIC] + TREE]
+    leaves = departure(m, node)
     copies = 0
     rec = -1
     for k in range(h):
         peer = node ^ (1 << k)
-        if not any_in_block(w, tree, peer, k):
+        if not any_in_block(m, tree, peer, k):
             continue
-        if w.s[PROTOCOL] != SRPT:
-            peer = nearest(w, tree, peer, k)
+        if m[PROTOCOL] != SRPT:
+            peer = nearest(m, tree, peer, k)
         if rec < 0:
-            rec = new_record(w, msg, node, parent)
-        _copy(w, msg, node, leaves, copies, rec, peer, k)
+            rec = _new_record(w)
+        _send(w, msg, node, leaves, copies, event_of(E_PUB, peer, rec) | k << H_SHIFT, peer)
         copies += 1
-    if brokers:
-        in_tree = copies
-        for peer in range(node + 1, w.nodes[node, BLOCK_END]):
-            if is_in(w, w.topics[topic, MEMBERS], peer):
+    if m[PROTOCOL] == BROKER:
+        members = m[m[msg + TOPIC] + MEMBERS]
+        for peer in range(node + 1, m[node_at(m, node) + BLOCK_END]):
+            if is_in(m, members, peer):
                 if rec < 0:
-                    rec = new_record(w, msg, node, parent)
-                _copy(w, msg, node, leaves, copies, rec, peer, 0)
+                    rec = _new_record(w)
+                _send(w, msg, node, leaves, copies, event_of(E_PUB, peer, rec), peer)
                 copies += 1
-        w.s[TREE_SUM] += (copies - in_tree) * (w.s[NOW] - w.msgs[msg, AT])
+                m[TREE_SUM] += m[NOW] - m[msg + AT]
     if copies:
-        w.recs[rec, REC_MISSING] = copies
-        w.s[PUBS] += copies
-        departed(w, node, leaves, copies)
+        w.recs[rec] = msg << REC_SHIFT | node
+        w.recs[rec + 1] = (parent + 1) << REC_SHIFT | copies
+        m[PUBS] += copies
+        departed(m, node, leaves, copies)
     return copies
 
 
 @inlined
-def _copy(
-    w: State, msg: int, node: int, leaves: int, copy: int, rec: int, peer: int, k: int
-) -> None:
-    if w.s[TRACING] >= WITH_MESSAGES:
+def _send(w: State, msg: int, node: int, leaves: int, copy: int, event: int, peer: int) -> None:
+    if w.m[TRACING] >= WITH_MESSAGES:
         note(w, T_SEND_PUB, node, msg, peer)
-    send_copy(w, leaves, copy, event_of(E_PUB, peer, rec) | k << H_SHIFT)
+    send_copy(w, leaves, copy, event)
 
 
 @inlined
 def acknowledge(w: State, msg: int, node: int, rec: int) -> None:
     """Tell whoever keeps the record `rec` that the subtree of `node` has the message."""
-    if w.s[TRACING] >= WITH_MESSAGES:
-        note(w, T_SEND_ACK, node, msg, w.recs[rec, REC_NODE])
-    w.s[ACKS] += 1
+    if w.m[TRACING] >= WITH_MESSAGES:
+        note(w, T_SEND_ACK, node, msg, node_of(w, rec))
+    w.m[ACKS] += 1
     control(w, node, event_of(E_ACK, node, rec))
-
-
-@inlined
-def whole_tree(w: State) -> int:
-    """The h of a tree's root: all clusters."""
-    return int(w.s[DIMENSION])

@@ -24,6 +24,20 @@ _CODES: dict[int, tuple[Kind, str]] = {
 }
 
 
+_COLUMNS = {
+    "source": at.SOURCE,
+    "seq": at.SEQ,
+    "published_at": at.AT,
+    "receptions": at.RECEPTIONS,
+    "reception_sum": at.RECEPTION_SUM,
+    "deliveries": at.DELIVERIES,
+    "latency_sum": at.LATENCY_SUM,
+    "latency_max": at.LATENCY_MAX,
+    "barrier": at.DIRECT,
+    "barrier_unreduced": at.UNREDUCED,
+}
+
+
 @dataclass(slots=True)
 class Result:
     """One run of the kernel."""
@@ -39,26 +53,15 @@ class Result:
 
     def messages(self) -> dict[str, Longs]:
         """Per publication, in the order of publishing: columns of equal length."""
-        w = self.state
-        count = int(w.s[at.PUBLISHED])
-        msgs, sums = w.msgs[:count], w.sums[:count]
-        return {
-            "source": msgs[:, at.SOURCE],
-            "topic": msgs[:, at.TOPIC],
-            "seq": msgs[:, at.SEQ],
-            "published_at": msgs[:, at.AT],
-            "receptions": sums[:, at.RECEPTIONS],
-            "reception_sum": sums[:, at.RECEPTION_SUM],
-            "deliveries": sums[:, at.DELIVERIES],
-            "latency_sum": sums[:, at.LATENCY_SUM],
-            "latency_max": sums[:, at.LATENCY_MAX],
-            "barrier": sums[:, at.DIRECT],
-            "barrier_unreduced": sums[:, at.UNREDUCED],
+        table = message_table(self.state)
+        return {name: table[:, column] for name, column in _COLUMNS.items()} | {
+            "topic": (table[:, at.TOPIC] - self.state.m[at.TOPICS_AT]) // at.TOPIC_COLUMNS
         }
 
     def mean_queues(self) -> npt.NDArray[np.float64]:
         """Mean size of each node's sending queue ([J] Table 1); 0 for a node that sent nothing."""
-        nodes = self.state.nodes
+        m = self.state.m
+        nodes = _table(m, at.NODES_AT, self.plan.nodes, at.NODE_COLUMNS)
         means: npt.NDArray[np.float64] = nodes[:, at.QUEUED_SUM] / np.maximum(
             nodes[:, at.QUEUED], 1
         )
@@ -67,13 +70,15 @@ class Result:
     def records(self) -> Iterator[Record]:
         """The trace as the reference writes it, if it was asked for."""
         yield from self._established()
-        w = self.state
+        m = self.state.m
         answers = _Answers(self.plan)
-        for code, time, node, msg, peer in w.trace[: w.s[at.TRACED]].tolist():
-            topic = self.plan.topics[w.msgs[msg, at.TOPIC]]
-            source, seq = int(w.msgs[msg, at.SOURCE]), int(w.msgs[msg, at.SEQ])
+        columns = {name: column.tolist() for name, column in self.messages().items()}
+        replies = message_table(self.state)[:, at.REPLY].tolist()
+        for code, time, node, msg, peer in self._lines():
+            topic = self.plan.topics[columns["topic"][msg]]
+            source, seq = columns["source"][msg], columns["seq"][msg]
             if code == at.T_PUBLISH:
-                reply_to = answers.of(node, int(w.sums[msg, at.REPLY]))
+                reply_to = answers.of(node, self._number(replies[msg]))
                 yield Record("publish", time, node, topic, msg, source=node, reply_to=reply_to)
             elif code == at.T_DELIVER:
                 answers.seen(node, msg)
@@ -89,7 +94,19 @@ class Result:
                     yield Record(kind, time, node, topic, peer=peer, message=message)
         held = self.kept()
         for node in range(self.plan.nodes):
-            yield Record("state", int(w.s[at.NOW]), node, held=int(held[node]))
+            yield Record("state", int(m[at.NOW]), node, held=int(held[node]))
+
+    def _lines(self) -> Iterator[tuple[int, int, int, int, int]]:
+        """The trace as it was written, messages numbered from 0."""
+        m = self.state.m
+        start = int(m[at.TRACE_AT])
+        lines = self.state.rare[start : start + int(m[at.TRACED]) * at.TRACE_COLUMNS]
+        for code, time, node, msg, peer in lines.reshape(-1, at.TRACE_COLUMNS).tolist():
+            yield code, time, node, self._number(msg), peer
+
+    def _number(self, msg: int) -> int:
+        """Which message begins there; what is negative stays as it is."""
+        return msg if msg < 0 else (msg - int(self.state.m[at.MSGS_AT])) // at.MSG_COLUMNS
 
     def _established(self) -> Iterator[Record]:
         for topic, members in zip(self.plan.topics, self.plan.members, strict=True):
@@ -120,49 +137,63 @@ class _Answers:
         return (reply,) if reply >= 0 else tuple(self._seen[node])
 
 
+def _table(m: Longs, where: int, lines: int, columns: int) -> Longs:
+    start = int(m[where])
+    return m[start : start + lines * columns].reshape(lines, columns)
+
+
+def message_table(w: State) -> Longs:
+    """The messages that were published, a line each."""
+    return _table(w.m, at.MSGS_AT, int(w.m[at.PUBLISHED]), at.MSG_COLUMNS)
+
+
 def kept(protocol: str, plan: Plan, w: State) -> Longs:
     """Messages that wait at each node: for predecessors, their turn, or earlier ones at a root."""
+    m = w.m
     counts = np.zeros(plan.nodes, np.int64)
-    if not (w.s[at.HOLDING] or w.s[at.WAITING]):
+    if not (m[at.HOLDING] or m[at.WAITING]):
         return counts
-    for row in range(len(w.rows)):
-        topic, node = divmod(row, plan.nodes)
-        place = int(w.rows[row, at.HELD_HEAD])
-        while place >= 0:
-            counts[node] += 1
-            place = int(w.held[place, at.HELD_NEXT])
-        msg = int(w.rows[row, at.QUEUE_HEAD])
-        while msg >= 0:
-            counts[node if protocol == "vcube-ps" else w.topics[topic, at.ROOT]] += 1
-            msg = int(w.msgs[msg, at.NEXT])
+    for line in _table(m, at.TOPICS_AT, len(plan.topics), at.TOPIC_COLUMNS):
+        for node in range(plan.nodes):
+            row = int(line[at.ROWS]) + node * at.ROW_COLUMNS
+            entry = int(m[row + at.HELD_HEAD])
+            while entry >= 0:
+                counts[node] += 1
+                entry = int(w.rare[m[at.HELD_AT] + entry + at.HELD_NEXT])
+            msg = int(m[row + at.QUEUE_HEAD])
+            while msg >= 0:
+                counts[node if protocol == "vcube-ps" else line[at.ROOT]] += 1
+                msg = int(m[msg + at.NEXT])
     return counts
 
 
-def metrics_of(protocol: str, plan: Plan, network: str, w: State, seconds: float) -> dict[str, float]:
+def metrics_of(
+    protocol: str, plan: Plan, network: str, w: State, seconds: float
+) -> dict[str, float]:
     """The metrics of `cubecast.sim.run`, and what brokers add."""
-    s = w.s
-    sums = w.sums[: s[at.PUBLISHED]]
-    receptions = int(sums[:, at.RECEPTIONS].sum())
-    deliveries = int(sums[:, at.DELIVERIES].sum())
-    latency = int(sums[:, at.LATENCY_SUM].sum()) / max(deliveries, 1)
-    reception = int(sums[:, at.RECEPTION_SUM].sum()) / max(receptions, 1)
-    control = int(s[at.ACKS] + s[at.DELEGATES])
-    events = int(s[at.PUBS]) + control
+    m = w.m
+    table = message_table(w)
+    receptions = int(table[:, at.RECEPTIONS].sum())
+    deliveries = int(table[:, at.DELIVERIES].sum())
+    latency = int(table[:, at.LATENCY_SUM].sum()) / max(deliveries, 1)
+    reception = int(table[:, at.RECEPTION_SUM].sum()) / max(receptions, 1)
+    control = int(m[at.ACKS] + m[at.DELEGATES])
+    events = int(m[at.PUBS]) + control
     metrics = {
         "latency_mean": latency,
-        "latency_max": float(sums[:, at.LATENCY_MAX].max(initial=0)),
+        "latency_max": float(table[:, at.LATENCY_MAX].max(initial=0)),
         "reception_mean": reception,
         "delay_mean": latency - reception,
-        "pub_messages": float(s[at.PUBS]),
+        "pub_messages": float(m[at.PUBS]),
         "control_messages": float(control),
-        "false_positives": float(s[at.FALSE_POSITIVES]),
-        "publications": float(s[at.PUBLISHED]),
+        "false_positives": float(m[at.FALSE_POSITIVES]),
+        "publications": float(m[at.PUBLISHED]),
         "deliveries": float(deliveries),
     }
     if network == "queue":
-        metrics["queue_max"] = float(s[at.LONGEST])
+        metrics["queue_max"] = float(m[at.LONGEST])
     if protocol == "srpt-b":
-        metrics["tree_mean"] = int(s[at.TREE_SUM]) / max(receptions, 1)
+        metrics["tree_mean"] = int(m[at.TREE_SUM]) / max(receptions, 1)
         metrics["last_hop_mean"] = reception - metrics["tree_mean"]
     metrics["events"] = float(events)
     metrics["events_per_second"] = events / max(seconds, 1e-9)
@@ -172,16 +203,14 @@ def metrics_of(protocol: str, plan: Plan, network: str, w: State, seconds: float
 
 def histograms_of(protocol: str, network: str, w: State) -> dict[str, dict[int, int]]:
     """Latency, delay, queue lengths, and sizes of barriers in both accountings."""
-    sums = w.sums[: w.s[at.PUBLISHED]]
-    found = {
-        "latency": _unfold(w.hist[at.LATENCY]),
-        "delay": _unfold(w.hist[at.DELAY]),
-    }
+    bins = _table(w.m, at.HIST_AT, at.HISTOGRAMS, at.HIST_BINS)
+    found = {"latency": _unfold(bins[at.LATENCY]), "delay": _unfold(bins[at.DELAY])}
     if network == "queue":
-        found["queue"] = _unfold(w.hist[at.QUEUE_LENGTH])
+        found["queue"] = _unfold(bins[at.QUEUE_LENGTH])
     if protocol in ("vcube-ps", "fixed-tree"):
-        found["barrier"] = _counts(sums[:, at.DIRECT])
-        found["barrier_unreduced"] = _counts(sums[:, at.UNREDUCED])
+        table = message_table(w)
+        found["barrier"] = _counts(table[:, at.DIRECT])
+        found["barrier_unreduced"] = _counts(table[:, at.UNREDUCED])
     return found
 
 

@@ -18,6 +18,8 @@ from cubecast.sim.protocols import refuse_impossible, roots
 from cubecast.sim.scenarios import SCENARIOS, Scenario
 from cubecast.topology import MAX_DIMENSION
 
+STATIC = ("single-publisher", "multi-publisher", "discussion", "question-answer")
+"""The simulator's own scenarios in which nobody joins or leaves."""
 BUDGET = 1 << 24
 """Events between two chances to be interrupted: a few seconds' worth."""
 
@@ -36,7 +38,9 @@ def refusal(protocol: str, params: SimParams, scenario: str | Scenario) -> str:
         return f"the kernel has no protocol {protocol!r}; it has: {', '.join(PROTOCOLS)}"
     if params.faulty:
         return "the kernel has no faults of links or nodes"
-    if scenario.draw is not None or scenario.mortal or params.changes or "changes" in scenario.takes:
+    if scenario.mortal or (
+        SCENARIOS.get(scenario.name) is scenario and scenario.name not in STATIC
+    ):
         return f"the kernel cannot run {scenario.name!r}: it has static membership only"
     return ""
 

@@ -8,112 +8,30 @@ from random import Random
 import numpy as np
 
 from cubecast.baselines.brokers import broker_ids
-from cubecast.kernel.layout import (
-    APPLICATION,
-    BITS,
-    BLOCK_END,
-    BROKER,
-    CHUNK_BITS,
-    CHUNK_SIZE,
-    CHUNKS,
-    COUNTER,
-    DIMENSION,
-    DISCUSSION,
-    FANOUT,
-    FAR,
-    FIXED,
-    FREE_HELD,
-    FREE_REC,
-    HELD,
-    HELD_COLUMNS,
-    HELD_HEAD,
-    HIGH,
-    HIST_BINS,
-    HISTOGRAMS,
-    HOLDING,
-    HOP,
-    LOW,
-    LOW_DELAY,
-    MEMBERS,
-    MSG_COLUMNS,
-    NETWORK,
-    NODE_COLUMNS,
-    NODES,
-    POOL,
-    PROTOCOL,
-    QUESTIONS,
-    QUEUE,
-    QUEUE_ACKS,
-    QUEUE_HEAD,
-    REC_COLUMNS,
-    RECS,
-    RING,
-    ROOT,
-    ROW_COLUMNS,
-    SCALARS,
-    SERVICE,
-    SILENT,
-    SIZE,
-    SPREAD,
-    SRPT,
-    SUM_COLUMNS,
-    TOPIC_COLUMNS,
-    TRACE_COLUMNS,
-    TRACED,
-    TRACING,
-    TREE,
-    TWIST,
-    UNIFORM,
-    UNTIL,
-    VCUBE,
-    WAIT,
-    WIDEST,
-    WORDS,
-    Bytes,
-    Longs,
-    State,
-)
+from cubecast.kernel import layout as at
+from cubecast.kernel.layout import BROKER, FIXED, SRPT, VCUBE, Bytes, Longs, State
 from cubecast.kernel.plan import Plan
 from cubecast.protocol.port import NodeId, Topic
 from cubecast.sim.params import Params
 from cubecast.topology import dimension_for
 
 PROTOCOLS = {"vcube-ps": VCUBE, "srpt": SRPT, "fixed-tree": FIXED, "srpt-b": BROKER}
-NETWORKS = {"queue": QUEUE, "uniform": UNIFORM, "service": SERVICE}
-NONE = 1 << 30
-"""A word that no barrier has: it begins here while it is empty."""
+NETWORKS = {"queue": at.QUEUE, "uniform": at.UNIFORM, "service": at.SERVICE}
+NONE = 1 << 62
+"""Where a barrier begins that is empty."""
+RootOf = Callable[[Topic], NodeId] | None
 
 
-def trie_of(members: Bytes, size: int) -> Bytes:
-    """The set of the nodes i with ``members[i]`` (see `cubecast.kernel.cube`)."""
-    trie = np.zeros(2 * size, np.uint8)
-    trie[size : size + len(members)] = members
+def trie_of(members: Bytes, size: int) -> Longs:
+    """The set of the nodes i with ``members[i]``, as bits (see `cubecast.kernel.cube`)."""
+    bits = np.zeros(max(2 * size, 64), np.uint8)
+    bits[size : size + len(members)] = members
     level = size
     while level > 1:
         half = level // 2
-        trie[half:level] = trie[level : 2 * level : 2] | trie[level + 1 : 2 * level : 2]
+        bits[half:level] = bits[level : 2 * level : 2] | bits[level + 1 : 2 * level : 2]
         level = half
-    return trie
-
-
-class Sets:
-    """The distinct sets of nodes of a run, one after the other."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._offsets: dict[bytes, int] = {}
-        self._tries: list[Bytes] = []
-
-    def add(self, members: Bytes) -> int:
-        """The offset of a set."""
-        key = members.tobytes()
-        if key not in self._offsets:
-            self._offsets[key] = 2 * self._size * len(self._tries)
-            self._tries.append(trie_of(members, self._size))
-        return self._offsets[key]
-
-    def array(self) -> Bytes:
-        return np.concatenate(self._tries)
+    return np.packbits(bits, bitorder="little").view(np.int64)
 
 
 def with_subscribers(members: Bytes, first_ids: Longs) -> Bytes:
@@ -124,116 +42,80 @@ def with_subscribers(members: Bytes, first_ids: Longs) -> Bytes:
     return brokers
 
 
+class _Memory:
+    """Lays tables one after the other, behind the single numbers."""
+
+    def __init__(self) -> None:
+        self._parts: list[Longs] = [np.zeros(at.SCALARS, np.int64)]
+        self._length = at.SCALARS
+        self._sets: dict[bytes, int] = {}
+        self.numbers = self._parts[0]
+
+    def add(self, table: Longs) -> int:
+        """Where a table begins."""
+        start = self._length
+        self._parts.append(np.ascontiguousarray(table, np.int64).reshape(-1))
+        self._length += self._parts[-1].size
+        return start
+
+    def add_set(self, members: Bytes, size: int) -> int:
+        """Where a set of nodes begins; equal sets are kept once."""
+        key = members.tobytes()
+        if key not in self._sets:
+            self._sets[key] = self.add(trie_of(members, size))
+        return self._sets[key]
+
+    def array(self) -> Longs:
+        """All of it; the tables are handed over and not kept twice."""
+        m = np.empty(self._length, np.int64)
+        end = 0
+        while self._parts:
+            part = self._parts.pop(0)
+            m[end : end + part.size] = part
+            end += part.size
+        return m
+
+
 def initial(
-    plan: Plan,
-    protocol: str,
-    params: Params,
-    root_of: Callable[[Topic], NodeId] | None,
-    delays: Random,
-    tracing: int,
+    plan: Plan, protocol: str, params: Params, root_of: RootOf, delays: Random, tracing: int
 ) -> State:
     """Everything at rest; the first events are the planned publications."""
-    count = plan.nodes
-    dimension = dimension_for(count)
-    size = 1 << dimension
     code = PROTOCOLS[protocol]
-    s = np.zeros(SCALARS, np.int64)
-    nodes = np.zeros((count, NODE_COLUMNS), np.int64)
-    nodes[:, COUNTER] = np.sum(plan.members, axis=0, dtype=np.int64)
+    memory = _Memory()
+    s = memory.numbers
+    s[at.PROTOCOL] = code
+    s[at.TRACING] = tracing
+    _set_parameters(s, plan, params)
     first_ids = np.zeros(0, np.int64)
     if code == BROKER:
-        first_ids = np.array(broker_ids(count, params.broker_count()), np.int64)
-        nodes[first_ids, BLOCK_END] = np.append(first_ids[1:], count)
-    topics, sets, words = _topics(plan, code, size, first_ids, root_of)
-    _set_parameters(s, plan, params)
-    s[PROTOCOL] = code
-    s[DIMENSION], s[SIZE], s[NODES] = dimension, size, count
-    widest = int(np.max(nodes[:, BLOCK_END] - np.arange(count), initial=0))
-    s[FANOUT] = dimension + widest
-    s[WIDEST] = 2 * int(topics[:, WORDS].max()) + 2
-    s[RING] = ring_size(params)
-    s[TRACING] = tracing
-    s[CHUNKS] = 1  # chunk 0 stands for none
-    s[FREE_REC] = s[FREE_HELD] = -1
-    most = sum(plan.most_messages())
-    rows = np.zeros((count * len(plan.topics), ROW_COLUMNS), np.int32)
-    rows[:, HELD_HEAD] = rows[:, QUEUE_HEAD] = rows[:, HIGH] = -1
-    rows[:, LOW] = NONE
+        first_ids = np.array(broker_ids(plan.nodes, params.broker_count()), np.int64)
+    _add_nodes(memory, plan, first_ids)
+    topics = _add_topics(memory, plan, code, first_ids, root_of)
+    _add_plan(memory, plan, topics)
+    s[at.RING_AT] = memory.add(np.zeros(2 * int(s[at.RING]), np.int64))
+    s[at.HIST_AT] = memory.add(np.zeros(at.HISTOGRAMS * at.HIST_BINS, np.int64))
     _, twister, _ = delays.getstate()
-    s[TWIST] = twister[-1]
-    causal = words if code in (VCUBE, FIXED) else 1
-    return State(
-        s=s,
-        heads=np.zeros(s[RING], np.int32),
-        writes=np.zeros(s[RING], np.int64),
-        slots=np.zeros(0, np.int64),
-        links=np.zeros(0, np.int32),
-        far=np.zeros((0, 3), np.int64),
-        plan=np.array(plan.publications, np.int64).reshape(-1, 4),
-        think=plan.think if plan.think is not None else np.zeros(0, np.int64),
-        seen=_seen(plan),
-        topics=topics,
-        nodes=nodes,
-        rows=rows,
-        msgs=np.zeros((most, MSG_COLUMNS), np.int64),
-        sums=np.zeros((most, SUM_COLUMNS), np.int64),
-        recs=np.zeros((0, REC_COLUMNS), np.int32),
-        held=np.zeros((0, HELD_COLUMNS), np.int64),
-        sets=sets,
-        delivered=np.zeros(causal, np.int64),
-        barrier=np.zeros(causal, np.int64),
-        pool=np.zeros(0, np.int64),
-        hist=np.zeros((HISTOGRAMS, HIST_BINS), np.int64),
-        trace=np.zeros((0, TRACE_COLUMNS), np.int64),
-        twister=np.array(twister[:-1], np.uint32),
-    )
+    s[at.TWISTER_AT] = memory.add(np.array(twister[:-1], np.int64))
+    s[at.TWIST] = twister[-1]
+    s[at.CHUNKS] = 1  # chunk 0 stands for none
+    s[at.FREE_REC] = s[at.FREE_HELD] = -1
+    empty = np.zeros(0, np.int64)
+    return State(memory.array(), empty, empty, empty, empty)
 
 
 def _set_parameters(s: Longs, plan: Plan, params: Params) -> None:
+    dimension = dimension_for(plan.nodes)
     last = plan.publications[-1][0] if plan.publications else 0
-    s[NETWORK] = NETWORKS[params.network]
-    s[HOP] = params.hop
-    s[LOW_DELAY] = params.low
-    s[SPREAD] = params.high - params.low + 1
-    s[QUEUE_ACKS] = params.queue_acks
-    s[UNTIL] = last + params.span + params.horizon
-    s[APPLICATION] = SILENT
-    if plan.answer_after:
-        s[APPLICATION] = DISCUSSION
-        s[WAIT] = plan.answer_after
-    elif any(answerer >= 0 for _, _, _, answerer in plan.publications):
-        s[APPLICATION] = QUESTIONS
-
-
-def _seen(plan: Plan) -> Longs:
-    """How many messages each application has seen: none, or -1 where it will not answer."""
-    if plan.silent is None:
-        return np.zeros(0, np.int64)
-    return -plan.silent.astype(np.int64)
-
-
-def _topics(
-    plan: Plan,
-    protocol: int,
-    size: int,
-    first_ids: Longs,
-    root_of: Callable[[Topic], NodeId] | None,
-) -> tuple[Longs, Bytes, int]:
-    """The table of topics, the sets it refers to, and the words of all sets of messages."""
-    table = np.zeros((len(plan.topics), TOPIC_COLUMNS), np.int64)
-    sets = Sets(size)
-    words = 0
-    for topic, most in enumerate(plan.most_messages()):
-        members = plan.members[topic]
-        table[topic, MEMBERS] = table[topic, TREE] = sets.add(members)
-        if protocol == BROKER:
-            table[topic, TREE] = sets.add(with_subscribers(members, first_ids))
-        if root_of is not None:
-            table[topic, ROOT] = root_of(plan.topics[topic])
-        table[topic, WORDS] = (most + 63) >> 6
-        table[topic, BITS] = words
-        words += int(table[topic, WORDS]) * plan.nodes
-    return table, sets.array(), words
+    s[at.NODES] = plan.nodes
+    s[at.DIMENSION] = dimension
+    s[at.SIZE] = 1 << dimension
+    s[at.NETWORK] = NETWORKS[params.network]
+    s[at.HOP] = params.hop
+    s[at.LOW_DELAY] = params.low
+    s[at.SPREAD] = params.high - params.low + 1
+    s[at.QUEUE_ACKS] = params.queue_acks
+    s[at.UNTIL] = last + params.span + params.horizon
+    s[at.RING] = ring_size(params)
 
 
 def ring_size(params: Params) -> int:
@@ -242,31 +124,116 @@ def ring_size(params: Params) -> int:
     return min(1 << (reach - 1).bit_length(), 1 << 17)
 
 
+def _add_nodes(memory: _Memory, plan: Plan, first_ids: Longs) -> None:
+    s = memory.numbers
+    nodes = np.zeros((plan.nodes, at.NODE_COLUMNS), np.int64)
+    for members in plan.members:
+        nodes[:, at.COUNTER] += members
+    nodes[first_ids, at.BLOCK_END] = np.append(first_ids[1:], plan.nodes)[: len(first_ids)]
+    attached = np.max(nodes[first_ids, at.BLOCK_END] - first_ids, initial=0)
+    s[at.FANOUT] = s[at.DIMENSION] + attached
+    s[at.NODES_AT] = memory.add(nodes)
+
+
+def _add_topics(
+    memory: _Memory, plan: Plan, protocol: int, first_ids: Longs, root_of: RootOf
+) -> list[int]:
+    """Where the columns of each topic begin."""
+    s = memory.numbers
+    size = int(s[at.SIZE])
+    ordered = protocol in (VCUBE, FIXED)
+    table = np.zeros((len(plan.topics), at.TOPIC_COLUMNS), np.int64)
+    rows = np.zeros((plan.nodes, at.ROW_COLUMNS), np.int64)
+    rows[:, [at.HELD_HEAD, at.QUEUE_HEAD, at.HIGH]] = -1
+    rows[:, at.LOW] = NONE
+    for topic, most in enumerate(plan.most_messages()):
+        members = plan.members[topic]
+        line = table[topic]
+        line[at.MEMBERS] = line[at.TREE] = memory.add_set(members, size)
+        if protocol == BROKER:
+            line[at.TREE] = memory.add_set(with_subscribers(members, first_ids), size)
+        if root_of is not None:
+            line[at.ROOT] = root_of(plan.topics[topic])
+        line[at.WORDS] = (most + 63) >> 6 if ordered else 0
+        words = np.zeros(int(line[at.WORDS]) * plan.nodes, np.int64)
+        line[at.ROWS] = memory.add(rows)
+        line[at.DELIVERED] = memory.add(words)
+        line[at.BARRIER] = memory.add(words)
+    s[at.WIDEST] = 2 * table[:, at.WORDS].max(initial=0) + 2
+    s[at.TOPICS_AT] = memory.add(table)
+    return [int(s[at.TOPICS_AT]) + topic * at.TOPIC_COLUMNS for topic in range(len(table))]
+
+
+def _add_plan(memory: _Memory, plan: Plan, topics: list[int]) -> None:
+    """Planned publications, room for all messages, and what the applications do."""
+    s = memory.numbers
+    lines = [(time, node, topics[topic], who) for time, node, topic, who in plan.publications]
+    s[at.PLANNED] = len(lines)
+    s[at.PLAN_AT] = memory.add(np.array(lines, np.int64))
+    most = sum(plan.most_messages())
+    s[at.MSGS_AT] = memory.add(np.zeros(most * at.MSG_COLUMNS, np.int64))
+    if plan.think is not None and plan.silent is not None:
+        s[at.APPLICATION] = at.DISCUSSION
+        s[at.WAIT] = plan.answer_after
+        s[at.THINK_AT] = memory.add(plan.think)
+        s[at.SEEN_AT] = memory.add(-plan.silent.astype(np.int64))
+    elif any(answerer >= 0 for _, _, _, answerer in plan.publications):
+        s[at.APPLICATION] = at.QUESTIONS
+
+
+# -- pools -----------------------------------------------------------------------------------------
+
+
 def grown(w: State) -> State:
-    """The same state with more room in every pool that has little left."""
-    s = w.s
-    copies = int(s[FANOUT]) + 4
-    told = int(s[HOLDING])
-    chunks = _room(len(w.links), int(s[CHUNKS]) + copies + (told >> CHUNK_BITS), 256)
-    return w._replace(
-        links=_longer(w.links, chunks),
-        slots=_longer(w.slots, chunks * CHUNK_SIZE),
-        recs=_longer(w.recs, _room(len(w.recs), int(s[RECS]) + 1, 1024)),
-        held=_longer(w.held, _room(len(w.held), int(s[HELD]) + 1, 256)),
-        far=_longer(w.far, _room(len(w.far), int(s[FAR]) + copies, 256)),
-        pool=_longer(w.pool, _room(len(w.pool), int(s[POOL] + s[WIDEST]), 1024)),
-        trace=_longer(w.trace, _room(len(w.trace), int(s[TRACED]) + 2 * copies + told, 1024)),
-    )
+    """The same state with room for more than the next event in every pool.
+
+    Needs as in `cubecast.kernel.engine._nearly_full`.
+    """
+    m = w.m
+    copies = int(m[at.FANOUT]) + 4
+    told = int(m[at.HOLDING])
+    needs = {
+        at.CHUNK_ROOM: int(m[at.CHUNKS]) + copies + (told >> (at.CHUNK_BITS - 1)),
+        at.REC_ROOM: int(m[at.RECS]) + 1,
+        at.POOL_ROOM: int(m[at.POOL] + m[at.WIDEST]),
+        at.HELD_ROOM: int(m[at.HELD]) + 1,
+        at.FAR_ROOM: int(m[at.FAR]) + copies,
+        at.TRACE_ROOM: int(m[at.TRACED]) + 2 * copies + told if m[at.TRACING] else 0,
+    }
+    before = {room: int(m[room]) for room in needs}
+    for room, needed in needs.items():
+        if needed > m[room]:
+            m[room] = needed + needed // 2 + 64
+    slots = _longer(w.slots, int(m[at.CHUNK_ROOM]) << at.CHUNK_BITS)
+    recs = _longer(w.recs, int(m[at.REC_ROOM]) * at.REC_WORDS)
+    pool = _longer(w.pool, int(m[at.POOL_ROOM]))
+    return State(m, slots, recs, pool, _longer_rare(w, before))
 
 
-def _room(length: int, needed: int, least: int) -> int:
-    """The present length if that will do, else half as much again as is needed."""
-    return length if needed <= length else max(needed + needed // 2, least)
-
-
-def _longer(array, length: int):  # type: ignore[no-untyped-def]
+def _longer(array: Longs, length: int) -> Longs:
     if length == len(array):
         return array
-    longer = np.zeros((length, *array.shape[1:]), array.dtype)
+    longer = np.zeros(length, np.int64)
     longer[: len(array)] = array
     return longer
+
+
+def _longer_rare(w: State, before: dict[int, int]) -> Longs:
+    """The sections of `rare`, each with its new room."""
+    m = w.m
+    sections = (
+        (at.HELD_AT, at.HELD_ROOM, at.HELD_COLUMNS),
+        (at.FAR_AT, at.FAR_ROOM, at.FAR_COLUMNS),
+        (at.TRACE_AT, at.TRACE_ROOM, at.TRACE_COLUMNS),
+    )
+    if all(m[room] == before[room] for _, room, _ in sections):
+        return w.rare
+    rare = np.zeros(sum(int(m[room]) * columns for _, room, columns in sections), np.int64)
+    start = 0
+    for where, room, columns in sections:
+        old = int(m[where])
+        used = before[room] * columns
+        rare[start : start + used] = w.rare[old : old + used]
+        m[where] = start
+        start += int(m[room]) * columns
+    return rare
