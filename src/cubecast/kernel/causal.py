@@ -23,28 +23,15 @@ from cubecast.kernel.layout import (
     BIT,
     CODE,
     DELAY,
-    DELIVERED,
     DELIVERIES,
     DIRECT,
     E_TELL,
     FIXED,
-    FREE_HELD,
-    HELD,
-    HELD_AT,
-    HELD_COLUMNS,
-    HELD_FOR,
-    HELD_HEAD,
-    HELD_MSG,
-    HELD_NEXT,
-    HELD_SINCE,
-    HELD_TAIL,
     HIGH,
-    HOLDING,
     LATENCY,
     LATENCY_MAX,
     LATENCY_SUM,
     LOW,
-    MOST_HELD,
     MSG,
     NEXT_BIT,
     NODE,
@@ -122,9 +109,12 @@ def deliver(w: State, msg: int, node: int, arrived: int) -> None:
         push(w, now, event_of(E_TELL, node, msg))
 
 
-@inlined
+@apart
 def lacking(w: State, delivered: int, msg: int) -> int:
-    """A message of the barrier that is not delivered, or -1 (CHECKCB, [J] lines 90-94)."""
+    """A message of the barrier that is not delivered, or -1 (CHECKCB, [J] lines 90-94).
+
+    Of a run the one that was sent last: it tends to arrive last.
+    """
     m = w.m
     pool = w.pool
     at = m[msg + BAR_AT]
@@ -132,25 +122,28 @@ def lacking(w: State, delivered: int, msg: int) -> int:
     while at < end:
         first = pool[at] >> 32
         words = pool[at] & LENGTH
+        # Slices: the compiler sees that their indices are not negative, and uses vectors.
+        needed = pool[at + 1 : at + 1 + words]
+        found = m[delivered + first : delivered + first + words]
         missing = 0
-        for k in range(words):
-            missing |= pool[at + 1 + k] & ~m[delivered + first + k]
+        for k in range(len(needed)):
+            missing |= needed[k] & ~found[k]
         if missing:
-            return _first_missing(w, delivered + first, at + 1, first)
+            return _last_missing(w, delivered + first, at + 1, first, words)
         at += words + 1
     return -1
 
 
 @apart
-def _first_missing(w: State, delivered: int, at: int, first: int) -> int:
-    """The lowest bit of a run that is not delivered; there is one."""
-    k = 0
+def _last_missing(w: State, delivered: int, at: int, first: int, words: int) -> int:
+    """The highest bit of a run that is not delivered; there is one."""
+    k = words - 1
     while w.pool[at + k] & ~w.m[delivered + k] == 0:
-        k += 1
+        k -= 1
     word = w.pool[at + k] & ~w.m[delivered + k]
-    bit = 0
+    bit = 63
     while (word >> bit) & 1 == 0:
-        bit += 1
+        bit -= 1
     return int((first + k) << 6) + bit
 
 
@@ -171,8 +164,10 @@ def take(w: State, msg: int, row: int, node: int, delivered: int, arrived: int) 
     while at < end:
         first = barrier + (pool[at] >> 32)
         words = pool[at] & LENGTH
-        for k in range(words):
-            m[first + k] &= ~pool[at + 1 + k]
+        implied = pool[at + 1 : at + 1 + words]
+        known = m[first : first + words]
+        for k in range(len(implied)):
+            known[k] &= ~implied[k]
         at += words + 1
     m[barrier + word] |= 1 << (bit & 63)
     if word < m[row + LOW]:
@@ -222,105 +217,3 @@ def _move_barrier(w: State, barrier: int, row: int) -> int:
             value &= value - 1
             size += 1
     return size
-
-
-# -- what waits ------------------------------------------------------------------------------------
-
-
-@inlined
-def accept(w: State, msg: int, node: int) -> None:
-    """A subscriber has received a message: deliver what can be delivered now."""
-    m = w.m
-    row = row_of(m, msg, node)
-    delivered = set_of(m, DELIVERED, msg, node)
-    missing = lacking(w, delivered, msg)
-    if missing >= 0:
-        _hold(w, msg, row, missing)
-        return
-    take(w, msg, row, node, delivered, m[NOW])
-    if m[row + HELD_HEAD] >= 0:
-        _reconsider(w, row, node, delivered, m[msg + BIT])
-
-
-@apart
-def _hold(w: State, msg: int, row: int, missing: int) -> None:
-    """Keep a message, after those that are here already."""
-    m = w.m
-    first = m[HELD_AT]
-    entry = m[FREE_HELD]
-    if entry >= 0:
-        m[FREE_HELD] = w.rare[first + entry + HELD_NEXT]
-    else:
-        entry = m[HELD] * HELD_COLUMNS
-        m[HELD] += 1
-    w.rare[first + entry + HELD_MSG] = msg
-    w.rare[first + entry + HELD_FOR] = missing
-    w.rare[first + entry + HELD_NEXT] = -1
-    w.rare[first + entry + HELD_SINCE] = m[NOW]
-    if m[row + HELD_HEAD] < 0:
-        m[row + HELD_HEAD] = entry
-    else:
-        w.rare[first + m[row + HELD_TAIL] + HELD_NEXT] = entry
-    m[row + HELD_TAIL] = entry
-    m[HOLDING] += 1
-    if m[HOLDING] > m[MOST_HELD]:
-        m[MOST_HELD] = m[HOLDING]
-
-
-@apart
-def _reconsider(w: State, row: int, node: int, delivered: int, bit: int) -> None:
-    """Message `bit` was delivered: of those that waited for it, take the earliest arrival first."""
-    m = w.m
-    rare = w.rare
-    first = m[HELD_AT]
-    if not _touch(w, row, bit):
-        return
-    before = -1
-    entry = m[row + HELD_HEAD]
-    while entry >= 0:
-        following = rare[first + entry + HELD_NEXT]
-        if rare[first + entry + HELD_FOR] >= 0:
-            before, entry = entry, following
-            continue
-        msg = rare[first + entry + HELD_MSG]
-        missing = lacking(w, delivered, msg)
-        if missing >= 0:
-            rare[first + entry + HELD_FOR] = missing
-            before, entry = entry, following
-            continue
-        _unlink(w, row, before, entry, following)
-        take(w, msg, row, node, delivered, rare[first + entry + HELD_SINCE])
-        if _touch(w, row, m[msg + BIT]):
-            before, entry = -1, m[row + HELD_HEAD]
-        else:
-            entry = following
-
-
-@inlined
-def _touch(w: State, row: int, bit: int) -> bool:
-    """Mark those that waited for message `bit`; whether there are any."""
-    rare = w.rare
-    first = w.m[HELD_AT]
-    found = False
-    entry = w.m[row + HELD_HEAD]
-    while entry >= 0:
-        if rare[first + entry + HELD_FOR] == bit:
-            rare[first + entry + HELD_FOR] = -1
-            found = True
-        entry = rare[first + entry + HELD_NEXT]
-    return found
-
-
-@inlined
-def _unlink(w: State, row: int, before: int, entry: int, following: int) -> None:
-    m = w.m
-    first = m[HELD_AT]
-    if before < 0:
-        m[row + HELD_HEAD] = following
-    else:
-        w.rare[first + before + HELD_NEXT] = following
-    if following < 0:
-        m[row + HELD_TAIL] = before
-    w.rare[first + entry + HELD_NEXT] = m[FREE_HELD]
-    m[FREE_HELD] = entry
-    m[HOLDING] -= 1

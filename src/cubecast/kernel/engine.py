@@ -41,6 +41,7 @@ from cubecast.kernel.layout import (
     FULL,
     H_SHIFT,
     HELD,
+    HELD_NEED,
     HELD_ROOM,
     HOLDING,
     IN_RING,
@@ -216,7 +217,7 @@ def _nearly_full(m: Longs) -> bool:
     return bool(
         m[CHUNKS] + copies + (told >> (CHUNK_BITS - 1)) > m[CHUNK_ROOM]
         or m[RECS] + 1 > m[REC_ROOM]
-        or m[HELD] + 1 > m[HELD_ROOM]
+        or m[HELD] + m[HELD_NEED] > m[HELD_ROOM]
         or m[FAR] + copies > m[FAR_ROOM]
         or m[POOL] + m[WIDEST] > m[POOL_ROOM]
         or (m[TRACING] and m[TRACED] + 2 * copies + told > m[TRACE_ROOM])

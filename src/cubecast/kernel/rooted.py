@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from cubecast.kernel.causal import accept, deliver, note, row_of, stamp
+from cubecast.kernel.causal import deliver, note, row_of, stamp
 from cubecast.kernel.cube import is_in
+from cubecast.kernel.holding import accept
 from cubecast.kernel.jit import apart, inlined
 from cubecast.kernel.layout import (
     DELEGATES,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cubecast.kernel.causal import accept, deliver, note, row_of, set_of, stamp
+from cubecast.kernel.causal import deliver, note, row_of, set_of, stamp
+from cubecast.kernel.holding import accept
 from cubecast.kernel.jit import apart, inlined
 from cubecast.kernel.layout import (
     BIT,
