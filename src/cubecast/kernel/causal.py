@@ -2,7 +2,7 @@
 
 The messages of a topic have numbers (*bits*), given when their barriers are fixed.  A row keeps
 the set of what it has delivered and its barrier, as bits; a message's barrier is kept as runs of
-non-zero words: a header ``first word << 32 | words``, then the words.
+non-zero words, the highest run first: a header ``first word << 32 | words``, then the words.
 
 With static membership and links that lose nothing, every subscriber receives every message of a
 topic, so a dependency is met exactly when that very message was delivered ([J] lines 90-94: the
@@ -32,6 +32,7 @@ from cubecast.kernel.layout import (
     LATENCY_MAX,
     LATENCY_SUM,
     LOW,
+    MARK,
     MSG,
     NEXT_BIT,
     NODE,
@@ -59,6 +60,8 @@ from cubecast.kernel.layout import (
 )
 from cubecast.kernel.network import event_of, tally
 
+ALL = -1
+"""A word with every bit set."""
 LENGTH = (1 << 32) - 1
 """The part of a header that says how many words follow."""
 
@@ -89,7 +92,7 @@ def note(w: State, code: int, node: int, msg: int, peer: int) -> None:
     m[TRACED] += 1
 
 
-@inlined
+@apart
 def deliver(w: State, msg: int, node: int, arrived: int) -> None:
     """Hand a message to the application; where its tree starts, that is not counted."""
     m = w.m
@@ -110,10 +113,12 @@ def deliver(w: State, msg: int, node: int, arrived: int) -> None:
 
 
 @apart
-def lacking(w: State, delivered: int, msg: int) -> int:
+def lacking(w: State, row: int, delivered: int, msg: int, top: int) -> int:
     """A message of the barrier that is not delivered, or -1 (CHECKCB, [J] lines 90-94).
 
-    Of a run the one that was sent last: it tends to arrive last.
+    It is the one that was sent last, as it tends to arrive last.  The words above `top` are known
+    to be delivered: what was delivered stays so, hence whoever found a message missing goes on
+    from there when it has come.
     """
     m = w.m
     pool = w.pool
@@ -122,29 +127,29 @@ def lacking(w: State, delivered: int, msg: int) -> int:
     while at < end:
         first = pool[at] >> 32
         words = pool[at] & LENGTH
-        # Slices: the compiler sees that their indices are not negative, and uses vectors.
-        needed = pool[at + 1 : at + 1 + words]
-        found = m[delivered + first : delivered + first + words]
-        missing = 0
-        for k in range(len(needed)):
-            missing |= needed[k] & ~found[k]
-        if missing:
-            return _last_missing(w, delivered + first, at + 1, first, words)
+        k = min(words - 1, top - first)
+        least = max(0, m[row + MARK] - first)
+        while k >= least:
+            missing = pool[at + 1 + k] & ~m[delivered + first + k]
+            if missing:
+                return int((first + k) << 6) + _highest(missing)
+            k -= 1
         at += words + 1
     return -1
 
 
-@apart
-def _last_missing(w: State, delivered: int, at: int, first: int, words: int) -> int:
-    """The highest bit of a run that is not delivered; there is one."""
-    k = words - 1
-    while w.pool[at + k] & ~w.m[delivered + k] == 0:
-        k -= 1
-    word = w.pool[at + k] & ~w.m[delivered + k]
-    bit = 63
-    while (word >> bit) & 1 == 0:
-        bit -= 1
-    return int((first + k) << 6) + bit
+@inlined
+def _highest(word: int) -> int:
+    """The highest bit that is set; there is one."""
+    if word < 0:
+        return 63
+    bit = 0
+    step = 32
+    while step:
+        if word >> (bit + step):
+            bit += step
+        step >>= 1
+    return bit
 
 
 @apart
@@ -156,18 +161,21 @@ def take(w: State, msg: int, row: int, node: int, delivered: int, arrived: int) 
     bit = m[msg + BIT]
     word = bit >> 6
     m[delivered + word] |= 1 << (bit & 63)
+    mark = m[row + MARK]
+    while mark < m[m[msg + TOPIC] + WORDS] and m[delivered + mark] == ALL:
+        mark += 1
+    m[row + MARK] = mark
     if m[PROTOCOL] == FIXED and m[msg + SOURCE] == node:
         return  # in the barrier since it was sent
     barrier = set_of(m, BARRIER, msg, node)
     at = m[msg + BAR_AT]
     end = m[msg + BAR_END]
     while at < end:
-        first = barrier + (pool[at] >> 32)
+        first = pool[at] >> 32
         words = pool[at] & LENGTH
-        implied = pool[at + 1 : at + 1 + words]
-        known = m[first : first + words]
-        for k in range(len(implied)):
-            known[k] &= ~implied[k]
+        skip = min(max(0, m[row + LOW] - first), words)
+        for k in range(skip, words):
+            m[barrier + first + k] &= ~pool[at + 1 + k]
         at += words + 1
     m[barrier + word] |= 1 << (bit & 63)
     if word < m[row + LOW]:
@@ -196,24 +204,25 @@ def stamp(w: State, msg: int, row: int, node: int) -> None:
 
 @inlined
 def _move_barrier(w: State, barrier: int, row: int) -> int:
-    """Empty the barrier of a row into the pool; how many messages it had."""
+    """Empty the barrier of a row into the pool, the highest run first; how many messages it had."""
     m = w.m
     size = 0
-    header = -1
-    for word in range(m[row + LOW], m[row + HIGH] + 1):
-        value = m[barrier + word]
-        if value == 0:
-            header = -1
+    word = m[row + HIGH]
+    while word >= m[row + LOW]:
+        if m[barrier + word] == 0:
+            word -= 1
             continue
-        if header < 0:
-            header = m[POOL]
-            w.pool[header] = word << 32
-            m[POOL] += 1
-        w.pool[header] += 1
-        w.pool[m[POOL]] = value
-        m[POOL] += 1
-        m[barrier + word] = 0
-        while value:
-            value &= value - 1
-            size += 1
+        last = word
+        while word >= m[row + LOW] and m[barrier + word] != 0:
+            word -= 1
+        words = last - word
+        w.pool[m[POOL]] = (word + 1) << 32 | words
+        for k in range(words):
+            value = m[barrier + word + 1 + k]
+            w.pool[m[POOL] + 1 + k] = value
+            m[barrier + word + 1 + k] = 0
+            while value:
+                value &= value - 1
+                size += 1
+        m[POOL] += words + 1
     return size

@@ -1,9 +1,10 @@
 """Messages that wait for a predecessor.
 
 A row keeps them in the order of arrival, in one block of `State.rare` with three lists side by
-side: what each waits for (the bit of a message that is missing, or `READY`), which message it is,
-and when it arrived.  So whether anybody waits for a message is one pass over adjacent words.
-Blocks have room for 4, 8, 16, … messages; one that is too small or empty is kept for another row.
+side: what each waits for (the bit of a message that is missing, or its complement once that has
+come), which message it is, and when it arrived.  Whether anybody waits for a message is a bit of
+the row, and who does is one pass over adjacent words.  Blocks have room for 4, 8, 16, … messages; one that is too small or empty is
+kept for another row.
 
 Of several messages that can be delivered the one that arrived first is delivered first, as
 `cubecast.protocol.vcube_ps` does.
@@ -26,11 +27,12 @@ from cubecast.kernel.layout import (
     HOLDING,
     MOST_HELD,
     NOW,
+    WANTED,
+    Longs,
     State,
 )
 
-READY = -1
-"""In the place of what is missing: to be looked at."""
+ALL_WORDS = 1 << 62
 SMALLEST = 4
 LISTS = 3
 
@@ -41,17 +43,35 @@ def accept(w: State, msg: int, node: int) -> None:
     m = w.m
     row = row_of(m, msg, node)
     delivered = set_of(m, DELIVERED, msg, node)
-    missing = lacking(w, delivered, msg)
+    missing = lacking(w, row, delivered, msg, ALL_WORDS)
     if missing >= 0:
-        _hold(w, msg, row, missing)
+        _hold(w, msg, row, node, missing)
         return
     take(w, msg, row, node, delivered, m[NOW])
-    if m[row + HELD_COUNT] and _touch(w, row, m[msg + BIT]):
-        _reconsider(w, row, node, delivered)
+    wanted = set_of(m, WANTED, msg, node)
+    if _is_wanted(m, wanted, m[msg + BIT]):
+        _touch(w, row, m[msg + BIT])
+        _reconsider(w, row, node, delivered, wanted)
+
+
+@inlined
+def _is_wanted(m: Longs, wanted: int, bit: int) -> bool:
+    """Whether somebody waits for a message; then nobody is said to from now on."""
+    word = wanted + (bit >> 6)
+    mask = 1 << (bit & 63)
+    if m[word] & mask == 0:
+        return False
+    m[word] ^= mask
+    return True
+
+
+@inlined
+def _want(m: Longs, wanted: int, bit: int) -> None:
+    m[wanted + (bit >> 6)] |= 1 << (bit & 63)
 
 
 @apart
-def _hold(w: State, msg: int, row: int, missing: int) -> None:
+def _hold(w: State, msg: int, row: int, node: int, missing: int) -> None:
     """Keep a message, after those that are here already."""
     m = w.m
     count = m[row + HELD_COUNT]
@@ -65,6 +85,7 @@ def _hold(w: State, msg: int, row: int, missing: int) -> None:
     w.rare[place] = missing
     w.rare[place + room] = msg
     w.rare[place + 2 * room] = m[NOW]
+    _want(m, set_of(m, WANTED, msg, node), missing)
     m[row + HELD_COUNT] = count + 1
     m[HOLDING] += 1
     if m[HOLDING] > m[MOST_HELD]:
@@ -93,7 +114,7 @@ def _free_block(w: State, block: int, size: int) -> None:
     w.m[FREE_BLOCKS + size] = block
 
 
-@apart
+@inlined
 def _enlarge(w: State, row: int) -> None:
     """Move a full block to one twice as large."""
     m = w.m
@@ -111,45 +132,43 @@ def _enlarge(w: State, row: int) -> None:
 
 
 @apart
-def _touch(w: State, row: int, bit: int) -> bool:
-    """Mark those that waited for message `bit`; whether there are any."""
+def _touch(w: State, row: int, bit: int) -> None:
+    """Mark those that waited for message `bit`."""
     m = w.m
     start = m[HELD_AT] + m[row + HELD_BLOCK]
-    waiting = w.rare[start : start + m[row + HELD_COUNT]]
-    found = 0
-    for k in range(len(waiting)):
-        found |= waiting[k] == bit
-    if found:
-        for k in range(len(waiting)):
-            if waiting[k] == bit:
-                waiting[k] = READY
-    return found != 0
+    for place in range(start, start + m[row + HELD_COUNT]):
+        if w.rare[place] == bit:
+            w.rare[place] = ~bit
 
 
 @apart
-def _reconsider(w: State, row: int, node: int, delivered: int) -> None:
+def _reconsider(w: State, row: int, node: int, delivered: int, wanted: int) -> None:
     """Take what is ready and has all its predecessors, the earliest arrival first."""
     m = w.m
     place = 0
     while place < m[row + HELD_COUNT]:
         room = SMALLEST << m[row + HELD_CLASS]
         entry = m[HELD_AT] + m[row + HELD_BLOCK] + place
-        if w.rare[entry] != READY:
+        if w.rare[entry] >= 0:
             place += 1
             continue
+        top = ~w.rare[entry] >> 6
         msg = w.rare[entry + room]
-        w.rare[entry] = lacking(w, delivered, msg)
-        if w.rare[entry] >= 0:
+        missing = lacking(w, row, delivered, msg, top)
+        if missing >= 0:
+            w.rare[entry] = missing
+            _want(m, wanted, missing)
             place += 1
             continue
         arrived = w.rare[entry + 2 * room]
         _remove(w, row, place)
         take(w, msg, row, node, delivered, arrived)
-        if m[row + HELD_COUNT] and _touch(w, row, m[msg + BIT]):
+        if _is_wanted(m, wanted, m[msg + BIT]):
+            _touch(w, row, m[msg + BIT])
             place = 0
 
 
-@apart
+@inlined
 def _remove(w: State, row: int, place: int) -> None:
     """Close the gap that a message leaves."""
     m = w.m
@@ -159,8 +178,7 @@ def _remove(w: State, row: int, place: int) -> None:
     count = m[row + HELD_COUNT]
     for column in range(LISTS):
         start = m[HELD_AT] + m[row + HELD_BLOCK] + column * room
-        items = w.rare[start : start + count + 1]
-        for k in range(place, count):
-            items[k] = items[k + 1]
+        for k in range(start + place, start + count):
+            w.rare[k] = w.rare[k + 1]
     if count == 0:
         _free_block(w, m[row + HELD_BLOCK], m[row + HELD_CLASS])

@@ -143,8 +143,10 @@ ROWS: Final = 5
 """Where the rows of the topic begin: what each node keeps of it."""
 DELIVERED: Final = 6
 BARRIER: Final = 7
-"""Where a row's sets of messages begin: `WORDS` for each node."""
-TOPIC_COLUMNS: Final = 8
+WANTED: Final = 8
+"""Where a row's sets of messages begin, `WORDS` for each node: what it has delivered, its causal
+barrier, and what somebody waits for."""
+TOPIC_COLUMNS: Final = 9
 
 # nodes
 FREE: Final = 0
@@ -174,7 +176,9 @@ SEQUENCE: Final = 8
 SENT: Final = 9
 """Publications that the root has sent on."""
 HELD_CLASS: Final = 10
-ROW_COLUMNS: Final = 11
+MARK: Final = 11
+"""Everything in the words below is delivered."""
+ROW_COLUMNS: Final = 12
 
 # msgs
 SOURCE: Final = 0

@@ -163,6 +163,7 @@ def _add_topics(
         line[at.ROWS] = memory.add(row, plan.nodes)
         line[at.DELIVERED] = memory.zeros(int(line[at.WORDS]) * plan.nodes)
         line[at.BARRIER] = memory.zeros(int(line[at.WORDS]) * plan.nodes)
+        line[at.WANTED] = memory.zeros(int(line[at.WORDS]) * plan.nodes)
     s[at.WIDEST] = 2 * table[:, at.WORDS].max(initial=0) + 2
     s[at.TOPICS_AT] = memory.add(table)
     return [int(s[at.TOPICS_AT]) + topic * at.TOPIC_COLUMNS for topic in range(len(table))]

@@ -34,7 +34,7 @@ from cubecast.kernel.relay import (
 )
 
 
-@apart
+@inlined
 def publish(w: State, msg: int, node: int) -> None:
     """Number a publication and queue it ([J] lines 5-12)."""
     m = w.m
