@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from random import Random
 
 import pytest
 
-from cubecast.baselines import BestEffort, FixedTree, SingleRoot
+from cubecast.baselines import BestEffort, BrokerTree, FixedTree, SingleRoot
+from cubecast.baselines.brokers import broker_ids
 from cubecast.protocol.port import NodeId, Port, Process, Time, Topic
 from cubecast.protocol.vcube_ps import VCubePS
 from cubecast.sim.faults import Faults, Hold
@@ -112,6 +114,66 @@ def test_srpt_takes_publications_from_anyone() -> None:
     lab.at(0, 5, "publish")
     assert lab.run().ok
     assert lab.where("deliver") == [(400, 7)]
+
+
+# -- SRPT-B: [J] 4.6 ------------------------------------------------------------------------------
+
+
+def brokered(nodes: int, brokers: int, root: NodeId) -> Make:
+    return lambda node, port: BrokerTree(
+        node, port, nodes=nodes, brokers=brokers, root_of=lambda topic: root
+    )
+
+
+@pytest.mark.parametrize(("brokers", "each"), [(32, 127), (256, 15), (2048, 1)])
+def test_brokers_have_equal_numbers_of_subscribers(brokers: int, each: int) -> None:
+    """[J] 4.6: 4096 nodes, 127, 15 or 1 subscribers per broker."""
+    ids = broker_ids(4096, brokers)
+    assert len(ids) == brokers
+    assert {end - first - 1 for first, end in pairwise((*ids, 4096))} == {each}
+
+
+def test_blocks_that_are_not_equal_differ_by_one() -> None:
+    ids = broker_ids(23, 5)
+    assert {end - first for first, end in pairwise((*ids, 23))} == {4, 5}
+
+
+def test_brokers_serve_the_tree_first_and_then_their_subscribers() -> None:
+    """16 nodes, brokers 0, 4, 8, 12: root 4 sends to 0 and 12, and 12 sends to 8."""
+    lab = Lab(16, brokered(16, 4, 4), root=4)
+    members = [node for node in range(16) if node % 4]
+    lab.world.establish(T, members)
+    lab.at(0, 9, "publish")
+    report = lab.run()
+    assert report.ok, report
+    assert lab.links("delegate") == [(9, 4)]
+    sent = lab.links("pub")
+    assert [peer for node, peer in sent if node == 4] == [0, 12, 5, 6, 7]
+    assert [peer for node, peer in sent if node == 12] == [8, 13, 14, 15]
+    assert sorted(node for _, node in lab.where("deliver")) == members
+    assert lab.world.meter.false_positives == 3  # the other brokers
+    # 100 to the root, whose queue serves 5 third; 8 is two hops further, 9 its first subscriber.
+    assert (302 - 100, 5) in lab.where("deliver")
+    assert (100 + 101 + 100 + 100, 9) in lab.where("deliver")
+
+
+def test_brokers_without_subscribers_are_left_out() -> None:
+    lab = Lab(16, brokered(16, 4, 0), root=0)
+    lab.world.establish(T, [1, 13])
+    lab.at(0, 1, "publish")
+    assert lab.run().ok
+    assert sorted(lab.links("pub")) == [(0, 1), (0, 12), (12, 13)]
+
+
+def test_a_broker_may_subscribe_and_publish() -> None:
+    lab = Lab(8, brokered(8, 2, 0), root=0)
+    lab.world.establish(T, [0, 4, 5])
+    lab.at(0, 4, "publish")
+    assert lab.run().ok
+    assert lab.where("deliver") == [(100, 0), (200, 4), (300, 5)]
+
+
+# -- membership at a single root -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [SingleRoot, FixedTree])

@@ -116,6 +116,9 @@ def sim(
     window: Annotated[
         int | None, typer.Option(help="cubecast: messages a publisher may have on their way.")
     ] = None,
+    brokers: Annotated[
+        int | None, typer.Option(help="srpt-b: how many nodes are brokers (one of sixteen).")
+    ] = None,
     file: Annotated[
         Path | None, typer.Option(help="replay: the conversations (CSV, may be gzipped).")
     ] = None,
@@ -186,6 +189,7 @@ def sim(
         "network": network, "hop": hop, "low": low, "high": high,
         "queue_acks": queue_acks or None, "loss": loss, "duplicate": duplicate,
         "reorder": reorder, "spike": spike, "window": window, "scale": scale,
+        "brokers": brokers,
     }  # fmt: skip
     changes_made = {name: value for name, value in given.items() if value is not None}
     if strict and not check:

@@ -2,7 +2,7 @@
 
 The messages of a topic have numbers (*bits*), given when their barriers are fixed.  A row keeps
 the set of what it has delivered and its barrier, as bits; a message's barrier is kept as runs of
-non-zero words: a header ``first word << 32 | words``, then the words.
+non-zero words, the highest run first: a header ``first word << 32 | words``, then the words.
 
 With static membership and links that lose nothing, every subscriber receives every message of a
 topic, so a dependency is met exactly when that very message was delivered ([J] lines 90-94: the
@@ -23,28 +23,16 @@ from cubecast.kernel.layout import (
     BIT,
     CODE,
     DELAY,
-    DELIVERED,
     DELIVERIES,
     DIRECT,
     E_TELL,
     FIXED,
-    FREE_HELD,
-    HELD,
-    HELD_AT,
-    HELD_COLUMNS,
-    HELD_FOR,
-    HELD_HEAD,
-    HELD_MSG,
-    HELD_NEXT,
-    HELD_SINCE,
-    HELD_TAIL,
     HIGH,
-    HOLDING,
     LATENCY,
     LATENCY_MAX,
     LATENCY_SUM,
     LOW,
-    MOST_HELD,
+    MARK,
     MSG,
     NEXT_BIT,
     NODE,
@@ -72,6 +60,8 @@ from cubecast.kernel.layout import (
 )
 from cubecast.kernel.network import event_of, tally
 
+ALL = -1
+"""A word with every bit set."""
 LENGTH = (1 << 32) - 1
 """The part of a header that says how many words follow."""
 
@@ -102,7 +92,7 @@ def note(w: State, code: int, node: int, msg: int, peer: int) -> None:
     m[TRACED] += 1
 
 
-@inlined
+@apart
 def deliver(w: State, msg: int, node: int, arrived: int) -> None:
     """Hand a message to the application; where its tree starts, that is not counted."""
     m = w.m
@@ -122,9 +112,14 @@ def deliver(w: State, msg: int, node: int, arrived: int) -> None:
         push(w, now, event_of(E_TELL, node, msg))
 
 
-@inlined
-def lacking(w: State, delivered: int, msg: int) -> int:
-    """A message of the barrier that is not delivered, or -1 (CHECKCB, [J] lines 90-94)."""
+@apart
+def lacking(w: State, row: int, delivered: int, msg: int, top: int) -> int:
+    """A message of the barrier that is not delivered, or -1 (CHECKCB, [J] lines 90-94).
+
+    It is the one that was sent last, as it tends to arrive last.  The words above `top` are known
+    to be delivered: what was delivered stays so, hence whoever found a message missing goes on
+    from there when it has come.
+    """
     m = w.m
     pool = w.pool
     at = m[msg + BAR_AT]
@@ -132,26 +127,29 @@ def lacking(w: State, delivered: int, msg: int) -> int:
     while at < end:
         first = pool[at] >> 32
         words = pool[at] & LENGTH
-        missing = 0
-        for k in range(words):
-            missing |= pool[at + 1 + k] & ~m[delivered + first + k]
-        if missing:
-            return _first_missing(w, delivered + first, at + 1, first)
+        k = min(words - 1, top - first)
+        least = max(0, m[row + MARK] - first)
+        while k >= least:
+            missing = pool[at + 1 + k] & ~m[delivered + first + k]
+            if missing:
+                return int((first + k) << 6) + _highest(missing)
+            k -= 1
         at += words + 1
     return -1
 
 
-@apart
-def _first_missing(w: State, delivered: int, at: int, first: int) -> int:
-    """The lowest bit of a run that is not delivered; there is one."""
-    k = 0
-    while w.pool[at + k] & ~w.m[delivered + k] == 0:
-        k += 1
-    word = w.pool[at + k] & ~w.m[delivered + k]
+@inlined
+def _highest(word: int) -> int:
+    """The highest bit that is set; there is one."""
+    if word < 0:
+        return 63
     bit = 0
-    while (word >> bit) & 1 == 0:
-        bit += 1
-    return int((first + k) << 6) + bit
+    step = 32
+    while step:
+        if word >> (bit + step):
+            bit += step
+        step >>= 1
+    return bit
 
 
 @apart
@@ -163,16 +161,21 @@ def take(w: State, msg: int, row: int, node: int, delivered: int, arrived: int) 
     bit = m[msg + BIT]
     word = bit >> 6
     m[delivered + word] |= 1 << (bit & 63)
+    mark = m[row + MARK]
+    while mark < m[m[msg + TOPIC] + WORDS] and m[delivered + mark] == ALL:
+        mark += 1
+    m[row + MARK] = mark
     if m[PROTOCOL] == FIXED and m[msg + SOURCE] == node:
         return  # in the barrier since it was sent
     barrier = set_of(m, BARRIER, msg, node)
     at = m[msg + BAR_AT]
     end = m[msg + BAR_END]
     while at < end:
-        first = barrier + (pool[at] >> 32)
+        first = pool[at] >> 32
         words = pool[at] & LENGTH
-        for k in range(words):
-            m[first + k] &= ~pool[at + 1 + k]
+        skip = min(max(0, m[row + LOW] - first), words)
+        for k in range(skip, words):
+            m[barrier + first + k] &= ~pool[at + 1 + k]
         at += words + 1
     m[barrier + word] |= 1 << (bit & 63)
     if word < m[row + LOW]:
@@ -201,126 +204,25 @@ def stamp(w: State, msg: int, row: int, node: int) -> None:
 
 @inlined
 def _move_barrier(w: State, barrier: int, row: int) -> int:
-    """Empty the barrier of a row into the pool; how many messages it had."""
+    """Empty the barrier of a row into the pool, the highest run first; how many messages it had."""
     m = w.m
     size = 0
-    header = -1
-    for word in range(m[row + LOW], m[row + HIGH] + 1):
-        value = m[barrier + word]
-        if value == 0:
-            header = -1
+    word = m[row + HIGH]
+    while word >= m[row + LOW]:
+        if m[barrier + word] == 0:
+            word -= 1
             continue
-        if header < 0:
-            header = m[POOL]
-            w.pool[header] = word << 32
-            m[POOL] += 1
-        w.pool[header] += 1
-        w.pool[m[POOL]] = value
-        m[POOL] += 1
-        m[barrier + word] = 0
-        while value:
-            value &= value - 1
-            size += 1
+        last = word
+        while word >= m[row + LOW] and m[barrier + word] != 0:
+            word -= 1
+        words = last - word
+        w.pool[m[POOL]] = (word + 1) << 32 | words
+        for k in range(words):
+            value = m[barrier + word + 1 + k]
+            w.pool[m[POOL] + 1 + k] = value
+            m[barrier + word + 1 + k] = 0
+            while value:
+                value &= value - 1
+                size += 1
+        m[POOL] += words + 1
     return size
-
-
-# -- what waits ------------------------------------------------------------------------------------
-
-
-@inlined
-def accept(w: State, msg: int, node: int) -> None:
-    """A subscriber has received a message: deliver what can be delivered now."""
-    m = w.m
-    row = row_of(m, msg, node)
-    delivered = set_of(m, DELIVERED, msg, node)
-    missing = lacking(w, delivered, msg)
-    if missing >= 0:
-        _hold(w, msg, row, missing)
-        return
-    take(w, msg, row, node, delivered, m[NOW])
-    if m[row + HELD_HEAD] >= 0:
-        _reconsider(w, row, node, delivered, m[msg + BIT])
-
-
-@apart
-def _hold(w: State, msg: int, row: int, missing: int) -> None:
-    """Keep a message, after those that are here already."""
-    m = w.m
-    first = m[HELD_AT]
-    entry = m[FREE_HELD]
-    if entry >= 0:
-        m[FREE_HELD] = w.rare[first + entry + HELD_NEXT]
-    else:
-        entry = m[HELD] * HELD_COLUMNS
-        m[HELD] += 1
-    w.rare[first + entry + HELD_MSG] = msg
-    w.rare[first + entry + HELD_FOR] = missing
-    w.rare[first + entry + HELD_NEXT] = -1
-    w.rare[first + entry + HELD_SINCE] = m[NOW]
-    if m[row + HELD_HEAD] < 0:
-        m[row + HELD_HEAD] = entry
-    else:
-        w.rare[first + m[row + HELD_TAIL] + HELD_NEXT] = entry
-    m[row + HELD_TAIL] = entry
-    m[HOLDING] += 1
-    if m[HOLDING] > m[MOST_HELD]:
-        m[MOST_HELD] = m[HOLDING]
-
-
-@apart
-def _reconsider(w: State, row: int, node: int, delivered: int, bit: int) -> None:
-    """Message `bit` was delivered: of those that waited for it, take the earliest arrival first."""
-    m = w.m
-    rare = w.rare
-    first = m[HELD_AT]
-    if not _touch(w, row, bit):
-        return
-    before = -1
-    entry = m[row + HELD_HEAD]
-    while entry >= 0:
-        following = rare[first + entry + HELD_NEXT]
-        if rare[first + entry + HELD_FOR] >= 0:
-            before, entry = entry, following
-            continue
-        msg = rare[first + entry + HELD_MSG]
-        missing = lacking(w, delivered, msg)
-        if missing >= 0:
-            rare[first + entry + HELD_FOR] = missing
-            before, entry = entry, following
-            continue
-        _unlink(w, row, before, entry, following)
-        take(w, msg, row, node, delivered, rare[first + entry + HELD_SINCE])
-        if _touch(w, row, m[msg + BIT]):
-            before, entry = -1, m[row + HELD_HEAD]
-        else:
-            entry = following
-
-
-@inlined
-def _touch(w: State, row: int, bit: int) -> bool:
-    """Mark those that waited for message `bit`; whether there are any."""
-    rare = w.rare
-    first = w.m[HELD_AT]
-    found = False
-    entry = w.m[row + HELD_HEAD]
-    while entry >= 0:
-        if rare[first + entry + HELD_FOR] == bit:
-            rare[first + entry + HELD_FOR] = -1
-            found = True
-        entry = rare[first + entry + HELD_NEXT]
-    return found
-
-
-@inlined
-def _unlink(w: State, row: int, before: int, entry: int, following: int) -> None:
-    m = w.m
-    first = m[HELD_AT]
-    if before < 0:
-        m[row + HELD_HEAD] = following
-    else:
-        w.rare[first + before + HELD_NEXT] = following
-    if following < 0:
-        m[row + HELD_TAIL] = before
-    w.rare[first + entry + HELD_NEXT] = m[FREE_HELD]
-    m[FREE_HELD] = entry
-    m[HOLDING] -= 1

@@ -13,7 +13,7 @@ from cubecast.kernel import rooted, vcube
 from cubecast.kernel.calendar import NEVER, bucket_of, close, next_in_ring, pop_far, push, take
 from cubecast.kernel.causal import note
 from cubecast.kernel.cube import is_in
-from cubecast.kernel.jit import apart, entry, inlined, sources_digest
+from cubecast.kernel.jit import apart, entry, inlined, memory_of, sources_digest
 from cubecast.kernel.layout import (
     ANSWERER,
     APPLICATION,
@@ -41,6 +41,7 @@ from cubecast.kernel.layout import (
     FULL,
     H_SHIFT,
     HELD,
+    HELD_NEED,
     HELD_ROOM,
     HOLDING,
     IN_RING,
@@ -124,7 +125,7 @@ def _publish(w: State, node: int, topic: int, reply: int, answerer: int) -> None
         rooted.publish(w, msg, node)
 
 
-@apart
+@inlined
 def _tell(w: State, node: int, msg: int) -> None:
     """An application is told of a delivery, and may answer."""
     m = w.m
@@ -158,7 +159,7 @@ def _received(w: State, msg: int, node: int, sender: int) -> None:
         note(w, T_RECEIVE_PUB, node, msg, sender)
 
 
-@apart
+@inlined
 def _must_wait(w: State, event: int) -> bool:
     """[B] 6: a node handles one message per u.t.; what comes meanwhile waits its turn."""
     m = w.m
@@ -216,14 +217,14 @@ def _nearly_full(m: Longs) -> bool:
     return bool(
         m[CHUNKS] + copies + (told >> (CHUNK_BITS - 1)) > m[CHUNK_ROOM]
         or m[RECS] + 1 > m[REC_ROOM]
-        or m[HELD] + 1 > m[HELD_ROOM]
+        or m[HELD] + m[HELD_NEED] > m[HELD_ROOM]
         or m[FAR] + copies > m[FAR_ROOM]
         or m[POOL] + m[WIDEST] > m[POOL_ROOM]
         or (m[TRACING] and m[TRACED] + 2 * copies + told > m[TRACE_ROOM])
     )
 
 
-@apart
+@inlined
 def _next_instant(w: State) -> int:
     """The time of the next event, or `NEVER`."""
     m = w.m
@@ -237,7 +238,7 @@ def _next_instant(w: State) -> int:
     return int(at)
 
 
-@apart
+@inlined
 def _open(w: State, now: int) -> bool:
     """Begin an instant; False if the pools must grow before what is far away can move."""
     m = w.m
@@ -252,7 +253,7 @@ def _open(w: State, now: int) -> bool:
     return True
 
 
-@apart
+@inlined
 def _planned(w: State) -> bool:
     """Publish what was planned for now; False if a pool is full."""
     m = w.m
@@ -267,41 +268,47 @@ def _planned(w: State) -> bool:
     return True
 
 
-def _make_advance(digest: str) -> Callable[[State, int], int]:
+@inlined
+def _run(w: State, budget: int) -> int:
+    m = w.m
+    while True:
+        if not m[OPEN]:
+            now = _next_instant(w)
+            if now == NEVER:
+                return DONE
+            if now > m[UNTIL]:
+                return UNFINISHED
+            if budget <= 0:
+                return PAUSED
+            if not _open(w, now):
+                return FULL
+        if not _planned(w):
+            return FULL
+        bucket = bucket_of(m, m[NOW])
+        while True:
+            if _nearly_full(m):
+                return FULL
+            event = take(w, bucket)
+            if event < 0:
+                break
+            budget -= 1
+            if m[NETWORK] == SERVICE and not event & SERVED and _must_wait(w, event):
+                continue
+            _handle(w, event)
+        close(w, bucket)
+        m[OPEN] = 0
+
+
+def _make_advance(digest: str) -> Callable[[Longs, Longs, Longs, Longs, Longs, int], int]:
     """The entry point; see `cubecast.kernel.jit` for the digest."""
 
     @entry
-    def advance(w: State, budget: int) -> int:
+    def advance(m: Longs, slots: Longs, recs: Longs, pool: Longs, rare: Longs, budget: int) -> int:
         """Work off up to about `budget` events; how that ended."""
         if len(digest) == 0:  # never: this makes the digest part of the cache's key
             return PAUSED
-        m = w.m
-        while True:
-            if not m[OPEN]:
-                now = _next_instant(w)
-                if now == NEVER:
-                    return DONE
-                if now > m[UNTIL]:
-                    return UNFINISHED
-                if budget <= 0:
-                    return PAUSED
-                if not _open(w, now):
-                    return FULL
-            if not _planned(w):
-                return FULL
-            bucket = bucket_of(m, m[NOW])
-            while True:
-                if _nearly_full(m):
-                    return FULL
-                event = take(w, bucket)
-                if event < 0:
-                    break
-                budget -= 1
-                if m[NETWORK] == SERVICE and not event & SERVED and _must_wait(w, event):
-                    continue
-                _handle(w, event)
-            close(w, bucket)
-            m[OPEN] = 0
+        w = State(memory_of(m), memory_of(slots), memory_of(recs), memory_of(pool), memory_of(rare))
+        return _run(w, budget)
 
     return advance
 

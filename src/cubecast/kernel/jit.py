@@ -1,8 +1,10 @@
 """How the kernel's functions are compiled, and where the compiled code is kept.
 
-Everything is inlined into one entry point, and only that one is cached: numba notices when the
-file of a cached function changes, but not when a file that it calls into does.  So the entry point
-closes over `sources_digest()`, which is part of the cache's key, and no stale code is ever run.
+numba compiles a function together with all that it calls, so a function with many callers above it
+is compiled many times: what has one caller is `inlined`.  Only the entry point is cached: numba
+notices when the file of a cached function changes, but not when a file that it calls into does.
+So the entry point closes over `sources_digest()`, which is part of the cache's key, and no stale
+code is ever run.
 
 The cache is beside the sources, or in the user's cache directory where that is not writable
 (``NUMBA_CACHE_DIR`` moves it).  Where there is no place at all, each process compiles for itself.
@@ -13,12 +15,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from cubecast.kernel.errors import KernelError
 
 try:
-    from numba import njit
+    from numba import config, njit, types
+    from numba.extending import intrinsic
+    from numba.np.arrayobj import make_array
 except ImportError as error:
     raise KernelError("the kernel needs numba: pip install 'cubecast[lab]'") from error
 
@@ -26,12 +30,12 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def inlined(function: F) -> F:
-    """A small step on the hot path: becomes part of whatever calls it."""
-    return cast(F, njit(forceinline=True, error_model="numpy", nogil=True)(function))
+    """A small step, or one with a single caller: becomes part of whatever calls it."""
+    return cast(F, njit(inline="always")(function))
 
 
 def apart(function: F) -> F:
-    """A rare step: a call of its own, which keeps the hot path short."""
+    """A step with several callers, or a rare one: compiled by itself."""
     return cast(F, njit(error_model="numpy", nogil=True)(function))
 
 
@@ -42,6 +46,25 @@ def entry(function: F) -> F:
         return cast(F, njit(cache=True, **options)(function))
     except RuntimeError:  # numba found no directory that it may write to
         return cast(F, njit(**options)(function))
+
+
+def _memory_of(context: Any, array: Any) -> Any:
+    """The address of an array's first element, as a pointer that is indexed like the array.
+
+    Arrays are counted references, and counting costs more than a step of the simulation does.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return make_array(signature.args[0])(context, builder, value=arguments[0]).data
+
+    return types.CPointer(array.dtype)(array), generate
+
+
+def _itself(array: Any) -> Any:
+    return array
+
+
+memory_of = _itself if config.DISABLE_JIT else intrinsic(_memory_of)
 
 
 def sources_digest() -> str:

@@ -90,7 +90,8 @@ FREE_CHUNK: Final = 49
 RECS: Final = 50
 FREE_REC: Final = 51
 HELD: Final = 52
-FREE_HELD: Final = 53
+HELD_NEED: Final = 53
+"""Words that keeping one more message may take: a block twice as large as any so far."""
 POOL: Final = 54
 TRACED: Final = 55
 TWIST: Final = 56
@@ -104,7 +105,10 @@ WAITING: Final = 65
 HOLDING: Final = 66
 MOST_HELD: Final = 67
 TREE_SUM: Final = 68
-SCALARS: Final = 72
+FREE_BLOCKS: Final = 72
+"""First free block for 4, 8, 16, … held messages."""
+BLOCK_CLASSES: Final = 24
+SCALARS: Final = FREE_BLOCKS + BLOCK_CLASSES
 
 # protocols, networks, applications
 VCUBE: Final = 0
@@ -139,8 +143,10 @@ ROWS: Final = 5
 """Where the rows of the topic begin: what each node keeps of it."""
 DELIVERED: Final = 6
 BARRIER: Final = 7
-"""Where a row's sets of messages begin: `WORDS` for each node."""
-TOPIC_COLUMNS: Final = 8
+WANTED: Final = 8
+"""Where a row's sets of messages begin, `WORDS` for each node: what it has delivered, its causal
+barrier, and what somebody waits for."""
+TOPIC_COLUMNS: Final = 9
 
 # nodes
 FREE: Final = 0
@@ -153,8 +159,8 @@ BLOCK_END: Final = 4
 NODE_COLUMNS: Final = 5
 
 # rows
-HELD_HEAD: Final = 0
-HELD_TAIL: Final = 1
+HELD_BLOCK: Final = 0
+HELD_COUNT: Final = 1
 QUEUE_HEAD: Final = 2
 """Own publications that wait for their turn; at a single root, those that came too early."""
 QUEUE_TAIL: Final = 3
@@ -169,7 +175,10 @@ SEQUENCE: Final = 8
 """Publications so far."""
 SENT: Final = 9
 """Publications that the root has sent on."""
-ROW_COLUMNS: Final = 10
+HELD_CLASS: Final = 10
+MARK: Final = 11
+"""Everything in the words below is delivered."""
+ROW_COLUMNS: Final = 12
 
 # msgs
 SOURCE: Final = 0
@@ -196,14 +205,6 @@ MSG_COLUMNS: Final = 17
 REC_WORDS: Final = 2
 REC_SHIFT: Final = 21
 REC_MASK: Final = (1 << 21) - 1
-
-# held
-HELD_MSG: Final = 0
-HELD_FOR: Final = 1
-"""A message that is missing (its bit); -1: to be looked at."""
-HELD_NEXT: Final = 2
-HELD_SINCE: Final = 3
-HELD_COLUMNS: Final = 4
 
 # far
 FAR_TIME: Final = 0

@@ -156,10 +156,7 @@ def kept(protocol: str, plan: Plan, w: State) -> Longs:
     for line in _table(m, at.TOPICS_AT, len(plan.topics), at.TOPIC_COLUMNS):
         for node in range(plan.nodes):
             row = int(line[at.ROWS]) + node * at.ROW_COLUMNS
-            entry = int(m[row + at.HELD_HEAD])
-            while entry >= 0:
-                counts[node] += 1
-                entry = int(w.rare[m[at.HELD_AT] + entry + at.HELD_NEXT])
+            counts[node] += m[row + at.HELD_COUNT]
             msg = int(m[row + at.QUEUE_HEAD])
             while msg >= 0:
                 counts[node if protocol == "vcube-ps" else line[at.ROOT]] += 1

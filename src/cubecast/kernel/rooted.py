@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from cubecast.kernel.causal import accept, deliver, note, row_of, stamp
+from cubecast.kernel.causal import deliver, note, row_of, stamp
 from cubecast.kernel.cube import is_in
+from cubecast.kernel.holding import accept
 from cubecast.kernel.jit import apart, inlined
 from cubecast.kernel.layout import (
     DELEGATES,
@@ -33,7 +34,7 @@ from cubecast.kernel.network import control, event_of
 from cubecast.kernel.relay import free_record, one_less, relay
 
 
-@apart
+@inlined
 def publish(w: State, msg: int, node: int) -> None:
     """Hand a publication to the root of its topic."""
     m = w.m
@@ -52,7 +53,7 @@ def publish(w: State, msg: int, node: int) -> None:
     control(w, node, event_of(E_DELEGATE, node, msg))
 
 
-@apart
+@inlined
 def on_delegate(w: State, msg: int) -> None:
     """The root is asked to publish."""
     m = w.m
@@ -80,7 +81,7 @@ def _at_root(w: State, msg: int) -> None:
         following = _take_early(m, row)
 
 
-@apart
+@inlined
 def _take_early(m: Longs, row: int) -> int:
     """The publication that is next in its publisher's order, if it is here, or -1."""
     before = -1

@@ -92,7 +92,7 @@ def simulate(
     state = grown(initial(plan, protocol, params, root_of, Random(f"{seed}/delays"), tracing))
     started = time.perf_counter()
     while True:
-        ended = advance(state, BUDGET)
+        ended = advance(*state, BUDGET)
         if ended in (DONE, UNFINISHED):
             break
         if ended == FULL:

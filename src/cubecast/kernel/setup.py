@@ -46,16 +46,21 @@ class _Memory:
     """Lays tables one after the other, behind the single numbers."""
 
     def __init__(self) -> None:
-        self._parts: list[Longs] = [np.zeros(at.SCALARS, np.int64)]
+        self.numbers: Longs = np.zeros(at.SCALARS, np.int64)
         self._length = at.SCALARS
+        self._parts: list[tuple[int, int, Longs]] = []
         self._sets: dict[bytes, int] = {}
-        self.numbers = self._parts[0]
 
-    def add(self, table: Longs) -> int:
-        """Where a table begins."""
+    def zeros(self, length: int) -> int:
+        """Where so many zeros begin; they cost no memory until they are written to."""
         start = self._length
-        self._parts.append(np.ascontiguousarray(table, np.int64).reshape(-1))
-        self._length += self._parts[-1].size
+        self._length += length
+        return start
+
+    def add(self, table: Longs, times: int = 1) -> int:
+        """Where a table begins, or so many copies of a line."""
+        start = self.zeros(table.size * times)
+        self._parts.append((start, times, table.reshape(-1)))
         return start
 
     def add_set(self, members: Bytes, size: int) -> int:
@@ -66,13 +71,11 @@ class _Memory:
         return self._sets[key]
 
     def array(self) -> Longs:
-        """All of it; the tables are handed over and not kept twice."""
-        m = np.empty(self._length, np.int64)
-        end = 0
-        while self._parts:
-            part = self._parts.pop(0)
-            m[end : end + part.size] = part
-            end += part.size
+        """All of it."""
+        m = np.zeros(self._length, np.int64)
+        m[: at.SCALARS] = self.numbers
+        for start, times, table in self._parts:
+            m[start : start + times * table.size].reshape(times, -1)[:] = table
         return m
 
 
@@ -92,13 +95,15 @@ def initial(
     _add_nodes(memory, plan, first_ids)
     topics = _add_topics(memory, plan, code, first_ids, root_of)
     _add_plan(memory, plan, topics)
-    s[at.RING_AT] = memory.add(np.zeros(2 * int(s[at.RING]), np.int64))
-    s[at.HIST_AT] = memory.add(np.zeros(at.HISTOGRAMS * at.HIST_BINS, np.int64))
+    s[at.RING_AT] = memory.zeros(2 * int(s[at.RING]))
+    s[at.HIST_AT] = memory.zeros(at.HISTOGRAMS * at.HIST_BINS)
     _, twister, _ = delays.getstate()
     s[at.TWISTER_AT] = memory.add(np.array(twister[:-1], np.int64))
     s[at.TWIST] = twister[-1]
     s[at.CHUNKS] = 1  # chunk 0 stands for none
-    s[at.FREE_REC] = s[at.FREE_HELD] = -1
+    s[at.FREE_REC] = -1
+    s[at.FREE_BLOCKS : at.FREE_BLOCKS + at.BLOCK_CLASSES] = -1
+    s[at.HELD_NEED] = 16
     empty = np.zeros(0, np.int64)
     return State(memory.array(), empty, empty, empty, empty)
 
@@ -143,9 +148,9 @@ def _add_topics(
     size = int(s[at.SIZE])
     ordered = protocol in (VCUBE, FIXED)
     table = np.zeros((len(plan.topics), at.TOPIC_COLUMNS), np.int64)
-    rows = np.zeros((plan.nodes, at.ROW_COLUMNS), np.int64)
-    rows[:, [at.HELD_HEAD, at.QUEUE_HEAD, at.HIGH]] = -1
-    rows[:, at.LOW] = NONE
+    row = np.zeros(at.ROW_COLUMNS, np.int64)
+    row[[at.QUEUE_HEAD, at.HIGH]] = -1
+    row[at.LOW] = NONE
     for topic, most in enumerate(plan.most_messages()):
         members = plan.members[topic]
         line = table[topic]
@@ -155,10 +160,10 @@ def _add_topics(
         if root_of is not None:
             line[at.ROOT] = root_of(plan.topics[topic])
         line[at.WORDS] = (most + 63) >> 6 if ordered else 0
-        words = np.zeros(int(line[at.WORDS]) * plan.nodes, np.int64)
-        line[at.ROWS] = memory.add(rows)
-        line[at.DELIVERED] = memory.add(words)
-        line[at.BARRIER] = memory.add(words)
+        line[at.ROWS] = memory.add(row, plan.nodes)
+        line[at.DELIVERED] = memory.zeros(int(line[at.WORDS]) * plan.nodes)
+        line[at.BARRIER] = memory.zeros(int(line[at.WORDS]) * plan.nodes)
+        line[at.WANTED] = memory.zeros(int(line[at.WORDS]) * plan.nodes)
     s[at.WIDEST] = 2 * table[:, at.WORDS].max(initial=0) + 2
     s[at.TOPICS_AT] = memory.add(table)
     return [int(s[at.TOPICS_AT]) + topic * at.TOPIC_COLUMNS for topic in range(len(table))]
@@ -171,7 +176,7 @@ def _add_plan(memory: _Memory, plan: Plan, topics: list[int]) -> None:
     s[at.PLANNED] = len(lines)
     s[at.PLAN_AT] = memory.add(np.array(lines, np.int64))
     most = sum(plan.most_messages())
-    s[at.MSGS_AT] = memory.add(np.zeros(most * at.MSG_COLUMNS, np.int64))
+    s[at.MSGS_AT] = memory.zeros(most * at.MSG_COLUMNS)
     if plan.think is not None and plan.silent is not None:
         s[at.APPLICATION] = at.DISCUSSION
         s[at.WAIT] = plan.answer_after
@@ -196,7 +201,7 @@ def grown(w: State) -> State:
         at.CHUNK_ROOM: int(m[at.CHUNKS]) + copies + (told >> (at.CHUNK_BITS - 1)),
         at.REC_ROOM: int(m[at.RECS]) + 1,
         at.POOL_ROOM: int(m[at.POOL] + m[at.WIDEST]),
-        at.HELD_ROOM: int(m[at.HELD]) + 1,
+        at.HELD_ROOM: int(m[at.HELD] + m[at.HELD_NEED]),
         at.FAR_ROOM: int(m[at.FAR]) + copies,
         at.TRACE_ROOM: int(m[at.TRACED]) + 2 * copies + told if m[at.TRACING] else 0,
     }
@@ -222,7 +227,7 @@ def _longer_rare(w: State, before: dict[int, int]) -> Longs:
     """The sections of `rare`, each with its new room."""
     m = w.m
     sections = (
-        (at.HELD_AT, at.HELD_ROOM, at.HELD_COLUMNS),
+        (at.HELD_AT, at.HELD_ROOM, 1),
         (at.FAR_AT, at.FAR_ROOM, at.FAR_COLUMNS),
         (at.TRACE_AT, at.TRACE_ROOM, at.TRACE_COLUMNS),
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cubecast.kernel.causal import accept, deliver, note, row_of, set_of, stamp
+from cubecast.kernel.causal import deliver, note, row_of, set_of, stamp
+from cubecast.kernel.holding import accept
 from cubecast.kernel.jit import apart, inlined
 from cubecast.kernel.layout import (
     BIT,
@@ -33,7 +34,7 @@ from cubecast.kernel.relay import (
 )
 
 
-@apart
+@inlined
 def publish(w: State, msg: int, node: int) -> None:
     """Number a publication and queue it ([J] lines 5-12)."""
     m = w.m

@@ -1,0 +1,184 @@
+"""Messages that wait for a predecessor.
+
+A row keeps them in the order of arrival, in one block of `State.rare` with three lists side by
+side: what each waits for (the bit of a message that is missing, or its complement once that has
+come), which message it is, and when it arrived.  Whether anybody waits for a message is a bit of
+the row, and who does is one pass over adjacent words.  Blocks have room for 4, 8, 16, … messages; one that is too small or empty is
+kept for another row.
+
+Of several messages that can be delivered the one that arrived first is delivered first, as
+`cubecast.protocol.vcube_ps` does.
+"""
+
+from __future__ import annotations
+
+from cubecast.kernel.causal import lacking, row_of, set_of, take
+from cubecast.kernel.jit import apart, inlined
+from cubecast.kernel.layout import (
+    BIT,
+    DELIVERED,
+    FREE_BLOCKS,
+    HELD,
+    HELD_AT,
+    HELD_BLOCK,
+    HELD_CLASS,
+    HELD_COUNT,
+    HELD_NEED,
+    HOLDING,
+    MOST_HELD,
+    NOW,
+    WANTED,
+    Longs,
+    State,
+)
+
+ALL_WORDS = 1 << 62
+SMALLEST = 4
+LISTS = 3
+
+
+@inlined
+def accept(w: State, msg: int, node: int) -> None:
+    """A subscriber has received a message: deliver what can be delivered now."""
+    m = w.m
+    row = row_of(m, msg, node)
+    delivered = set_of(m, DELIVERED, msg, node)
+    missing = lacking(w, row, delivered, msg, ALL_WORDS)
+    if missing >= 0:
+        _hold(w, msg, row, node, missing)
+        return
+    take(w, msg, row, node, delivered, m[NOW])
+    wanted = set_of(m, WANTED, msg, node)
+    if _is_wanted(m, wanted, m[msg + BIT]):
+        _touch(w, row, m[msg + BIT])
+        _reconsider(w, row, node, delivered, wanted)
+
+
+@inlined
+def _is_wanted(m: Longs, wanted: int, bit: int) -> bool:
+    """Whether somebody waits for a message; then nobody is said to from now on."""
+    word = wanted + (bit >> 6)
+    mask = 1 << (bit & 63)
+    if m[word] & mask == 0:
+        return False
+    m[word] ^= mask
+    return True
+
+
+@inlined
+def _want(m: Longs, wanted: int, bit: int) -> None:
+    m[wanted + (bit >> 6)] |= 1 << (bit & 63)
+
+
+@apart
+def _hold(w: State, msg: int, row: int, node: int, missing: int) -> None:
+    """Keep a message, after those that are here already."""
+    m = w.m
+    count = m[row + HELD_COUNT]
+    if count == 0:
+        m[row + HELD_CLASS] = 0
+        m[row + HELD_BLOCK] = _new_block(w, 0)
+    elif count == SMALLEST << m[row + HELD_CLASS]:
+        _enlarge(w, row)
+    room = SMALLEST << m[row + HELD_CLASS]
+    place = m[HELD_AT] + m[row + HELD_BLOCK] + count
+    w.rare[place] = missing
+    w.rare[place + room] = msg
+    w.rare[place + 2 * room] = m[NOW]
+    _want(m, set_of(m, WANTED, msg, node), missing)
+    m[row + HELD_COUNT] = count + 1
+    m[HOLDING] += 1
+    if m[HOLDING] > m[MOST_HELD]:
+        m[MOST_HELD] = m[HOLDING]
+
+
+@inlined
+def _new_block(w: State, size: int) -> int:
+    """Room for ``SMALLEST << size`` messages."""
+    m = w.m
+    block = m[FREE_BLOCKS + size]
+    if block >= 0:
+        m[FREE_BLOCKS + size] = w.rare[m[HELD_AT] + block]
+        return int(block)
+    block = m[HELD]
+    words = LISTS * (SMALLEST << size)
+    m[HELD] += words
+    if 2 * words > m[HELD_NEED]:
+        m[HELD_NEED] = 2 * words
+    return int(block)
+
+
+@inlined
+def _free_block(w: State, block: int, size: int) -> None:
+    w.rare[w.m[HELD_AT] + block] = w.m[FREE_BLOCKS + size]
+    w.m[FREE_BLOCKS + size] = block
+
+
+@inlined
+def _enlarge(w: State, row: int) -> None:
+    """Move a full block to one twice as large."""
+    m = w.m
+    size = m[row + HELD_CLASS]
+    room = SMALLEST << size
+    block = _new_block(w, size + 1)
+    source = m[HELD_AT] + m[row + HELD_BLOCK]
+    target = m[HELD_AT] + block
+    for column in range(LISTS):
+        for k in range(room):
+            w.rare[target + 2 * column * room + k] = w.rare[source + column * room + k]
+    _free_block(w, m[row + HELD_BLOCK], size)
+    m[row + HELD_BLOCK] = block
+    m[row + HELD_CLASS] = size + 1
+
+
+@apart
+def _touch(w: State, row: int, bit: int) -> None:
+    """Mark those that waited for message `bit`."""
+    m = w.m
+    start = m[HELD_AT] + m[row + HELD_BLOCK]
+    for place in range(start, start + m[row + HELD_COUNT]):
+        if w.rare[place] == bit:
+            w.rare[place] = ~bit
+
+
+@apart
+def _reconsider(w: State, row: int, node: int, delivered: int, wanted: int) -> None:
+    """Take what is ready and has all its predecessors, the earliest arrival first."""
+    m = w.m
+    place = 0
+    while place < m[row + HELD_COUNT]:
+        room = SMALLEST << m[row + HELD_CLASS]
+        entry = m[HELD_AT] + m[row + HELD_BLOCK] + place
+        if w.rare[entry] >= 0:
+            place += 1
+            continue
+        top = ~w.rare[entry] >> 6
+        msg = w.rare[entry + room]
+        missing = lacking(w, row, delivered, msg, top)
+        if missing >= 0:
+            w.rare[entry] = missing
+            _want(m, wanted, missing)
+            place += 1
+            continue
+        arrived = w.rare[entry + 2 * room]
+        _remove(w, row, place)
+        take(w, msg, row, node, delivered, arrived)
+        if _is_wanted(m, wanted, m[msg + BIT]):
+            _touch(w, row, m[msg + BIT])
+            place = 0
+
+
+@inlined
+def _remove(w: State, row: int, place: int) -> None:
+    """Close the gap that a message leaves."""
+    m = w.m
+    room = SMALLEST << m[row + HELD_CLASS]
+    m[row + HELD_COUNT] -= 1
+    m[HOLDING] -= 1
+    count = m[row + HELD_COUNT]
+    for column in range(LISTS):
+        start = m[HELD_AT] + m[row + HELD_BLOCK] + column * room
+        for k in range(start + place, start + count):
+            w.rare[k] = w.rare[k + 1]
+    if count == 0:
+        _free_block(w, m[row + HELD_BLOCK], m[row + HELD_CLASS])
