@@ -275,8 +275,8 @@ def _tell(outcome: Any, out: Path, idle: float | None) -> None:
         parts.append(f"{outcome.kept} kept from before")
     if outcome.failures:
         parts.append(f"{len(outcome.failures)} failed")
-    console.print(f"{', '.join(parts)}; tables in {out / 'tables'}", highlight=False)
-    console.print(f"next: cubecast lab report {out}", highlight=False)
+    typer.echo(f"{', '.join(parts)}; tables in {out / 'tables'}")
+    typer.echo(f"next: cubecast lab report {out}")
 
 
 # -- report ----------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ from cubecast.spark.errors import ResultsError
 from cubecast.spark.tables import GRID, SCHEMAS
 
 FOLDERS = ("cells", "messages", "failures", "experiments", "sweeps")
-_PATTERN_CHARACTERS = frozenset("*?[]{}\\,")
+_PATTERN_CHARACTERS = frozenset("*?[]{}\\")
 """What Spark takes for a pattern in the name of a directory."""
 
 

@@ -33,6 +33,8 @@ DEFAULT_MASTER = "local[*]"
 MOST_ATTEMPTS = 4
 """How often Spark starts a task that was lost with its process."""
 DRIVER_MEMORY = "1g"
+LONGEST_SOCKET_FOLDER = 60
+"""The path of a socket has a little over 100 bytes, and Spark adds a name of 42."""
 
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)\])?")
 _ON_THIS_MACHINE = re.compile(r"local(\[|$)|local-cluster\[")
@@ -105,7 +107,16 @@ def _settings(master: str, scratch: str, log_settings: Path) -> dict[str, str]:
         "spark.sql.files.openCostInBytes": "65536",  # finished cells are many small files
     }
     if _ON_THIS_MACHINE.match(master):
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            # A machine that was asleep has missed heartbeats; nothing has died for that.
+            "spark.network.timeout": "7d",
+        }
+        if len(scratch) < LONGEST_SOCKET_FOLDER:
+            # Java and Python talk over files: no ports, and no need for the name localhost.
+            settings["spark.python.unix.domain.socket.enabled"] = "true"
+            settings["spark.python.unix.domain.socket.dir"] = scratch
     return settings
 
 
