@@ -7,6 +7,9 @@
 #
 # PYTHON names the interpreter. Without it: the newest of python3.13, python3.12, python3.11 and
 # python3 that is 3.11 or later, preferring one that can make virtual environments as it stands.
+#
+# The lab runs on Spark, which needs Java 17 or later: one is looked for, and installed from Debian's
+# or Ubuntu's packages where we are root. Without it everything else works, so it is no error.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -58,6 +61,20 @@ is_debian() {
         command -v apt-get >/dev/null
 }
 
+# Install a system package; false, with apt-get's own words printed, if that did not work.
+install_package() {
+    say "installing the system package $1"
+    # One unreachable source does not matter if the package comes from another.
+    apt-get update -qq >/dev/null 2>&1 || true
+    # Images without manual pages lack the directory that Java's packages link them in.
+    mkdir -p /usr/share/man/man1
+    if ! log=$(DEBIAN_FRONTEND=noninteractive \
+        apt-get install -qq -y --no-install-recommends "$1" 2>&1); then
+        printf '%s\n' "$log" >&2
+        return 1
+    fi
+}
+
 # Give the interpreter the ensurepip it lacks, or say what to do.
 add_ensurepip() {
     package="python$(version "$1")-venv"
@@ -66,14 +83,8 @@ add_ensurepip() {
     elif [ "$(id -u)" -ne 0 ]; then
         die "$1 cannot make virtual environments; run 'sudo apt-get install $package', then 'make setup' again"
     fi
-    say "installing the system package $package"
-    # One unreachable source does not matter if the package comes from another.
-    apt-get update -qq >/dev/null 2>&1 || true
-    if ! log=$(DEBIAN_FRONTEND=noninteractive \
-        apt-get install -qq -y --no-install-recommends "$package" 2>&1); then
-        printf '%s\n' "$log" >&2
+    install_package "$package" ||
         die "apt-get could not install $package; install it, then run 'make setup' again"
-    fi
     makes_environments "$1" ||
         die "$1 has no ensurepip even with $package; name another Python: make setup PYTHON=/usr/bin/python3"
 }
@@ -86,6 +97,43 @@ environment_is_sound() {
     [ -z "${PYTHON:-}" ] || [ "$(identity .venv/bin/python)" = "$(identity "$PYTHON")" ]
 }
 
+# True if the program is a Java of version 17 or later (8 calls itself 1.8).
+java_recent_enough() {
+    major=$("$1" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
+    [ "${major:-0}" -ge 17 ]
+}
+
+# The same places as cubecast.spark.java looks at.
+find_java() {
+    for candidate in "${JAVA_HOME:-/nowhere}/bin/java" "$(command -v java || true)" \
+        /usr/lib/jvm/*/bin/java /usr/java/*/bin/java /opt/java/*/bin/java /opt/jdk*/bin/java \
+        /opt/homebrew/opt/openjdk*/bin/java /usr/local/opt/openjdk*/bin/java \
+        /Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java \
+        "${HOME:-/root}"/.sdkman/candidates/java/*/bin/java; do
+        if [ -n "$candidate" ] && [ -x "$candidate" ] && java_recent_enough "$candidate"; then
+            return 0
+        fi
+    done
+    return 1
+}
+
+# Java for the lab, if it can be had; the last words if not.
+add_java() {
+    package=openjdk-17-jre-headless
+    if find_java; then
+        return
+    elif ! is_debian; then
+        say "no Java 17 or later found: only the lab needs it. Install any JDK 17 or later, or set"
+        say "JAVA_HOME to one; then 'cubecast lab' works, nothing has to be set up again"
+    elif [ "$(id -u)" -ne 0 ]; then
+        say "no Java 17 or later found: only the lab needs it. Run 'sudo apt-get install $package';"
+        say "then 'cubecast lab' works, nothing has to be set up again"
+    elif ! { install_package "$package" || install_package default-jre-headless; } || ! find_java; then
+        say "no Java 17 or later could be installed: only the lab needs it. Install one, or set"
+        say "JAVA_HOME to one; then 'cubecast lab' works, nothing has to be set up again"
+    fi
+}
+
 if ! environment_is_sound; then
     python=$(choose_python)
     makes_environments "$python" || add_ensurepip "$python"
@@ -94,6 +142,8 @@ if ! environment_is_sound; then
 fi
 rm -f .venv/.complete
 say "installing cubecast and its development tools"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' ||
+# pyspark comes as source; pip is to build it in the way that it does not warn about.
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[dev]' ||
     die "pip could not install the dependencies; see its message above, then run 'make setup' again"
 touch .venv/.complete
+add_java

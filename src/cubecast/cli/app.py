@@ -36,6 +36,7 @@ COMMANDS = {
     "config": "config",
     "bench": "bench",
     "chaos": "chaos",
+    "lab": "lab",
 }
 """Each command and the module of this package that has it, in the order of the help."""
 
@@ -158,4 +159,5 @@ def options(
       cubecast tree --nodes 8          the tree that a publication takes
       cubecast sim                     what can be simulated
       cubecast sim storm --seeds 100   a hundred runs full of faults, all checked
+      cubecast lab list                the papers' experiments, run on Spark
     """

@@ -1,0 +1,180 @@
+"""How far a sweep is: cells done, cells left, time left.
+
+Time left comes from the estimated costs of the cells, in seconds: at first as they are, shared by
+the cores; then what is done took so long, so what is left will take as long per unit of cost.
+(Cells are not alike, and the expensive ones come first: their number would mislead.)
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
+
+from cubecast.lab.cells import Cell
+from cubecast.spark.results import Failure
+
+LINE_EVERY_S = 15.0
+
+
+class Progress(ABC):
+    """Is told of every cell that ends."""
+
+    @contextmanager
+    def shown(self, cells: Sequence[Cell], kept: int, cores: int) -> Iterator[None]:
+        """For the time of a sweep over these cells; `kept` were finished before."""
+        yield
+
+    @abstractmethod
+    def finished(self, cell: Cell) -> None: ...
+
+    @abstractmethod
+    def failed(self, cell: Cell, failure: Failure) -> None: ...
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Called a few times a second."""
+
+
+class Silence(Progress):
+    """Says nothing."""
+
+    def finished(self, cell: Cell) -> None:
+        pass
+
+    def failed(self, cell: Cell, failure: Failure) -> None:
+        pass
+
+    def refresh(self) -> None:
+        pass
+
+
+class Tally:
+    """Counts cells and costs, and tells the time left."""
+
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        kept: int,
+        cores: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cores = cores
+        self._clock = clock
+        self._begun = clock()
+        self.kept = kept
+        self.cells = len(cells)
+        self.done = 0
+        self.failed = 0
+        self._cost = sum(cell.cost for cell in cells)
+        self._cost_done = 0.0
+
+    def add(self, cell: Cell, *, failed: bool = False) -> None:
+        self.done += 1
+        self.failed += failed
+        self._cost_done += cell.cost
+
+    @property
+    def left(self) -> int:
+        return self.cells - self.done
+
+    @property
+    def share(self) -> float:
+        """Of the work, by cost."""
+        return min(1.0, self._cost_done / self._cost) if self._cost > 0 else 1.0
+
+    def seconds_left(self) -> float:
+        if not self.left:
+            return 0.0
+        if self._cost_done <= 0:
+            return self._cost / self._cores
+        elapsed = self._clock() - self._begun
+        return elapsed * max(0.0, self._cost - self._cost_done) / self._cost_done
+
+    def told(self) -> str:
+        """ "12 of 40 cells, 28 left, about 1:05 to go"."""
+        parts = [f"{self.done} of {self.cells} cells", f"{self.left} left"]
+        if self.kept:
+            parts.append(f"{self.kept} kept from before")
+        if self.failed:
+            parts.append(f"{self.failed} failed")
+        if self.left:
+            parts.append(f"about {clock(self.seconds_left())} to go")
+        return ", ".join(parts)
+
+
+def clock(seconds: float) -> str:
+    """65 is "1:05", 3665 is "1:01:05"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class Bar(Progress):
+    """A bar on a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._bar = RichProgress(
+            BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
+            console=console, transient=True,
+        )  # fmt: skip
+        self._console = console
+
+    @contextmanager
+    def shown(self, cells: Sequence[Cell], kept: int, cores: int) -> Iterator[None]:
+        self._tally = Tally(cells, kept, cores)
+        with self._bar:
+            self._task: TaskID = self._bar.add_task(self._tally.told(), total=1.0)
+            yield
+
+    def finished(self, cell: Cell) -> None:
+        self._tally.add(cell)
+
+    def failed(self, cell: Cell, failure: Failure) -> None:
+        self._tally.add(cell, failed=True)
+        self._console.print(f"failed: {failure}", markup=False, highlight=False, soft_wrap=True)
+
+    def refresh(self) -> None:
+        told = self._tally.told()
+        self._bar.update(self._task, completed=self._tally.share, description=told)
+
+
+class Lines(Progress):
+    """A line now and then, where nobody watches: in a log, in a pipe."""
+
+    def __init__(self, console: Console, every_s: float = LINE_EVERY_S) -> None:
+        self._console = console
+        self._every_s = every_s
+
+    @contextmanager
+    def shown(self, cells: Sequence[Cell], kept: int, cores: int) -> Iterator[None]:
+        self._tally = Tally(cells, kept, cores)
+        self._last = time.monotonic()
+        yield
+        self._say(self._tally.told())
+
+    def finished(self, cell: Cell) -> None:
+        self._tally.add(cell)
+
+    def failed(self, cell: Cell, failure: Failure) -> None:
+        self._tally.add(cell, failed=True)
+        self._say(f"failed: {failure}")
+
+    def refresh(self) -> None:
+        now = time.monotonic()
+        if now - self._last >= self._every_s:
+            self._last = now
+            self._say(self._tally.told())
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def progress_on(console: Console) -> Progress:
+    """A bar on a terminal, lines elsewhere."""
+    return Bar(console) if console.is_terminal else Lines(console)

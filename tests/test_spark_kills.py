@@ -1,0 +1,205 @@
+"""Processes that die in the middle of a sweep: the driver, an executor, and by Ctrl-C.
+
+The processes are real ones.  A gate holds the sweep half-way, so that no test depends on how fast
+the machine is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from lab_toys import GATED_FROM, POINTS, SEEDS, toy, toy_cells
+
+TOYS = Path(__file__).with_name("lab_toys.py")
+ALL = POINTS * SEEDS
+BEFORE_THE_GATE = GATED_FROM * SEEDS
+PATIENCE_S = 600
+
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Runs Python with warnings as errors; nothing outlives a test that fails."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-W", "error", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def wait_until(reached: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Until something has happened; not for a time."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not reached():
+        if process.poll() is not None:
+            raise AssertionError(f"ended early: {process.communicate()}")
+        assert time.monotonic() < deadline, "it does not come to that"
+        time.sleep(0.02)
+
+
+def finished(out: Path) -> list[Path]:
+    return sorted((out / "cells").glob("[!.]*.parquet"))
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    told = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, told
+    return told
+
+
+def descendants(pid: int) -> set[int]:
+    """Everything that a process started, and what that started."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(fields[1])
+    found: set[int] = set()
+    fresh = {pid}
+    while fresh:
+        fresh = {child for child, parent in parents.items() if parent in fresh} - found
+        found |= fresh
+    return found
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def runs(out: Path) -> list[tuple[str, str, float]]:
+    table = pq.read_table(out / "tables" / "runs.parquet")
+    return [(row["key"], row["metric"], row["value"]) for row in table.to_pylist()]
+
+
+def expected(gate: Path) -> list[tuple[str, str, float]]:
+    """What a plain loop measures."""
+    return [
+        (cell.key, metric, value)
+        for cell in toy_cells(gate=str(gate))
+        for metric, value in sorted(toy(cell).metrics.items())
+    ]
+
+
+def test_a_driver_that_is_killed_loses_only_the_cells_in_flight(
+    start: Start, tmp_path: Path
+) -> None:
+    out, whole, gate = tmp_path / "out", tmp_path / "whole", tmp_path / "gate"
+    driver = start(TOYS, "local[2]", out, "--gate", gate)
+    wait_until(lambda: len(finished(out)) == BEFORE_THE_GATE, driver)
+    children = descendants(driver.pid)
+    driver.kill()
+    driver.communicate()
+    deadline = time.monotonic() + PATIENCE_S
+    while any(map(alive, children)):  # Java and its workers see that the driver is gone
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert len(finished(out)) == BEFORE_THE_GATE
+    assert not (out / "tables").exists()
+    before = {path: path.stat().st_mtime_ns for path in finished(out)}
+
+    gate.touch()
+    told, complaints = ended(start(TOYS, "local[2]", out, whole, "--gate", gate))
+    assert told.splitlines() == [
+        f"{ALL - BEFORE_THE_GATE} ran, {BEFORE_THE_GATE} kept, 2 cores",
+        f"{ALL} ran, 0 kept, 2 cores",
+    ]
+    assert complaints == ""
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert runs(out) == expected(gate)
+    for table in ("runs", "histograms"):
+        files = [one / "tables" / f"{table}.parquet" for one in (out, whole)]
+        assert files[0].read_bytes() == files[1].read_bytes(), table
+
+
+def test_executors_of_their_own_give_the_same_tables_also_when_one_is_killed(
+    start: Start, tmp_path: Path
+) -> None:
+    out, gate = tmp_path / "out", tmp_path / "gate"
+    driver = start(TOYS, "local-cluster[2,1,1024]", out, "--gate", gate)
+    wait_until(lambda: len(finished(out)) == BEFORE_THE_GATE, driver)
+    executors = [
+        pid
+        for pid in descendants(driver.pid)
+        if "CoarseGrainedExecutorBackend" in command_line(pid) and "/java" in command_line(pid)
+    ]
+    assert len(executors) == 2
+    os.kill(executors[0], signal.SIGKILL)
+    wait_until(lambda: not alive(executors[0]), driver)
+    gate.touch()
+    told, complaints = ended(driver)
+    assert told == f"{ALL} ran, 0 kept, 2 cores\n"
+    assert complaints == ""
+    assert runs(out) == expected(gate)
+
+
+EXPERIMENT = """
+id = "endless"
+title = "More cells than anyone waits for"
+source = "ours"
+workload = "single-publisher"
+metrics = ["latency_mean"]
+seeds = { full = 20000 }
+fixed = { engine = "reference" }
+grid = { nodes = [8] }
+"""
+
+
+def test_ctrl_c_stops_cleanly_and_says_what_is_kept(start: Start, tmp_path: Path) -> None:
+    mine, out = tmp_path / "endless.toml", tmp_path / "out"
+    mine.write_text(EXPERIMENT, encoding="utf-8")
+    command = ("lab", "run", mine, "--out", out, "--master", "local[2]")
+    process = start("-m", "cubecast.cli.main", *command, start_new_session=True)
+    wait_until(lambda: len(finished(out)) > 3, process)
+    children = descendants(process.pid)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes in front of it
+    printed, complaints = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, printed) == (130, "")
+    *progress, last = complaints.splitlines()
+    kept = len(finished(out))
+    assert last == (
+        f"cubecast lab run: interrupted; {kept} of 20000 cells are kept in {out}, "
+        "and the same command goes on from there"
+    )
+    assert all(re.match(r"\d+ of 20000 cells, ", line) for line in progress), complaints
+    deadline = time.monotonic() + PATIENCE_S
+    while any(map(alive, children)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert not list((out / "cells").glob(".*.tmp"))
