@@ -474,7 +474,8 @@ def test_a_mean_shows_no_more_digits_than_its_interval(mean: float, ci: float, s
 @pytest.mark.parametrize(
     ("paper", "ours", "unit", "said"),
     [(533.0, 535.5, "u.t.", "+0.5\u202f%"), (26.0, 24.8, "%", f"{MINUS}1.2\u202fpoints"),
-     (0.0, 3.0, "", "+3"), (19.0, 1200.0, "nodes", "+1,181\u202fnodes"), (100.0, 100.0, "u.t.", "0\u202f%"), (2.0, 2.0001, "\u00d7", "0\u202f%")],
+     (0.0, 3.0, "", "+3"), (19.0, 1200.0, "nodes", "+1,181\u202fnodes"),
+     (100.0, 100.0, "u.t.", "0\u202f%"), (2.0, 2.0001, "\u00d7", "0\u202f%")],
 )  # fmt: skip
 def test_differences(paper: float, ours: float, unit: str, said: str) -> None:
     verdict = Verdict(
