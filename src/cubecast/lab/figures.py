@@ -5,6 +5,7 @@ each has its own marker.  A protocol has the same colour in every figure.  Error
 confidence intervals.  Hollow diamonds are the numbers that a paper prints.
 
 The same curves give the same bytes: no dates, and names inside an SVG come from a fixed salt.
+Importing this module needs matplotlib (``pip install 'cubecast[lab]'``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,17 @@ from itertools import pairwise
 from pathlib import Path
 from textwrap import fill
 from typing import Any, TypeAlias
+
+import matplotlib
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    NullFormatter,
+    NullLocator,
+)
 
 from cubecast.lab.cells import Value
 from cubecast.lab.curves import METRIC, Curve, Curves, Point, buckets_of, curves_of, shows_shares
@@ -93,9 +105,6 @@ def draw(
         shown = curves_of(experiment, plot, rows)
     if not shown.curves:
         return None
-    import matplotlib
-    from matplotlib.figure import Figure
-
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         settings: Any = matplotlib.rcParams
@@ -217,8 +226,6 @@ def _add_legend(figure: Any, axes: Any) -> None:
 
 
 def _without_error_bar(handle: Any) -> Any:
-    from matplotlib.container import ErrorbarContainer
-
     return handle[0] if isinstance(handle, ErrorbarContainer) else handle
 
 
@@ -425,8 +432,6 @@ def _scale_y(axes: Any, plot: Plot, shown: Curves) -> None:
         # A confidence interval that reaches to zero must not stretch the axis for ever.
         axes.set_ylim(max(low, min(values) / 3), high)
         return
-    from matplotlib.ticker import FuncFormatter
-
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
     if min(values) >= 0:
         axes.set_ylim(bottom=0)
@@ -437,8 +442,6 @@ def _scale_x(axes: Any, plot: Plot, shown: Curves) -> None:
     if not _is_numeric(shown.xs):
         _label_words(axes, plot.x, shown.xs)
         return
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
     numbers = [float(x) for x in shown.xs]
     if plot.log_x and all(_is_power(x) for x in numbers):
         axes.set_xscale("log", base=2)
@@ -472,8 +475,6 @@ def _are_even(numbers: Sequence[float]) -> bool:
 
 def _plain_decades(axis: Any, values: Sequence[float]) -> None:
     """1, 10, 100, 1,000, and between them 2 and 5 if there are few of them."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     few = max(values) / min(values) < 300
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
