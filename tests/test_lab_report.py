@@ -449,6 +449,14 @@ def test_every_curve_has_its_own_marker_and_a_protocol_its_colour() -> None:
     assert looks[0].line != looks[1].line
 
 
+def test_of_curves_that_coincide_both_can_be_seen() -> None:
+    same = [replace(row, mean=200.0) if row.metric == "latency_mean" else row for row in rows()]
+    for some, equal in ((same, False), (rows(), True)):
+        axes = drawn_on(LATENCY, experiment(paper=[]), some, [])
+        below, above = (container.lines[0].get_linewidth() for container in axes.containers)
+        assert (below == above) == equal
+
+
 # -- words ----------------------------------------------------------------------------------------
 
 
@@ -474,7 +482,7 @@ def test_a_mean_shows_no_more_digits_than_its_interval(mean: float, ci: float, s
 @pytest.mark.parametrize(
     ("paper", "ours", "unit", "said"),
     [(533.0, 535.5, "u.t.", "+0.5\u202f%"), (26.0, 24.8, "%", f"{MINUS}1.2\u202fpoints"),
-     (0.0, 3.0, "", "+3"), (19.0, 1200.0, "nodes", "+1,181\u202fnodes"),
+     (0.0, 3.0, "", "+3"), (0.0, 0.0, "", "0"), (19.0, 1200.0, "nodes", "+1,181\u202fnodes"),
      (100.0, 100.0, "u.t.", "0\u202f%"), (2.0, 2.0001, "\u00d7", "0\u202f%")],
 )  # fmt: skip
 def test_differences(paper: float, ours: float, unit: str, said: str) -> None:

@@ -53,7 +53,7 @@ PRINTED = "printed in the paper"
 
 WIDTH, HEIGHT, DPI = 5.6, 3.7, 200
 MOST_TICKS = 11
-MOST_BARS = 80
+MOST_BARS = 60
 """Of a histogram; of more buckets only the outline is drawn."""
 Group: TypeAlias = tuple[tuple[str, Value], ...]
 """What the bars of one stack have in common."""
@@ -165,7 +165,7 @@ def _notes(plot: Plot, shown: Curves, printed: bool) -> tuple[str, ...]:
     notes = []
     if most == 1:
         notes.append("One seed per point: no confidence intervals.")
-    elif plot.error_bars and any(p.ci > 0 for curve in shown.curves for p in curve.points):
+    elif _has_error_bars(plot, shown):
         notes.append(f"Error bars: 95 % confidence intervals over {seeds} seeds.")
     else:
         notes.append(f"Means over {seeds} seeds.")
@@ -175,6 +175,12 @@ def _notes(plot: Plot, shown: Curves, printed: bool) -> tuple[str, ...]:
         what = "points are" if shown.dropped > 1 else "point is"
         notes.append(f"{shown.dropped} {what} not shown: zero on a logarithmic axis, or no number.")
     return tuple(notes)
+
+
+def _has_error_bars(plot: Plot, shown: Curves) -> bool:
+    if plot.kind == "histogram" and _are_many(plot, shown):
+        return False
+    return any(_errors(plot, curve.points) for curve in shown.curves)
 
 
 # -- looks ----------------------------------------------------------------------------------------
@@ -234,18 +240,28 @@ def _without_error_bar(handle: Any) -> Any:
 
 def _draw_lines(axes: Any, plot: Plot, shown: Curves, printed: Sequence[Mark]) -> None:
     places = _places(plot, shown)
-    for curve, look in zip(shown.curves, _looks(shown), strict=True):
+    for index, (curve, look) in enumerate(zip(shown.curves, _looks(shown), strict=True)):
+        # Of curves that coincide the lower ones are wider, so that each can be seen.
+        over = sum(_coincide(curve, other) for other in shown.curves[index + 1 :])
         axes.errorbar(
             [places[point.x] for point in curve.points],
             [point.y for point in curve.points],
             yerr=_errors(plot, curve.points),
             color=look.colour, linestyle=look.line, marker=look.marker,
             markerfacecolor=PAPER if look.hollow else look.colour, markeredgewidth=1.2,
+            markersize=min(5.0 + 3.0 * over, 11.0), linewidth=min(1.6 + 1.8 * over, 5.2),
             elinewidth=1.0, capsize=2.5, label=_legend_label(curve.label),
         )  # fmt: skip
     _draw_marks(axes, [(places[mark.x], mark) for mark in printed])
     _scale_y(axes, plot, shown)
     _scale_x(axes, plot, shown)
+
+
+def _coincide(curve: Curve, other: Curve) -> bool:
+    """Whether one would hide the other: equal to about the width of a line."""
+    theirs = {point.x: point.y for point in other.points}
+    both = [(point.y, theirs[point.x]) for point in curve.points if point.x in theirs]
+    return len(both) > 1 and all(math.isclose(a, b, rel_tol=0.015) for a, b in both)
 
 
 def _errors(plot: Plot, points: Sequence[Point]) -> list[float] | None:
@@ -372,7 +388,7 @@ def _draw_histogram(axes: Any, plot: Plot, shown: Curves) -> None:
     """Bars for few buckets; of many only the outline, so that curves can lie over each other."""
     buckets = _buckets(plot, shown)
     places = {bucket: float(index) for index, bucket in enumerate(buckets)}
-    many = len(buckets) * len(shown.curves) > MOST_BARS
+    many = _are_many(plot, shown)
     width = 0.8 / len(shown.curves)
     for index, (curve, look) in enumerate(zip(shown.curves, _looks(shown), strict=True)):
         if many:
@@ -396,6 +412,10 @@ def _draw_histogram(axes: Any, plot: Plot, shown: Curves) -> None:
         axes.set_xticks([places[bucket] for bucket in buckets[::step]])
         labels = [plain(bucket) for bucket in buckets[::step]]
         axes.set_xticklabels(labels, rotation=30 if len("  ".join(labels)) > 60 else 0)
+
+
+def _are_many(plot: Plot, shown: Curves) -> bool:
+    return len(_buckets(plot, shown)) * len(shown.curves) > MOST_BARS
 
 
 def _buckets(plot: Plot, shown: Curves) -> list[int]:

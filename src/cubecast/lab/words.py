@@ -56,7 +56,7 @@ def setting_text(value: Value) -> str:
     """A setting's value alone."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return shortened(value) if isinstance(value, str) else plain(value)
+    return (shortened(value) or NONE) if isinstance(value, str) else plain(value)
 
 
 def shortened(text: str) -> str:
@@ -144,7 +144,7 @@ def difference_text(verdict: Verdict) -> str:
     size = abs(verdict.difference)
     if verdict.unit == "%":
         text = f"{plain(round(size, 1))}{NARROW}points"
-    elif size > MOST_TIMES * abs(verdict.paper):
+    elif verdict.paper == 0 or size > MOST_TIMES * abs(verdict.paper):
         text = with_unit(rounded(size), verdict.unit)
     else:
         text = f"{plain(round(100 * size / abs(verdict.paper), 1))}{NARROW}%"
