@@ -171,15 +171,3 @@ def test_both_engines_measure_the_same(
     compiled, objects = measure_static(fast, 5), measure_static(slow, 5)
     assert compiled.metrics == objects.metrics
     assert compiled.histograms == objects.histograms
-
-
-@pytest.mark.skipif(not has_kernel(), reason="needs the compiled kernel")
-def test_the_lab_knows_what_the_kernel_can_do() -> None:
-    from cubecast.kernel import refusal as kernel_refusal
-    from cubecast.lab.engine import KERNEL_HAS, params_of, refusal
-
-    for name in KERNEL_HAS["workload"]:
-        for protocol in ("vcube-ps", "srpt", "srpt-b", "fixed-tree", "cubecast", "best-effort"):
-            settings = WORKLOADS[name].complete({"workload": name, "protocol": protocol})
-            refused = kernel_refusal(protocol, params_of(settings), SCENARIOS[name])
-            assert bool(refusal(settings)) == bool(refused)

@@ -101,7 +101,7 @@ def check_settings(settings: Settings) -> None:
         raise WorkloadError("nodes", f"the reference has at most {MAX_NODES}, not {params.nodes}")
 
 
-def simulate(settings: Settings, seed: int) -> Run:
+def run_scenario(settings: Settings, seed: int) -> Run:
     """Run the scenario that the settings name."""
     scenario = SCENARIOS[str(settings["workload"])]
     protocol = str(settings["protocol"])
@@ -114,9 +114,10 @@ def simulate(settings: Settings, seed: int) -> Run:
 
 
 def _on_kernel(scenario: Scenario, protocol: str, params: Params, seed: int) -> Run:
-    from cubecast.kernel import run
+    from cubecast.kernel import plan_of, simulate
 
-    result = run(protocol, params, seed, scenario=scenario)
+    plan = plan_of(scenario, params, seed)
+    result = simulate(protocol, params, plan, f"{scenario.name}/{seed}")
     queues = result.mean_queues().tolist() if params.network == "queue" else []
     return Run(result.metrics, result.histograms, queues)
 

@@ -177,9 +177,9 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 def shipped() -> dict[str, Experiment]:
     """The experiments of this package, by id, in the order of the papers."""
     folder = files("cubecast.lab") / "experiments"
-    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
-    found = {}
-    for name in names:
+    stems = sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    found: dict[str, Experiment] = {}
+    for name in (f"{stem}.toml" for stem in stems):
         experiment = parse((folder / name).read_text(encoding="utf-8"), name)
         if experiment.id in found:
             raise ExperimentError(f"{name}: id: {experiment.id!r} is taken already")

@@ -11,8 +11,8 @@ from cubecast.lab.engine import (
     REFERENCE_RATE,
     Run,
     check_settings,
+    run_scenario,
     runs_on_kernel,
-    simulate,
 )
 from cubecast.lab.workload import Workload, number
 from cubecast.sim.params import NETWORKS, Params
@@ -47,7 +47,7 @@ NETWORK_SETTINGS = (
 
 def measure_static(settings: Settings, seed: int) -> Measurement:
     """Run the scenario, and derive what the papers print."""
-    run = simulate(settings, seed)
+    run = run_scenario(settings, seed)
     metrics = {name: run.metrics.get(name, 0.0) for name in PLAIN}
     metrics |= queue_metrics(run.mean_queues)
     metrics |= barrier_metrics("barrier", run.histograms.get("barrier", {}))

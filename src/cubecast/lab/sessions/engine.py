@@ -76,7 +76,7 @@ def subscribe(w: State, node: int) -> None:
     rc = w.nodes[node, COUNTER]
     w.nodes[node, OWN_RC] = rc
     w.nodes[node, LIFE] += 1
-    w.view[node, :] = -1
+    w.known[node, :] = -1
     w.tries[node, :] = 0
     learn(w, node, node, rc, 1)
     broadcast(w, node, SUB)
@@ -91,7 +91,7 @@ def unsubscribe(w: State, node: int) -> None:
         w.nodes[node, COUNTER] += 1
         ask_root(w, node, new_message(w, UNS, node, w.nodes[node, COUNTER]))
         return
-    w.view[node, node] = -1
+    w.known[node, node] = -1
     broadcast(w, node, UNS)
 
 

@@ -70,7 +70,7 @@ class State(NamedTuple):
     message being sent, free from, queued, sum of queue sizes."""
     crowd: Ints
     """Those inside, those outside, and the place of each node."""
-    view: Ints
+    known: Ints
     """[node, other]: rc of the latest operation of `other` that `node` knows of, or -1."""
     tries: Bytes
     """[node]: the members in its view."""

@@ -69,7 +69,7 @@ def run_sessions(protocol: str, params: Params, seed: int, warmup: Time) -> dict
     state = _initial(params, chance, warmup)
     if root_of is not None:
         state.s[TOLD], state.s[ROOT] = 1, root_of(TOPIC)
-        state.view[:] = 0
+        state.known[:] = 0
     state = _grown(state, params, chance)
     start(state, max(1, params.every))
     while advance(state, BUDGET) != DONE:
@@ -125,7 +125,7 @@ def _initial(params: Params, chance: Chance, warmup: Time) -> State:
         snapshots=np.zeros((0, 2 * count), np.uint8),
         nodes=nodes,
         crowd=crowd,
-        view=view,
+        known=view,
         tries=tries,
         heard=np.zeros((count, count), np.uint8),
         wanted=present,

@@ -37,10 +37,10 @@ def at_root(w: State, msg: int) -> None:
     members = w.tries[root]
     w.snapshots[msg, :] = members
     if kind != PUB:
-        if w.messages[msg, M_RC] <= w.view[root, source]:
+        if w.messages[msg, M_RC] <= w.known[root, source]:
             release(w, msg)
             return
-        w.view[root, source] = w.messages[msg, M_RC]
+        w.known[root, source] = w.messages[msg, M_RC]
         put(w.snapshots[msg], size, source, 1)
         put(members, size, source, kind == SUB)
     relay(w, root, msg, w.s[DIMENSION])

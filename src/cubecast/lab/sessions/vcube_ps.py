@@ -41,8 +41,8 @@ from cubecast.lab.sessions.network import log2, put, relay, send_control
 @step
 def learn(w: State, node: int, other: int, rc: int, present: int) -> None:
     """UPDATE, lines 75-82: of two entries for one node the one with the higher rc stays."""
-    if rc > w.view[node, other]:
-        w.view[node, other] = rc
+    if rc > w.known[node, other]:
+        w.known[node, other] = rc
         put(w.tries[node], w.s[NODES], other, present)
 
 
