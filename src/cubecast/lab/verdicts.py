@@ -104,9 +104,9 @@ def _sentence(number: PaperNumber, ours: float, judgement: Judgement) -> str:
     if judgement == "reproduced":
         kept = {"equal": "Within", "at most": "Not above it by more than",
                 "at least": "Not below it by more than"}[number.bound]  # fmt: skip
-        return f"{kept} {allowed}."
+        return f"{kept} {allowed.rstrip('.')}." if number.tolerance else "Exactly so."
     side = "above" if ours > number.value else "below"
-    return f"{side.capitalize()} it by more than {allowed}. {number.reason}".strip()
+    return f"{side.capitalize()} it by more than {allowed.rstrip('.')}. {number.reason}".strip()
 
 
 # -- from rows to one number -----------------------------------------------------------------------

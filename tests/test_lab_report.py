@@ -1,0 +1,500 @@
+"""The report: figures and a page from hand-made rows."""
+
+from __future__ import annotations
+
+import csv
+import random
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cubecast.lab import figures, report
+from cubecast.lab.cells import Settings
+from cubecast.lab.curves import buckets_of, curves_of
+from cubecast.lab.experiment import Block, Experiment, PaperNumber, Plot, Seeds
+from cubecast.lab.results import HistogramRow, Provenance, Results, results_of
+from cubecast.lab.verdicts import Row, Verdict
+from cubecast.lab.words import MINUS, difference_text, measured, plain, setting_label
+
+pytest.importorskip("matplotlib")
+
+EVIL = """<script>alert("x & 'y'")</script>"""
+NODES = [8, 64, 1024]
+LATENCY = Plot(
+    name="a", title="Latency", x="nodes", y="latency_mean", series=["protocol"], log_x=True
+)
+BARS = Plot(
+    name="b", title="Parts", kind="bars", x="nodes", y=["latency_mean", "pub_messages"],
+    series=["protocol"], log_y=True,
+)  # fmt: skip
+DELAYS = Plot(name="c", title="Delays", kind="histogram", x="delay", series=["wait"])
+
+
+def number(**changes: Any) -> PaperNumber:
+    plain_one: dict[str, Any] = {
+        "section": "[J] 4.1", "what": "latency", "value": 500, "unit": "u.t.",
+        "metric": "latency_mean", "at": {"protocol": "vcube-ps", "nodes": 1024}, "tolerance": 0.03,
+    }  # fmt: skip
+    return PaperNumber(**{**plain_one, **changes})
+
+
+def experiment(id: str = "4.1", **changes: Any) -> Experiment:
+    plain_one: dict[str, Any] = {
+        "id": id, "title": "One publisher", "source": "[J] 4.1", "about": "One message.",
+        "workload": "single-publisher", "metrics": ["latency_mean", "pub_messages"],
+        "grid": [Block({"protocol": ["vcube-ps", "srpt"], "nodes": NODES})],
+        "seeds": Seeds(40), "plot": [LATENCY, BARS],
+        "paper": [
+            number(),
+            number(what="far off", value=100, reason="Because."),
+            number(what="hardly off", value=484.9),
+            number(what="left out", at={"protocol": "vcube-ps", "nodes": 4096}),
+        ],
+    }  # fmt: skip
+    return Experiment(**{**plain_one, **changes})
+
+
+def rows(id: str = "4.1") -> list[Row]:
+    found = []
+    for protocol in ("vcube-ps", "srpt"):
+        for nodes, latency in zip(NODES, (120.0, 300.0, 500.0), strict=True):
+            at: Settings = {"protocol": protocol, "nodes": nodes, "hop": 100}
+            more = 100.0 if protocol == "srpt" else 0.0
+            found.append(Row(id, at, "latency_mean", latency + more, 2.5, 5))
+            found.append(Row(id, at, "pub_messages", nodes - 1.0, 0.0, 5))
+    return found
+
+
+def histogram(id: str = "4.1", buckets: int = 6) -> list[HistogramRow]:
+    return [
+        HistogramRow(id, {"wait": wait}, "delay", bucket, 100.0 / (bucket + wait), 1.5, 5)
+        for wait in (1, 10)
+        for bucket in range(buckets)
+    ]
+
+
+VERSIONS = {"cubecast": "0.1.0", "python": "3.11.2", "pyspark": "4.0.1", "numba": "0.62.0"}
+MADE = [Provenance("cubecast lab run 4.1 --quick", "2024-02-03", VERSIONS, 5, True, "local[2]", 30)]
+
+
+def written(results: Results, out: Path) -> str:
+    return report.write(results, out).read_text(encoding="utf-8")
+
+
+class Outline(HTMLParser):
+    """The elements of a page, which must be closed in the order they were opened."""
+
+    VOID = ("meta", "br", "hr", "img", "link", "input")
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.words: list[str] = []
+        self.feed(page)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(str(value))
+            elif name in ("href", "src", "xlink:href"):
+                self.links.append(str(value))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+# -- the page -------------------------------------------------------------------------------------
+
+
+def test_the_page_has_every_experiment_and_every_verdict(tmp_path: Path) -> None:
+    both = [experiment(), experiment("4.2", title="Many publishers")]
+    page = Outline(written(Results(both, rows(), (), MADE), tmp_path))
+    for one in both:
+        assert one.title in page.text
+        assert f"e-{one.id}" in page.ids
+        for paper in one.paper:
+            assert page.text.count(paper.what) >= 4  # both experiments, and the table at the end
+    for judgement in ("reproduced", "differs", "undecided", "not measured"):
+        assert f"{report.SIGNS[judgement]} {judgement}" in page.text
+    assert "1 of the 8 numbers compared here are reproduced." in page.text
+    assert "1 reproduced, 1 differs, 1 undecided, 1 not measured" in page.text
+    assert "Because." in page.text
+    assert MADE[0].command in page.text
+    assert VERSIONS["numba"] in page.text
+
+
+def test_the_page_needs_nothing_but_itself(tmp_path: Path) -> None:
+    source = written(
+        Results([experiment(plot=[LATENCY, BARS, DELAYS])], rows(), histogram(), MADE), tmp_path
+    )
+    page = Outline(source)
+    assert not re.search(r"https?:|url\((?!#)|@import|src=", source)
+    assert not {"script", "link", "img", "iframe"} & set(page.tags)
+    assert page.tags.count("svg") == 3
+    assert len(page.ids) == len(set(page.ids)), "figures share no names"
+    inside = [link[1:] for link in page.links if link.startswith("#")]
+    assert inside
+    assert set(inside) <= set(page.ids)
+    files = [link for link in page.links if not link.startswith("#")]
+    assert files
+    assert all((tmp_path / link).stat().st_size > 0 for link in files)
+
+
+def test_text_is_escaped_everywhere(tmp_path: Path) -> None:
+    one = experiment(
+        title=EVIL, source=EVIL, about=EVIL,
+        plot=[Plot(name=EVIL, title=EVIL, x="nodes", y="latency_mean", series=["protocol"],
+                   x_label=EVIL, y_label=EVIL)],
+        paper=[number(what=EVIL, section=EVIL, unit=EVIL, accounting=EVIL, reason=EVIL, value=1)],
+    )  # fmt: skip
+    strange = [
+        replace(row, settings={**row.settings, "protocol": f"{EVIL}$_{row.settings['protocol']}"})
+        for row in rows()
+    ]
+    made = [Provenance(EVIL, EVIL, {"cubecast": EVIL}, 1, False, EVIL)]
+    results = Results([one], [*strange, *rows()], (), made, {"4.1": 1}, [EVIL])
+    source = written(results, tmp_path)
+    assert "script" not in Outline(source).tags
+    assert "<script" not in source
+    assert "alert(" in source
+    *table, command = (tmp_path / "verdicts.md").read_text(encoding="utf-8").splitlines()
+    assert "<script" not in "\n".join(table)
+    assert command == f"Made by `{EVIL}`.", "what is code needs no escape"
+    assert {path.parent for path in tmp_path.rglob("*.svg")} == {tmp_path / "figures"}
+
+
+def test_a_run_without_a_single_point_says_so(tmp_path: Path) -> None:
+    one = experiment(plot=[LATENCY, BARS, DELAYS])
+    report.write(Results([one], rows(), histogram()), tmp_path)
+    assert len(list(tmp_path.glob("figures/*"))) == 6
+    page = Outline(written(Results([one], [], []), tmp_path))
+    assert page.text.count("None of its points was measured in this run.") == 3
+    assert "0 of the 4 numbers compared here are reproduced." in page.text
+    assert "svg" not in page.tags
+    assert not list(tmp_path.glob("figures/*")), "figures of an earlier report are not this one's"
+
+
+def test_missing_points_and_numbers_that_are_none(tmp_path: Path) -> None:
+    some = [row for row in rows() if row.settings["nodes"] != 64 or row.metric == "pub_messages"]
+    some.append(Row("4.1", {"protocol": "srpt", "nodes": 64}, "latency_mean", float("nan"), 0.0, 5))
+    page = Outline(written(Results([experiment()], some, (), MADE), tmp_path))
+    assert page.tags.count("svg") == 2
+    assert "1 point is not shown" in page.text
+
+
+def test_the_same_rows_in_any_order_give_the_same_files(tmp_path: Path) -> None:
+    one = experiment(plot=[LATENCY, BARS, DELAYS])
+    shuffled, buckets = rows(), histogram()
+    random.Random(3).shuffle(shuffled)
+    random.Random(4).shuffle(buckets)
+    report.write(Results([one], rows(), histogram(), MADE), tmp_path / "a")
+    report.write(Results([one], shuffled, buckets, MADE), tmp_path / "b")
+    names = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*.*"))
+    assert len(names) == 10
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+def test_the_tables_beside_the_page(tmp_path: Path) -> None:
+    results = Results([experiment()], rows(), (), MADE)
+    report.write(results, tmp_path)
+    lines = (tmp_path / "verdicts.md").read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("| experiment | section | what | paper | ours |")
+    assert len(lines) == 2 + 4 + 2
+    assert len({re.sub(r"\\\|", "", line).count("|") for line in lines[:6]}) == 1
+    with (tmp_path / "verdicts.csv").open(encoding="utf-8") as file:
+        verdicts = list(csv.DictReader(file))
+    assert [one["verdict"] for one in verdicts] == [
+        "reproduced", "differs", "undecided", "not measured",
+    ]  # fmt: skip
+    assert verdicts[3]["ours"] == ""
+    with (tmp_path / "points.csv").open(encoding="utf-8") as file:
+        assert len(list(csv.DictReader(file))) == len(rows())
+
+
+def test_what_is_missing_or_failed_is_said_first(tmp_path: Path) -> None:
+    results = Results([experiment()], rows(), (), MADE, {"4.1": 3}, ["4.1 (nodes=8) seed 2: boom"])
+    page = Outline(written(results, tmp_path)).text
+    assert page.index("3 cells were not finished") < page.index("Summary")
+    assert page.index("seed 2: boom") < page.index("Summary")
+    assert "not finished" not in written(Results([experiment()], rows()), tmp_path)
+
+
+def test_results_of_a_directory() -> None:
+    """Counts of all seeds together become counts per run; sweeps that did nothing are left out."""
+    at: Settings = {"wait": 1}
+    facts = {
+        "command": "cubecast lab run 4.3", "started": "2024-02-03T04:05:06", "master": "local[2]",
+        "seeds": None, "quick": False, "versions": VERSIONS, "cells": 20,
+    }  # fmt: skip
+    found = SimpleNamespace(
+        experiments=(experiment(),),
+        rows=(Row("4.1", {"wait": 1}, "delay_max", 7.0, 0.5, 20),),
+        distributions=(
+            SimpleNamespace(experiment="4.1", settings=at, name="delay", buckets={0: 60, 7: 10}),
+        ),
+        sweeps=({"sweep": "a", **facts}, {"sweep": "b", **facts, "command": "again"}),
+        busyness=(SimpleNamespace(sweep="a", cells=20, span_s=61.0, idle_share=0.125),),
+        missing={},
+        failures=(),
+    )
+    results = results_of(found)
+    assert [(row.bucket, row.mean, row.n) for row in results.histograms] == [
+        (0, 3.0, 20),
+        (7, 0.5, 20),
+    ]
+    assert results.provenance == [
+        Provenance(
+            "cubecast lab run 4.3", "2024-02-03", VERSIONS, None, False, "local[2]", 20, 61.0, 0.125
+        )
+    ]
+
+
+# -- figures --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plot", [LATENCY, BARS, DELAYS], ids=lambda plot: plot.kind)
+def test_a_figure_is_deterministic_and_has_no_date(plot: Plot) -> None:
+    one = experiment(plot=[plot])
+    first = figures.draw(one, plot, rows(), histogram())
+    again = figures.draw(one, plot, rows(), histogram())
+    assert first is not None
+    assert again is not None
+    assert first.svg == again.svg
+    assert first.png == again.png
+    assert first.png.startswith(b"\x89PNG")
+    assert b"<path" in first.svg
+    assert b"date" not in first.svg.lower()
+    assert b"Software" not in first.png
+
+
+def drawn_on(plot: Plot, one: Experiment, some: list[Row], counts: list[HistogramRow]) -> Any:
+    """The axes of a figure, to look at what is on them."""
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    shown = (
+        buckets_of(one, plot, counts) if plot.kind == "histogram" else curves_of(one, plot, some)
+    )
+    figures._draw_on(axes, one, plot, shown)
+    axes.figure.canvas.draw()
+    return axes
+
+
+def tick_labels(axis: Any) -> list[str]:
+    return [tick.get_text() for tick in axis.get_ticklabels() if tick.get_text()]
+
+
+def test_a_logarithmic_axis_has_plain_labels() -> None:
+    axes = drawn_on(LATENCY, experiment(), rows(), [])
+    assert axes.get_xscale() == "log"
+    assert tick_labels(axes.xaxis) == ["8", "64", "1,024"]
+
+
+def test_an_axis_up_to_a_million_nodes_is_labelled_in_powers() -> None:
+    wide = [
+        Row("4.1", {"protocol": "vcube-ps", "nodes": 1 << power}, "latency_mean", power, 0.1, 3)
+        for power in range(4, 21)
+    ]
+    labels = tick_labels(drawn_on(LATENCY, experiment(), wide, []).xaxis)
+    assert 5 <= len(labels) <= figures.MOST_TICKS
+    assert "2^{20}" in labels[-1]
+
+
+def test_decades_are_written_out() -> None:
+    counts = Plot(title="Messages", x="nodes", y="pub_messages", series=["protocol"], log_y=True)
+    many = [
+        Row("4.1", {"protocol": "srpt", "nodes": n}, "pub_messages", 1.0 * n**3, 1.0, 2)
+        for n in (8, 64, 1024)
+    ]
+    labels = tick_labels(drawn_on(counts, experiment(), many, []).yaxis)
+    assert {"1,000", "10,000", "1 M"} <= set(labels)
+    assert not any("e+" in label or "mathdefault" in label for label in labels)
+
+
+def test_the_papers_number_is_marked_beside_our_point() -> None:
+    one = experiment(paper=[number(value=533), number(at={"protocol": "srpt", "nodes": 4096})])
+    axes = drawn_on(LATENCY, one, rows(), [])
+    (marks,) = axes.collections[-1:]
+    assert marks.get_offsets().tolist() == [[1024.0, 533.0]]
+    assert [note.get_text() for note in axes.texts] == ["533"]
+
+
+def test_error_bars_are_the_confidence_intervals() -> None:
+    axes = drawn_on(LATENCY, experiment(paper=[]), rows(), [])
+    (bar, *_), *_ = [container.lines[2] for container in axes.containers]
+    segment = bar.get_segments()[-1]
+    assert [y for _, y in segment] == [500.0 - 2.5, 500.0 + 2.5]
+
+
+def test_metrics_are_stacked_and_protocols_are_side_by_side() -> None:
+    axes = drawn_on(replace_plot(BARS, log_y=False), experiment(), rows(), [])
+    bars = [container for container in axes.containers if hasattr(container, "patches")]
+    assert len(bars) == 4
+    tops: dict[float, float] = {}
+    for container in bars:
+        for patch in container.patches:
+            place = round(patch.get_x(), 3)
+            assert patch.get_y() == tops.get(place, 0.0)
+            tops[place] = patch.get_y() + patch.get_height()
+    assert sorted(tops.values())[-1] == 600.0 + 1023.0
+
+
+def replace_plot(plot: Plot, **changes: Any) -> Plot:
+    fields = {name: getattr(plot, name) for name in plot.__struct_fields__}
+    return Plot(**{**fields, **changes})
+
+
+def test_a_histogram_of_shares_adds_up() -> None:
+    shares = replace_plot(DELAYS, y_label="share of messages")
+    for curve in buckets_of(experiment(), shares, histogram()).curves:
+        assert sum(point.y for point in curve.points) == pytest.approx(100)
+
+
+def test_a_histogram_of_doubling_classes_keeps_its_zero() -> None:
+    classes = replace_plot(DELAYS, log_x=True)
+    counts = [
+        HistogramRow("4.1", {"wait": 1}, "delay", bucket, 10.0, 0.0, 1) for bucket in (0, 2, 16)
+    ]
+    axes = drawn_on(classes, experiment(plot=[classes]), [], counts)
+    assert tick_labels(axes.xaxis) == ["0", "2", "4", "8", "16"]
+    assert len(axes.patches) == 3
+
+
+def test_a_group_of_bars_has_room_only_for_those_there_are() -> None:
+    plot = replace_plot(BARS, y="latency_mean", log_y=False)
+    some = [
+        row for row in rows() if row.settings["nodes"] == 8 or row.settings["protocol"] == "srpt"
+    ]
+    axes = drawn_on(plot, experiment(plot=[plot], paper=[]), some, [])
+    middles = sorted(patch.get_x() + patch.get_width() / 2 for patch in axes.patches)
+    assert middles == pytest.approx([-0.2, 0.2, 1.0, 2.0])
+
+
+@pytest.mark.parametrize(("buckets", "outlines"), [(6, 0), (200, 2)])
+def test_a_histogram_of_few_and_of_many_buckets(buckets: int, outlines: int) -> None:
+    from matplotlib.patches import StepPatch
+
+    axes = drawn_on(DELAYS, experiment(plot=[DELAYS]), [], histogram(buckets=buckets))
+    steps = [patch for patch in axes.patches if isinstance(patch, StepPatch)]
+    assert len(steps) == outlines
+    heights = list(steps[0].get_data().values) if steps else [p.get_height() for p in axes.patches]
+    assert heights[0] == 100.0
+    assert heights[2] == pytest.approx(100 / 3)
+
+
+# -- curves ---------------------------------------------------------------------------------------
+
+
+def test_what_tells_points_apart_becomes_part_of_the_curves_name() -> None:
+    twice = rows() + [replace(row, settings={**row.settings, "hop": 1000}) for row in rows()]
+    labels = [curve.label for curve in curves_of(experiment(), LATENCY, twice).curves]
+    assert labels == [
+        "VCube-PS, hop 100",
+        "VCube-PS, hop 1,000",
+        "SRPT, hop 100",
+        "SRPT, hop 1,000",
+    ]
+
+
+def test_curves_follow_the_grid_and_not_the_rows() -> None:
+    shown = curves_of(experiment(), LATENCY, list(reversed(rows())))
+    assert [curve.label for curve in shown.curves] == ["VCube-PS", "SRPT"]
+    assert [point.x for point in shown.curves[0].points] == NODES
+    assert shown.xs == tuple(NODES)
+
+
+def test_a_zero_on_a_logarithmic_axis_is_counted_not_forgotten() -> None:
+    flat = replace_plot(LATENCY, y="pub_messages", log_y=True)
+    zero = [replace(row, mean=0.0) if row.settings["nodes"] == 8 else row for row in rows()]
+    shown = curves_of(experiment(), flat, zero)
+    assert shown.dropped == 2
+    assert [len(curve.points) for curve in shown.curves] == [2, 2]
+
+
+def test_every_curve_has_its_own_marker_and_a_protocol_its_colour() -> None:
+    twice = rows() + [replace(row, settings={**row.settings, "hop": 1000}) for row in rows()]
+    looks = figures._looks(curves_of(experiment(), LATENCY, twice))
+    assert len({look.marker for look in looks}) == 4
+    assert [look.colour for look in looks] == [
+        figures.PROTOCOL_COLOURS[name] for name in ("vcube-ps", "vcube-ps", "srpt", "srpt")
+    ]
+    assert looks[0].line != looks[1].line
+
+
+def test_of_curves_that_coincide_both_can_be_seen() -> None:
+    same = [replace(row, mean=200.0) if row.metric == "latency_mean" else row for row in rows()]
+    for some, equal in ((same, False), (rows(), True)):
+        axes = drawn_on(LATENCY, experiment(paper=[]), some, [])
+        below, above = (container.lines[0].get_linewidth() for container in axes.containers)
+        assert (below == above) == equal
+
+
+# -- words ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(533.0, "533"), (10525.7, "10,525.7"), (0.25, "0.25"), (-3.5, f"{MINUS}3.5"), (0.0, "0"),
+     (2.5e-6, f"2.5e{MINUS}06"), (float("nan"), "not a number"), (1_048_576, "1,048,576")],
+)  # fmt: skip
+def test_plain_numbers(value: float, said: str) -> None:
+    assert plain(value) == said
+
+
+@pytest.mark.parametrize(
+    ("mean", "ci", "said"),
+    [(26.114, 1.28, "26.1 ± 1.3"), (613.4, 13.2, "613 ± 13"), (535.51, 0.0, "535.5"),
+     (0.04567, 0.00123, "0.0457 ± 0.0012"), (123456.0, 4567.0, "123,456 ± 4,567"),
+     (5.0, 1e-12, "5"), (5.0, float("nan"), "5")],
+)  # fmt: skip
+def test_a_mean_shows_no_more_digits_than_its_interval(mean: float, ci: float, said: str) -> None:
+    assert measured(mean, ci) == said
+
+
+@pytest.mark.parametrize(
+    ("paper", "ours", "unit", "said"),
+    [(533.0, 535.5, "u.t.", "+0.5\u202f%"), (26.0, 24.8, "%", f"{MINUS}1.2\u202fpoints"),
+     (0.0, 3.0, "", "+3"), (0.0, 0.0, "", "0"), (19.0, 1200.0, "nodes", "+1,181\u202fnodes"),
+     (100.0, 100.0, "u.t.", "0\u202f%"), (2.0, 2.0001, "\u00d7", "0\u202f%")],
+)  # fmt: skip
+def test_differences(paper: float, ours: float, unit: str, said: str) -> None:
+    verdict = Verdict(
+        "4.1", "[J]", "it", "", unit, paper, ours, 0.0, ours - paper, "reproduced", "", 1
+    )
+    assert difference_text(verdict) == said
+
+
+def test_settings_read_as_people_say_them() -> None:
+    assert setting_label("protocol", "vcube-ps") == "VCube-PS"
+    assert setting_label("subscribers", 0.25) == "25\u202f% subscribers"
+    assert setting_label("brokers", 2048) == "2,048 brokers"
+    assert setting_label("queue_acks", False) == "ACKs not queued"
+    assert setting_label("hop", 1000) == "hop 1,000"
