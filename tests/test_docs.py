@@ -31,7 +31,10 @@ def fenced(language: str, page: str = README) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/simulator.md", "docs/clients.md", "docs/lab.md"])
+PLAYED = ("README.md", "docs/simulator.md", "docs/clients.md", "docs/lab.md")
+
+
+@pytest.mark.parametrize("name", PLAYED)
 def test_the_lines_print_what_the_page_says(name: str, tmp_path: Path) -> None:
     page = (ROOT / name).read_text(encoding="utf-8")
     (snippet,) = fenced("python", page)

@@ -300,10 +300,11 @@ def report(
         typer.echo(json.dumps(_verdicts(findings)))
         return
     try:
-        from cubecast.lab.report import write  # type: ignore[import-not-found,unused-ignore]
+        from cubecast.lab.report import write
+        from cubecast.lab.results import results_of
     except ImportError as error:
         refuse("lab report", f"needs {error.name}: pip install 'cubecast[lab]'")
-    typer.echo(f"written: {write(findings)}")
+    typer.echo(f"written: {write(results_of(findings), directory)}")
 
 
 def _gathered(directory: Path, master: str, conf: dict[str, str]) -> Any:

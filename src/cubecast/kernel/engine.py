@@ -313,4 +313,4 @@ def _make_advance(digest: str) -> Callable[[Longs, Longs, Longs, Longs, Longs, i
     return advance
 
 
-advance = _make_advance(sources_digest())
+advance = _make_advance(sources_digest(__file__))

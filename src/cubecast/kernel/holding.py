@@ -3,8 +3,8 @@
 A row keeps them in the order of arrival, in one block of `State.rare` with three lists side by
 side: what each waits for (the bit of a message that is missing, or its complement once that has
 come), which message it is, and when it arrived.  Whether anybody waits for a message is a bit of
-the row, and who does is one pass over adjacent words.  Blocks have room for 4, 8, 16, … messages; one that is too small or empty is
-kept for another row.
+the row, and who does is one pass over adjacent words.  Blocks have room for 4, 8, 16, … messages;
+one that is too small or empty is kept for another row.
 
 Of several messages that can be delivered the one that arrived first is delivered first, as
 `cubecast.protocol.vcube_ps` does.

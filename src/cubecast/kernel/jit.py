@@ -3,7 +3,7 @@
 numba compiles a function together with all that it calls, so a function with many callers above it
 is compiled many times: what has one caller is `inlined`.  Only the entry point is cached: numba
 notices when the file of a cached function changes, but not when a file that it calls into does.
-So the entry point closes over `sources_digest()`, which is part of the cache's key, and no stale
+So the entry point closes over `sources_digest`, which is part of the cache's key, and no stale
 code is ever run.
 
 The cache is beside the sources, or in the user's cache directory where that is not writable
@@ -34,6 +34,11 @@ def inlined(function: F) -> F:
     return cast(F, njit(inline="always")(function))
 
 
+def forced(function: F) -> F:
+    """A frequent step with several callers: compiled by itself, then copied into each of them."""
+    return cast(F, njit(forceinline=True, error_model="numpy", nogil=True)(function))
+
+
 def apart(function: F) -> F:
     """A step with several callers, or a rare one: compiled by itself."""
     return cast(F, njit(error_model="numpy", nogil=True)(function))
@@ -41,11 +46,10 @@ def apart(function: F) -> F:
 
 def entry(function: F) -> F:
     """The entry point: kept on disk where that is possible."""
-    options = {"error_model": "numpy", "nogil": True}
     try:
-        return cast(F, njit(cache=True, **options)(function))
+        return cast(F, njit(cache=True, error_model="numpy", nogil=True)(function))
     except RuntimeError:  # numba found no directory that it may write to
-        return cast(F, njit(**options)(function))
+        return apart(function)
 
 
 def _memory_of(context: Any, array: Any) -> Any:
@@ -64,12 +68,15 @@ def _itself(array: Any) -> Any:
     return array
 
 
-memory_of = _itself if config.DISABLE_JIT else intrinsic(_memory_of)
+_numba: Any = config
+memory_of: Callable[[Any], Any] = (
+    _itself if _numba.DISABLE_JIT else cast(Any, intrinsic(_memory_of))
+)
 
 
-def sources_digest() -> str:
-    """A digest of every file of this package."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+def sources_digest(module: str) -> str:
+    """A digest of every file beside `module`, and of this one."""
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    for path in sorted(Path(module).parent.glob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()

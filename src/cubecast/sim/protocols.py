@@ -64,12 +64,10 @@ def maker(name: str, params: Params, seed: str) -> MakeProcess:
             return lambda node, port: BestEffort(node, port, nodes=params.nodes)
         case "srpt" | "srpt-told" | "fixed-tree":
             kind = {"srpt": SingleRoot, "srpt-told": ToldTree, "fixed-tree": FixedTree}[name]
-            root_of = roots(name, params, seed)
-            assert root_of is not None
+            root_of = _certain_roots(name, params, seed)
             return lambda node, port: kind(node, port, nodes=params.nodes, root_of=root_of)
         case "srpt-b":
-            root_of = roots(name, params, seed)
-            assert root_of is not None
+            root_of = _certain_roots(name, params, seed)
             brokers = params.broker_count()
             return lambda node, port: BrokerTree(
                 node, port, nodes=params.nodes, brokers=brokers, root_of=root_of
@@ -171,6 +169,12 @@ def recovery_of(detector: DetectorConfig, epochs: EpochConfig, nodes: int) -> Ti
     agreed = 2 * (epochs.answer_after + 4 * epochs.repeat_after)
     found = epochs.beacon_every + nodes * epochs.enter_every + epochs.alone_after
     return noticed + agreed + found
+
+
+def _certain_roots(name: str, params: Params, seed: str) -> Callable[[Topic], NodeId]:
+    found = roots(name, params, seed)
+    assert found is not None, "a tree has a root"
+    return found
 
 
 def roots(name: str, params: Params, seed: str) -> Callable[[Topic], NodeId] | None:

@@ -54,7 +54,8 @@ class WatchedWorld(World):
         self._arrived: dict[tuple[NodeId, int], Time] = {}
         self._since_own: dict[tuple[NodeId, Topic], int] = {}
         self.tree_sum = 0
-        """From the publish call until a broker serves its own, once for each of these."""
+        """From the publish call until a broker has a message: once for each subscriber that it
+        serves, and once for itself if it subscribes."""
         self._broker_of = _broker_of(nodes, brokers) if brokers else []
         super().__init__(nodes, *args, **options)
 
@@ -65,11 +66,14 @@ class WatchedWorld(World):
         receive = super()._receiver(node)
         arrived = self._arrived
         wanted = self._wanted[node]
+        is_broker = bool(self._broker_of) and self._broker_of[node] == node
 
         def note(message: Any, sender: NodeId, now: Time) -> None:
             if message.kind == "pub" and message.topic in wanted:
                 for ident in message.body:
                     arrived.setdefault((node, ident), now)
+                if is_broker:
+                    self._tally_tree(message.body, 1)
             receive(message, sender, now)
 
         return note
@@ -106,8 +110,11 @@ class WatchedWorld(World):
     def relayed(self, node: NodeId, peers: Sequence[NodeId], body: tuple[int, ...]) -> None:
         """Time that passed before a broker served its own subscribers."""
         if self._broker_of:
-            own = sum(self._broker_of[peer] == node for peer in peers)
-            self.tree_sum += own * sum(self.now - self.meter.published_at[ident] for ident in body)
+            self._tally_tree(body, sum(self._broker_of[peer] == node for peer in peers))
+
+    def _tally_tree(self, body: tuple[int, ...], receivers: int) -> None:
+        published_at = self.meter.published_at
+        self.tree_sum += receivers * sum(self.now - published_at[ident] for ident in body)
 
 
 def _broker_of(nodes: int, brokers: int) -> list[NodeId]:

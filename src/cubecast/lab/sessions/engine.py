@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cubecast.lab.sessions.compiled import entry, inlined, sources_digest, step
+from cubecast.kernel.jit import apart, entry, forced, sources_digest
 from cubecast.lab.sessions.events import (
     forget,
     free_entries,
@@ -83,7 +83,7 @@ from cubecast.lab.sessions.vcube_ps import (
 )
 
 
-@step
+@apart
 def subscribe(w: State, node: int) -> None:
     """Algorithm 1, lines 4-9; or a word to the root."""
     w.wanted[node] = 1
@@ -101,7 +101,7 @@ def subscribe(w: State, node: int) -> None:
     broadcast(w, node, SUB)
 
 
-@step
+@apart
 def unsubscribe(w: State, node: int) -> None:
     """Algorithm 1, lines 10-15; or a word to the root."""
     w.wanted[node] = 0
@@ -114,14 +114,14 @@ def unsubscribe(w: State, node: int) -> None:
     broadcast(w, node, UNS)
 
 
-@step
+@apart
 def add(w: State, which: int, count: int, node: int) -> None:
     w.crowd[which, w.s[count]] = node
     w.crowd[PLACE, node] = w.s[count]
     w.s[count] += 1
 
 
-@step
+@apart
 def remove(w: State, which: int, count: int, node: int) -> None:
     """The last takes the place of the one that goes."""
     w.s[count] -= 1
@@ -131,7 +131,7 @@ def remove(w: State, which: int, count: int, node: int) -> None:
     w.crowd[PLACE, last] = place
 
 
-@step
+@apart
 def begin_session(w: State, node: int) -> None:
     if w.s[LASTING]:
         return
@@ -141,7 +141,7 @@ def begin_session(w: State, node: int) -> None:
         plan(w, until, LEAVE, node)
 
 
-@step
+@apart
 def leave(w: State, node: int) -> None:
     remove(w, INSIDE, MEMBERS_IN, node)
     unsubscribe(w, node)
@@ -153,7 +153,7 @@ def leave(w: State, node: int) -> None:
     add(w, OUTSIDE, MEMBERS_OUT, node)
 
 
-@step
+@apart
 def speak(w: State) -> None:
     if not w.s[MEMBERS_IN]:
         return
@@ -167,7 +167,7 @@ def speak(w: State) -> None:
         broadcast(w, node, PUB)
 
 
-@inlined
+@forced
 def receive(w: State, node: int, msg: int) -> None:
     """Count a publication that arrives, unless it was published during the warm-up."""
     at = w.messages[msg, M_AT]
@@ -180,7 +180,7 @@ def receive(w: State, node: int, msg: int) -> None:
         w.s[FALSE] += 1
 
 
-@inlined
+@forced
 def happen(w: State, event: int) -> None:
     """Let one event happen."""
     row = w.events[event]
@@ -219,7 +219,7 @@ def happen(w: State, event: int) -> None:
         forget(w, msg)
 
 
-@step
+@apart
 def act(w: State, kind: int, node: int, msg: int) -> None:
     """What is no message between nodes, or goes to the root."""
     if kind == ASK:
@@ -274,4 +274,4 @@ def _make_entries(sources: str) -> tuple[Callable[[State, int], int], Callable[[
     return advance, start
 
 
-advance, start = _make_entries(sources_digest())
+advance, start = _make_entries(sources_digest(__file__))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cubecast.lab.sessions.compiled import inlined, step
+from cubecast.kernel.jit import apart, forced
 from cubecast.lab.sessions.layout import (
     E_FROM,
     E_HEAD,
@@ -38,7 +38,7 @@ from cubecast.lab.sessions.layout import (
 )
 
 
-@inlined
+@forced
 def new_event(w: State, kind: int, to: int, sender: int, msg: int, head: int, tail: int) -> int:
     event = w.s[FREE_EVENT]
     if event >= 0:
@@ -49,10 +49,10 @@ def new_event(w: State, kind: int, to: int, sender: int, msg: int, head: int, ta
     row = w.events[event]
     row[E_KIND], row[E_TO], row[E_FROM], row[E_MSG] = kind, to, sender, msg
     row[E_HEAD], row[E_TAIL], row[E_NEXT] = head, tail, -1
-    return event
+    return int(event)
 
 
-@step
+@apart
 def far_push(w: State, at: int, number: int, event: int) -> None:
     """Put an event on the heap."""
     place = w.s[FAR]
@@ -66,7 +66,7 @@ def far_push(w: State, at: int, number: int, event: int) -> None:
     w.far[place, 0], w.far[place, 1], w.far[place, 2] = at, number, event
 
 
-@inlined
+@forced
 def post(w: State, at: int, event: int) -> None:
     """Plan an event, after what is already planned for then."""
     number = w.s[NUMBER]
@@ -84,13 +84,13 @@ def post(w: State, at: int, event: int) -> None:
     far_push(w, at, number, event)
 
 
-@step
+@apart
 def plan(w: State, at: int, kind: int, node: int) -> None:
     """Plan what is no message."""
     post(w, at, new_event(w, kind, node, node, -1, -1, -1))
 
 
-@step
+@apart
 def far_pop(w: State) -> None:
     """Remove the earliest of the heap; the caller has read it."""
     last = w.s[FAR] - 1
@@ -114,7 +114,7 @@ def far_pop(w: State) -> None:
     w.far[place, 0], w.far[place, 1], w.far[place, 2] = at, number, event
 
 
-@inlined
+@forced
 def next_event(w: State) -> int:
     """Take out the next event and set the time; -1 if there is none."""
     s = w.s
@@ -131,16 +131,16 @@ def next_event(w: State) -> int:
             s[NOW] = at
             w.heads[at & (RING - 1)] = w.events[event, E_NEXT]
             s[IN_RING] -= 1
-            return event
+            return int(event)
     if s[FAR] == 0:
         return -1
     event = w.far[0, 2]
     s[NOW] = w.far[0, 0]
     far_pop(w)
-    return event
+    return int(event)
 
 
-@step
+@apart
 def new_message(w: State, kind: int, source: int, rc: int) -> int:
     """A message that somebody refers to."""
     msg = w.s[FREE_MESSAGE]
@@ -152,17 +152,17 @@ def new_message(w: State, kind: int, source: int, rc: int) -> int:
     row = w.messages[msg]
     row[M_KIND], row[M_SOURCE], row[M_RC], row[M_AT] = kind, source, rc, w.s[NOW]
     row[M_REFS], row[M_NEXT] = 1, -1
-    return msg
+    return int(msg)
 
 
-@inlined
+@forced
 def free_entries(w: State, head: int, tail: int) -> None:
     if head >= 0:
         w.entries[tail, T_NEXT] = w.s[FREE_ENTRY]
         w.s[FREE_ENTRY] = head
 
 
-@step
+@apart
 def forget(w: State, msg: int) -> None:
     """Nobody refers to a message: it is gone, with what was pending for it."""
     if not w.s[TOLD]:
@@ -174,7 +174,7 @@ def forget(w: State, msg: int) -> None:
     w.s[FREE_MESSAGE] = msg
 
 
-@step
+@apart
 def release(w: State, msg: int) -> None:
     """One reference less; what nobody refers to is gone, with what was pending for it."""
     w.messages[msg, M_REFS] -= 1
@@ -183,7 +183,7 @@ def release(w: State, msg: int) -> None:
     forget(w, msg)
 
 
-@step
+@apart
 def joined(w: State, node: int) -> None:
     w.s[JOINS] += 1
     plan(w, w.s[NOW], JOINED, node)

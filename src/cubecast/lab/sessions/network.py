@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cubecast.lab.sessions.compiled import inlined, step
+from cubecast.kernel.jit import apart, forced
 from cubecast.lab.sessions.events import new_event, post
 from cubecast.lab.sessions.layout import (
     CONTROLS,
@@ -26,7 +26,7 @@ from cubecast.lab.sessions.layout import (
 )
 
 
-@inlined
+@forced
 def put(trie: Bytes, size: int, node: int, present: int) -> None:
     """Put a node into a set, or take it out."""
     place = size + node
@@ -36,7 +36,7 @@ def put(trie: Bytes, size: int, node: int, present: int) -> None:
         trie[place] = trie[2 * place] | trie[2 * place + 1]
 
 
-@inlined
+@forced
 def nearest(trie: Bytes, size: int, first: int, k: int) -> int:
     """The member of the block of 2^k ids around `first` that is nearest to it; there is one."""
     place = (size + first) >> k
@@ -48,7 +48,7 @@ def nearest(trie: Bytes, size: int, first: int, k: int) -> int:
     return place - size
 
 
-@inlined
+@forced
 def sample(w: State, node: int, ahead: int, copies: int) -> None:
     """Queue size is sampled at each enqueue, after insertion."""
     w.nodes[node, QUEUED] += copies
@@ -56,7 +56,7 @@ def sample(w: State, node: int, ahead: int, copies: int) -> None:
     w.s[LONGEST] = max(w.s[LONGEST], ahead + copies)
 
 
-@inlined
+@forced
 def send_control(w: State, node: int, event: int) -> None:
     """ACKs and what goes to a root bypass the sending queue, unless it is said otherwise."""
     w.s[CONTROLS] += 1
@@ -68,7 +68,7 @@ def send_control(w: State, node: int, event: int) -> None:
     post(w, leaves + w.s[HOP], event)
 
 
-@inlined
+@forced
 def relay(w: State, node: int, msg: int, h: int) -> int:
     """Send to the first of each cluster 1 … h; how many copies that made.
 
@@ -103,7 +103,7 @@ def relay(w: State, node: int, msg: int, h: int) -> int:
     return copies
 
 
-@step
+@apart
 def send_all(w: State, node: int, msg: int) -> int:
     """`relay` at the root of a tree."""
     return relay(w, node, msg, w.s[DIMENSION])

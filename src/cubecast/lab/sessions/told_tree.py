@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cubecast.lab.sessions.compiled import step
+from cubecast.kernel.jit import apart
 from cubecast.lab.sessions.events import joined, new_event, release
 from cubecast.lab.sessions.layout import (
     ASK,
@@ -20,7 +20,7 @@ from cubecast.lab.sessions.layout import (
 from cubecast.lab.sessions.network import put, send_all, send_control
 
 
-@step
+@apart
 def ask_root(w: State, node: int, msg: int) -> None:
     if node == w.s[ROOT]:
         at_root(w, msg)
@@ -28,7 +28,7 @@ def ask_root(w: State, node: int, msg: int) -> None:
         send_control(w, node, new_event(w, ASK, w.s[ROOT], node, msg, -1, -1))
 
 
-@step
+@apart
 def at_root(w: State, msg: int) -> None:
     """The root stamps a message with its members and sends it down."""
     root, size = w.s[ROOT], w.s[NODES]
@@ -47,7 +47,7 @@ def at_root(w: State, msg: int) -> None:
     release(w, msg)
 
 
-@step
+@apart
 def told(w: State, node: int, msg: int) -> None:
     """A change is complete when it has come back to the node that it is about."""
     kind = w.messages[msg, M_KIND]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cubecast.lab.sessions.compiled import inlined, step
+from cubecast.kernel.jit import apart, forced
 from cubecast.lab.sessions.events import free_entries, joined, new_event, new_message, release
 from cubecast.lab.sessions.layout import (
     ACK,
@@ -38,7 +38,7 @@ from cubecast.lab.sessions.layout import (
 from cubecast.lab.sessions.network import put, send_all, send_control
 
 
-@inlined
+@forced
 def learn(w: State, node: int, other: int, rc: int, present: int) -> None:
     """UPDATE, lines 75-82: of two entries for one node the one with the higher rc stays."""
     if rc > w.known[node, other]:
@@ -46,14 +46,14 @@ def learn(w: State, node: int, other: int, rc: int, present: int) -> None:
         put(w.tries[node], w.s[NODES], other, present)
 
 
-@inlined
+@forced
 def learn_all(w: State, node: int, head: int) -> None:
     while head >= 0:
         learn(w, node, w.entries[head, T_NODE], w.entries[head, T_RC], 1)
         head = w.entries[head, T_NEXT]
 
 
-@inlined
+@forced
 def send_ack(w: State, node: int, msg: int, parent: int, head: int, tail: int) -> None:
     """SENDACKS, lines 95-98."""
     if w.nodes[node, OWN] and not w.heard[node, w.messages[msg, M_SOURCE]]:
@@ -75,7 +75,7 @@ def send_ack(w: State, node: int, msg: int, parent: int, head: int, tail: int) -
     send_control(w, node, new_event(w, ACK, parent, node, msg, head, tail))
 
 
-@inlined
+@forced
 def await_acks(w: State, node: int, msg: int, parent: int, copies: int) -> None:
     """⟨j, nb, …⟩ of *acks*; an earlier one for the same message is replaced."""
     pending = w.pending[msg, node]
@@ -86,7 +86,7 @@ def await_acks(w: State, node: int, msg: int, parent: int, copies: int) -> None:
     pending[P_LIFE] = w.nodes[node, LIFE]
 
 
-@step
+@apart
 def broadcast(w: State, node: int, kind: int) -> None:
     """CO_BROADCAST, lines 5-12."""
     msg = new_message(w, kind, node, w.nodes[node, COUNTER])
@@ -99,7 +99,7 @@ def broadcast(w: State, node: int, kind: int) -> None:
     propagate(w, node)
 
 
-@step
+@apart
 def propagate(w: State, node: int) -> None:
     """Lines 13-36: one message after the other, each when the ACKs of the one before are back."""
     while w.nodes[node, Q_HEAD] >= 0 and w.nodes[node, SENDING] < 0:
@@ -115,7 +115,7 @@ def propagate(w: State, node: int) -> None:
             wave_complete(w, node)
 
 
-@step
+@apart
 def wave_complete(w: State, node: int) -> None:
     """Lines 31-36."""
     msg = w.nodes[node, SENDING]
@@ -128,7 +128,7 @@ def wave_complete(w: State, node: int) -> None:
     release(w, msg)
 
 
-@inlined
+@forced
 def take(w: State, node: int, msg: int) -> None:
     """Lines 62-74: what a subscriber does with PUB, SUB or UNS."""
     if w.nodes[node, OWN]:
@@ -141,7 +141,7 @@ def take(w: State, node: int, msg: int) -> None:
                 w.heard[node, source] = 0
 
 
-@inlined
+@forced
 def gather(w: State, node: int, msg: int, head: int, tail: int) -> int:
     """Lines 55-61 and 69-70: an ACK has come, with entries from `head` to `tail`.
 
@@ -169,7 +169,7 @@ def gather(w: State, node: int, msg: int, head: int, tail: int) -> int:
     return WAIT if w.missing[msg, node] else pending[P_PARENT]
 
 
-@step
+@apart
 def finish(w: State, node: int, msg: int) -> None:
     """The source of a message has all ACKs."""
     free_entries(w, w.pending[msg, node, P_HEAD], w.pending[msg, node, P_TAIL])
