@@ -102,11 +102,19 @@ def _sentence(number: PaperNumber, ours: float, judgement: Judgement) -> str:
     if judgement == "undecided":
         return f"Off by more than {allowed}, but within the confidence interval: take more seeds."
     if judgement == "reproduced":
-        kept = {"equal": "Within", "at most": "Not above it by more than",
-                "at least": "Not below it by more than"}[number.bound]  # fmt: skip
-        return f"{kept} {allowed.rstrip('.')}." if number.tolerance else "Exactly so."
-    side = "above" if ours > number.value else "below"
-    return f"{side.capitalize()} it by more than {allowed.rstrip('.')}. {number.reason}".strip()
+        return _kept(number, allowed)
+    side = "Above it" if ours > number.value else "Below it"
+    by = f" by more than {allowed.rstrip('.')}" if number.tolerance else ""
+    return f"{side}{by}. {number.reason}".strip()
+
+
+def _kept(number: PaperNumber, allowed: str) -> str:
+    if not number.tolerance:
+        return {"equal": "Exactly so.", "at most": "Not above it, as the paper says.",
+                "at least": "Not below it, as the paper says."}[number.bound]  # fmt: skip
+    words = {"equal": "Within", "at most": "Not above it by more than",
+             "at least": "Not below it by more than"}  # fmt: skip
+    return f"{words[number.bound]} {allowed.rstrip('.')}."
 
 
 # -- from rows to one number -----------------------------------------------------------------------

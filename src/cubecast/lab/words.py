@@ -16,7 +16,8 @@ NONE = "\N{EN DASH}"
 
 PROTOCOL_NAMES = {
     "vcube-ps": "VCube-PS", "srpt": "SRPT", "srpt-b": "SRPT-B", "fixed-tree": "fixed tree",
-    "vcube-pb": "VCube-PB", "cubecast": "cubecast", "best-effort": "best effort",
+    "srpt-told": "SRPT", "vcube-pb": "VCube-PB", "cubecast": "cubecast",
+    "best-effort": "best effort",
 }  # fmt: skip
 SHARES = ("subscribers", "publishers", "churn")
 """Settings that are a share of something and read better in per cent."""
@@ -24,8 +25,7 @@ COUNTS = ("nodes", "brokers", "topics", "messages", "seeds")
 """Settings that read better after their number."""
 YES_OR_NO = {
     "queue_acks": ("ACKs queued", "ACKs not queued"),
-    "serve_members": ("joins take turns", "joins take no turn"),
-    "scatter": ("scattered", "in one place"),
+    "serve_members": ("joins take a turn", "joins are free"),
 }
 """What a setting that is true or false says as the name of a curve."""
 MOST_TIMES = 5
@@ -43,6 +43,10 @@ def setting_label(name: str, value: Value) -> str:
         return yes if value else no
     if name == "skew":
         return f"Zipf {plain(float(value))}" if value else "uniform"
+    if name == "session_s":
+        return f"median session {plain(float(value) / 60)} min" if value else "static"
+    if name == "span":
+        return f"within {plain(value)} u.t."
     if name in SHARES and isinstance(value, float):
         return f"{plain(100 * value)}{NARROW}% {name}"
     if name in COUNTS and isinstance(value, int):
