@@ -29,7 +29,7 @@ from cubecast.lab.curves import Rank, order_of
 from cubecast.lab.experiment import Experiment, Plot
 from cubecast.lab.results import Provenance, Results
 from cubecast.lab.tables import csv_of_rows, csv_of_verdicts, markdown_of_verdicts
-from cubecast.lab.verdicts import Judgement, Row, Verdict, judge
+from cubecast.lab.verdicts import Judgement, Row, Verdict, judge, nearest_readings
 from cubecast.lab.words import (
     NONE,
     counted,
@@ -44,6 +44,10 @@ from cubecast.lab.words import (
 )
 
 JUDGEMENTS: tuple[Judgement, ...] = get_args(Judgement)
+SEVERAL_READINGS = (
+    " Where a paper leaves open how it counted, a number is compared in several readings, all of"
+    " them below; here it counts once, with the reading that comes nearest."
+)
 SIGNS = {"reproduced": "✓", "differs": "≠", "undecided": "?", "not measured": NONE}
 MEANINGS = {
     "reproduced": "ours is within the stated tolerance",
@@ -193,7 +197,7 @@ def _footer() -> str:
 
 
 def _counts(verdicts: Iterable[Verdict]) -> dict[str, int]:
-    found = Counter(verdict.verdict for verdict in verdicts)
+    found = Counter(verdict.verdict for verdict in nearest_readings(verdicts))
     return {judgement: found[judgement] for judgement in JUDGEMENTS}
 
 
@@ -213,9 +217,10 @@ def _summary(verdicts: Sequence[Verdict]) -> str:
         for name, count in counts.items()
         if count
     )
-    total = len(verdicts)
+    total = sum(counts.values())
     sentence = (
         f"{counts['reproduced']} of the {total} numbers compared here are reproduced."
+        + SEVERAL_READINGS * (total < len(verdicts))
         if total
         else "These experiments name no number of a paper."
     )

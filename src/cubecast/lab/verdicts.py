@@ -59,6 +59,18 @@ def judge(experiment: Experiment, rows: Iterable[Row]) -> list[Verdict]:
     return [_judge_number(experiment, number, own) for number in experiment.paper]
 
 
+def nearest_readings(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """One verdict for each number of a paper: of its readings the one that comes nearest."""
+    order = ("reproduced", "undecided", "differs", "not measured")
+    found: dict[tuple[str, str, str], Verdict] = {}
+    for verdict in verdicts:
+        number = (verdict.experiment, verdict.section, verdict.what)
+        best = found.setdefault(number, verdict)
+        if order.index(verdict.verdict) < order.index(best.verdict):
+            found[number] = verdict
+    return list(found.values())
+
+
 def _judge_number(experiment: Experiment, number: PaperNumber, rows: Sequence[Row]) -> Verdict:
     curve = _curve(number, rows)
     ours, ci = _fold(number, curve)
