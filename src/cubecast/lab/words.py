@@ -46,7 +46,7 @@ def setting_label(name: str, value: Value) -> str:
     if name == "session_s":
         return f"median session {plain(float(value) / 60)} min" if value else "static"
     if name == "span":
-        return f"within {plain(value)} u.t."
+        return f"within {plain(float(value))} u.t."
     if name in SHARES and isinstance(value, float):
         return f"{plain(100 * value)}{NARROW}% {name}"
     if name in COUNTS and isinstance(value, int):

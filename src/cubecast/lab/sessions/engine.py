@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cubecast.kernel.jit import apart, entry, forced, sources_digest
+from cubecast.kernel.jit import apart, entry, forced, memory_of, sources_digest
 from cubecast.lab.sessions.events import (
     forget,
     free_entries,
     new_message,
     next_event,
+    pending_of,
     plan,
 )
 from cubecast.lab.sessions.layout import (
     ACK,
     ASK,
     CAME,
+    COME_ROOM,
     COUNTER,
     DONE,
     E_FROM,
@@ -27,9 +29,14 @@ from cubecast.lab.sessions.layout import (
     E_TO,
     END,
     ENTRIES,
+    ENTRY,
+    ENTRY_ROOM,
+    EVENT,
+    EVENT_ROOM,
     EVENTS,
     FALSE,
     FAR,
+    FAR_ROOM,
     FORGET,
     FREE_EVENT,
     GROW,
@@ -44,15 +51,21 @@ from cubecast.lab.sessions.layout import (
     M_REFS,
     MEMBERS_IN,
     MEMBERS_OUT,
+    MESSAGE,
+    MESSAGE_ROOM,
     MESSAGES,
     NOBODY,
+    NODE,
+    NODES,
     NOW,
     OUTSIDE,
     OWN,
     OWN_RC,
     P_HEAD,
+    P_MISSING,
     P_TAIL,
     PLACE,
+    PLAN,
     PUB,
     PUBLISHED,
     QUEUED,
@@ -63,11 +76,13 @@ from cubecast.lab.sessions.layout import (
     SINCE,
     SPEAK,
     SPOKEN,
+    STAY_ROOM,
     STAYED,
     SUB,
     TOLD,
     UNS,
     WAIT,
+    Longs,
     State,
 )
 from cubecast.lab.sessions.network import relay
@@ -87,16 +102,19 @@ from cubecast.lab.sessions.vcube_ps import (
 def subscribe(w: State, node: int) -> None:
     """Algorithm 1, lines 4-9; or a word to the root."""
     w.wanted[node] = 1
-    w.nodes[node, OWN] = 1
+    w.nodes[node * NODE + OWN] = 1
     if w.s[TOLD]:
-        w.nodes[node, COUNTER] += 1
-        ask_root(w, node, new_message(w, SUB, node, w.nodes[node, COUNTER]))
+        w.nodes[node * NODE + COUNTER] += 1
+        ask_root(w, node, new_message(w, SUB, node, w.nodes[node * NODE + COUNTER]))
         return
-    rc = w.nodes[node, COUNTER]
-    w.nodes[node, OWN_RC] = rc
-    w.nodes[node, LIFE] += 1
-    w.known[node, :] = -1
-    w.tries[node, :] = 0
+    rc = w.nodes[node * NODE + COUNTER]
+    w.nodes[node * NODE + OWN_RC] = rc
+    w.nodes[node * NODE + LIFE] += 1
+    size = w.s[NODES]
+    for other in range(size):
+        w.known[node * size + other] = -1
+    for place in range(2 * size):
+        w.tries[2 * size * node + place] = 0
     learn(w, node, node, rc, 1)
     broadcast(w, node, SUB)
 
@@ -105,19 +123,20 @@ def subscribe(w: State, node: int) -> None:
 def unsubscribe(w: State, node: int) -> None:
     """Algorithm 1, lines 10-15; or a word to the root."""
     w.wanted[node] = 0
-    w.nodes[node, OWN] = 0
+    w.nodes[node * NODE + OWN] = 0
     if w.s[TOLD]:
-        w.nodes[node, COUNTER] += 1
-        ask_root(w, node, new_message(w, UNS, node, w.nodes[node, COUNTER]))
+        w.nodes[node * NODE + COUNTER] += 1
+        ask_root(w, node, new_message(w, UNS, node, w.nodes[node * NODE + COUNTER]))
         return
-    w.known[node, node] = -1
+    w.known[node * w.s[NODES] + node] = -1
     broadcast(w, node, UNS)
 
 
 @apart
 def add(w: State, which: int, count: int, node: int) -> None:
-    w.crowd[which, w.s[count]] = node
-    w.crowd[PLACE, node] = w.s[count]
+    size = w.s[NODES]
+    w.crowd[which * size + w.s[count]] = node
+    w.crowd[PLACE * size + node] = w.s[count]
     w.s[count] += 1
 
 
@@ -125,10 +144,17 @@ def add(w: State, which: int, count: int, node: int) -> None:
 def remove(w: State, which: int, count: int, node: int) -> None:
     """The last takes the place of the one that goes."""
     w.s[count] -= 1
-    last = w.crowd[which, w.s[count]]
-    place = w.crowd[PLACE, node]
-    w.crowd[which, place] = last
-    w.crowd[PLACE, last] = place
+    size = w.s[NODES]
+    last = w.crowd[which * size + w.s[count]]
+    place = w.crowd[PLACE * size + node]
+    w.crowd[which * size + place] = last
+    w.crowd[PLACE * size + last] = place
+
+
+@apart
+def _drawn(w: State, which: int, count: int, share: float) -> int:
+    """One of a crowd, by a number below 1."""
+    return int(w.crowd[which * w.s[NODES] + int(share * w.s[count])])
 
 
 @apart
@@ -146,7 +172,7 @@ def leave(w: State, node: int) -> None:
     remove(w, INSIDE, MEMBERS_IN, node)
     unsubscribe(w, node)
     if w.s[MEMBERS_OUT]:
-        newcomer = w.crowd[OUTSIDE, int(w.come[w.s[CAME]] * w.s[MEMBERS_OUT])]
+        newcomer = _drawn(w, OUTSIDE, MEMBERS_OUT, w.come[w.s[CAME]])
         w.s[CAME] += 1
         remove(w, OUTSIDE, MEMBERS_OUT, newcomer)
         subscribe(w, newcomer)
@@ -157,7 +183,7 @@ def leave(w: State, node: int) -> None:
 def speak(w: State) -> None:
     if not w.s[MEMBERS_IN]:
         return
-    node = w.crowd[INSIDE, int(w.speak[w.s[SPOKEN]] * w.s[MEMBERS_IN])]
+    node = _drawn(w, INSIDE, MEMBERS_IN, w.speak[w.s[SPOKEN]])
     w.s[SPOKEN] += 1
     if w.s[NOW] >= w.s[SINCE]:
         w.s[PUBLISHED] += 1
@@ -170,8 +196,8 @@ def speak(w: State) -> None:
 @forced
 def receive(w: State, node: int, msg: int) -> None:
     """Count a publication that arrives, unless it was published during the warm-up."""
-    at = w.messages[msg, M_AT]
-    if w.messages[msg, M_KIND] != PUB or at < w.s[SINCE]:
+    at = w.messages[msg * MESSAGE + M_AT]
+    if w.messages[msg * MESSAGE + M_KIND] != PUB or at < w.s[SINCE]:
         return
     if w.wanted[node]:
         w.s[RECEPTIONS] += 1
@@ -183,19 +209,20 @@ def receive(w: State, node: int, msg: int) -> None:
 @forced
 def happen(w: State, event: int) -> None:
     """Let one event happen."""
-    row = w.events[event]
-    kind, node, sender, msg = row[E_KIND], row[E_TO], row[E_FROM], row[E_MSG]
-    head, tail = row[E_HEAD], row[E_TAIL]
-    row[E_NEXT] = w.s[FREE_EVENT]
+    kind, node = w.events[event + E_KIND], w.events[event + E_TO]
+    sender, msg = w.events[event + E_FROM], w.events[event + E_MSG]
+    head, tail = w.events[event + E_HEAD], w.events[event + E_TAIL]
+    w.events[event + E_NEXT] = w.s[FREE_EVENT]
     w.s[FREE_EVENT] = event
     if kind > ACK:
         act(w, kind, node, msg)
         return
     parent = WAIT
     if kind == ACK:
-        if w.missing[msg, node]:
+        row = pending_of(w, msg, node)
+        if w.pending[row + P_MISSING]:
             parent = gather(w, node, msg, head, tail)
-            head, tail = w.pending[msg, node, P_HEAD], w.pending[msg, node, P_TAIL]
+            head, tail = w.pending[row + P_HEAD], w.pending[row + P_TAIL]
         else:
             free_entries(w, head, tail)
     else:
@@ -214,8 +241,8 @@ def happen(w: State, event: int) -> None:
         finish(w, node, msg)
     if kind != ACK and not w.s[TOLD]:
         take(w, node, msg)
-    w.messages[msg, M_REFS] -= 1
-    if w.messages[msg, M_REFS] == 0:
+    w.messages[msg * MESSAGE + M_REFS] -= 1
+    if w.messages[msg * MESSAGE + M_REFS] == 0:
         forget(w, msg)
 
 
@@ -232,9 +259,58 @@ def act(w: State, kind: int, node: int, msg: int) -> None:
         add(w, INSIDE, MEMBERS_IN, node)
         begin_session(w, node)
     else:
-        w.nodes[:, QUEUED] = 0
-        w.nodes[:, QUEUED_SUM] = 0
+        for other in range(w.s[NODES]):
+            w.nodes[other * NODE + QUEUED] = 0
+            w.nodes[other * NODE + QUEUED_SUM] = 0
         w.s[LONGEST] = 0
+
+
+@apart
+def nearly_full(s: Longs) -> bool:
+    """Whether the next event may need more room than there is."""
+    return bool(
+        s[EVENT_ROOM] - s[EVENTS] < ROOM * EVENT
+        or s[ENTRY_ROOM] - s[ENTRIES] < ROOM * ENTRY
+        or s[MESSAGE_ROOM] - s[MESSAGES] < ROOM
+        or s[FAR_ROOM] - s[FAR] < ROOM * PLAN
+        or s[STAY_ROOM] - s[STAYED] < ROOM
+        or s[COME_ROOM] - s[CAME] < ROOM
+    )
+
+
+@forced
+def pointers(w: State) -> State:
+    return State(
+        memory_of(w.s), memory_of(w.stay), memory_of(w.come), memory_of(w.speak),
+        memory_of(w.heads), memory_of(w.tails), memory_of(w.far), memory_of(w.events),
+        memory_of(w.entries), memory_of(w.messages), memory_of(w.pending),
+        memory_of(w.snapshots), memory_of(w.nodes), memory_of(w.crowd), memory_of(w.known),
+        memory_of(w.tries), memory_of(w.heard), memory_of(w.wanted),
+    )  # fmt: skip
+
+
+@apart
+def work(w: State, budget: int) -> int:
+    """Work off events until there are none, a pool is nearly full, or the budget is spent."""
+    for _ in range(budget):
+        if nearly_full(w.s):
+            return GROW
+        event = next_event(w)
+        if event < 0:
+            return DONE
+        happen(w, event)
+    return GROW
+
+
+@apart
+def begin(w: State, every: int) -> None:
+    """Plan what the scenario plans, in its order."""
+    for place in range(w.s[MEMBERS_IN]):
+        begin_session(w, w.crowd[INSIDE * w.s[NODES] + place])
+    for at in range(every, w.s[END] + 1, every):
+        plan(w, at, SPEAK, 0)
+    if w.s[SINCE]:
+        plan(w, w.s[SINCE], FORGET, 0)
 
 
 def _make_entries(sources: str) -> tuple[Callable[[State, int], int], Callable[[State, int], None]]:
@@ -242,34 +318,12 @@ def _make_entries(sources: str) -> tuple[Callable[[State, int], int], Callable[[
 
     @entry
     def advance(w: State, budget: int) -> int:
-        """Work off events until there are none, a pool is nearly full, or the budget is spent."""
-        key = sources
-        for _ in range(budget):
-            if (
-                len(w.events) - w.s[EVENTS] < ROOM
-                or len(w.entries) - w.s[ENTRIES] < ROOM
-                or len(w.messages) - w.s[MESSAGES] < ROOM
-                or len(w.far) - w.s[FAR] < ROOM
-                or len(w.stay) - w.s[STAYED] < ROOM
-                or len(w.come) - w.s[CAME] < ROOM
-            ):
-                return GROW
-            event = next_event(w)
-            if event < 0:
-                return DONE
-            happen(w, event)
-        return GROW if key else DONE
+        return work(pointers(w), budget) if sources else DONE
 
     @entry
     def start(w: State, every: int) -> None:
-        """Plan what the scenario plans, in its order."""
-        key = sources
-        for place in range(w.s[MEMBERS_IN]):
-            begin_session(w, w.crowd[INSIDE, place])
-        for at in range(every, w.s[END] + 1, every):
-            plan(w, at, SPEAK, 0)
-        if w.s[SINCE] and key:
-            plan(w, w.s[SINCE], FORGET, 0)
+        if sources:
+            begin(pointers(w), every)
 
     return advance, start
 

@@ -6,11 +6,13 @@ from cubecast.kernel.jit import apart, forced
 from cubecast.lab.sessions.layout import (
     E_FROM,
     E_HEAD,
+    E_KEY,
     E_KIND,
     E_MSG,
     E_NEXT,
     E_TAIL,
     E_TO,
+    EVENT,
     EVENTS,
     FAR,
     FREE_ENTRY,
@@ -25,12 +27,17 @@ from cubecast.lab.sessions.layout import (
     M_RC,
     M_REFS,
     M_SOURCE,
+    MESSAGE,
     MESSAGES,
     NODES,
     NOW,
     NUMBER,
+    NUMBER_BITS,
     P_HEAD,
+    P_MISSING,
     P_TAIL,
+    PENDING,
+    PLAN,
     RING,
     T_NEXT,
     TOLD,
@@ -42,28 +49,34 @@ from cubecast.lab.sessions.layout import (
 def new_event(w: State, kind: int, to: int, sender: int, msg: int, head: int, tail: int) -> int:
     event = w.s[FREE_EVENT]
     if event >= 0:
-        w.s[FREE_EVENT] = w.events[event, E_NEXT]
+        w.s[FREE_EVENT] = w.events[event + E_NEXT]
     else:
         event = w.s[EVENTS]
-        w.s[EVENTS] += 1
-    row = w.events[event]
-    row[E_KIND], row[E_TO], row[E_FROM], row[E_MSG] = kind, to, sender, msg
-    row[E_HEAD], row[E_TAIL], row[E_NEXT] = head, tail, -1
+        w.s[EVENTS] += EVENT
+    w.events[event + E_KIND] = kind
+    w.events[event + E_TO] = to
+    w.events[event + E_FROM] = sender
+    w.events[event + E_MSG] = msg
+    w.events[event + E_HEAD] = head
+    w.events[event + E_TAIL] = tail
+    w.events[event + E_NEXT] = -1
     return int(event)
 
 
 @apart
-def far_push(w: State, at: int, number: int, event: int) -> None:
+def far_push(w: State, key: int, event: int) -> None:
     """Put an event on the heap."""
     place = w.s[FAR]
-    w.s[FAR] += 1
+    w.s[FAR] += PLAN
     while place > 0:
-        above = (place - 1) >> 1
-        if w.far[above, 0] < at or (w.far[above, 0] == at and w.far[above, 1] < number):
+        above = (place // PLAN - 1) // 2 * PLAN
+        if w.far[above] < key:
             break
         w.far[place] = w.far[above]
+        w.far[place + 1] = w.far[above + 1]
         place = above
-    w.far[place, 0], w.far[place, 1], w.far[place, 2] = at, number, event
+    w.far[place] = key
+    w.far[place + 1] = event
 
 
 @forced
@@ -71,17 +84,17 @@ def post(w: State, at: int, event: int) -> None:
     """Plan an event, after what is already planned for then."""
     number = w.s[NUMBER]
     w.s[NUMBER] += 1
-    w.numbers[event] = number
+    w.events[event + E_KEY] = at << NUMBER_BITS | number
     if at - w.s[NOW] < RING:
         bucket = at & (RING - 1)
         if w.heads[bucket] < 0:
             w.heads[bucket] = event
         else:
-            w.events[w.tails[bucket], E_NEXT] = event
+            w.events[w.tails[bucket] + E_NEXT] = event
         w.tails[bucket] = event
         w.s[IN_RING] += 1
-        return
-    far_push(w, at, number, event)
+    else:
+        far_push(w, at << NUMBER_BITS | number, event)
 
 
 @apart
@@ -93,25 +106,23 @@ def plan(w: State, at: int, kind: int, node: int) -> None:
 @apart
 def far_pop(w: State) -> None:
     """Remove the earliest of the heap; the caller has read it."""
-    last = w.s[FAR] - 1
+    last = w.s[FAR] - PLAN
     w.s[FAR] = last
-    at, number, event = w.far[last, 0], w.far[last, 1], w.far[last, 2]
+    key = w.far[last]
     place = 0
     while True:
-        below = 2 * place + 1
+        below = 2 * place + PLAN
         if below >= last:
             break
-        other = below + 1
-        if other < last and (
-            w.far[other, 0] < w.far[below, 0]
-            or (w.far[other, 0] == w.far[below, 0] and w.far[other, 1] < w.far[below, 1])
-        ):
-            below = other
-        if at < w.far[below, 0] or (at == w.far[below, 0] and number < w.far[below, 1]):
+        if below + PLAN < last and w.far[below + PLAN] < w.far[below]:
+            below += PLAN
+        if key < w.far[below]:
             break
         w.far[place] = w.far[below]
+        w.far[place + 1] = w.far[below + 1]
         place = below
-    w.far[place, 0], w.far[place, 1], w.far[place, 2] = at, number, event
+    w.far[place + 1] = w.far[last + 1]
+    w.far[place] = key
 
 
 @forced
@@ -123,19 +134,15 @@ def next_event(w: State) -> int:
         while w.heads[at & (RING - 1)] < 0:
             at += 1
         event = w.heads[at & (RING - 1)]
-        if (
-            s[FAR] == 0
-            or w.far[0, 0] > at
-            or (w.far[0, 0] == at and w.far[0, 1] > w.numbers[event])
-        ):
+        if s[FAR] == 0 or w.far[0] > w.events[event + E_KEY]:
             s[NOW] = at
-            w.heads[at & (RING - 1)] = w.events[event, E_NEXT]
+            w.heads[at & (RING - 1)] = w.events[event + E_NEXT]
             s[IN_RING] -= 1
             return int(event)
     if s[FAR] == 0:
         return -1
-    event = w.far[0, 2]
-    s[NOW] = w.far[0, 0]
+    event = w.far[1]
+    s[NOW] = w.far[0] >> NUMBER_BITS
     far_pop(w)
     return int(event)
 
@@ -145,40 +152,51 @@ def new_message(w: State, kind: int, source: int, rc: int) -> int:
     """A message that somebody refers to."""
     msg = w.s[FREE_MESSAGE]
     if msg >= 0:
-        w.s[FREE_MESSAGE] = w.messages[msg, M_NEXT]
+        w.s[FREE_MESSAGE] = w.messages[msg * MESSAGE + M_NEXT]
     else:
         msg = w.s[MESSAGES]
         w.s[MESSAGES] += 1
-    row = w.messages[msg]
-    row[M_KIND], row[M_SOURCE], row[M_RC], row[M_AT] = kind, source, rc, w.s[NOW]
-    row[M_REFS], row[M_NEXT] = 1, -1
+    row = msg * MESSAGE
+    w.messages[row + M_KIND] = kind
+    w.messages[row + M_SOURCE] = source
+    w.messages[row + M_RC] = rc
+    w.messages[row + M_AT] = w.s[NOW]
+    w.messages[row + M_REFS] = 1
+    w.messages[row + M_NEXT] = -1
     return int(msg)
 
 
 @forced
 def free_entries(w: State, head: int, tail: int) -> None:
     if head >= 0:
-        w.entries[tail, T_NEXT] = w.s[FREE_ENTRY]
+        w.entries[tail + T_NEXT] = w.s[FREE_ENTRY]
         w.s[FREE_ENTRY] = head
+
+
+@forced
+def pending_of(w: State, msg: int, node: int) -> int:
+    """Where it is kept what a node waits for."""
+    return int((msg * w.s[NODES] + node) * PENDING)
 
 
 @apart
 def forget(w: State, msg: int) -> None:
     """Nobody refers to a message: it is gone, with what was pending for it."""
     if not w.s[TOLD]:
-        for node in range(w.s[NODES]):
-            if w.missing[msg, node]:
-                w.missing[msg, node] = 0
-                free_entries(w, w.pending[msg, node, P_HEAD], w.pending[msg, node, P_TAIL])
-    w.messages[msg, M_NEXT] = w.s[FREE_MESSAGE]
+        first = pending_of(w, msg, 0)
+        for row in range(first, first + w.s[NODES] * PENDING, PENDING):
+            if w.pending[row + P_MISSING]:
+                w.pending[row + P_MISSING] = 0
+                free_entries(w, w.pending[row + P_HEAD], w.pending[row + P_TAIL])
+    w.messages[msg * MESSAGE + M_NEXT] = w.s[FREE_MESSAGE]
     w.s[FREE_MESSAGE] = msg
 
 
 @apart
 def release(w: State, msg: int) -> None:
     """One reference less; what nobody refers to is gone, with what was pending for it."""
-    w.messages[msg, M_REFS] -= 1
-    if w.messages[msg, M_REFS]:
+    w.messages[msg * MESSAGE + M_REFS] -= 1
+    if w.messages[msg * MESSAGE + M_REFS]:
         return
     forget(w, msg)
 

@@ -31,8 +31,10 @@ FORGET: Final = 8
     NOW, END, SINCE, HOP, QUEUE_ACKS, NODES, DIMENSION, LASTING, TOLD, ROOT, MEMBERS_IN,
     MEMBERS_OUT, NUMBER, EVENTS, FREE_EVENT, ENTRIES, FREE_ENTRY, MESSAGES, FREE_MESSAGE, IN_RING,
     FAR, STAYED, CAME, SPOKEN, RECEPTIONS, RECEPTION_SUM, FALSE, PUBS, CONTROLS, PUBLISHED, JOINS,
-    LONGEST, SCALARS,
-) = range(33)  # fmt: skip
+    LONGEST, EVENT_ROOM, ENTRY_ROOM, MESSAGE_ROOM, FAR_ROOM, STAY_ROOM, COME_ROOM, SCALARS,
+) = range(39)  # fmt: skip
+
+NUMBER_BITS: Final = 40
 
 DONE: Final = 0
 GROW: Final = 1
@@ -41,7 +43,11 @@ WAIT: Final = -2
 
 
 class State(NamedTuple):
-    """Everything a run reads and writes."""
+    """Everything a run reads and writes, every table as one row of numbers.
+
+    Compiled code has the addresses of these arrays instead (`pointers`): arrays are counted
+    references, and counting takes longer than a step of the simulation.
+    """
 
     s: Longs
     stay: Longs
@@ -51,19 +57,17 @@ class State(NamedTuple):
     """Ring: of each bucket, the first and the last event."""
     tails: Ints
     far: Longs
-    """Heap of (time, number, event)."""
-    events: Ints
-    """Kind, to, from, message, first and last entry, next."""
-    numbers: Longs
-    """Of each event: its number."""
+    """Heap of keys and events; a key is the time and, in its low bits, the number of an event."""
+    events: Longs
+    """Kind, to, from, message, first and last entry, next, key; an event is the place of its
+    first."""
     entries: Ints
-    """Node, rc, next."""
+    """Node, rc, next; an entry is the place of its first."""
     messages: Longs
     """Kind, source, rc, time, references, next of its queue."""
-    missing: npt.NDArray[np.int16]
-    """[message, node]: children that have not answered yet; 0: nothing is pending."""
     pending: Ints
-    """[message, node]: parent, first and last entry, subscription that entries were applied to."""
+    """[message, node]: children that have not answered yet (0: nothing is pending), parent, first
+    and last entry, subscription that entries were applied to."""
     snapshots: Bytes
     """[message]: the members that a message of a root is for, as a trie."""
     nodes: Longs
@@ -76,13 +80,16 @@ class State(NamedTuple):
     tries: Bytes
     """[node]: the members in its view."""
     heard: Bytes
-    """[node, other]: whether *first_rec* knows `other`."""
+    """[other, node]: whether the *first_rec* of `node` knows `other`.  In this order, as a message
+    asks many nodes about its source."""
     wanted: Bytes
 
 
-E_KIND, E_TO, E_FROM, E_MSG, E_HEAD, E_TAIL, E_NEXT = range(7)
+E_KIND, E_TO, E_FROM, E_MSG, E_HEAD, E_TAIL, E_NEXT, E_KEY = range(8)
 T_NODE, T_RC, T_NEXT = range(3)
 M_KIND, M_SOURCE, M_RC, M_AT, M_REFS, M_NEXT = range(6)
-P_PARENT, P_HEAD, P_TAIL, P_LIFE = range(4)
+P_MISSING, P_PARENT, P_HEAD, P_TAIL, P_LIFE = range(5)
 OWN, OWN_RC, COUNTER, LIFE, Q_HEAD, Q_TAIL, SENDING, FREE_AT, QUEUED, QUEUED_SUM = range(10)
 INSIDE, OUTSIDE, PLACE = range(3)
+EVENT, ENTRY, MESSAGE, PENDING, NODE, PLAN = 8, 3, 6, 5, 10, 2
+"""Columns of the tables."""

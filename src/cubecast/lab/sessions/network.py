@@ -12,6 +12,8 @@ from cubecast.lab.sessions.layout import (
     LONGEST,
     M_KIND,
     M_REFS,
+    MESSAGE,
+    NODE,
     NODES,
     NOW,
     PUB,
@@ -27,23 +29,23 @@ from cubecast.lab.sessions.layout import (
 
 
 @forced
-def put(trie: Bytes, size: int, node: int, present: int) -> None:
-    """Put a node into a set, or take it out."""
+def put(tries: Bytes, trie: int, size: int, node: int, present: int) -> None:
+    """Put a node into the set that begins at `trie`, or take it out."""
     place = size + node
-    trie[place] = present
-    while place > 1:
+    while place > 0 and tries[trie + place] != present:
+        tries[trie + place] = present
+        present |= tries[trie + (place ^ 1)]
         place >>= 1
-        trie[place] = trie[2 * place] | trie[2 * place + 1]
 
 
 @forced
-def nearest(trie: Bytes, size: int, first: int, k: int) -> int:
+def nearest(tries: Bytes, trie: int, size: int, first: int, k: int) -> int:
     """The member of the block of 2^k ids around `first` that is nearest to it; there is one."""
     place = (size + first) >> k
     while k > 0:
         k -= 1
         place = 2 * place + ((first >> k) & 1)
-        if not trie[place]:
+        if not tries[trie + place]:
             place ^= 1
     return place - size
 
@@ -51,8 +53,8 @@ def nearest(trie: Bytes, size: int, first: int, k: int) -> int:
 @forced
 def sample(w: State, node: int, ahead: int, copies: int) -> None:
     """Queue size is sampled at each enqueue, after insertion."""
-    w.nodes[node, QUEUED] += copies
-    w.nodes[node, QUEUED_SUM] += copies * ahead + copies * (copies + 1) // 2
+    w.nodes[node * NODE + QUEUED] += copies
+    w.nodes[node * NODE + QUEUED_SUM] += copies * ahead + copies * (copies + 1) // 2
     w.s[LONGEST] = max(w.s[LONGEST], ahead + copies)
 
 
@@ -62,9 +64,9 @@ def send_control(w: State, node: int, event: int) -> None:
     w.s[CONTROLS] += 1
     leaves = w.s[NOW]
     if w.s[QUEUE_ACKS]:
-        leaves = max(w.nodes[node, FREE_AT], leaves)
+        leaves = max(w.nodes[node * NODE + FREE_AT], leaves)
         sample(w, node, leaves - w.s[NOW], 1)
-        w.nodes[node, FREE_AT] = leaves + 1
+        w.nodes[node * NODE + FREE_AT] = leaves + 1
     post(w, leaves + w.s[HOP], event)
 
 
@@ -77,25 +79,26 @@ def relay(w: State, node: int, msg: int, h: int) -> int:
     an ACK's entries, how many clusters are its own to serve.
     """
     size = w.s[NODES]
-    kind = w.messages[msg, M_KIND]
+    kind = w.messages[msg * MESSAGE + M_KIND]
     told = w.s[TOLD]
-    trie = w.snapshots[msg] if told else w.tries[node]
-    leaves = max(w.nodes[node, FREE_AT], w.s[NOW])
+    tries = w.snapshots if told else w.tries
+    trie = 2 * size * (msg if told else node)
+    leaves = max(w.nodes[node * NODE + FREE_AT], w.s[NOW])
     copies = 0
     for k in range(h):
         peer = node ^ (1 << k)
         if told or kind != SUB:
-            if not trie[(size + peer) >> k]:
+            if not tries[trie + ((size + peer) >> k)]:
                 continue
             if not told:
-                peer = nearest(trie, size, peer, k)
+                peer = nearest(tries, trie, size, peer, k)
         event = new_event(w, kind, peer, node, msg, k, -1)
         post(w, leaves + w.s[HOP] + copies, event)
         copies += 1
     if copies:
         sample(w, node, leaves - w.s[NOW], copies)
-        w.nodes[node, FREE_AT] = leaves + copies
-        w.messages[msg, M_REFS] += copies
+        w.nodes[node * NODE + FREE_AT] = leaves + copies
+        w.messages[msg * MESSAGE + M_REFS] += copies
         if kind == PUB:
             w.s[PUBS] += copies
         else:

@@ -10,15 +10,21 @@ import numpy as np
 from cubecast.lab.sessions.engine import advance, start
 from cubecast.lab.sessions.layout import (
     CAME,
+    COME_ROOM,
     CONTROLS,
     COUNTER,
     DIMENSION,
     DONE,
     END,
     ENTRIES,
+    ENTRY,
+    ENTRY_ROOM,
+    EVENT,
+    EVENT_ROOM,
     EVENTS,
     FALSE,
     FAR,
+    FAR_ROOM,
     FREE_ENTRY,
     FREE_EVENT,
     FREE_MESSAGE,
@@ -28,12 +34,17 @@ from cubecast.lab.sessions.layout import (
     LASTING,
     MEMBERS_IN,
     MEMBERS_OUT,
+    MESSAGE,
+    MESSAGE_ROOM,
     MESSAGES,
+    NODE,
     NODES,
     NUMBER,
     OUTSIDE,
     OWN,
+    PENDING,
     PLACE,
+    PLAN,
     PUBLISHED,
     PUBS,
     Q_HEAD,
@@ -48,6 +59,7 @@ from cubecast.lab.sessions.layout import (
     SCALARS,
     SENDING,
     SINCE,
+    STAY_ROOM,
     STAYED,
     TOLD,
     State,
@@ -96,7 +108,7 @@ def _initial(params: Params, chance: Chance, warmup: Time) -> State:
     crowd[INSIDE, : len(members)], crowd[OUTSIDE, : len(outside)] = members, outside
     crowd[PLACE, members] = np.arange(len(members))
     crowd[PLACE, outside] = np.arange(len(outside))
-    nodes = np.zeros((count, 10), np.int64)
+    nodes = np.zeros((count, NODE), np.int64)
     nodes[:, Q_HEAD] = nodes[:, SENDING] = -1
     nodes[members, OWN] = nodes[members, COUNTER] = 1
     view = np.full((count, count), -1, np.int32)
@@ -115,19 +127,17 @@ def _initial(params: Params, chance: Chance, warmup: Time) -> State:
         speak=np.array([chance.speak() for _ in range(params.span // max(1, params.every) + 1)]),
         heads=np.full(RING, -1, np.int32),
         tails=np.full(RING, -1, np.int32),
-        far=np.zeros((0, 3), np.int64),
-        events=np.zeros((0, 7), np.int32),
-        numbers=np.zeros(0, np.int64),
-        entries=np.zeros((0, 3), np.int32),
-        messages=np.zeros((0, 6), np.int64),
-        missing=np.zeros((0, count), np.int16),
-        pending=np.zeros((0, count, 4), np.int32),
-        snapshots=np.zeros((0, 2 * count), np.uint8),
-        nodes=nodes,
-        crowd=crowd,
-        known=view,
-        tries=tries,
-        heard=np.zeros((count, count), np.uint8),
+        far=np.zeros(0, np.int64),
+        events=np.zeros(0, np.int64),
+        entries=np.zeros(0, np.int32),
+        messages=np.zeros(0, np.int64),
+        pending=np.zeros(0, np.int32),
+        snapshots=np.zeros(0, np.uint8),
+        nodes=nodes.ravel(),
+        crowd=crowd.ravel(),
+        known=view.ravel(),
+        tries=tries.ravel(),
+        heard=np.zeros(count * count, np.uint8),
         wanted=present,
     )
 
@@ -135,9 +145,8 @@ def _initial(params: Params, chance: Chance, warmup: Time) -> State:
 def _grown(w: State, params: Params, chance: Chance) -> State:
     """The same state with more room in every pool that has little left."""
     s = w.s
-    planned = 0 if s[NUMBER] else params.nodes + len(w.speak)
-    events = _room(len(w.events), int(s[EVENTS]), planned)
-    messages = _room(len(w.messages), int(s[MESSAGES]), 0)
+    count = params.nodes
+    planned = 0 if s[NUMBER] else count + len(w.speak)
     told = bool(s[TOLD])
     stays, comes = len(w.stay), len(w.come)
     if params.session and stays - s[STAYED] < ROOM + planned:
@@ -148,35 +157,38 @@ def _grown(w: State, params: Params, chance: Chance) -> State:
         w = w._replace(come=np.concatenate([w.come, np.array(shares)]))
     if not params.session:
         w = w._replace(stay=np.zeros(ROOM, np.int64), come=np.zeros(ROOM))
-    return w._replace(
-        events=_longer(w.events, events),
-        numbers=_longer(w.numbers, events),
-        far=_longer(w.far, _room(len(w.far), int(s[FAR]), planned)),
-        entries=_longer(w.entries, _room(len(w.entries), int(s[ENTRIES]), 0)),
-        messages=_longer(w.messages, messages),
-        missing=_longer(w.missing, 0 if told else messages),
-        pending=_longer(w.pending, 0 if told else messages),
-        snapshots=_longer(w.snapshots, messages if told else 0),
+    messages = _room(len(w.messages) // MESSAGE, int(s[MESSAGES]))
+    w = w._replace(
+        events=_longer(w.events, _room(len(w.events), int(s[EVENTS]), EVENT, planned)),
+        far=_longer(w.far, _room(len(w.far), int(s[FAR]), PLAN, planned)),
+        entries=_longer(w.entries, _room(len(w.entries), int(s[ENTRIES]), ENTRY)),
+        messages=_longer(w.messages, MESSAGE * messages),
+        pending=_longer(w.pending, 0 if told else PENDING * count * messages),
+        snapshots=_longer(w.snapshots, 2 * count * messages if told else 0),
     )
+    s[EVENT_ROOM], s[ENTRY_ROOM], s[MESSAGE_ROOM] = len(w.events), len(w.entries), messages
+    s[FAR_ROOM], s[STAY_ROOM], s[COME_ROOM] = len(w.far), len(w.stay), len(w.come)
+    return w
 
 
-def _room(length: int, used: int, planned: int) -> int:
+def _room(length: int, used: int, columns: int = 1, planned: int = 0) -> int:
     """The present length if that will do, else half as much again as is needed."""
-    needed = used + planned + ROOM
-    return length if needed <= length else needed + needed // 2
+    needed = used + columns * (planned + ROOM)
+    return length if needed <= length else needed + columns * (needed // columns // 2)
 
 
 def _longer(array: Any, length: int) -> Any:
     if length <= len(array):
         return array
-    longer = np.zeros((length, *array.shape[1:]), array.dtype)
+    longer = np.zeros(length, array.dtype)
     longer[: len(array)] = array
     return longer
 
 
 def _metrics(w: State) -> dict[str, float]:
     s = w.s
-    queued, sums = w.nodes[:, QUEUED], w.nodes[:, QUEUED_SUM]
+    nodes = w.nodes.reshape(-1, NODE)
+    queued, sums = nodes[:, QUEUED], nodes[:, QUEUED_SUM]
     seen = int(s[RECEPTIONS] + s[FALSE])
     span = max(1, int(s[END]))
     worst = float(np.max(sums / np.maximum(queued, 1)))

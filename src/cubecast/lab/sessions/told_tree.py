@@ -10,6 +10,8 @@ from cubecast.lab.sessions.layout import (
     M_KIND,
     M_RC,
     M_SOURCE,
+    MESSAGE,
+    NODE,
     NODES,
     OWN,
     PUB,
@@ -32,16 +34,17 @@ def ask_root(w: State, node: int, msg: int) -> None:
 def at_root(w: State, msg: int) -> None:
     """The root stamps a message with its members and sends it down."""
     root, size = w.s[ROOT], w.s[NODES]
-    kind, source = w.messages[msg, M_KIND], w.messages[msg, M_SOURCE]
-    members = w.tries[root]
-    w.snapshots[msg, :] = members
+    kind, source = w.messages[msg * MESSAGE + M_KIND], w.messages[msg * MESSAGE + M_SOURCE]
+    members, snapshot = 2 * size * root, 2 * size * msg
+    for k in range(2 * size):
+        w.snapshots[snapshot + k] = w.tries[members + k]
     if kind != PUB:
-        if w.messages[msg, M_RC] <= w.known[root, source]:
+        if w.messages[msg * MESSAGE + M_RC] <= w.known[root * size + source]:
             release(w, msg)
             return
-        w.known[root, source] = w.messages[msg, M_RC]
-        put(w.snapshots[msg], size, source, 1)
-        put(members, size, source, kind == SUB)
+        w.known[root * size + source] = w.messages[msg * MESSAGE + M_RC]
+        put(w.snapshots, snapshot, size, source, 1)
+        put(w.tries, members, size, source, kind == SUB)
     send_all(w, root, msg)
     told(w, root, msg)
     release(w, msg)
@@ -50,11 +53,11 @@ def at_root(w: State, msg: int) -> None:
 @apart
 def told(w: State, node: int, msg: int) -> None:
     """A change is complete when it has come back to the node that it is about."""
-    kind = w.messages[msg, M_KIND]
+    kind = w.messages[msg * MESSAGE + M_KIND]
     if (
         kind != PUB
-        and w.messages[msg, M_SOURCE] == node
-        and w.messages[msg, M_RC] == w.nodes[node, COUNTER]
-        and w.nodes[node, OWN]
+        and w.messages[msg * MESSAGE + M_SOURCE] == node
+        and w.messages[msg * MESSAGE + M_RC] == w.nodes[node * NODE + COUNTER]
+        and w.nodes[node * NODE + OWN]
     ):
         joined(w, node)
