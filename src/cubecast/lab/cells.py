@@ -8,10 +8,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from cubecast.trace import Header, Record
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +50,13 @@ class Cell:
         return sha256(text.encode()).hexdigest()[:24]
 
 
+class Trace(NamedTuple):
+    """Everything that happened in a run."""
+
+    header: Header
+    records: Sequence[Record]
+
+
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """What came of a cell."""
@@ -58,10 +67,27 @@ class Measurement:
     """Name -> {bucket: count}."""
     messages: pa.RecordBatch | None = None
     """Per-message rows, if asked for."""
+    trace: Trace | None = None
+    """The whole run, if asked for."""
 
 
-def measure(cell: Cell) -> Measurement:
-    """Run the cell; everything it needs is in its settings and its seed."""
-    from cubecast.lab.workloads import run_settings
+def measure(cell: Cell, keep: Collection[str] = ()) -> Measurement:
+    """Run the cell; everything it needs is in its settings and its seed.
 
-    return run_settings(cell.settings, cell.seed)
+    `keep` names what of `cubecast.lab.keeping.KEEPABLE` is wanted beside the numbers, which are the
+    same with it and without.
+    """
+    from cubecast.lab.keeping import message_rows
+    from cubecast.lab.workloads import workload_of
+
+    workload = workload_of(cell.settings)
+    if not keep:
+        return workload.measure(cell.settings, cell.seed)
+    workload.refuse_to_keep(keep)
+    assert workload.traced is not None
+    measurement, trace = workload.traced(cell.settings, cell.seed)
+    return replace(
+        measurement,
+        messages=message_rows(trace.records) if "messages" in keep else None,
+        trace=trace if "traces" in keep else None,
+    )

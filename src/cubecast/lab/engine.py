@@ -23,6 +23,7 @@ from cubecast.sim.run import few_collections
 from cubecast.sim.scenarios import SCENARIOS, Scenario
 from cubecast.sim.watching import WatchedWorld
 from cubecast.topology import MAX_DIMENSION
+from cubecast.trace import Record
 
 ENGINES = ("auto", "kernel", "reference")
 NOT_PARAMS = ("workload", "engine", "protocol")
@@ -48,6 +49,8 @@ class Run:
     histograms: dict[str, dict[int, int]]
     mean_queues: Sequence[float]
     """Mean size of each node's sending queue; none if the network has no queues."""
+    records: Sequence[Record] = ()
+    """Everything that happened, if that was asked for."""
 
 
 class WideParams(Params):
@@ -101,40 +104,49 @@ def check_settings(settings: Settings) -> None:
         raise WorkloadError("nodes", f"the reference has at most {MAX_NODES}, not {params.nodes}")
 
 
-def run_scenario(settings: Settings, seed: int) -> Run:
+def run_scenario(settings: Settings, seed: int, *, traced: bool = False) -> Run:
     """Run the scenario that the settings name."""
     scenario = SCENARIOS[str(settings["workload"])]
     protocol = str(settings["protocol"])
     params = params_of(settings)
     if runs_on_kernel(settings):
-        return _on_kernel(scenario, protocol, params, seed)
+        return _on_kernel(scenario, protocol, params, seed, traced)
     if settings["engine"] == "kernel" or params.nodes > MAX_NODES:
         raise WorkloadError("engine", refusal(settings) or "the reference has not so many nodes")
-    return _on_reference(scenario, protocol, params, seed)
+    return _on_reference(scenario, protocol, params, seed, traced)
 
 
-def _on_kernel(scenario: Scenario, protocol: str, params: Params, seed: int) -> Run:
+def _on_kernel(scenario: Scenario, protocol: str, params: Params, seed: int, traced: bool) -> Run:
     from cubecast.kernel import plan_of, simulate
 
     plan = plan_of(scenario, params, seed)
-    result = simulate(protocol, params, plan, f"{scenario.name}/{seed}")
+    result = simulate(
+        protocol, params, plan, f"{scenario.name}/{seed}", trace=traced, trace_messages=traced
+    )
     queues = result.mean_queues().tolist() if params.network == "queue" else []
-    return Run(result.metrics, result.histograms, queues)
+    records = list(result.records()) if traced else ()
+    return Run(result.metrics, result.histograms, queues, records)
 
 
-def _on_reference(scenario: Scenario, protocol: str, params: Params, seed: int) -> Run:
+def _on_reference(
+    scenario: Scenario, protocol: str, params: Params, seed: int, traced: bool
+) -> Run:
     name = f"{scenario.name}/{seed}"
     network = params.network_for(name)
+    trace: list[Record] | None = [] if traced else None
     world = WatchedWorld(
         params.nodes,
         maker(protocol, params, name),
         network,
+        trace=trace,
+        trace_messages=traced,
         brokers=params.broker_count() if protocol == "srpt-b" else 0,
         root_of=roots(protocol, params, name),
     )
     scenario.plan(world, params, Random(name))
     with few_collections():
         world.run()
+    world.record_state()
     metrics = world.meter.summary()
     queues: Sequence[float] = []
     if isinstance(network, SendingQueue):
@@ -143,7 +155,8 @@ def _on_reference(scenario: Scenario, protocol: str, params: Params, seed: int) 
     if protocol == "srpt-b":
         metrics["tree_mean"] = world.tree_sum / max(world.meter.receptions, 1)
         metrics["last_hop_mean"] = metrics["reception_mean"] - metrics["tree_mean"]
-    return Run(metrics, {name: rounded(tally) for name, tally in world.histograms.items()}, queues)
+    histograms = {name: rounded(tally) for name, tally in world.histograms.items()}
+    return Run(metrics, histograms, queues, trace or ())
 
 
 def rounded(tally: Mapping[int, int]) -> dict[int, int]:

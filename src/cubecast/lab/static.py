@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from cubecast.lab.cells import Measurement, Settings, Value
+from cubecast.lab.cells import Measurement, Settings, Trace, Value
 from cubecast.lab.engine import (
     ENGINES,
     KERNEL_RATE,
     REFERENCE_RATE,
     Run,
     check_settings,
+    params_of,
     run_scenario,
     runs_on_kernel,
 )
+from cubecast.lab.keeping import KEEPABLE
 from cubecast.lab.workload import Workload, number
 from cubecast.sim.params import NETWORKS, Params
 from cubecast.sim.protocols import PROTOCOLS
 from cubecast.sim.scenarios import SCENARIOS
+from cubecast.trace import Header
 
 PLAIN = (
     "latency_mean", "latency_max", "reception_mean", "delay_mean", "pub_messages",
@@ -47,7 +50,22 @@ NETWORK_SETTINGS = (
 
 def measure_static(settings: Settings, seed: int) -> Measurement:
     """Run the scenario, and derive what the papers print."""
-    run = run_scenario(settings, seed)
+    return _measured(run_scenario(settings, seed))
+
+
+def trace_static(settings: Settings, seed: int) -> tuple[Measurement, Trace]:
+    """The same, and everything that happened."""
+    run = run_scenario(settings, seed, traced=True)
+    header = Header(
+        scenario=str(settings["workload"]),
+        protocol=str(settings["protocol"]),
+        seed=seed,
+        params=params_of(settings).as_json(),
+    )
+    return _measured(run), Trace(header, run.records)
+
+
+def _measured(run: Run) -> Measurement:
     metrics = {name: run.metrics.get(name, 0.0) for name in PLAIN}
     metrics |= queue_metrics(run.mean_queues)
     metrics |= barrier_metrics("barrier", run.histograms.get("barrier", {}))
@@ -133,6 +151,8 @@ def scenario_workload(name: str, copies: Callable[[Settings], float], *extra: st
         HISTOGRAMS,
         {"engine": ENGINES, "protocol": tuple(PROTOCOLS), "network": NETWORKS},
         check_settings,
+        trace_static,
+        ("traces",) if "batch" in taken else KEEPABLE,  # a trace does not part a batch
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from cubecast.lab.cells import Measurement, Settings, Value
+from cubecast.lab.cells import Measurement, Settings, Trace, Value
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
@@ -42,6 +42,17 @@ class Workload:
     """Settings that are one of a few words."""
     check: Callable[[Settings], None] = anything
     """Raises `WorkloadError` for what cannot be run."""
+    traced: Callable[[Settings, int], tuple[Measurement, Trace]] | None = None
+    """The same as `measure`, with everything that happened; None: that is not kept."""
+    keeps: tuple[str, ...] = ()
+    """What of a run can be kept beside its numbers."""
+
+    def refuse_to_keep(self, keep: Collection[str]) -> None:
+        """Raise `WorkloadError` if something of `keep` cannot be kept."""
+        for what in keep:
+            if what not in self.keeps:
+                there = " and ".join(self.keeps) or "nothing"
+                raise WorkloadError("keep", f"{self.name} keeps {there}, not {what!r}")
 
     def settings(self) -> list[str]:
         """The names of what an experiment may set."""

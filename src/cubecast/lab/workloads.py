@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cubecast.lab.cells import Measurement, Settings
+from cubecast.lab.cells import Settings
 from cubecast.lab.churn import CHURN
 from cubecast.lab.static import STATIC
 from cubecast.lab.vcube_pb import VCUBE_PB
@@ -13,6 +13,6 @@ WORKLOADS: dict[str, Workload] = {
 }
 
 
-def run_settings(settings: Settings, seed: int) -> Measurement:
-    """Measure one run of the workload that the settings name."""
-    return WORKLOADS[str(settings["workload"])].measure(settings, seed)
+def workload_of(settings: Settings) -> Workload:
+    """The workload that the settings name."""
+    return WORKLOADS[str(settings["workload"])]

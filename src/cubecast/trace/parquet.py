@@ -102,9 +102,9 @@ def _columns(group: list[Record]) -> Iterator[list[Any]]:
     for name in _FIELDS:
         column = [getattr(record, name) for record in group]
         if name == "id":
-            column = [None if id is None else _id_to_text(id) for id in column]
+            column = [None if id is None else id_to_text(id) for id in column]
         elif name == "reply_to":
-            column = [[_id_to_text(id) for id in ids] for ids in column]
+            column = [[id_to_text(id) for id in ids] for ids in column]
         elif name == "members":
             column = [_nodes(mask) if mask else [] for mask in column]
         yield column
@@ -221,7 +221,7 @@ def _masks(path: Path, row: int, column: "pyarrow.Array") -> list[int]:
     return masks
 
 
-def _id_to_text(id: MessageId) -> str:
+def id_to_text(id: MessageId) -> str:
     if isinstance(id, int):
         return str(id)
     if id.startswith('"') or _NUMBER.fullmatch(id):
