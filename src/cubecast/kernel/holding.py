@@ -50,8 +50,7 @@ def accept(w: State, msg: int, node: int) -> None:
     take(w, msg, row, node, delivered, m[NOW])
     wanted = set_of(m, WANTED, msg, node)
     if _is_wanted(m, wanted, m[msg + BIT]):
-        _touch(w, row, m[msg + BIT])
-        _reconsider(w, row, node, delivered, wanted)
+        _reconsider(w, row, node, delivered, wanted, m[msg + BIT])
 
 
 @inlined
@@ -132,26 +131,31 @@ def _enlarge(w: State, row: int) -> None:
 
 
 @apart
-def _touch(w: State, row: int, bit: int) -> None:
-    """Mark those that waited for message `bit`."""
+def _touch(w: State, row: int, bit: int) -> int:
+    """Mark those that waited for message `bit`; how many there are."""
     m = w.m
     start = m[HELD_AT] + m[row + HELD_BLOCK]
+    found = 0
     for place in range(start, start + m[row + HELD_COUNT]):
         if w.rare[place] == bit:
             w.rare[place] = ~bit
+            found += 1
+    return found
 
 
 @apart
-def _reconsider(w: State, row: int, node: int, delivered: int, wanted: int) -> None:
-    """Take what is ready and has all its predecessors, the earliest arrival first."""
+def _reconsider(w: State, row: int, node: int, delivered: int, wanted: int, bit: int) -> None:
+    """Message `bit` has come: take what has all its predecessors now, the earliest arrival first."""
     m = w.m
     place = 0
-    while place < m[row + HELD_COUNT]:
+    marked = _touch(w, row, bit)
+    while marked:
         room = SMALLEST << m[row + HELD_CLASS]
         entry = m[HELD_AT] + m[row + HELD_BLOCK] + place
         if w.rare[entry] >= 0:
             place += 1
             continue
+        marked -= 1
         top = ~w.rare[entry] >> 6
         msg = w.rare[entry + room]
         missing = lacking(w, row, delivered, msg, top)
@@ -164,7 +168,7 @@ def _reconsider(w: State, row: int, node: int, delivered: int, wanted: int) -> N
         _remove(w, row, place)
         take(w, msg, row, node, delivered, arrived)
         if _is_wanted(m, wanted, m[msg + BIT]):
-            _touch(w, row, m[msg + BIT])
+            marked += _touch(w, row, m[msg + BIT])
             place = 0
 
 
