@@ -184,8 +184,8 @@ def test_text_is_escaped_everywhere(tmp_path: Path) -> None:
     assert "script" not in Outline(source).tags
     assert "<script" not in source
     assert "alert(" in source
-    *table, command = (tmp_path / "verdicts.md").read_text(encoding="utf-8").splitlines()
-    assert "<script" not in "\n".join(table)
+    *others, command = (tmp_path / "report.md").read_text(encoding="utf-8").splitlines()
+    assert "<script" not in "\n".join(others)
     assert command == f"Made by `{EVIL}`.", "what is code needs no escape"
     assert {path.parent for path in tmp_path.rglob("*.svg")} == {tmp_path / "figures"}
 
@@ -225,10 +225,14 @@ def test_the_same_rows_in_any_order_give_the_same_files(tmp_path: Path) -> None:
 def test_the_tables_beside_the_page(tmp_path: Path) -> None:
     results = Results([experiment()], rows(), (), MADE)
     report.write(results, tmp_path)
-    lines = (tmp_path / "verdicts.md").read_text(encoding="utf-8").splitlines()
-    assert lines[0].startswith("| experiment | section | what | paper | ours |")
-    assert len(lines) == 2 + 4 + 2
-    assert len({re.sub(r"\\\|", "", line).count("|") for line in lines[:6]}) == 1
+    page = (tmp_path / "report.md").read_text(encoding="utf-8")
+    table = [line for line in page.splitlines() if line.startswith("|")]
+    assert table[0].startswith("| what | paper | ours |")
+    assert len(table) == 2 + 4
+    assert len({re.sub(r"\\\|", "", line).count("|") for line in table}) == 1
+    pictures = re.findall(r"!\[.*\]\((.*)\)", page)
+    assert pictures
+    assert all((tmp_path / picture).is_file() for picture in pictures)
     with (tmp_path / "verdicts.csv").open(encoding="utf-8") as file:
         verdicts = list(csv.DictReader(file))
     assert [one["verdict"] for one in verdicts] == [

@@ -145,7 +145,7 @@ def _touch(w: State, row: int, bit: int) -> int:
 
 @apart
 def _reconsider(w: State, row: int, node: int, delivered: int, wanted: int, bit: int) -> None:
-    """Message `bit` has come: take what has all its predecessors now, the earliest arrival first."""
+    """Message `bit` is here: take what has all its predecessors now, the earliest arrival first."""
     m = w.m
     place = 0
     marked = _touch(w, row, bit)

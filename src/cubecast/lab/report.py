@@ -3,7 +3,7 @@
 =================  ==============================================================
 ``report.html``    figures, verdicts, parameters; no request leaves the page
 ``figures/``       every figure as PNG and SVG
-``verdicts.md``    the verdict table, for a documentation
+``report.md``      figures and verdicts, for a documentation
 ``verdicts.csv``   the same, for a program
 ``points.csv``     every measured mean with its confidence interval
 =================  ==============================================================
@@ -28,7 +28,7 @@ from cubecast.lab.cells import Settings, Value
 from cubecast.lab.curves import Rank, order_of
 from cubecast.lab.experiment import Experiment, Plot
 from cubecast.lab.results import Provenance, Results
-from cubecast.lab.tables import csv_of_rows, csv_of_verdicts, markdown_of_verdicts
+from cubecast.lab.tables import csv_of_rows, csv_of_verdicts, markdown_of
 from cubecast.lab.verdicts import Judgement, Row, Verdict, judge, nearest_readings
 from cubecast.lab.words import (
     NONE,
@@ -69,12 +69,19 @@ def write(results: Results, out: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     sections = [_section(results, experiment, folder) for experiment in results.experiments]
     verdicts = results.verdicts()
-    _put(out / "verdicts.md", markdown_of_verdicts(results, verdicts))
+    drawn = {one.id: _figure_files(out, one) for one in results.experiments}
+    _put(out / "report.md", markdown_of(results, verdicts, drawn))
     _put(out / "verdicts.csv", csv_of_verdicts(verdicts))
     _put(out / "points.csv", csv_of_rows(results.rows))
     path = out / "report.html"
     _put(path, _page(results, verdicts, sections))
     return path
+
+
+def _figure_files(out: Path, experiment: Experiment) -> list[str]:
+    """The pictures of an experiment beside the page; nothing for those without a point."""
+    names = (f"figures/{name}.png" for name in figure_names(experiment))
+    return [name if (out / name).exists() else "" for name in names]
 
 
 def _put(path: Path, content: str) -> None:
@@ -421,7 +428,7 @@ def _all_verdicts(results: Results, verdicts: Sequence[Verdict]) -> str:
         if own:
             rows.append(tag("tr", tag("th", link, colspan="6"), class_="part"))
             rows += map(_verdict_row, own)
-    links = " ".join(tag("a", name, href=name) for name in ("verdicts.csv", "verdicts.md"))
+    links = " ".join(tag("a", name, href=name) for name in ("verdicts.csv", "report.md"))
     content = tag("h2", "All verdicts") + _verdict_table(rows) + tag("p", links, class_="files")
     return tag("section", content, class_="card", id="verdicts")
 

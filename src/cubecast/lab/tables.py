@@ -4,30 +4,50 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 
 from cubecast.lab.results import Results
 from cubecast.lab.verdicts import Row, Verdict
 from cubecast.lab.words import difference_text, ours_text, paper_text
 
-HEAD = ("experiment", "section", "what", "paper", "ours", "difference", "verdict", "why")
+HEAD = ("what", "paper", "ours", "difference", "verdict", "why")
+NUMBERS = ("paper", "ours", "difference")
 
 
-def markdown_of_verdicts(results: Results, verdicts: Sequence[Verdict]) -> str:
-    """One table of all verdicts, and the command that made it."""
-    lines = [_line(HEAD), _line(["---"] * 3 + ["---:"] * 3 + ["---"] * 2)]
-    lines += [_line(_cells(verdict)) for verdict in verdicts]
+def markdown_of(
+    results: Results, verdicts: Sequence[Verdict], figures: Mapping[str, Sequence[str]]
+) -> str:
+    """The report as a page of a documentation: figures, verdicts, the commands that made it.
+
+    `figures` has the files of each experiment's figures, relative to the page, "" for none.
+    """
+    lines = ["# The VCube experiments, redrawn", ""]
+    for experiment in results.experiments:
+        title, source = _escaped(experiment.title), _escaped(experiment.source)
+        lines += [f"## {experiment.id} {title}", "", f"{source}.", ""]
+        lines += [_escaped(" ".join(experiment.about.split())), ""]
+        for name, plot in zip(figures[experiment.id], experiment.plot, strict=True):
+            if name:
+                lines += [f"![{_escaped(plot.title)}]({name})", ""]
+        lines += _verdict_lines([one for one in verdicts if one.experiment == experiment.id])
     commands = list(dict.fromkeys(made.command for made in results.provenance if made.command))
     if commands:
-        lines += ["", f"Made by {', '.join(map(_code, commands))}."]
-    return "\n".join(lines) + "\n"
+        lines += [f"Made by {', '.join(map(_code, commands))}."]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _verdict_lines(verdicts: Sequence[Verdict]) -> list[str]:
+    if not verdicts:
+        return []
+    rule = ["---:" if name in NUMBERS else "---" for name in HEAD]
+    return [_line(HEAD), _line(rule), *(_line(_cells(verdict)) for verdict in verdicts), ""]
 
 
 def _cells(verdict: Verdict) -> list[str]:
-    what = f"{verdict.what} ({verdict.accounting})" if verdict.accounting else verdict.what
+    origin = ", ".join(part for part in (verdict.section, verdict.accounting) if part)
     return [
-        verdict.experiment, verdict.section, what, paper_text(verdict), ours_text(verdict),
+        f"{verdict.what} ({origin})", paper_text(verdict), ours_text(verdict),
         difference_text(verdict), verdict.verdict, verdict.sentence,
     ]  # fmt: skip
 
