@@ -88,6 +88,7 @@ from cubecast.kernel.layout import (
     TRACED,
     TRACING,
     TREE_SUM,
+    TURNS_AT,
     UNFINISHED,
     UNTIL,
     VCUBE,
@@ -99,6 +100,7 @@ from cubecast.kernel.layout import (
 )
 from cubecast.kernel.network import event_of, node_at
 from cubecast.kernel.relay import msg_of, node_of
+from cubecast.kernel.turns import next_turn
 
 EVERYTHING_SEEN = -2
 
@@ -123,6 +125,8 @@ def _publish(w: State, node: int, topic: int, reply: int, answerer: int) -> None
         vcube.publish(w, msg, node)
     else:
         rooted.publish(w, msg, node)
+        if m[TURNS_AT]:
+            next_turn(w, node)
 
 
 @inlined
@@ -203,7 +207,7 @@ def _handle(w: State, event: int) -> None:
     elif kind == E_TELL:
         _tell(w, node, payload)
     else:
-        _publish(w, node, payload, EVERYTHING_SEEN, -1)
+        _publish(w, node, payload, EVERYTHING_SEEN if kind == E_ANSWER else -1, -1)
 
 
 # -- the loop --------------------------------------------------------------------------------------

@@ -66,6 +66,8 @@ THINK_AT: Final = 25
 SEEN_AT: Final = 26
 HIST_AT: Final = 27
 TWISTER_AT: Final = 28
+TURNS_AT: Final = 29
+"""0: nobody takes turns.  Else for each node where its next turn is."""
 # m: where sections of `rare` begin, and what the pools hold
 HELD_AT: Final = 30
 FAR_AT: Final = 31
@@ -130,6 +132,11 @@ PLAN_NODE: Final = 1
 PLAN_TOPIC: Final = 2
 PLAN_ANSWERER: Final = 3
 PLAN_COLUMNS: Final = 4
+
+# turns: a node's lie one after the other, and end with a gap below 0
+TURN_GAP: Final = 0
+TURN_TOPIC: Final = 1
+TURN_COLUMNS: Final = 2
 
 # topics
 MEMBERS: Final = 0
@@ -239,6 +246,8 @@ E_TELL: Final = 3
 """payload: the message that the application of the node is told of."""
 E_ANSWER: Final = 4
 """payload: the topic on which the node answers."""
+E_TURN: Final = 5
+"""payload: the topic to which the node publishes, as it is its turn."""
 KIND_MASK: Final = 7
 SERVED: Final = 8
 H_SHIFT: Final = 4
