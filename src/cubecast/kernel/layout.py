@@ -107,6 +107,9 @@ WAITING: Final = 65
 HOLDING: Final = 66
 MOST_HELD: Final = 67
 TREE_SUM: Final = 68
+MOST_EARLY: Final = 69
+"""Messages of one publisher and topic that waited at a root for an earlier one: that one will let
+all of them go in one event."""
 FREE_BLOCKS: Final = 72
 """First free block for 4, 8, 16, … held messages."""
 BLOCK_CLASSES: Final = 24
@@ -257,6 +260,10 @@ PAYLOAD_SHIFT: Final = 30
 
 CHUNK_BITS: Final = 6
 CHUNK_SIZE: Final = 1 << CHUNK_BITS
+HELD_MORE: Final = 24
+"""Besides `HELD_NEED`, the words that each further message may take that is kept in one event.  A row
+with room for R keeps k more: up to R, it moves to one block of 6 R words; above that, to several
+in turn, and these have 3 · 2 · 2 (R + k) < 24 k words at most."""
 
 # how a call of the engine ends
 DONE: Final = 0

@@ -209,13 +209,14 @@ def grown(w: State) -> State:
     Needs as in `cubecast.kernel.engine._nearly_full`.
     """
     m = w.m
-    copies = int(m[at.FANOUT]) + 4
+    more = int(m[at.MOST_EARLY])
+    copies = (int(m[at.FANOUT]) + 1) * (more + 1) + 4
     told = int(m[at.HOLDING])
     needs = {
         at.CHUNK_ROOM: int(m[at.CHUNKS]) + copies + (told >> (at.CHUNK_BITS - 1)),
-        at.REC_ROOM: int(m[at.RECS]) + 1,
+        at.REC_ROOM: int(m[at.RECS]) + 1 + more,
         at.POOL_ROOM: int(m[at.POOL] + m[at.WIDEST]),
-        at.HELD_ROOM: int(m[at.HELD] + m[at.HELD_NEED]),
+        at.HELD_ROOM: int(m[at.HELD] + m[at.HELD_NEED]) + at.HELD_MORE * more,
         at.FAR_ROOM: int(m[at.FAR]) + copies,
         at.TRACE_ROOM: int(m[at.TRACED]) + 2 * copies + told if m[at.TRACING] else 0,
     }
