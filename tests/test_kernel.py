@@ -16,6 +16,7 @@ pytest.importorskip("numba")
 
 from cubecast import kernel
 from cubecast.kernel import KernelError
+from cubecast.kernel.layout import MOST_EARLY
 from cubecast.sim.networks import SendingQueue
 from cubecast.sim.params import Params
 from cubecast.sim.protocols import ProtocolError, maker, roots
@@ -141,6 +142,15 @@ def test_nodes_that_publish_in_turn(batch: int) -> None:
         protocol, changes = draw_turns(seed)
         print(f"draw_turns({seed}): {protocol} {changes}")
         assert_same(*both(SCENARIOS["topics"], protocol, Params().with_(changes), seed))
+
+
+def test_one_that_lets_many_go() -> None:
+    """In the fixed tree a late message holds up all later ones of its publisher, at the root."""
+    changes = {"nodes": 16, "topics": 1, "every": 1, "network": "uniform", "low": 1, "high": 9000}
+    params = Params(messages=800).with_(changes)
+    ours, theirs = both(SCENARIOS["topics"], "fixed-tree", params, 1)
+    assert_same(ours, theirs)
+    assert ours.state.m[MOST_EARLY] > 20
 
 
 def test_turns_beside_other_publications() -> None:

@@ -261,7 +261,7 @@ PAYLOAD_SHIFT: Final = 30
 CHUNK_BITS: Final = 6
 CHUNK_SIZE: Final = 1 << CHUNK_BITS
 HELD_MORE: Final = 24
-"""Besides `HELD_NEED`, the words that each further message may take that is kept in one event.  A row
+"""Besides `HELD_NEED`: words that each further message may take if one event keeps several.  A row
 with room for R keeps k more: up to R, it moves to one block of 6 R words; above that, to several
 in turn, and these have 3 · 2 · 2 (R + k) < 24 k words at most."""
 

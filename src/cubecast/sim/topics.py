@@ -1,18 +1,18 @@
 """[J] 4.4 and 4.6: who publishes is drawn again and again, and maybe where to.
 
-`topics` ([J] 4.4): everybody subscribes to every topic.  There are `messages` messages in all, shared
-out evenly: a node has as many as the others or one more.  It publishes the first within `every`, and
-each further one `every` u.t. on average after its previous one has left it; the time is uniform on
-`every` · [1 - `spread`, 1 + `spread`].  A message chooses its topic by Zipf's law with exponent
-`skew` (0: uniformly), so publishers share the load evenly and topics may not.
+`topics` ([J] 4.4): everybody subscribes to every topic.  There are `messages` messages in all,
+shared out evenly: a node has as many as the others or one more.  It publishes the first within
+`every` u.t., and each further one `every` on average after its previous one has left it; that time
+is uniform on `every` · [1 - `spread`, 1 + `spread`].  A message chooses its topic by Zipf's law
+with exponent `skew` (0: uniformly), so publishers share the load evenly and topics may not.
 
-The paper says "every 500 u.t. on average" and no more.  That a node counts from when its message
-*leaves* is our reading, and the one that gives the printed number: VCube-PS lets a message wait for
-the ACKs of the publisher's previous one of that topic, and popular topics make that happen often.
-If nodes went on publishing meanwhile, Zipf's law would cost VCube-PS twice as much as is printed.
+The paper says "on average every 500 u.t." and no more.  That a node counts from when its message
+*leaves* is our reading, and the one that gives the printed number.  VCube-PS lets a message wait
+for the ACKs of its publisher's previous one of that topic, which popular topics make frequent; if
+nodes went on publishing meanwhile, Zipf's law would cost VCube-PS twice what is printed.
 
-`speakers` ([J] 4.6): one topic, and one message after a time that is uniform on [0, 2 · every], each
-by a subscriber drawn anew.  Everybody subscribes but the brokers, if the protocol has any.
+`speakers` ([J] 4.6): one topic; after a time uniform on [0, 2 · every] comes the next message, by a
+subscriber drawn anew.  Everybody subscribes but the brokers, if the protocol has any.
 """
 
 from __future__ import annotations
