@@ -15,6 +15,7 @@ from cubecast.lab.workloads import WORKLOADS
 from cubecast.protocol.port import NodeId, Time
 from cubecast.sim.networks import LogNormal, Regions
 from cubecast.sim.params import ParamError, Params
+from cubecast.sim.protocols import PROTOCOLS
 from cubecast.sim.run import run
 from cubecast.sim.scenarios import SCENARIOS
 from cubecast.sim.topics import Chooser, zipf_weights
@@ -65,6 +66,14 @@ def test_time_between_turns(spread: float) -> None:
     assert 1000 * (1 - spread) <= min(gaps) <= 1000 * (1 - 0.95 * spread)
     assert 1000 * (1 + 0.95 * spread) <= max(gaps) <= 1000 * (1 + spread)
     assert all(0 <= line[0] <= 1000 for line in times.values())
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_turn_is_taken(protocol: str) -> None:
+    setting = Params(nodes=8, topics=3, messages=50, every=30, window=1)
+    outcome = run(SCENARIOS["topics"], protocol, setting, 1)
+    assert outcome.metrics["publications"] == 50
+    assert outcome.metrics["deliveries"] == 50 * 7
 
 
 def test_a_turn_comes_after_what_waited() -> None:
