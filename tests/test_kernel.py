@@ -16,6 +16,7 @@ pytest.importorskip("numba")
 
 from cubecast import kernel
 from cubecast.kernel import KernelError
+from cubecast.kernel.layout import MOST_EARLY
 from cubecast.sim.networks import SendingQueue
 from cubecast.sim.params import Params
 from cubecast.sim.protocols import ProtocolError, maker, roots
@@ -108,6 +109,62 @@ def test_several_topics(protocol: str, network: str) -> None:
     ours, theirs = both(scenario, protocol, params, 5)
     assert_same(ours, theirs)
     assert len({record.topic for record in ours.records()}) > 8
+
+
+def draw_turns(seed: int) -> tuple[str, dict[str, Any]]:
+    """A protocol and parameters of `topics`: from one at a time to waits behind every message."""
+    rng = Random(f"turns/{seed}")
+    protocol = rng.choice((*PROTOCOLS, "vcube-ps", "vcube-ps"))
+    nodes = 1 << rng.randint(0, 5) if protocol == "srpt" else rng.randint(1, 40)
+    low = rng.choice([0, 1, 10])
+    return protocol, {
+        "nodes": nodes,
+        "subscribers": rng.choice([1.0, rng.uniform(0.1, 1.0)]),
+        "messages": rng.choice([1, nodes, rng.randint(1, 200), rng.randint(100, 400)]),
+        "topics": rng.choice([1, 2, 8, rng.randint(1, 40)]),
+        "skew": rng.choice([0.0, 0.825, rng.uniform(0, 4)]),
+        "every": rng.choice([0, 1, 20, 200, 500, 5000, 50_000]),
+        "spread": rng.choice([0.0, 1.0, rng.random()]),
+        "network": rng.choice(["queue", "queue", "uniform", "service"]),
+        "hop": rng.choice([1, 100, rng.randint(1, 300)]),
+        "queue_acks": rng.random() < 0.4,
+        "low": low,
+        "high": low + rng.choice([0, 10, rng.randint(0, 2000)]),
+        "horizon": rng.choice([100_000_000] * 9 + [rng.randint(1, 500)]),
+        "brokers": rng.choice([0, 1, rng.randint(1, nodes)]),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("batch", range(8))
+def test_nodes_that_publish_in_turn(batch: int) -> None:
+    """Every record and metric of ten random runs of `topics`."""
+    for seed in range(batch * PER_BATCH, (batch + 1) * PER_BATCH):
+        protocol, changes = draw_turns(seed)
+        print(f"draw_turns({seed}): {protocol} {changes}")
+        assert_same(*both(SCENARIOS["topics"], protocol, Params().with_(changes), seed))
+
+
+def test_one_that_lets_many_go() -> None:
+    """In the fixed tree a late message holds up all later ones of its publisher, at the root."""
+    changes = {"nodes": 16, "topics": 1, "every": 1, "network": "uniform", "low": 1, "high": 9000}
+    params = Params(messages=800).with_(changes)
+    ours, theirs = both(SCENARIOS["topics"], "fixed-tree", params, 1)
+    assert_same(ours, theirs)
+    assert ours.state.m[MOST_EARLY] > 20
+
+
+def test_turns_beside_other_publications() -> None:
+    """Whatever a node publishes, its next turn comes after it has left."""
+
+    def plan(world: World, params: Params, rng: Random) -> None:
+        many_topics(world, params, rng)
+        world.establish("all", range(params.nodes))
+        for node in range(0, params.nodes, 3):
+            world.take_turns(node, [(rng.randint(0, 50), "all") for _ in range(10)])
+
+    params = Params(nodes=32, messages=150)
+    for protocol in PROTOCOLS:
+        assert_same(*both(Scenario("turns", "", plan), protocol, params, 5))
 
 
 # -- histograms and per-message figures ------------------------------------------------------------
@@ -275,7 +332,7 @@ def test_what_only_the_reference_runs(
         kernel.run(protocol, params, 0, scenario=scenario)
 
 
-@pytest.mark.parametrize("scenario", STATIC)
+@pytest.mark.parametrize("scenario", [*STATIC, "topics", "speakers"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_what_the_kernel_runs_is_not_refused(protocol: str, scenario: str) -> None:
     assert kernel.refusal(protocol, Params(), scenario) == ""

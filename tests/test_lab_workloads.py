@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from random import Random
 from statistics import median
 
@@ -11,8 +12,10 @@ import pytest
 from cubecast.lab.engine import EXACT_BITS, has_kernel, rounded
 from cubecast.lab.static import barrier_metrics, delay_metrics, measure_static, queue_metrics
 from cubecast.lab.workloads import WORKLOADS
+from cubecast.protocol.port import NodeId, Time
 from cubecast.sim.networks import LogNormal, Regions
 from cubecast.sim.params import ParamError, Params
+from cubecast.sim.protocols import PROTOCOLS
 from cubecast.sim.run import run
 from cubecast.sim.scenarios import SCENARIOS
 from cubecast.sim.topics import Chooser, zipf_weights
@@ -32,16 +35,56 @@ def test_zipf_gives_rank_k_its_share() -> None:
 
 
 def test_topics_spread_over_nodes_and_time() -> None:
-    setting = Params(nodes=16, topics=4, messages=320, every=500)
+    setting = Params(nodes=16, topics=4, messages=330, every=500)
     outcome = run(SCENARIOS["topics"], "best-effort", setting, 1, keep_trace=True)
     assert outcome.trace is not None
     published = [record for record in outcome.trace if record.kind == "publish"]
-    assert len(published) == 320
     assert {record.topic for record in published} == {"t0", "t1", "t2", "t3"}
     per_node = Counter(record.node for record in published)
-    assert min(per_node.values()) >= 10
-    assert published[-1].time == pytest.approx(320 / 16 * 500, rel=0.15)
-    assert outcome.metrics["deliveries"] == 320 * 15
+    assert Counter(per_node.values()) == {20: 6, 21: 10}
+    assert published[-1].time == pytest.approx(330 / 16 * 500, rel=0.15)
+    assert outcome.metrics["deliveries"] == 330 * 15
+
+
+def publications(protocol: str, setting: Params) -> dict[NodeId, list[Time]]:
+    outcome = run(SCENARIOS["topics"], protocol, setting, 1, keep_trace=True)
+    assert outcome.trace is not None
+    times: dict[NodeId, list[Time]] = {}
+    for record in outcome.trace:
+        if record.kind == "publish":
+            times.setdefault(record.node, []).append(record.time)
+    return times
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3, 1.0])
+def test_time_between_turns(spread: float) -> None:
+    """What leaves at once is followed by the next after `every`, give or take `spread`."""
+    setting = Params(nodes=8, topics=4, messages=400, every=1000, spread=spread)
+    times = publications("srpt", setting)
+    gaps = [b - a for line in times.values() for a, b in pairwise(line)]
+    assert len(gaps) == 400 - 8
+    assert 1000 * (1 - spread) <= min(gaps) <= 1000 * (1 - 0.95 * spread)
+    assert 1000 * (1 + 0.95 * spread) <= max(gaps) <= 1000 * (1 + spread)
+    assert all(0 <= line[0] <= 1000 for line in times.values())
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_turn_is_taken(protocol: str) -> None:
+    setting = Params(nodes=8, topics=3, messages=50, every=30, window=1)
+    outcome = run(SCENARIOS["topics"], protocol, setting, 1)
+    assert outcome.metrics["publications"] == 50
+    assert outcome.metrics["deliveries"] == 50 * 7
+
+
+def test_a_turn_comes_after_what_waited() -> None:
+    """VCube-PS holds a second message of a topic until the ACKs of the first are back.
+
+    Two nodes, one topic: the ACK takes two hops.  A node wants to publish every 50 u.t.; its second
+    message waits until 200, and so its third comes at 250, waits until 400, and so on.
+    """
+    setting = Params(nodes=2, topics=1, messages=10, every=50, spread=0.0)
+    for first, *rest in publications("vcube-ps", setting).values():
+        assert [time - first for time in rest] == [50, 250, 450, 650]
 
 
 def test_brokers_do_not_subscribe() -> None:
@@ -110,6 +153,7 @@ def test_a_run_across_regions_takes_as_long_as_its_links() -> None:
         ({"network": "regions", "latencies": "0"}, "must be 1 to"),
         ({"network": "lognormal", "sigma": -1.0}, "sigma must be"),
         ({"skew": 11.0}, "skew is an exponent"),
+        ({"spread": 1.5}, "spread is a share from 0 to 1"),
     ],
 )
 def test_impossible_networks_are_refused(changes: dict[str, object], said: str) -> None:
@@ -153,6 +197,7 @@ SAMPLES: list[tuple[str, dict[str, object]]] = [
     ("discussion", {"nodes": 32, "wait": 3}),
     ("speakers", {"nodes": 32, "brokers": 4, "messages": 20, "every": 30}),
     ("topics", {"nodes": 16, "topics": 4, "messages": 100, "skew": 0.8}),
+    ("topics", {"nodes": 16, "topics": 2, "messages": 100, "every": 100, "spread": 0.0}),
 ]
 
 

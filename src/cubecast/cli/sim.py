@@ -74,6 +74,10 @@ def sim(
         int | None,
         typer.Option(help="topics (of each node), speakers, sessions: time between messages."),
     ] = None,
+    spread: Annotated[
+        float | None,
+        typer.Option(help="topics: that time is uniform on every * (1 - spread to 1 + spread)."),
+    ] = None,
     session: Annotated[
         int | None, typer.Option(help="sessions: median time that a node stays subscribed.")
     ] = None,
@@ -184,8 +188,8 @@ def sim(
     given: dict[str, Any] = {
         "nodes": nodes, "subscribers": subscribers, "publishers": publishers,
         "messages": messages, "span": span, "wait": wait, "changes": changes,
-        "topics": topics, "skew": skew, "every": every, "session": session, "batch": batch,
-        "sigma": sigma, "latencies": latencies,
+        "topics": topics, "skew": skew, "every": every, "spread": spread, "session": session,
+        "batch": batch, "sigma": sigma, "latencies": latencies,
         "network": network, "hop": hop, "low": low, "high": high,
         "queue_acks": queue_acks or None, "loss": loss, "duplicate": duplicate,
         "reorder": reorder, "spike": spike, "window": window, "scale": scale,

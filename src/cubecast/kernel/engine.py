@@ -41,12 +41,14 @@ from cubecast.kernel.layout import (
     FULL,
     H_SHIFT,
     HELD,
+    HELD_MORE,
     HELD_NEED,
     HELD_ROOM,
     HOLDING,
     IN_RING,
     KIND_MASK,
     MEMBERS,
+    MOST_EARLY,
     MSG_COLUMNS,
     MSGS_AT,
     NETWORK,
@@ -88,6 +90,7 @@ from cubecast.kernel.layout import (
     TRACED,
     TRACING,
     TREE_SUM,
+    TURNS_AT,
     UNFINISHED,
     UNTIL,
     VCUBE,
@@ -99,6 +102,7 @@ from cubecast.kernel.layout import (
 )
 from cubecast.kernel.network import event_of, node_at
 from cubecast.kernel.relay import msg_of, node_of
+from cubecast.kernel.turns import next_turn
 
 EVERYTHING_SEEN = -2
 
@@ -123,6 +127,8 @@ def _publish(w: State, node: int, topic: int, reply: int, answerer: int) -> None
         vcube.publish(w, msg, node)
     else:
         rooted.publish(w, msg, node)
+        if m[TURNS_AT]:
+            next_turn(w, node)
 
 
 @inlined
@@ -203,7 +209,7 @@ def _handle(w: State, event: int) -> None:
     elif kind == E_TELL:
         _tell(w, node, payload)
     else:
-        _publish(w, node, payload, EVERYTHING_SEEN, -1)
+        _publish(w, node, payload, EVERYTHING_SEEN if kind == E_ANSWER else -1, -1)
 
 
 # -- the loop --------------------------------------------------------------------------------------
@@ -212,12 +218,13 @@ def _handle(w: State, event: int) -> None:
 @inlined
 def _nearly_full(m: Longs) -> bool:
     """Whether the next event might not find room in some pool."""
-    copies = m[FANOUT] + 4
+    more = m[MOST_EARLY]
+    copies = (m[FANOUT] + 1) * (more + 1) + 4
     told = m[HOLDING]
     return bool(
         m[CHUNKS] + copies + (told >> (CHUNK_BITS - 1)) > m[CHUNK_ROOM]
-        or m[RECS] + 1 > m[REC_ROOM]
-        or m[HELD] + m[HELD_NEED] > m[HELD_ROOM]
+        or m[RECS] + 1 + more > m[REC_ROOM]
+        or m[HELD] + m[HELD_NEED] + HELD_MORE * more > m[HELD_ROOM]
         or m[FAR] + copies > m[FAR_ROOM]
         or m[POOL] + m[WIDEST] > m[POOL_ROOM]
         or (m[TRACING] and m[TRACED] + 2 * copies + told > m[TRACE_ROOM])

@@ -66,6 +66,8 @@ THINK_AT: Final = 25
 SEEN_AT: Final = 26
 HIST_AT: Final = 27
 TWISTER_AT: Final = 28
+TURNS_AT: Final = 29
+"""0: nobody takes turns.  Else for each node where its next turn is."""
 # m: where sections of `rare` begin, and what the pools hold
 HELD_AT: Final = 30
 FAR_AT: Final = 31
@@ -105,6 +107,9 @@ WAITING: Final = 65
 HOLDING: Final = 66
 MOST_HELD: Final = 67
 TREE_SUM: Final = 68
+MOST_EARLY: Final = 69
+"""Messages of one publisher and topic that waited at a root for an earlier one: that one will let
+all of them go in one event."""
 FREE_BLOCKS: Final = 72
 """First free block for 4, 8, 16, … held messages."""
 BLOCK_CLASSES: Final = 24
@@ -130,6 +135,11 @@ PLAN_NODE: Final = 1
 PLAN_TOPIC: Final = 2
 PLAN_ANSWERER: Final = 3
 PLAN_COLUMNS: Final = 4
+
+# turns: a node's lie one after the other, and end with a gap below 0
+TURN_GAP: Final = 0
+TURN_TOPIC: Final = 1
+TURN_COLUMNS: Final = 2
 
 # topics
 MEMBERS: Final = 0
@@ -239,6 +249,8 @@ E_TELL: Final = 3
 """payload: the message that the application of the node is told of."""
 E_ANSWER: Final = 4
 """payload: the topic on which the node answers."""
+E_TURN: Final = 5
+"""payload: the topic to which the node publishes, as it is its turn."""
 KIND_MASK: Final = 7
 SERVED: Final = 8
 H_SHIFT: Final = 4
@@ -248,6 +260,10 @@ PAYLOAD_SHIFT: Final = 30
 
 CHUNK_BITS: Final = 6
 CHUNK_SIZE: Final = 1 << CHUNK_BITS
+HELD_MORE: Final = 24
+"""Besides `HELD_NEED`: words that each further message may take if one event keeps several.  A row
+with room for R keeps k more: up to R, it moves to one block of 6 R words; above that, to several
+in turn, and these have 3 · 2 · 2 (R + k) < 24 k words at most."""
 
 # how a call of the engine ends
 DONE: Final = 0

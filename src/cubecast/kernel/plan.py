@@ -21,7 +21,7 @@ from cubecast.kernel.layout import Bytes, Longs
 from cubecast.protocol.port import NodeId, Time, Topic
 from cubecast.sim.params import Params
 from cubecast.sim.scenarios import Discussion, QuestionAnswer, Scenario
-from cubecast.sim.world import Handler, World
+from cubecast.sim.world import Handler, Turns, World
 
 NOBODY = -1
 
@@ -36,6 +36,11 @@ class Plan:
     """Of each topic: who subscribes, a byte per node."""
     publications: list[tuple[Time, NodeId, int, NodeId]] = field(default_factory=list)
     """Time, publisher, topic, who answers (or `NOBODY`), in the order of time."""
+    turns: dict[NodeId, list[tuple[Time, int]]] = field(default_factory=dict)
+    """What a node publishes besides, in turn: how long after its previous publication has left it,
+    and the topic."""
+    turns_take: Time = 0
+    """How long the turns of a node take, at most, if its publications leave at once."""
     answer_after: int = 0
     """0: nobody discusses.  Else everyone not `silent` answers once, after so many deliveries."""
     think: Longs | None = None
@@ -47,6 +52,9 @@ class Plan:
         counts = [0] * len(self.topics)
         for _, _, topic, answerer in self.publications:
             counts[topic] += 1 if answerer == NOBODY else 2
+        for turns in self.turns.values():
+            for _, topic in turns:
+                counts[topic] += 1
         if self.silent is not None:
             for topic, members in enumerate(self.members):
                 counts[topic] += int(np.count_nonzero(members & (1 - self.silent)))
@@ -54,7 +62,9 @@ class Plan:
 
     def outsiders(self) -> list[NodeId]:
         """Publishers that do not subscribe to what they publish to."""
-        return [node for _, node, topic, _ in self.publications if not self.members[topic][node]]
+        publishing = [(node, topic) for _, node, topic, _ in self.publications]
+        publishing += [(node, topic) for node, turns in self.turns.items() for _, topic in turns]
+        return [node for node, topic in publishing if not self.members[topic][node]]
 
 
 class Planner:
@@ -85,10 +95,24 @@ class Planner:
     def publish(
         self, node: NodeId, topic: Topic, reply_to: tuple[int, ...] = (), size: int = 1
     ) -> int:
+        self.plan.publications.append((self.now, node, self._number(topic), NOBODY))
+        return len(self.plan.publications) - 1
+
+    def take_turns(self, node: NodeId, turns: Turns) -> None:
+        """The first turn is planned; each further one is an event that the one before causes."""
+        plan = self.plan
+        plan.turns[node] = [(gap, self._number(topic)) for gap, topic in turns[1:]]
+        plan.turns_take = max(plan.turns_take, sum(gap for gap, _ in turns))
+        for gap, topic in turns[:1]:
+            self.post(self.now + gap, self._take_turn, node, topic)
+
+    def _take_turn(self, node: NodeId, topic: Topic, now: Time) -> None:
+        self.publish(node, topic)
+
+    def _number(self, topic: Topic) -> int:
         if topic not in self._numbers:
             raise KernelError(f"the kernel needs topic {topic!r} to be established")
-        self.plan.publications.append((self.now, node, self._numbers[topic], NOBODY))
-        return len(self.plan.publications) - 1
+        return self._numbers[topic]
 
     def register(self, node: NodeId, topic: Topic) -> None:
         """Publishers that do not subscribe: nothing to do where anybody may publish."""

@@ -12,6 +12,7 @@ from cubecast.kernel.layout import (
     E_DELEGATE,
     FIXED,
     MEMBERS,
+    MOST_EARLY,
     NEXT,
     NOW,
     PROTOCOL,
@@ -79,6 +80,18 @@ def _at_root(w: State, msg: int) -> None:
         m[WAITING] -= 1
         _disseminate(w, following)
         following = _take_early(m, row)
+    _note_early(m, row)
+
+
+@inlined
+def _note_early(m: Longs, row: int) -> None:
+    waiting = 0
+    msg = m[row + QUEUE_HEAD]
+    while msg >= 0:
+        waiting += 1
+        msg = m[msg + NEXT]
+    if waiting > m[MOST_EARLY]:
+        m[MOST_EARLY] = waiting
 
 
 @inlined

@@ -18,7 +18,9 @@ from cubecast.sim.protocols import refuse_impossible, roots
 from cubecast.sim.scenarios import SCENARIOS, Scenario
 from cubecast.topology import MAX_DIMENSION
 
-STATIC = ("single-publisher", "multi-publisher", "discussion", "question-answer")
+STATIC = (
+    "single-publisher", "multi-publisher", "discussion", "question-answer", "topics", "speakers",
+)  # fmt: skip
 """The simulator's own scenarios in which nobody joins or leaves."""
 BUDGET = 1 << 24
 """Events between two chances to be interrupted: a few seconds' worth."""

@@ -119,7 +119,7 @@ def _set_parameters(s: Longs, plan: Plan, params: Params) -> None:
     s[at.LOW_DELAY] = params.low
     s[at.SPREAD] = params.high - params.low + 1
     s[at.QUEUE_ACKS] = params.queue_acks
-    s[at.UNTIL] = last + params.span + params.horizon
+    s[at.UNTIL] = last + plan.turns_take + params.span + params.horizon
     s[at.RING] = ring_size(params)
 
 
@@ -177,6 +177,8 @@ def _add_plan(memory: _Memory, plan: Plan, topics: list[int]) -> None:
     s[at.PLAN_AT] = memory.add(np.array(lines, np.int64))
     most = sum(plan.most_messages())
     s[at.MSGS_AT] = memory.zeros(most * at.MSG_COLUMNS)
+    if plan.turns:
+        s[at.TURNS_AT] = _add_turns(memory, plan, topics)
     if plan.think is not None and plan.silent is not None:
         s[at.APPLICATION] = at.DISCUSSION
         s[at.WAIT] = plan.answer_after
@@ -184,6 +186,18 @@ def _add_plan(memory: _Memory, plan: Plan, topics: list[int]) -> None:
         s[at.SEEN_AT] = memory.add(-plan.silent.astype(np.int64))
     elif any(answerer >= 0 for _, _, _, answerer in plan.publications):
         s[at.APPLICATION] = at.QUESTIONS
+
+
+def _add_turns(memory: _Memory, plan: Plan, topics: list[int]) -> int:
+    """Where the table begins that says, for each node, where its next turn is."""
+    firsts = np.zeros(plan.nodes, np.int64)
+    lines: list[tuple[int, int]] = []
+    for node in range(plan.nodes):
+        firsts[node] = len(lines)
+        lines += [(gap, topics[topic]) for gap, topic in plan.turns.get(node, ())]
+        lines.append((-1, 0))
+    start = memory.add(np.array(lines, np.int64))
+    return memory.add(start + firsts * at.TURN_COLUMNS)
 
 
 # -- pools -----------------------------------------------------------------------------------------
@@ -195,13 +209,14 @@ def grown(w: State) -> State:
     Needs as in `cubecast.kernel.engine._nearly_full`.
     """
     m = w.m
-    copies = int(m[at.FANOUT]) + 4
+    more = int(m[at.MOST_EARLY])
+    copies = (int(m[at.FANOUT]) + 1) * (more + 1) + 4
     told = int(m[at.HOLDING])
     needs = {
         at.CHUNK_ROOM: int(m[at.CHUNKS]) + copies + (told >> (at.CHUNK_BITS - 1)),
-        at.REC_ROOM: int(m[at.RECS]) + 1,
+        at.REC_ROOM: int(m[at.RECS]) + 1 + more,
         at.POOL_ROOM: int(m[at.POOL] + m[at.WIDEST]),
-        at.HELD_ROOM: int(m[at.HELD] + m[at.HELD_NEED]),
+        at.HELD_ROOM: int(m[at.HELD] + m[at.HELD_NEED]) + at.HELD_MORE * more,
         at.FAR_ROOM: int(m[at.FAR]) + copies,
         at.TRACE_ROOM: int(m[at.TRACED]) + 2 * copies + told if m[at.TRACING] else 0,
     }

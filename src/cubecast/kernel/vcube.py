@@ -18,6 +18,7 @@ from cubecast.kernel.layout import (
     SEQ,
     T_RECEIVE_ACK,
     TRACING,
+    TURNS_AT,
     WAITING,
     WITH_MESSAGES,
     State,
@@ -32,6 +33,7 @@ from cubecast.kernel.relay import (
     parent_of,
     relay,
 )
+from cubecast.kernel.turns import next_turn
 
 
 @inlined
@@ -60,6 +62,8 @@ def propagate(w: State, row: int, node: int) -> None:
         m[row + QUEUE_HEAD] = m[msg + NEXT]
         m[WAITING] -= 1
         deliver(w, msg, node, m[NOW])
+        if m[TURNS_AT]:
+            next_turn(w, node)
         stamp(w, msg, row, node)
         bit = m[msg + BIT]
         m[set_of(m, DELIVERED, msg, node) + (bit >> 6)] |= 1 << (bit & 63)

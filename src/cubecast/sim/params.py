@@ -72,6 +72,8 @@ class Params:
     """topics: the exponent of Zipf's law by which messages choose their topic; 0: uniform."""
     every: Time = 0
     """topics, sessions: time between two messages, of each node (a mean) or of all."""
+    spread: float = 1.0
+    """topics: that time is uniform on `every` · [1 - spread, 1 + spread]; 0: always the same."""
     session: Time = 0
     """sessions: median time that a node stays subscribed ([J] 4.5); 0: for ever."""
     batch: int = 0
@@ -130,6 +132,8 @@ class Params:
                 raise ParamError(f"{name} must be {least} to {most}, not {getattr(self, name)}")
         if not 0.0 <= self.skew <= 10.0:
             raise ParamError(f"skew is an exponent from 0 to 10, not {self.skew}")
+        if not 0.0 <= self.spread <= 1.0:
+            raise ParamError(f"spread is a share from 0 to 1, not {self.spread}")
         if not 0.0 <= self.sigma <= 5.0:
             raise ParamError(f"sigma must be 0 to 5, not {self.sigma}")
         if self.network == "regions":

@@ -121,7 +121,8 @@ def _crash_stop(
 def _rests(world: World, params: Params) -> bool:
     """Run as long as there is something to do; whether that ended."""
     try:
-        world.run(until=max(world.instants, default=0) + params.span + params.horizon)
+        planned = max(world.instants, default=0) + world.turns_take
+        world.run(until=planned + params.span + params.horizon)
     except Horizon:
         return False
     return True

@@ -47,7 +47,7 @@ class Scenario:
 
 WORKLOAD = (
     "subscribers", "publishers", "messages", "span", "wait", "changes", "scale",
-    "topics", "skew", "every", "session", "batch",
+    "topics", "skew", "every", "spread", "session", "batch",
 )  # fmt: skip
 """Parameters that say who does what and when."""
 DRAWN = ("loss", "duplicate", "reorder", "spike", "window")
@@ -265,7 +265,7 @@ SCENARIOS: dict[str, Scenario] = {
             "everyone publishes to many topics, some more popular than others ([J] 4.4)",
             plan_topics,
             {"nodes": 64, "topics": 32, "messages": 512, "every": 500},
-            takes=("subscribers", "messages", "topics", "skew", "every"),
+            takes=("subscribers", "messages", "topics", "skew", "every", "spread"),
         ),
         Scenario(
             "speakers",

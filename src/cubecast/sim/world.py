@@ -17,7 +17,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -44,6 +44,8 @@ Event = tuple[Handler, Any, Any]
 MakeProcess = Callable[[NodeId, Port], Process]
 Spans = Mapping[Stream, tuple[Seq, Seq]]
 """Messages: of each stream, from … to."""
+Turns = Sequence[tuple[Time, Topic]]
+"""What a node publishes in turn, and how long after its previous publication has left."""
 
 
 class Network(Protocol):
@@ -121,6 +123,9 @@ class World:
         self._wanted: list[dict[Topic, None]] = [{} for _ in range(nodes)]
         self._patterns: list[dict[str, Pattern]] = [{} for _ in range(nodes)]
         self._backlog: dict[tuple[NodeId, Topic], deque[tuple[tuple[int, ...], int]]] = {}
+        self._turns: dict[NodeId, Iterator[tuple[Time, Topic]]] = {}
+        self.turns_take: Time = 0
+        """How long the turns of a node take, at most, if its publications leave at once."""
         self._network = network
         self.ports = [self._port(node) for node in range(nodes)]
         self.processes: list[Process] = [make(node, self.ports[node]) for node in range(nodes)]
@@ -283,8 +288,34 @@ class World:
             waiting.popleft()
 
     def _offer(self, node: NodeId, topic: Topic, batch: tuple[int, ...], size: int) -> bool:
-        """Hand one publication to the protocol; whether it was taken."""
-        return self.processes[node].publish(topic, batch, size, self.now)
+        """Hand one publication to the protocol; whether it was taken.
+
+        One for a root leaves at once: it is delegated.
+        """
+        taken = self.processes[node].publish(topic, batch, size, self.now)
+        if taken and self._turns and self._root_of is not None:
+            self._next_turn(node)
+        return taken
+
+    def take_turns(self, node: NodeId, turns: Turns) -> None:
+        """The application at `node` publishes one message after the other.
+
+        The first turn comes so long from now, and each further one so long after the previous
+        publication has left: when its publisher begins to send it, be it down its tree or to a
+        root.  A publication that its protocol makes wait, as VCube-PS does until the ACKs of the
+        one before it are back, so delays whatever its publisher has to say next.
+        """
+        self._turns[node] = iter(turns)
+        self.turns_take = max(self.turns_take, sum(gap for gap, _ in turns))
+        self._next_turn(node)
+
+    def _next_turn(self, node: NodeId) -> None:
+        turn = next(self._turns.get(node, iter(())), None)
+        if turn is not None:
+            self.post(self.now + turn[0], self._take_turn, node, turn[1])
+
+    def _take_turn(self, node: NodeId, topic: Topic, now: Time) -> None:
+        self.publish(node, topic)
 
     def is_subscribed(self, node: NodeId, topic: Topic) -> bool:
         """Whether ``subscribe()`` has returned at `node` and ``unsubscribe()`` was not called."""
@@ -294,7 +325,10 @@ class World:
     # -- what the ports tell ---------------------------------------------------------------------
 
     def delivered(self, node: NodeId, publication: Publication) -> None:
-        """Record a delivery and tell the application once the current event is over."""
+        """Record a delivery and tell the application once the current event is over.
+
+        A publisher whose trees start at itself delivers a message as it begins to send it.
+        """
         topic, stream, seq = publication.topic, publication.stream, publication.first
         now = self.now
         start = stream.source if self._root_of is None else self._root_of(topic)
@@ -308,6 +342,8 @@ class World:
             seq += 1
             if not isinstance(self.application, Silent):
                 self.post(now, self._tell_delivery, node, (topic, ident))
+        if self._turns and self._root_of is None and node == stream.source:
+            self._next_turn(node)
 
     def _tell_delivery(self, node: NodeId, what: tuple[Topic, int], now: Time) -> None:
         self.application.on_deliver(self, node, what[0], what[1])

@@ -1,0 +1,26 @@
+"""Nodes that publish in turn, as `cubecast.sim.world.World.take_turns` has them."""
+
+from __future__ import annotations
+
+from cubecast.kernel.calendar import push
+from cubecast.kernel.jit import apart
+from cubecast.kernel.layout import (
+    E_TURN,
+    NOW,
+    TURN_COLUMNS,
+    TURN_GAP,
+    TURN_TOPIC,
+    TURNS_AT,
+    State,
+)
+from cubecast.kernel.network import event_of
+
+
+@apart
+def next_turn(w: State, node: int) -> None:
+    """A publication of `node` has left: plan the next one, if there is one."""
+    m = w.m
+    turn = m[m[TURNS_AT] + node]
+    if m[turn + TURN_GAP] >= 0:
+        m[m[TURNS_AT] + node] = turn + TURN_COLUMNS
+        push(w, m[NOW] + m[turn + TURN_GAP], event_of(E_TURN, node, m[turn + TURN_TOPIC]))
