@@ -33,6 +33,8 @@ DEFAULT_MASTER = "local[*]"
 MOST_ATTEMPTS = 4
 """How often Spark starts a task that was lost with its process."""
 DRIVER_MEMORY = "1g"
+JAVA_FOR_SMALL_DATA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""The work is done in Python: what Java optimises at length is never repaid."""
 LONGEST_SOCKET_FOLDER = 60
 """The path of a socket has a little over 100 bytes, and Spark adds a name of 42."""
 
@@ -89,7 +91,7 @@ def spark_session(
 
 
 def _settings(master: str, scratch: str, log_settings: Path) -> dict[str, str]:
-    java_options = f"-Dlog4j2.configurationFile=file:{log_settings}"
+    java_options = f"-Dlog4j2.configurationFile=file:{log_settings} {JAVA_FOR_SMALL_DATA}"
     settings = {
         "spark.app.name": "cubecast lab",
         "spark.master": _with_retries(master),
@@ -110,6 +112,7 @@ def _settings(master: str, scratch: str, log_settings: Path) -> dict[str, str]:
         settings |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
+            "spark.executor.extraJavaOptions": JAVA_FOR_SMALL_DATA,
             # A machine that was asleep has missed heartbeats; nothing has died for that.
             "spark.network.timeout": "7d",
         }
