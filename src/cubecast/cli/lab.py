@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
@@ -18,8 +19,10 @@ from rich.table import Table
 
 from cubecast import __version__
 from cubecast.cli.output import console, counted, progress_console, refuse
-from cubecast.lab.cells import ENGINE_VERSION, Cell
+from cubecast.lab.cells import ENGINE_VERSION, Cell, measure
 from cubecast.lab.experiment import Experiment, ExperimentError, find, shipped
+from cubecast.lab.workload import WorkloadError
+from cubecast.lab.workloads import WORKLOADS
 
 DEFAULT_OUT = Path("lab-results")
 MOST_FAILURES = 20
@@ -127,6 +130,13 @@ def run_experiments(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Where the results go, and stay.")
     ] = DEFAULT_OUT,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="messages|traces",
+            help="Keep also each run's messages, or all that happened in it; may be repeated.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run experiments on Spark and keep what they measure.
@@ -151,6 +161,7 @@ def run_experiments(
     try:
         chosen = choose(experiments)
         cells = _cells(chosen, quick, seeds)
+        kept = _kept(chosen, keep)
     except ExperimentError as error:
         refuse("lab run", error)
     facts = {
@@ -161,7 +172,7 @@ def run_experiments(
         "versions": versions(),
     }
     with _lab_errors("lab run"):
-        good = _run(chosen, cells, master, _settings("lab run", conf), out, facts, as_json)
+        good = _run(chosen, cells, kept, master, _settings("lab run", conf), out, facts, as_json)
     if not good:
         raise typer.Exit(1)
 
@@ -182,6 +193,17 @@ def choose(names: Sequence[str]) -> list[Experiment]:
 
 def _cells(chosen: Sequence[Experiment], quick: bool, seeds: int | None) -> list[Cell]:
     return [cell for one in chosen for cell in one.cells(quick=quick, seeds=seeds)]
+
+
+def _kept(chosen: Sequence[Experiment], keep: Sequence[str] | None) -> tuple[str, ...]:
+    """What is to be kept beside the numbers, if all that is chosen can keep it."""
+    kept = tuple(dict.fromkeys(keep or ()))
+    for experiment in chosen:
+        try:
+            WORKLOADS[experiment.workload].refuse_to_keep(kept)
+        except WorkloadError as error:
+            raise ExperimentError(f"--keep, {experiment.id}: {error.problem}") from None
+    return kept
 
 
 def _text_of(experiment: Experiment) -> str:
@@ -207,6 +229,7 @@ def versions() -> dict[str, str]:
 def _run(
     chosen: Sequence[Experiment],
     cells: Sequence[Cell],
+    keep: tuple[str, ...],
     master: str,
     conf: dict[str, str],
     out: Path,
@@ -229,11 +252,14 @@ def _run(
         try:
             with spark_session(master, log=results.log, conf=conf) as spark:
                 progress = progress_on(progress_console)
-                outcome = run_sweep(spark, cells, results, progress=progress, facts=facts)
+                outcome = run_sweep(
+                    spark, cells, results, measure=partial(measure, keep=keep), keep=keep,
+                    progress=progress, facts=facts,
+                )  # fmt: skip
                 write_tables(spark, results)
                 busy = [one for one in busyness(spark, results) if one.sweep == outcome.sweep]
         except KeyboardInterrupt:
-            kept = len(results.finished() & {cell.key for cell in cells})
+            kept = len(results.finished(keep) & {cell.key for cell in cells})
             typer.echo(
                 f"cubecast lab run: interrupted; {kept} of {counted(len(cells), 'cell')} are kept "
                 f"in {out}, and the same command goes on from there",

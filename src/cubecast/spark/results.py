@@ -3,7 +3,8 @@
 ======================  ========================================================================
 ``grid.parquet``        what is to be measured (`tables.GRID`), of all experiments asked for so far
 ``cells/KEY.parquet``   one finished cell (`tables.CELL`)
-``messages/KEY.parquet`` its messages, if asked for; it counts only beside the file of its cell
+``messages/KEY.parquet`` its messages, if asked for; they count only beside the file of its cell
+``traces/KEY.parquet``  its trace, if asked for; the same
 ``failures/KEY.json``   a cell that failed in the last sweep, and why
 ``experiments/ID.toml`` the experiments as they were read
 ``sweeps/ID.json``      who ran which sweep when, with what versions
@@ -24,7 +25,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,7 +39,7 @@ from cubecast.lab.cells import Cell
 from cubecast.spark.errors import ResultsError
 from cubecast.spark.tables import GRID, SCHEMAS
 
-FOLDERS = ("cells", "messages", "failures", "experiments", "sweeps")
+FOLDERS = ("cells", "messages", "traces", "failures", "experiments", "sweeps")
 _PATTERN_CHARACTERS = frozenset("*?[]{}\\")
 """What Spark takes for a pattern in the name of a directory."""
 
@@ -91,6 +92,9 @@ class Results:
 
     def messages_file(self, key: str) -> Path:
         return self.root / "messages" / f"{key}.parquet"
+
+    def trace_file(self, key: str) -> Path:
+        return self.root / "traces" / f"{key}.parquet"
 
     def failure_file(self, key: str) -> Path:
         return self.root / "failures" / f"{key}.json"
@@ -152,9 +156,12 @@ class Results:
 
     # -- cells -------------------------------------------------------------------------------------
 
-    def finished(self) -> set[str]:
-        """The keys of all finished cells."""
-        return _stems(self.folder("cells"), ".parquet")
+    def finished(self, keep: Collection[str] = ()) -> set[str]:
+        """The keys of all finished cells that have kept all of `keep`."""
+        found = _stems(self.folder("cells"), ".parquet")
+        for folder in keep:
+            found &= _stems(self.folder(folder), ".parquet")
+        return found
 
     def failed(self) -> set[str]:
         """The keys of the cells that failed in this sweep, or in the last one."""

@@ -50,17 +50,21 @@ def run_sweep(
     results: Results,
     *,
     measure: Measure = measure,
+    keep: tuple[str, ...] = (),
     progress: Progress | None = None,
     facts: dict[str, Any] | None = None,
 ) -> Outcome:
     """Measure the cells that `results` (opened) lacks; `facts` are noted with the sweep.
+
+    `keep` is what `measure` keeps beside the numbers (`cubecast.lab.keeping`): a cell that was
+    finished without it is lacking, too.
 
     Raises `SparkFailedError` if Spark gives up.  What is finished stays finished, also then and
     when interrupted.
     """
     progress = Silence() if progress is None else progress
     sweep = uuid4().hex[:12]
-    finished = results.finished()
+    finished = results.finished(keep)
     wanted = {cell.key: cell for cell in cells}
     missing = [cell for key, cell in wanted.items() if key not in finished]
     note = {**(facts or {}), "master": spark.sparkContext.master, "cells": len(missing)}
@@ -71,7 +75,7 @@ def run_sweep(
     begun = time.monotonic()
     failed: set[str] = set()
     if missing:
-        task = Task(str(results.root), sweep, measure)
+        task = Task(str(results.root), sweep, measure, keep)
         with progress.shown(missing, kept=len(wanted) - len(missing), cores=cores):
             failed = _run(spark, missing, results, task, progress)
     seconds = time.monotonic() - begun
@@ -121,7 +125,7 @@ def _run(
 ) -> set[str]:
     """Run the job beside this thread, which looks after it; the keys of the cells that failed."""
     frame = map_in_arrow(grid_frame(spark, cells), task, spark_schema(DONE))
-    watch = Watch(cells, results, progress)
+    watch = Watch(cells, results, progress, task.keep)
     with ThreadPoolExecutor(1, thread_name_prefix="sweep") as pool:
         job = pool.submit(lambda: frame.write.format("noop").mode("overwrite").save())
         try:
@@ -166,15 +170,18 @@ def _blame(error: Exception) -> str:
 class Watch:
     """Tells the progress what the directory of results has to say."""
 
-    def __init__(self, cells: Sequence[Cell], results: Results, progress: Progress) -> None:
+    def __init__(
+        self, cells: Sequence[Cell], results: Results, progress: Progress, keep: tuple[str, ...]
+    ) -> None:
         self._results = results
+        self._keep = keep
         self._progress = progress
         self.left = {cell.key: cell for cell in cells}
         self.failed: set[str] = set()
 
     def look(self) -> None:
         """Report the cells that ended since the last look."""
-        for key in self._results.finished() & self.left.keys():
+        for key in self._results.finished(self._keep) & self.left.keys():
             self._progress.finished(self.left.pop(key))
         for key in self._results.failed() & self.left.keys():
             self.failed.add(key)

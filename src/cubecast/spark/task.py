@@ -24,6 +24,7 @@ from cubecast.lab.cells import Cell, Measurement
 from cubecast.spark.errors import ResultsError
 from cubecast.spark.results import Failure, Results, cell_name, write_atomically
 from cubecast.spark.tables import CELL, MEASURED_MESSAGE, MESSAGE
+from cubecast.trace.parquet import write_parquet
 
 Measure = Callable[[Cell], Measurement]
 
@@ -39,6 +40,7 @@ class Task:
     root: str
     sweep: str
     measure: Measure
+    keep: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`: rows of the grid in, their keys out."""
@@ -50,7 +52,7 @@ class Task:
         self._require_shared(results)
         for batch in batches:
             for row in batch.to_pylist():
-                run_cell(results, row, self.measure, self.sweep, attempt)
+                run_cell(results, row, self, attempt)
                 yield pa.RecordBatch.from_pylist([{"key": row["key"]}], schema=DONE)
 
     def _require_shared(self, results: Results) -> None:
@@ -62,23 +64,21 @@ class Task:
             )
 
 
-def run_cell(
-    results: Results, row: dict[str, Any], measure: Measure, sweep: str, attempt: int = 0
-) -> None:
+def run_cell(results: Results, row: dict[str, Any], task: Task, attempt: int = 0) -> None:
     """Measure the cell of a row of the grid and keep what came of it, be it a failure."""
     cell = cell_of(row)
     if attempt >= ATTEMPTS:
         lost = f"its process died {attempt} times while it ran; it may need more memory"
         results.add_failure(Failure(cell.key, cell_name(cell), lost))
         return
-    if results.cell_file(cell.key).exists():  # an earlier attempt came to its end after all
+    if cell.key in results.finished(task.keep):  # an earlier attempt came to its end after all
         return
     started = datetime.now(UTC)
     try:
         if cell.key != row["key"]:
             raise ResultsError("this executor has another version of cubecast than the driver")
-        measurement = measure(cell)
-        table = _cell_table(cell, measurement, sweep, started)
+        measurement = task.measure(cell)
+        table = _cell_table(cell, measurement, task.sweep, started)
         messages = _messages_table(cell, measurement)
     except Exception as error:
         what = " ".join(f"{type(error).__name__}: {error}".split())
@@ -87,6 +87,8 @@ def run_cell(
         return
     if messages is not None:  # first: the file of the cell says that all is there
         write_atomically(results.messages_file(cell.key), _writer(messages))
+    if measurement.trace is not None:
+        write_parquet(results.trace_file(cell.key), *measurement.trace)
     write_atomically(results.cell_file(cell.key), _writer(table))
 
 
