@@ -163,6 +163,10 @@ class Results:
             found &= _stems(self.folder(folder), ".parquet")
         return found
 
+    def is_finished(self, key: str, keep: Collection[str] = ()) -> bool:
+        """The same of one cell, without a look at all others."""
+        return all((self.folder(name) / f"{key}.parquet").exists() for name in ("cells", *keep))
+
     def failed(self) -> set[str]:
         """The keys of the cells that failed in this sweep, or in the last one."""
         return _stems(self.folder("failures"), ".json")

@@ -71,7 +71,7 @@ def run_cell(results: Results, row: dict[str, Any], task: Task, attempt: int = 0
         lost = f"its process died {attempt} times while it ran; it may need more memory"
         results.add_failure(Failure(cell.key, cell_name(cell), lost))
         return
-    if cell.key in results.finished(task.keep):  # an earlier attempt came to its end after all
+    if results.is_finished(cell.key, task.keep):  # an earlier attempt came to its end after all
         return
     started = datetime.now(UTC)
     try:
