@@ -76,7 +76,7 @@ def sim(
     ] = None,
     spread: Annotated[
         float | None,
-        typer.Option(help="topics: that time is uniform on every * (1 - spread to 1 + spread)."),
+        typer.Option(help="topics: how much --every varies, from 0 (not at all) to 1 (0 to twice it)."),
     ] = None,
     session: Annotated[
         int | None, typer.Option(help="sessions: median time that a node stays subscribed.")
