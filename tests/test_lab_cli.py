@@ -184,6 +184,8 @@ def test_time_left_goes_by_cost_and_not_by_number() -> None:
     big, *small = [Cell("x", n, {}, 0, cost) for n, cost in enumerate((8.0, 1.0, 1.0))]
     tally = Tally([big, *small], kept=5, cores=2, clock=lambda: now[0])
     assert tally.told() == "0 of 3 cells, 3 left, 5 kept from before, about 0:05 to go"
+    now[0] = 6.0
+    assert tally.told() == "0 of 3 cells, 3 left, 5 kept from before, time left not known yet"
     now[0] = 80.0
     tally.add(big)
     assert (tally.left, tally.share, tally.seconds_left()) == (2, 0.8, 20.0)

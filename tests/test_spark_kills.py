@@ -103,6 +103,17 @@ def alive(pid: int) -> bool:
         return False
 
 
+def javas(pid: int) -> set[int]:
+    return {child for child in descendants(pid) if "/bin/java" in command_line(child)}
+
+
+def wait_for_the_end_of(processes: set[int]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while any(map(alive, processes)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def runs(out: Path) -> list[tuple[str, str, float]]:
     table = pq.read_table(out / "tables" / "runs.parquet")
     return [(row["key"], row["metric"], row["value"]) for row in table.to_pylist()]
@@ -126,10 +137,7 @@ def test_a_driver_that_is_killed_loses_only_the_cells_in_flight(
     children = descendants(driver.pid)
     driver.kill()
     driver.communicate()
-    deadline = time.monotonic() + PATIENCE_S
-    while any(map(alive, children)):  # Java and its workers see that the driver is gone
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for_the_end_of(children)  # Java and its workers see that the driver is gone
     assert len(finished(out)) == BEFORE_THE_GATE
     assert not (out / "tables").exists()
     before = {path: path.stat().st_mtime_ns for path in finished(out)}
@@ -181,12 +189,26 @@ grid = { nodes = [8] }
 """
 
 
-def test_ctrl_c_stops_cleanly_and_says_what_is_kept(start: Start, tmp_path: Path) -> None:
+def test_ctrl_c_and_a_java_that_dies_are_told_in_one_line(start: Start, tmp_path: Path) -> None:
     mine, out = tmp_path / "endless.toml", tmp_path / "out"
     mine.write_text(EXPERIMENT, encoding="utf-8")
     command = ("lab", "run", mine, "--out", out, "--master", "local[2]")
-    process = start("-m", "cubecast.cli.main", *command, start_new_session=True)
+
+    process = start("-m", "cubecast.cli.main", *command)
     wait_until(lambda: len(finished(out)) > 3, process)
+    children = descendants(process.pid)
+    (java,) = javas(process.pid)
+    os.kill(java, signal.SIGKILL)
+    printed, complaints = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, printed) == (2, "")
+    *progress, last = complaints.splitlines()
+    assert last.startswith("cubecast lab run: Spark's Java process is gone")
+    assert all(re.match(r"\d+ of 20000 cells, ", line) for line in progress), complaints
+    wait_for_the_end_of(children)
+    before = len(finished(out))
+
+    process = start("-m", "cubecast.cli.main", *command, start_new_session=True)
+    wait_until(lambda: len(finished(out)) > before + 3, process)
     children = descendants(process.pid)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes in front of it
     printed, complaints = process.communicate(timeout=PATIENCE_S)
@@ -197,9 +219,7 @@ def test_ctrl_c_stops_cleanly_and_says_what_is_kept(start: Start, tmp_path: Path
         f"cubecast lab run: interrupted; {kept} of 20000 cells are kept in {out}, "
         "and the same command goes on from there"
     )
-    assert all(re.match(r"\d+ of 20000 cells, ", line) for line in progress), complaints
-    deadline = time.monotonic() + PATIENCE_S
-    while any(map(alive, children)):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    told = rf"\d+ of {20000 - before} cells, \d+ left, {before} kept from before, "
+    assert all(re.match(told, line) for line in progress), complaints
+    wait_for_the_end_of(children)
     assert not list((out / "cells").glob(".*.tmp"))

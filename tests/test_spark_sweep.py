@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lab_toys import (
@@ -129,17 +128,13 @@ def test_the_tables_have_what_a_plain_loop_measures(spark: SparkSession, tmp_pat
     assert all(row["started"] <= row["ended"] for row in timings)
 
 
-@pytest.mark.parametrize(
-    ("table", "schema"), [("runs", RUNS), ("histograms", HISTOGRAMS), ("timings", TIMINGS)]
-)
-def test_a_table_has_its_declared_columns(
-    spark: SparkSession, tmp_path: Path, table: str, schema: pa.Schema
-) -> None:
+def test_the_tables_have_their_declared_columns(spark: SparkSession, tmp_path: Path) -> None:
     sweep(spark, toy_cells(1, 1), tmp_path)
-    found = pq.read_schema(tmp_path / "tables" / f"{table}.parquet")
-    assert [(field.name, field.type) for field in found] == [
-        (field.name, field.type) for field in schema
-    ]
+    for table, schema in (("runs", RUNS), ("histograms", HISTOGRAMS), ("timings", TIMINGS)):
+        found = pq.read_schema(tmp_path / "tables" / f"{table}.parquet")
+        assert [(field.name, field.type) for field in found] == [
+            (field.name, field.type) for field in schema
+        ], table
 
 
 def test_each_cell_is_a_task_and_expensive_ones_come_first(spark: SparkSession) -> None:

@@ -2,6 +2,7 @@
 
 Time left comes from the estimated costs of the cells, in seconds: at first as they are, shared by
 the cores; then what is done took so long, so what is left will take as long per unit of cost.
+An estimate that has run out before any cell has ended (compiling, a slow cluster) is not told.
 (Cells are not alike, and the expensive ones come first: their number would mislead.)
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 
 from cubecast.lab.cells import Cell
@@ -88,12 +89,14 @@ class Tally:
         """Of the work, by cost."""
         return min(1.0, self._cost_done / self._cost) if self._cost > 0 else 1.0
 
-    def seconds_left(self) -> float:
+    def seconds_left(self) -> float | None:
+        """None if nobody knows yet."""
         if not self.left:
             return 0.0
-        if self._cost_done <= 0:
-            return self._cost / self._cores
         elapsed = self._clock() - self._begun
+        if self._cost_done <= 0:
+            expected = self._cost / self._cores - elapsed
+            return expected if expected > 0 else None
         return elapsed * max(0.0, self._cost - self._cost_done) / self._cost_done
 
     def told(self) -> str:
@@ -104,7 +107,11 @@ class Tally:
         if self.failed:
             parts.append(f"{self.failed} failed")
         if self.left:
-            parts.append(f"about {clock(self.seconds_left())} to go")
+            seconds = self.seconds_left()
+            if seconds is None:
+                parts.append("time left not known yet")
+            else:
+                parts.append(f"about {clock(seconds)} to go")
         return ", ".join(parts)
 
 
@@ -120,7 +127,7 @@ class Bar(Progress):
 
     def __init__(self, console: Console) -> None:
         self._bar = RichProgress(
-            BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
+            SpinnerColumn("line"), BarColumn(), TextColumn("{task.description}"),
             console=console, transient=True,
         )  # fmt: skip
         self._console = console

@@ -196,7 +196,10 @@ def _started(settings: Mapping[str, str], output: int, log: Path) -> SparkSessio
     try:
         gateway = launch_gateway(conf, {"stdout": output, "stderr": output})
         SparkContext._ensure_initialized(gateway=gateway)
-        return SparkSession(SparkContext(conf=conf))
+        context: Any = SparkContext(conf=conf)
+        # It would print a traceback if Java died; what is to be said of that, the sweep says.
+        context._accumulatorServer.handle_error = lambda *_: None
+        return SparkSession(context)
     except KeyboardInterrupt:
         raise
     except Exception as error:

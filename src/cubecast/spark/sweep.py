@@ -144,7 +144,7 @@ def _run(
 
 
 def _look_after(job: Future[None], watch: Watch) -> None:
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError, Py4JNetworkError
     from pyspark.errors import PySparkException
 
     while not job.done():
@@ -153,7 +153,12 @@ def _look_after(job: Future[None], watch: Watch) -> None:
     watch.look()
     try:
         job.result()
-    except (PySparkException, Py4JError, OSError) as error:
+    except (Py4JNetworkError, OSError) as error:
+        raise SparkFailedError(
+            "Spark's Java process is gone (killed, or out of memory?): what is finished is kept, "
+            "and the same command goes on from there"
+        ) from error
+    except (PySparkException, Py4JError) as error:
         raise SparkFailedError(_blame(error)) from error
 
 
