@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cubecast.kernel.jit import apart, entry, forced, sources_digest
+from cubecast.kernel.jit import apart, entry, inlined, sources_digest
 from cubecast.lab.sessions.events import (
     forget,
     free_entries,
     new_message,
     next_event,
     plan,
+    wide,
 )
 from cubecast.lab.sessions.layout import (
     ACK,
@@ -83,7 +84,7 @@ from cubecast.lab.sessions.vcube_ps import (
 )
 
 
-@apart
+@inlined
 def subscribe(w: State, node: int) -> None:
     """Algorithm 1, lines 4-9; or a word to the root."""
     w.wanted[node] = 1
@@ -101,7 +102,7 @@ def subscribe(w: State, node: int) -> None:
     broadcast(w, node, SUB)
 
 
-@apart
+@inlined
 def unsubscribe(w: State, node: int) -> None:
     """Algorithm 1, lines 10-15; or a word to the root."""
     w.wanted[node] = 0
@@ -141,23 +142,23 @@ def begin_session(w: State, node: int) -> None:
         plan(w, until, LEAVE, node)
 
 
-@apart
+@inlined
 def leave(w: State, node: int) -> None:
     remove(w, INSIDE, MEMBERS_IN, node)
     unsubscribe(w, node)
     if w.s[MEMBERS_OUT]:
-        newcomer = w.crowd[OUTSIDE, int(w.come[w.s[CAME]] * w.s[MEMBERS_OUT])]
+        newcomer = wide(w.crowd[OUTSIDE, int(w.come[w.s[CAME]] * w.s[MEMBERS_OUT])])
         w.s[CAME] += 1
         remove(w, OUTSIDE, MEMBERS_OUT, newcomer)
         subscribe(w, newcomer)
     add(w, OUTSIDE, MEMBERS_OUT, node)
 
 
-@apart
+@inlined
 def speak(w: State) -> None:
     if not w.s[MEMBERS_IN]:
         return
-    node = w.crowd[INSIDE, int(w.speak[w.s[SPOKEN]] * w.s[MEMBERS_IN])]
+    node = wide(w.crowd[INSIDE, int(w.speak[w.s[SPOKEN]] * w.s[MEMBERS_IN])])
     w.s[SPOKEN] += 1
     if w.s[NOW] >= w.s[SINCE]:
         w.s[PUBLISHED] += 1
@@ -167,7 +168,7 @@ def speak(w: State) -> None:
         broadcast(w, node, PUB)
 
 
-@forced
+@inlined
 def receive(w: State, node: int, msg: int) -> None:
     """Count a publication that arrives, unless it was published during the warm-up."""
     at = w.messages[msg, M_AT]
@@ -180,12 +181,12 @@ def receive(w: State, node: int, msg: int) -> None:
         w.s[FALSE] += 1
 
 
-@forced
+@inlined
 def happen(w: State, event: int) -> None:
     """Let one event happen."""
     row = w.events[event]
-    kind, node, sender, msg = row[E_KIND], row[E_TO], row[E_FROM], row[E_MSG]
-    head, tail = row[E_HEAD], row[E_TAIL]
+    kind, node, sender = wide(row[E_KIND]), wide(row[E_TO]), wide(row[E_FROM])
+    msg, head, tail = wide(row[E_MSG]), wide(row[E_HEAD]), wide(row[E_TAIL])
     row[E_NEXT] = w.s[FREE_EVENT]
     w.s[FREE_EVENT] = event
     if kind > ACK:
@@ -195,7 +196,8 @@ def happen(w: State, event: int) -> None:
     if kind == ACK:
         if w.missing[msg, node]:
             parent = gather(w, node, msg, head, tail)
-            head, tail = w.pending[msg, node, P_HEAD], w.pending[msg, node, P_TAIL]
+            head = wide(w.pending[msg, node, P_HEAD])
+            tail = wide(w.pending[msg, node, P_TAIL])
         else:
             free_entries(w, head, tail)
     else:
@@ -265,7 +267,7 @@ def _make_entries(sources: str) -> tuple[Callable[[State, int], int], Callable[[
         """Plan what the scenario plans, in its order."""
         key = sources
         for place in range(w.s[MEMBERS_IN]):
-            begin_session(w, w.crowd[INSIDE, place])
+            begin_session(w, wide(w.crowd[INSIDE, place]))
         for at in range(every, w.s[END] + 1, every):
             plan(w, at, SPEAK, 0)
         if w.s[SINCE] and key:

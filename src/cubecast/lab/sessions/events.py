@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cubecast.kernel.jit import apart, forced
+import numpy as np
+
+from cubecast.kernel.jit import apart, forced, inlined
 from cubecast.lab.sessions.layout import (
     E_FROM,
     E_HEAD,
@@ -38,6 +40,15 @@ from cubecast.lab.sessions.layout import (
 )
 
 
+@inlined
+def wide(number: int) -> int:
+    """What is read from an array of small numbers, as all functions take their arguments.
+
+    A function is compiled again for every mixture of widths that it is called with.
+    """
+    return int(np.int64(number))
+
+
 @forced
 def new_event(w: State, kind: int, to: int, sender: int, msg: int, head: int, tail: int) -> int:
     event = w.s[FREE_EVENT]
@@ -61,7 +72,8 @@ def far_push(w: State, at: int, number: int, event: int) -> None:
         above = (place - 1) >> 1
         if w.far[above, 0] < at or (w.far[above, 0] == at and w.far[above, 1] < number):
             break
-        w.far[place] = w.far[above]
+        for column in range(3):
+            w.far[place, column] = w.far[above, column]
         place = above
     w.far[place, 0], w.far[place, 1], w.far[place, 2] = at, number, event
 
@@ -90,7 +102,7 @@ def plan(w: State, at: int, kind: int, node: int) -> None:
     post(w, at, new_event(w, kind, node, node, -1, -1, -1))
 
 
-@apart
+@inlined
 def far_pop(w: State) -> None:
     """Remove the earliest of the heap; the caller has read it."""
     last = w.s[FAR] - 1
@@ -109,12 +121,13 @@ def far_pop(w: State) -> None:
             below = other
         if at < w.far[below, 0] or (at == w.far[below, 0] and number < w.far[below, 1]):
             break
-        w.far[place] = w.far[below]
+        for column in range(3):
+            w.far[place, column] = w.far[below, column]
         place = below
     w.far[place, 0], w.far[place, 1], w.far[place, 2] = at, number, event
 
 
-@forced
+@inlined
 def next_event(w: State) -> int:
     """Take out the next event and set the time; -1 if there is none."""
     s = w.s
@@ -169,7 +182,9 @@ def forget(w: State, msg: int) -> None:
         for node in range(w.s[NODES]):
             if w.missing[msg, node]:
                 w.missing[msg, node] = 0
-                free_entries(w, w.pending[msg, node, P_HEAD], w.pending[msg, node, P_TAIL])
+                free_entries(
+                    w, wide(w.pending[msg, node, P_HEAD]), wide(w.pending[msg, node, P_TAIL])
+                )
     w.messages[msg, M_NEXT] = w.s[FREE_MESSAGE]
     w.s[FREE_MESSAGE] = msg
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cubecast.kernel.jit import apart, forced
+from cubecast.kernel.jit import apart, forced, inlined
 from cubecast.lab.sessions.events import new_event, post
 from cubecast.lab.sessions.layout import (
     CONTROLS,
@@ -36,7 +36,7 @@ def put(trie: Bytes, size: int, node: int, present: int) -> None:
         trie[place] = trie[2 * place] | trie[2 * place + 1]
 
 
-@forced
+@inlined
 def nearest(trie: Bytes, size: int, first: int, k: int) -> int:
     """The member of the block of 2^k ids around `first` that is nearest to it; there is one."""
     place = (size + first) >> k

@@ -34,14 +34,15 @@ def at_root(w: State, msg: int) -> None:
     root, size = w.s[ROOT], w.s[NODES]
     kind, source = w.messages[msg, M_KIND], w.messages[msg, M_SOURCE]
     members = w.tries[root]
-    w.snapshots[msg, :] = members
+    for place in range(len(members)):
+        w.snapshots[msg, place] = members[place]
     if kind != PUB:
         if w.messages[msg, M_RC] <= w.known[root, source]:
             release(w, msg)
             return
         w.known[root, source] = w.messages[msg, M_RC]
         put(w.snapshots[msg], size, source, 1)
-        put(members, size, source, kind == SUB)
+        put(members, size, source, 1 if kind == SUB else 0)
     send_all(w, root, msg)
     told(w, root, msg)
     release(w, msg)

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from cubecast.kernel.jit import apart, forced
-from cubecast.lab.sessions.events import free_entries, joined, new_event, new_message, release
+from cubecast.kernel.jit import apart, forced, inlined
+from cubecast.lab.sessions.events import (
+    free_entries,
+    joined,
+    new_event,
+    new_message,
+    release,
+    wide,
+)
 from cubecast.lab.sessions.layout import (
     ACK,
     COUNTER,
@@ -46,14 +53,14 @@ def learn(w: State, node: int, other: int, rc: int, present: int) -> None:
         put(w.tries[node], w.s[NODES], other, present)
 
 
-@forced
+@inlined
 def learn_all(w: State, node: int, head: int) -> None:
     while head >= 0:
-        learn(w, node, w.entries[head, T_NODE], w.entries[head, T_RC], 1)
+        learn(w, node, wide(w.entries[head, T_NODE]), wide(w.entries[head, T_RC]), 1)
         head = w.entries[head, T_NEXT]
 
 
-@forced
+@inlined
 def send_ack(w: State, node: int, msg: int, parent: int, head: int, tail: int) -> None:
     """SENDACKS, lines 95-98."""
     if w.nodes[node, OWN] and not w.heard[node, w.messages[msg, M_SOURCE]]:
@@ -80,7 +87,7 @@ def await_acks(w: State, node: int, msg: int, parent: int, copies: int) -> None:
     """⟨j, nb, …⟩ of *acks*; an earlier one for the same message is replaced."""
     pending = w.pending[msg, node]
     if w.missing[msg, node]:
-        free_entries(w, pending[P_HEAD], pending[P_TAIL])
+        free_entries(w, wide(pending[P_HEAD]), wide(pending[P_TAIL]))
     w.missing[msg, node] = copies
     pending[P_PARENT], pending[P_HEAD], pending[P_TAIL] = parent, -1, -1
     pending[P_LIFE] = w.nodes[node, LIFE]
@@ -128,7 +135,7 @@ def wave_complete(w: State, node: int) -> None:
     release(w, msg)
 
 
-@forced
+@inlined
 def take(w: State, node: int, msg: int) -> None:
     """Lines 62-74: what a subscriber does with PUB, SUB or UNS."""
     if w.nodes[node, OWN]:
@@ -136,12 +143,12 @@ def take(w: State, node: int, msg: int) -> None:
         if kind == PUB:
             w.heard[node, source] = 1
         else:
-            learn(w, node, source, w.messages[msg, M_RC], kind == SUB)
+            learn(w, node, source, w.messages[msg, M_RC], 1 if kind == SUB else 0)
             if kind == UNS:
                 w.heard[node, source] = 0
 
 
-@forced
+@inlined
 def gather(w: State, node: int, msg: int, head: int, tail: int) -> int:
     """Lines 55-61 and 69-70: an ACK has come, with entries from `head` to `tail`.
 
@@ -172,6 +179,6 @@ def gather(w: State, node: int, msg: int, head: int, tail: int) -> int:
 @apart
 def finish(w: State, node: int, msg: int) -> None:
     """The source of a message has all ACKs."""
-    free_entries(w, w.pending[msg, node, P_HEAD], w.pending[msg, node, P_TAIL])
+    free_entries(w, wide(w.pending[msg, node, P_HEAD]), wide(w.pending[msg, node, P_TAIL]))
     wave_complete(w, node)
     propagate(w, node)
