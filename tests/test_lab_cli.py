@@ -104,6 +104,7 @@ def test_an_output_directory_that_cannot_be_written(tmp_path: Path) -> None:
         f"cubecast lab run: cannot write to {taken / 'out'}: Not a directory; "
         "choose a directory with --out"
     )
+    assert "cannot write to" in refused("run", "4.1", "--out", taken)
     assert taken.read_text(encoding="utf-8") == "a file"
     assert "for a pattern" in refused("run", "4.1", "--out", tmp_path / "a[1]")
 

@@ -1,4 +1,4 @@
-"""Processes that die in the middle of a sweep: the driver, an executor, and by Ctrl-C.
+"""Processes that die in the middle of a sweep (a driver, Java, an executor), and Ctrl-C.
 
 The processes are real ones.  A gate holds the sweep half-way, so that no test depends on how fast
 the machine is.
@@ -223,3 +223,15 @@ def test_ctrl_c_and_a_java_that_dies_are_told_in_one_line(start: Start, tmp_path
     assert all(re.match(told, line) for line in progress), complaints
     wait_for_the_end_of(children)
     assert not list((out / "cells").glob(".*.tmp"))
+
+
+def test_a_master_that_spark_does_not_know(start: Start, tmp_path: Path) -> None:
+    command = ("lab", "run", "4.1", "--quick", "--master", "local[x]", "--out", tmp_path / "out")
+    process = start("-m", "cubecast.cli.main", *command)
+    told = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, *told) == (
+        2,
+        "",
+        "cubecast lab run: Spark does not start on local[x]: Could not parse Master URL: "
+        "'local[x]'\n",
+    )

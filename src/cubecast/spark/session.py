@@ -212,9 +212,11 @@ def _started(settings: Mapping[str, str], output: int, log: Path) -> SparkSessio
 def _reason(log: Path, error: Exception) -> str:
     """The first complaint in the log; what Python saw of it is seldom the cause."""
     with suppress(OSError):
-        for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
-            if re.search(r"\b(?:ERROR|Error|Exception)\b|Exception:|Error:", line):
-                return line.strip()
+        text = log.read_text(encoding="utf-8", errors="replace")
+        for pattern in (r"(?:Exception|Error): (.+)", r"\bERROR (.+)"):
+            told = re.search(pattern, text)
+            if told is not None:
+                return told.group(1).strip()
     return str(error).strip().splitlines()[0]
 
 
