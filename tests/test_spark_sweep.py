@@ -41,6 +41,7 @@ from cubecast.spark.session import spark_session
 from cubecast.spark.sweep import Outcome, grid_frame, run_sweep
 from cubecast.spark.tables import HISTOGRAMS, RUNS, TIMINGS
 from cubecast.spark.task import Measure
+from cubecast.trace import check, read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -392,6 +393,23 @@ def test_a_users_own_experiment_is_run_reported_and_compared(mine: Path, tmp_pat
     assert "2 of 2 means the same" in result.stdout
     result = lab("compare", out, other, "--metric", "flights")
     assert (result.exit_code, "no metric 'flights'" in result.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("spark")
+def test_messages_and_traces_are_kept_on_request(mine: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert printed("run", mine, "--quick", "--out", out)["ran"] == 4
+    kept = printed("run", mine, "--quick", "--out", out, "--keep", "messages", "--keep", "traces")
+    assert kept["ran"] == 4, "cells that kept nothing are run again"
+    assert printed("run", mine, "--quick", "--out", out, "--keep", "traces")["kept"] == 4
+    keys = {row["key"] for row in rows(out, "runs")}
+    for key in keys:
+        (message,) = pq.read_table(out / "messages" / f"{key}.parquet").to_pylist()
+        header, records = read(out / "traces" / f"{key}.parquet")
+        delivered = [one for one in records if one.kind == "deliver" and one.node != one.source]
+        assert len(delivered) == message["deliveries"] in (7, 15)
+        assert header.scenario == "single-publisher"
+        assert check(read(out / "traces" / f"{key}.parquet")[1]).ok
 
 
 def test_findings_have_all_that_a_report_needs(

@@ -76,7 +76,9 @@ def sim(
     ] = None,
     spread: Annotated[
         float | None,
-        typer.Option(help="topics: how much --every varies, from 0 (not at all) to 1 (0 to twice it)."),
+        typer.Option(
+            help="topics: how much --every varies, from 0 (not at all) to 1 (0 to twice it)."
+        ),
     ] = None,
     session: Annotated[
         int | None, typer.Option(help="sessions: median time that a node stays subscribed.")

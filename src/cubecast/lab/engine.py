@@ -36,7 +36,7 @@ KERNEL_HAS = {
 EXACT_BITS = 13
 """Values of so many bits are tallied exactly, larger ones rounded down to so many."""
 
-KERNEL_RATE = 3_000_000.0
+KERNEL_RATE = 8_000_000.0
 REFERENCE_RATE = 120_000.0
 """Messages sent per second, about: costs need be right only in proportion."""
 
