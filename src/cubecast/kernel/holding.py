@@ -1,10 +1,10 @@
 """Messages that wait for a predecessor.
 
-A row keeps them in the order of arrival, in one block of `State.rare` with three lists side by
-side: what each waits for (the bit of a message that is missing, or its complement once that has
-come), which message it is, and when it arrived.  Whether anybody waits for a message is a bit of
-the row, and who does is one pass over adjacent words.  Blocks have room for 4, 8, 16, … messages;
-one that is too small or empty is kept for another row.
+A row keeps them in the order of arrival, in one block of `State.rare` with two lists side by side:
+what each waits for (the bit of a message that is missing, or its complement once it is here), and
+when it arrived, with the message itself in the low bits.  Whether anybody waits for a message is a
+bit of the row, and who does is one pass over adjacent words.  Blocks have room for 4, 8, 16, …
+messages; one that is too small or empty is kept for another row.
 
 Of several messages that can be delivered the one that arrived first is delivered first, as
 `cubecast.protocol.vcube_ps` does.
@@ -34,7 +34,9 @@ from cubecast.kernel.layout import (
 
 ALL_WORDS = 1 << 62
 SMALLEST = 4
-LISTS = 3
+LISTS = 2
+MSG_BITS = 32
+"""A message is the place of its record, which is below this many bits."""
 
 
 @inlined
@@ -82,8 +84,7 @@ def _hold(w: State, msg: int, row: int, node: int, missing: int) -> None:
     room = SMALLEST << m[row + HELD_CLASS]
     place = m[HELD_AT] + m[row + HELD_BLOCK] + count
     w.rare[place] = missing
-    w.rare[place + room] = msg
-    w.rare[place + 2 * room] = m[NOW]
+    w.rare[place + room] = m[NOW] << MSG_BITS | msg
     _want(m, set_of(m, WANTED, msg, node), missing)
     m[row + HELD_COUNT] = count + 1
     m[HOLDING] += 1
@@ -130,15 +131,13 @@ def _enlarge(w: State, row: int) -> None:
     m[row + HELD_CLASS] = size + 1
 
 
-@apart
-def _touch(w: State, row: int, bit: int) -> int:
-    """Mark those that waited for message `bit`; how many there are."""
-    m = w.m
-    start = m[HELD_AT] + m[row + HELD_BLOCK]
+@inlined
+def _touch(w: State, start: int, end: int, bit: int) -> int:
+    """Mark those from `start` on that waited for message `bit`; how many there are."""
     found = 0
-    for place in range(start, start + m[row + HELD_COUNT]):
-        if w.rare[place] == bit:
-            w.rare[place] = ~bit
+    for entry in range(start, end):
+        if w.rare[entry] == bit:
+            w.rare[entry] = ~bit
             found += 1
     return found
 
@@ -147,42 +146,37 @@ def _touch(w: State, row: int, bit: int) -> int:
 def _reconsider(w: State, row: int, node: int, delivered: int, wanted: int, bit: int) -> None:
     """Message `bit` is here: take what has all its predecessors now, the earliest arrival first."""
     m = w.m
-    place = 0
-    marked = _touch(w, row, bit)
+    room = SMALLEST << m[row + HELD_CLASS]
+    start = m[HELD_AT] + m[row + HELD_BLOCK]
+    end = start + m[row + HELD_COUNT]
+    entry = start
+    marked = _touch(w, start, end, bit)
     while marked:
-        room = SMALLEST << m[row + HELD_CLASS]
-        entry = m[HELD_AT] + m[row + HELD_BLOCK] + place
-        if w.rare[entry] >= 0:
-            place += 1
-            continue
+        while w.rare[entry] >= 0:
+            entry += 1
         marked -= 1
-        top = ~w.rare[entry] >> 6
-        msg = w.rare[entry + room]
-        missing = lacking(w, row, delivered, msg, top)
+        arrived = w.rare[entry + room] >> MSG_BITS
+        msg = w.rare[entry + room] & ((1 << MSG_BITS) - 1)
+        missing = lacking(w, row, delivered, msg, ~w.rare[entry] >> 6)
         if missing >= 0:
             w.rare[entry] = missing
             _want(m, wanted, missing)
-            place += 1
             continue
-        arrived = w.rare[entry + 2 * room]
-        _remove(w, row, place)
+        _remove(w, entry, end, room)
+        end -= 1
         take(w, msg, row, node, delivered, arrived)
         if _is_wanted(m, wanted, m[msg + BIT]):
-            marked += _touch(w, row, m[msg + BIT])
-            place = 0
+            marked += _touch(w, start, end, m[msg + BIT])
+            entry = start
+    m[HOLDING] -= m[row + HELD_COUNT] - (end - start)
+    m[row + HELD_COUNT] = end - start
+    if end == start:
+        _free_block(w, m[row + HELD_BLOCK], m[row + HELD_CLASS])
 
 
 @inlined
-def _remove(w: State, row: int, place: int) -> None:
+def _remove(w: State, entry: int, end: int, room: int) -> None:
     """Close the gap that a message leaves."""
-    m = w.m
-    room = SMALLEST << m[row + HELD_CLASS]
-    m[row + HELD_COUNT] -= 1
-    m[HOLDING] -= 1
-    count = m[row + HELD_COUNT]
     for column in range(LISTS):
-        start = m[HELD_AT] + m[row + HELD_BLOCK] + column * room
-        for k in range(start + place, start + count):
+        for k in range(entry + column * room, end + column * room - 1):
             w.rare[k] = w.rare[k + 1]
-    if count == 0:
-        _free_block(w, m[row + HELD_BLOCK], m[row + HELD_CLASS])
