@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from io import StringIO
@@ -19,6 +20,7 @@ from cubecast.spark.errors import NoJavaError
 from cubecast.spark.java import Java, find_java
 from cubecast.spark.progress import Lines, Tally, clock
 from cubecast.spark.results import Failure, Results
+from cubecast.spark.session import packed_package
 
 
 def lab(*arguments: object) -> Result:
@@ -67,6 +69,26 @@ def test_the_list_needs_neither_java_nor_spark() -> None:
         "cubecast lab run: the lab needs pyarrow: "
         "install the extra, pip install 'cubecast[spark]'\n"
     )
+
+
+SCRIPT = """
+import cubecast, cubecast.lab.sessions
+from cubecast.lab.cells import measure
+from cubecast.lab.experiment import find
+(cell,) = find("scale").cells(quick=True, seeds=1)[:1]
+print(cubecast.__file__, measure(cell).metrics["pub_messages"])
+"""
+
+
+def test_the_package_that_is_sent_to_a_cluster_measures_on_the_kernel(tmp_path: Path) -> None:
+    packed = packed_package(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env={**os.environ, "PYTHONPATH": str(packed), "NUMBA_DISABLE_JIT": "1"},
+        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{packed}/cubecast/__init__.py 1.0\n"
 
 
 # -- refusals --------------------------------------------------------------------------------------
