@@ -166,13 +166,16 @@ def _as_number(value: object) -> float:
 
 
 def _compared(form: Form, a: Row, b: Row) -> tuple[float, float]:
-    """The value, and its confidence interval by the rule for independent errors."""
+    """The value, and its confidence interval by the rule for independent errors.
+
+    Runs of one seed have the same workload in both, but hardly vary together: pairing them gives
+    intervals of about the same width.
+    """
     if form == "difference":
         return a.mean - b.mean, math.hypot(a.ci, b.ci)
     ratio = a.mean / b.mean
-    share = math.hypot(a.ci / a.mean if a.mean else 0.0, b.ci / b.mean)
     value = {"ratio": ratio, "more": ratio - 1, "less": 1 - ratio}[form]
-    return value, abs(ratio) * share
+    return value, math.hypot(a.ci, ratio * b.ci) / abs(b.mean)
 
 
 def _fold(number: PaperNumber, curve: Sequence[CurvePoint]) -> tuple[float | None, float]:
