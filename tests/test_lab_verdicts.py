@@ -68,6 +68,14 @@ def test_a_value_within_the_confidence_interval_is_undecided() -> None:
     assert "take more seeds" in found.sentence
 
 
+def test_one_seed_has_no_interval_and_decides_nothing() -> None:
+    alone = [Row("x", {"protocol": "srpt", "nodes": 8}, "latency_mean", 250.0, 0.0, 1)]
+    found = verdict(AT_8 + "value = 200\ntolerance = 0.05\n", alone)
+    assert found.verdict == "undecided"
+    assert found.sentence == "Off by more than 5 %, but one seed tells little: take more seeds."
+    assert verdict(AT_8 + "value = 250\ntolerance = 0.05\n", alone).verdict == "reproduced"
+
+
 @pytest.mark.parametrize(
     ("form", "unit", "ours", "ci"),
     [
