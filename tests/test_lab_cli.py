@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -16,7 +17,7 @@ from typer.testing import CliRunner, Result
 from cubecast.cli.app import app
 from cubecast.lab.cells import Cell
 from cubecast.spark import java as java_module
-from cubecast.spark.errors import NoJavaError
+from cubecast.spark.errors import NoJavaError, ResultsError, SparkFailedError, lab_errors
 from cubecast.spark.java import Java, find_java
 from cubecast.spark.progress import Lines, Tally, clock
 from cubecast.spark.results import Failure, Results
@@ -140,6 +141,20 @@ def test_a_directory_without_results(tmp_path: Path) -> None:
 def test_a_setting_that_is_none_of_sparks(tmp_path: Path) -> None:
     line = refused("run", "4.1", "--conf", "memory=1g", "--out", tmp_path)
     assert line == "cubecast lab run: --conf memory=1g: must be spark.SOMETHING=VALUE"
+
+
+def test_what_spark_java_and_the_disk_raise_is_one_line() -> None:
+    from pyspark.errors import AnalysisException
+
+    with pytest.raises(ResultsError, match=r"results: .*No space left"), lab_errors():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.raises(SparkFailedError, match="Java process is gone"), lab_errors():
+        raise ConnectionResetError
+    told = "Job aborted.\nTraceback:\n  cubecast.spark.errors.ResultsError: not shared\nat java"
+    with pytest.raises(SparkFailedError, match=r"^not shared$"), lab_errors():
+        raise AnalysisException(told)
+    with pytest.raises(NoJavaError), lab_errors():
+        raise NoJavaError("as it is")
 
 
 # -- Java ------------------------------------------------------------------------------------------
