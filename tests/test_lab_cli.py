@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from io import StringIO
@@ -15,10 +17,11 @@ from typer.testing import CliRunner, Result
 from cubecast.cli.app import app
 from cubecast.lab.cells import Cell
 from cubecast.spark import java as java_module
-from cubecast.spark.errors import NoJavaError
+from cubecast.spark.errors import NoJavaError, ResultsError, SparkFailedError, lab_errors
 from cubecast.spark.java import Java, find_java
 from cubecast.spark.progress import Lines, Tally, clock
 from cubecast.spark.results import Failure, Results
+from cubecast.spark.session import packed_package
 
 
 def lab(*arguments: object) -> Result:
@@ -67,6 +70,26 @@ def test_the_list_needs_neither_java_nor_spark() -> None:
         "cubecast lab run: the lab needs pyarrow: "
         "install the extra, pip install 'cubecast[spark]'\n"
     )
+
+
+SCRIPT = """
+import cubecast, cubecast.lab.sessions
+from cubecast.lab.cells import measure
+from cubecast.lab.experiment import find
+(cell,) = find("scale").cells(quick=True, seeds=1)[:1]
+print(cubecast.__file__, measure(cell).metrics["pub_messages"])
+"""
+
+
+def test_the_package_that_is_sent_to_a_cluster_measures_on_the_kernel(tmp_path: Path) -> None:
+    packed = packed_package(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env={**os.environ, "PYTHONPATH": str(packed), "NUMBA_DISABLE_JIT": "1"},
+        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{packed}/cubecast/__init__.py 1.0\n"
 
 
 # -- refusals --------------------------------------------------------------------------------------
@@ -119,6 +142,20 @@ def test_a_directory_without_results(tmp_path: Path) -> None:
 def test_a_setting_that_is_none_of_sparks(tmp_path: Path) -> None:
     line = refused("run", "4.1", "--conf", "memory=1g", "--out", tmp_path)
     assert line == "cubecast lab run: --conf memory=1g: must be spark.SOMETHING=VALUE"
+
+
+def test_what_spark_java_and_the_disk_raise_is_one_line() -> None:
+    from pyspark.errors import AnalysisException
+
+    with pytest.raises(ResultsError, match=r"results: .*No space left"), lab_errors():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.raises(SparkFailedError, match="Java process is gone"), lab_errors():
+        raise ConnectionResetError
+    told = "Job aborted.\nTraceback:\n  cubecast.spark.errors.ResultsError: not shared\nat java"
+    with pytest.raises(SparkFailedError, match=r"^not shared$"), lab_errors():
+        raise AnalysisException(told)
+    with pytest.raises(NoJavaError), lab_errors():
+        raise NoJavaError("as it is")
 
 
 # -- Java ------------------------------------------------------------------------------------------

@@ -233,6 +233,7 @@ metric = "latency_mean"
 at = { protocol = "srpt", nodes = 8 }
 tolerance = 0.1
 """
+ALONG = PAPER.replace('protocol = "srpt", nodes = 8', "hop = 50") + 'along = "KEY"\nfold = "max"\n'
 PLOT = '[[plot]]\ntitle = "t"\nx = "nodes"\ny = "latency_mean"\n'
 
 
@@ -259,11 +260,14 @@ PLOT = '[[plot]]\ntitle = "t"\nx = "nodes"\ny = "latency_mean"\n'
         ("", "", "[quick.grid]\nhop = [1]\n", "quick.grid.hop: is no axis of the grid"),
         ("", "", PLOT.replace('"nodes"', '"size"'), r"plot\[1\].x: unknown setting 'size'"),
         ("", "", PLOT.replace("latency_mean", "hop"), r"plot\[1\].y: unknown metric 'hop'"),
-        ("", "", PLOT + 'kind = "pie"\n', r"plot\[0\].kind: Invalid enum value 'pie'"),
+        ("", "", PLOT + 'kind = "pie"\n', r"plot\[1\].kind: Invalid enum value 'pie'"),
         ("", "", PAPER.replace("= 8", "= 9"), r"paper\[1\].at: no point of the grid has protocol"),
         ("", "", PAPER.replace(", nodes = 8", ""), r"paper\[1\].at: 2 points of the grid have"),
         ("", "", PAPER + 'form = "ratio"\n', r"paper\[1\].form: value compares one point"),
         ("", "", PAPER + 'along = "nodes"\n', r"paper\[1\].fold: goes with along"),
+        ("", "", ALONG.replace("KEY", "nodes"), r"paper\[1\].at: 4 points .* for each nodes"),
+        ("", "", ALONG.replace("KEY", "size"), r"paper\[1\].along: 'size' is no setting with"),
+        ("", "", ALONG.replace("KEY", "protocol"), r"paper\[1\].along: 'protocol' is no setting"),
         ("", "", PAPER.replace("0.1", "-1.0"), r"paper\[1\].tolerance: must be 0 or more"),
     ],
 )

@@ -68,21 +68,36 @@ def test_a_value_within_the_confidence_interval_is_undecided() -> None:
     assert "take more seeds" in found.sentence
 
 
+def test_one_seed_has_no_interval_and_decides_nothing() -> None:
+    alone = [Row("x", {"protocol": "srpt", "nodes": 8}, "latency_mean", 250.0, 0.0, 1)]
+    found = verdict(AT_8 + "value = 200\ntolerance = 0.05\n", alone)
+    assert found.verdict == "undecided"
+    assert found.sentence == "Off by more than 5 %, but one seed tells little: take more seeds."
+    assert verdict(AT_8 + "value = 250\ntolerance = 0.05\n", alone).verdict == "reproduced"
+
+
 @pytest.mark.parametrize(
-    ("form", "unit", "ours"),
+    ("form", "unit", "ours", "ci"),
     [
-        ("ratio", "x", 2.5),
-        ("more", "%", 150.0),
-        ("less", "%", -150.0),
-        ("difference", "u.t.", 150.0),
+        ("ratio", "x", 2.5, 0.125),
+        ("more", "%", 150.0, 12.5),
+        ("less", "%", -150.0, 12.5),
+        ("difference", "u.t.", 150.0, 109**0.5),
     ],
 )
-def test_two_points(form: str, unit: str, ours: float) -> None:
+def test_two_points(form: str, unit: str, ours: float, ci: float) -> None:
     text = AT_8 + OVER + f'form = "{form}"\nunit = "{unit}"\nvalue = {ours}\ntolerance = 0.01\n'
     found = verdict(text)
     assert found.ours == pytest.approx(ours)
     assert found.verdict == "reproduced"
-    assert found.ci > 0
+    assert found.ci == pytest.approx(ci)
+
+
+def test_a_ratio_of_nothing_still_has_an_interval() -> None:
+    text = AT_8 + OVER + 'form = "ratio"\nvalue = 0.04\ntolerance = 0\n'
+    rows = [row("vcube-ps", 8, 100, 3.0), row("srpt", 8, 0, 5.0)]
+    found = verdict(text, rows)
+    assert (found.ours, found.ci, found.verdict) == (0, 0.05, "undecided")
 
 
 def test_two_metrics() -> None:

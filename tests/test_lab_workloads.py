@@ -11,6 +11,7 @@ import pytest
 
 from cubecast.lab.engine import EXACT_BITS, has_kernel, rounded
 from cubecast.lab.static import barrier_metrics, delay_metrics, measure_static, queue_metrics
+from cubecast.lab.workload import WorkloadError
 from cubecast.lab.workloads import WORKLOADS
 from cubecast.protocol.port import NodeId, Time
 from cubecast.sim.networks import LogNormal, Regions
@@ -214,3 +215,10 @@ def test_both_engines_measure_the_same(
     compiled, objects = measure_static(fast, 5), measure_static(slow, 5)
     assert compiled.metrics == objects.metrics
     assert compiled.histograms == objects.histograms
+
+
+@pytest.mark.skipif(not has_kernel(), reason="needs the compiled kernel")
+def test_a_run_that_is_cut_short_measures_nothing() -> None:
+    point = {"nodes": 4, "hop": 10**9, "engine": "kernel"}
+    with pytest.raises(WorkloadError, match=r"not at rest 100000000 u\.t\. after"):
+        measure_static(WORKLOADS["single-publisher"].complete(point), 1)

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -31,24 +32,29 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Runs Python with warnings as errors; nothing outlives a test that fails."""
+    """Runs Python with warnings as errors; nothing outlives a test that fails.
+
+    What a killed driver cannot remove any more is in a directory that goes with the test.
+    """
     started: list[subprocess.Popen[str]] = []
+    with TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
 
-    def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-W", "error", *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            **options,
-        )
-        started.append(process)
-        return process
+        def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [sys.executable, "-W", "error", *map(str, arguments)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "TMPDIR": scratch},
+                **options,
+            )
+            started.append(process)
+            return process
 
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+        yield start
+        for process in started:
+            process.kill()
+            process.communicate()
 
 
 def wait_until(reached: Callable[[], bool], process: subprocess.Popen[str]) -> None:

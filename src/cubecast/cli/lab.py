@@ -12,7 +12,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -23,6 +23,10 @@ from cubecast.lab.cells import ENGINE_VERSION, Cell, measure
 from cubecast.lab.experiment import Experiment, ExperimentError, find, shipped
 from cubecast.lab.workload import WorkloadError
 from cubecast.lab.workloads import WORKLOADS
+
+if TYPE_CHECKING:
+    from cubecast.spark.results import Failure
+    from cubecast.spark.sweep import Outcome
 
 DEFAULT_OUT = Path("lab-results")
 MOST_FAILURES = 20
@@ -172,8 +176,13 @@ def run_experiments(
         "versions": versions(),
     }
     with _lab_errors("lab run"):
-        good = _run(chosen, cells, kept, master, _settings("lab run", conf), out, facts, as_json)
-    if not good:
+        outcome, idle = _run(chosen, cells, kept, master, _settings("lab run", conf), out, facts)
+    if as_json:
+        typer.echo(_as_json(outcome, out, idle))
+    else:
+        _tell(outcome, out, idle)
+    _tell_failures(outcome.failures, out)
+    if outcome.failures:
         raise typer.Exit(1)
 
 
@@ -234,8 +243,8 @@ def _run(
     conf: dict[str, str],
     out: Path,
     facts: dict[str, Any],
-    as_json: bool,
-) -> bool:
+) -> tuple[Outcome, float | None]:
+    """Run the cells that `out` lacks and write the tables; the outcome, and how idle cores were."""
     from cubecast.spark.compact import write_tables
     from cubecast.spark.gather import busyness
     from cubecast.spark.java import find_java
@@ -251,10 +260,9 @@ def _run(
             results.note_experiment(experiment.id, _text_of(experiment))
         try:
             with spark_session(master, log=results.log, conf=conf) as spark:
-                progress = progress_on(progress_console)
                 outcome = run_sweep(
                     spark, cells, results, measure=partial(measure, keep=keep), keep=keep,
-                    progress=progress, facts=facts,
+                    progress=progress_on(progress_console), facts=facts,
                 )  # fmt: skip
                 write_tables(spark, results)
                 busy = [one for one in busyness(spark, results) if one.sweep == outcome.sweep]
@@ -266,31 +274,34 @@ def _run(
                 err=True,
             )
             raise typer.Exit(130) from None
-    idle = busy[0].idle_share if busy else None
-    if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    "out": str(out), "cells": len(cells), "ran": outcome.ran,
-                    "kept": outcome.kept, "cores": outcome.cores,
-                    "seconds": round(outcome.seconds, 3), "idle_share": idle,
-                    "failed": [
-                        {"cell": one.name, "error": one.error} for one in outcome.failures
-                    ],
-                }
-            )
-        )  # fmt: skip
-    else:
-        _tell(outcome, out, idle)
-    for failure in outcome.failures[:MOST_FAILURES]:
+    return outcome, busy[0].idle_share if busy else None
+
+
+def _tell_failures(failures: Sequence[Failure], out: Path) -> None:
+    for failure in failures[:MOST_FAILURES]:
         typer.echo(f"cubecast lab run: failed: {failure}", err=True)
-    if len(outcome.failures) > MOST_FAILURES:
-        rest = counted(len(outcome.failures) - MOST_FAILURES, "more failure")
-        typer.echo(f"cubecast lab run: and {rest}, see {results.folder('failures')}", err=True)
-    return not outcome.failures
+    if len(failures) > MOST_FAILURES:
+        rest = counted(len(failures) - MOST_FAILURES, "more failure")
+        typer.echo(f"cubecast lab run: and {rest}, see {out / 'failures'}", err=True)
 
 
-def _tell(outcome: Any, out: Path, idle: float | None) -> None:
+def _as_json(outcome: Outcome, out: Path, idle: float | None) -> str:
+    failed = [{"cell": one.name, "error": one.error} for one in outcome.failures]
+    return json.dumps(
+        {
+            "out": str(out),
+            "cells": outcome.ran + outcome.kept + len(failed),
+            "ran": outcome.ran,
+            "kept": outcome.kept,
+            "cores": outcome.cores,
+            "seconds": round(outcome.seconds, 3),
+            "idle_share": idle,
+            "failed": failed,
+        }
+    )
+
+
+def _tell(outcome: Outcome, out: Path, idle: float | None) -> None:
     from cubecast.spark.progress import clock
 
     parts = [f"{counted(outcome.ran, 'cell')} in {clock(outcome.seconds)}"]
@@ -330,7 +341,9 @@ def report(
         from cubecast.lab.results import results_of
     except ImportError as error:
         refuse("lab report", f"needs {error.name}: pip install 'cubecast[lab]'")
-    typer.echo(f"written: {write(results_of(findings), directory)}")
+    with _lab_errors("lab report"):
+        page = write(results_of(findings), directory)
+    typer.echo(f"written: {page}")
 
 
 def _gathered(directory: Path, master: str, conf: dict[str, str]) -> Any:
@@ -377,8 +390,8 @@ def compare(
     """Say what is different in B: per point and metric, B minus A with its 95 % interval.
 
     Points are matched by their settings and runs by their seed, so that only what the two share is
-    compared, and the interval is that of the differences of pairs. A star marks those whose
-    interval leaves out zero.
+    compared (what they do not share is counted), and the interval is that of the differences of
+    pairs. A star marks those whose interval leaves out zero.
 
     \b
     Example:
@@ -388,7 +401,7 @@ def compare(
       cubecast lab compare before after
     """
     with _lab_errors("lab compare"):
-        rows = _differences(before, after, master, _settings("lab compare", conf))
+        rows, only = _differences(before, after, master, _settings("lab compare", conf))
     if not rows:
         refuse("lab compare", f"{before} and {after} have no cell in common")
     names = {row["metric"] for row in rows}
@@ -397,15 +410,22 @@ def compare(
         refuse("lab compare", f"no metric {unknown[0]!r}; there are: {', '.join(sorted(names))}")
     rows = [row for row in rows if not metric or row["metric"] in metric]
     if as_json:
-        typer.echo(json.dumps({"a": str(before), "b": str(after), "rows": rows}))
+        found = {"a": str(before), "b": str(after), "only_in_a": only[0], "only_in_b": only[1]}
+        typer.echo(json.dumps({**found, "rows": rows}))
         return
     _print_differences(rows, everything)
+    if any(only):
+        told = " and ".join(
+            f"{counted(n, 'run')} only in {name}" for name, n in zip("AB", only, strict=True)
+        )
+        console.print(f"not compared: {told}", highlight=False)
 
 
 def _differences(
     before: Path, after: Path, master: str, conf: dict[str, str]
-) -> list[dict[str, Any]]:
-    from cubecast.spark.aggregate import differences
+) -> tuple[list[dict[str, Any]], tuple[int, int]]:
+    """The differences, and how many runs only the one and only the other directory has."""
+    from cubecast.spark.aggregate import differences, runs_only_in
     from cubecast.spark.compact import read_table
     from cubecast.spark.results import Results
     from cubecast.spark.session import spark_session
@@ -414,9 +434,11 @@ def _differences(
     for side in sides:
         side.require_tables()
     with spark_session(master, conf=conf) as spark:
-        frame = differences(*[read_table(spark, side, "runs") for side in sides])
-        found = [row.asDict() for row in frame.orderBy("experiment", "cell", "metric").collect()]
-    return [{**row, "settings": json.loads(row["settings"])} for row in found]
+        a, b = (read_table(spark, side, "runs") for side in sides)
+        ordered = differences(a, b).orderBy("experiment", "cell", "metric")
+        found = [row.asDict() for row in ordered.collect()]
+        only = runs_only_in(a, b), runs_only_in(b, a)
+    return [{**row, "settings": json.loads(row["settings"])} for row in found], only
 
 
 def _print_differences(rows: Sequence[dict[str, Any]], everything: bool) -> None:
@@ -474,15 +496,16 @@ def _settings(command: str, conf: Sequence[str] | None) -> dict[str, str]:
 
 @contextmanager
 def _lab_errors(command: str) -> Iterator[None]:
-    """What the lab raises on purpose is said in one line; also that its packages are missing."""
+    """What goes wrong in the lab is said in one line; also that its packages are missing."""
     try:
-        from cubecast.spark.errors import LabError
+        from cubecast.spark.errors import LabError, lab_errors
         from cubecast.spark.session import require_pyspark
 
         require_pyspark()
     except LabError as error:
         refuse(command, error)
     try:
-        yield
+        with lab_errors():
+            yield
     except (LabError, ExperimentError) as error:
         refuse(command, error)

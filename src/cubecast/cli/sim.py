@@ -57,7 +57,9 @@ def sim(
     ] = None,
     messages: Annotated[
         int | None,
-        typer.Option(help="Messages per publisher; question-answer, churn: in all."),
+        typer.Option(
+            help="Messages per publisher; question-answer, churn, topics, speakers: in all."
+        ),
     ] = None,
     span: Annotated[
         int | None, typer.Option(help="Units of time over which publications are spread.")
@@ -76,9 +78,7 @@ def sim(
     ] = None,
     spread: Annotated[
         float | None,
-        typer.Option(
-            help="topics: how much --every varies, from 0 (not at all) to 1 (0 to twice it)."
-        ),
+        typer.Option(help="topics: how much --every varies, 0 (not at all) to 1 (up to twice)."),
     ] = None,
     session: Annotated[
         int | None, typer.Option(help="sessions: median time that a node stays subscribed.")

@@ -320,4 +320,4 @@ def _make_advance(digest: str) -> Callable[[Longs, Longs, Longs, Longs, Longs, i
     return advance
 
 
-advance = _make_advance(sources_digest(__file__))
+advance = _make_advance(sources_digest(__package__))

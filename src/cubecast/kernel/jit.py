@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from pathlib import Path
+from importlib.resources import files
 from typing import Any, TypeVar, cast
 
 from cubecast.kernel.errors import KernelError
@@ -74,9 +74,13 @@ memory_of: Callable[[Any], Any] = (
 )
 
 
-def sources_digest(module: str) -> str:
-    """A digest of every file beside `module`, and of this one."""
-    digest = hashlib.sha256(Path(__file__).read_bytes())
-    for path in sorted(Path(module).parent.glob("*.py")):
-        digest.update(path.read_bytes())
+def sources_digest(package: str) -> str:
+    """A digest of every source of a package, and of this file.
+
+    They are read as resources: the executors of a cluster have the package as a zip archive.
+    """
+    sources = [entry for entry in files(package).iterdir() if entry.name.endswith(".py")]
+    digest = hashlib.sha256(files(__package__).joinpath("jit.py").read_bytes())
+    for source in sorted(sources, key=lambda entry: entry.name):
+        digest.update(source.read_bytes())
     return digest.hexdigest()

@@ -56,7 +56,10 @@ class ChangingWorld(World):
 def run_changing(
     scenario: str, protocol: str, params: Params, seed: int, warmup: Time = 0
 ) -> tuple[dict[str, float], LateMeter]:
-    """One run; what was published, and what was queued, during the warm-up is left out."""
+    """One run; what was published, and what was queued, during the warm-up is left out.
+
+    Messages sent and joins are counted from the beginning, over the whole `span`.
+    """
     name = f"{scenario}/{seed}"
     network = SendingQueue(params.hop, queue_acks=params.queue_acks)
     meter = LateMeter(warmup)

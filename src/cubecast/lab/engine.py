@@ -123,6 +123,9 @@ def _on_kernel(scenario: Scenario, protocol: str, params: Params, seed: int, tra
     result = simulate(
         protocol, params, plan, f"{scenario.name}/{seed}", trace=traced, trace_messages=traced
     )
+    if not result.at_rest:
+        late = f"not at rest {params.horizon} u.t. after what was planned last: nothing is measured"
+        raise WorkloadError("settings", late)
     queues = result.mean_queues().tolist() if params.network == "queue" else []
     records = list(result.records()) if traced else ()
     return Run(result.metrics, result.histograms, queues, records)

@@ -7,6 +7,7 @@ what is allowed, before anything runs.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
@@ -273,9 +274,10 @@ def _keys(kind: type[msgspec.Struct]) -> list[str]:
 
 
 def _place(message: str) -> str:
-    """msgspec's message with the key first: "seeds.full: Expected `int`, got `str`"."""
+    """msgspec's message with the key first, tables counted from 1: "plot[1].kind: Invalid …"."""
     text, found, place = message.partition(" - at `$.")
-    return f"{place.rstrip('`')}: {text}" if found else text
+    place = re.sub(r"\[(\d+)\]", lambda index: f"[{int(index[1]) + 1}]", place.rstrip("`"))
+    return f"{place}: {text}" if found else text
 
 
 # -- checking -------------------------------------------------------------------------------------
@@ -392,16 +394,19 @@ def _check_paper(
         )
     if bool(number.along) != bool(number.fold):
         raise refuse(f"{place}.fold", "goes with along, and along with fold")
+    if number.along and not all(isinstance(p.get(number.along), int | float) for p in points):
+        raise refuse(f"{place}.along", f"{number.along!r} is no setting with numbers")
     if number.tolerance < 0:
         raise refuse(f"{place}.tolerance", f"must be 0 or more, not {number.tolerance}")
     for key, chosen in (("at", number.at), ("versus", {**number.at, **number.versus})):
         matching = [point for point in points if matches(point, chosen)]
         if not matching:
             raise refuse(f"{place}.{key}", f"no point of the grid has {_show(chosen)}")
-        if len(matching) > 1 and not number.along:
+        if len(matching) > len({point.get(number.along) for point in matching}):
+            each = f" for each {number.along}" if number.along else ""
             raise refuse(
                 f"{place}.{key}",
-                f"{len(matching)} points of the grid have {_show(chosen)}, not one",
+                f"{len(matching)} points of the grid have {_show(chosen)}, not one{each}",
             )
 
 

@@ -52,7 +52,8 @@ SIGNS = {"reproduced": "✓", "differs": "≠", "undecided": "?", "not measured"
 MEANINGS = {
     "reproduced": "ours is within the stated tolerance",
     "differs": "ours is outside the tolerance by more than our confidence interval",
-    "undecided": "ours is outside the tolerance, but not by more than our confidence interval",
+    "undecided": "ours is outside the tolerance, but not by more than our confidence interval, or"
+    " there is only one seed",
     "not measured": "this run left its points out",
 }
 MOST_FAILURES = 20

@@ -16,7 +16,8 @@ from cubecast.lab.cells import Settings
 from cubecast.lab.experiment import Experiment, Form, PaperNumber, matches
 
 Judgement = Literal["reproduced", "differs", "undecided", "not measured"]
-"""*undecided*: outside the tolerance, but not by more than our confidence interval."""
+"""*undecided*: outside the tolerance, but not by more than our confidence interval, or with one
+seed, which has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,8 @@ def _judge_number(experiment: Experiment, number: PaperNumber, rows: Sequence[Ro
     else:
         ours, ci = ours * scale, ci * scale
         difference = ours - number.value
-        judgement = _judgement(number, difference, ci)
-        sentence = _sentence(number, ours, judgement)
+        judgement = _judgement(number, difference, ci if n > 1 else math.inf)
+        sentence = _sentence(number, ours, judgement, n)
     return Verdict(
         experiment.id, number.section, number.what, number.accounting, number.unit,
         number.value, ours, ci, difference, judgement, sentence, n,
@@ -106,13 +107,14 @@ def _judgement(number: PaperNumber, difference: float, ci: float) -> Judgement:
     return "undecided" if excess <= allowed + ci else "differs"
 
 
-def _sentence(number: PaperNumber, ours: float, judgement: Judgement) -> str:
+def _sentence(number: PaperNumber, ours: float, judgement: Judgement, n: int) -> str:
     unit = "percentage points" if number.unit == "%" else number.unit
     allowed = f"{number.tolerance:g} {unit}".strip()
     if not number.absolute:
         allowed = f"{100 * number.tolerance:g} %"
     if judgement == "undecided":
-        return f"Off by more than {allowed}, but within the confidence interval: take more seeds."
+        interval = "but within the confidence interval" if n > 1 else "but one seed tells little"
+        return f"Off by more than {allowed}, {interval}: take more seeds."
     if judgement == "reproduced":
         return _kept(number, allowed)
     side = "Above it" if ours > number.value else "Below it"
@@ -166,13 +168,16 @@ def _as_number(value: object) -> float:
 
 
 def _compared(form: Form, a: Row, b: Row) -> tuple[float, float]:
-    """The value, and its confidence interval by the rule for independent errors."""
+    """The value, and its confidence interval by the rule for independent errors.
+
+    Runs of one seed have the same workload in both, but hardly vary together: pairing them gives
+    intervals of about the same width.
+    """
     if form == "difference":
         return a.mean - b.mean, math.hypot(a.ci, b.ci)
     ratio = a.mean / b.mean
-    share = math.hypot(a.ci / a.mean if a.mean else 0.0, b.ci / b.mean)
     value = {"ratio": ratio, "more": ratio - 1, "less": 1 - ratio}[form]
-    return value, abs(ratio) * share
+    return value, math.hypot(a.ci, ratio * b.ci) / abs(b.mean)
 
 
 def _fold(number: PaperNumber, curve: Sequence[CurvePoint]) -> tuple[float | None, float]:

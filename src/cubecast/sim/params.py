@@ -71,7 +71,7 @@ class Params:
     skew: float = 0.0
     """topics: the exponent of Zipf's law by which messages choose their topic; 0: uniform."""
     every: Time = 0
-    """topics, sessions: time between two messages, of each node (a mean) or of all."""
+    """topics, speakers, sessions: time between two messages, of each node (a mean) or of all."""
     spread: float = 1.0
     """topics: that time is uniform on `every` · [1 - spread, 1 + spread]; 0: always the same."""
     session: Time = 0

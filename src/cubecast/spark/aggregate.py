@@ -195,6 +195,12 @@ def differences(before: DataFrame, after: DataFrame) -> DataFrame:
     return joined.select(*keys, "n", "a", "b", "difference", "ci")
 
 
+def runs_only_in(one: DataFrame, other: DataFrame) -> int:
+    """How many runs (a point with a seed) of a table have no counterpart in the other."""
+    same = ["experiment", "settings", "seed"]
+    return one.select(*same).distinct().join(other.select(*same), same, "left_anti").count()
+
+
 # -- timings ---------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from cubecast.errors import CubecastError
 
 
@@ -19,3 +22,32 @@ class ResultsError(LabError):
 
 class SparkFailedError(LabError):
     """Spark did not start, or gave up in the middle."""
+
+
+@contextmanager
+def lab_errors() -> Iterator[None]:
+    """Whatever Spark, its Java process or the disk raises in the block, as a `LabError`."""
+    from py4j.protocol import Py4JError, Py4JNetworkError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise SparkFailedError(
+            "Spark's Java process is gone (killed, or out of memory?): what is finished is kept, "
+            "and the same command goes on from there"
+        ) from error
+    except (PySparkException, Py4JError) as error:
+        raise SparkFailedError(_blame(error)) from error
+    except OSError as error:
+        raise ResultsError(f"cannot read or write the results: {error}") from error
+
+
+def _blame(error: Exception) -> str:
+    """What a failed job says, in one line: the Python error if there is one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if "cubecast.spark.errors." in line]
+    if told:
+        return told[-1].split(": ", 1)[-1]
+    causes = [line for line in lines if "Error" in line or "Exception" in line]
+    return f"Spark gave up: {(causes or lines or [type(error).__name__])[-1]}"

@@ -39,6 +39,7 @@ LONGEST_SOCKET_FOLDER = 60
 """The path of a socket has a little over 100 bytes, and Spark adds a name of 42."""
 
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)\])?")
+_IN_THIS_PROCESS = re.compile(r"local(\[|$)")
 _ON_THIS_MACHINE = re.compile(r"local(\[|$)|local-cluster\[")
 
 
@@ -83,8 +84,8 @@ def spark_session(
                 with _environment(environment), as_file(_log_settings()) as log_settings:
                     settings = {**_settings(master, scratch, log_settings), **(conf or {})}
                     session = _started(settings, output, log or Path(scratch) / "spark.log")
-                if _LOCAL.match(master) is None:
-                    session.sparkContext.addPyFile(str(_packed_package(Path(scratch))))
+                if not _IN_THIS_PROCESS.match(master):
+                    session.sparkContext.addPyFile(str(packed_package(Path(scratch))))
                 yield session
             finally:
                 _stop(session)
@@ -220,7 +221,7 @@ def _reason(log: Path, error: Exception) -> str:
     return str(error).strip().splitlines()[0]
 
 
-def _packed_package(scratch: Path) -> Path:
+def packed_package(scratch: Path) -> Path:
     """This package as a zip archive that Python can import from."""
     import cubecast
 

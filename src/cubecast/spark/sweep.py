@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from cubecast.lab.cells import Cell, measure
-from cubecast.spark.errors import SparkFailedError
+from cubecast.spark.errors import SparkFailedError, lab_errors
 from cubecast.spark.progress import Progress, Silence
 from cubecast.spark.results import Failure, Results, grid_table
 from cubecast.spark.tables import spark_schema
@@ -144,32 +144,12 @@ def _run(
 
 
 def _look_after(job: Future[None], watch: Watch) -> None:
-    from py4j.protocol import Py4JError, Py4JNetworkError
-    from pyspark.errors import PySparkException
-
     while not job.done():
         wait([job], timeout=LOOK_EVERY_S)
         watch.look()
     watch.look()
-    try:
+    with lab_errors():
         job.result()
-    except (Py4JNetworkError, OSError) as error:
-        raise SparkFailedError(
-            "Spark's Java process is gone (killed, or out of memory?): what is finished is kept, "
-            "and the same command goes on from there"
-        ) from error
-    except (PySparkException, Py4JError) as error:
-        raise SparkFailedError(_blame(error)) from error
-
-
-def _blame(error: Exception) -> str:
-    """What a failed job says, in one line: the Python error if there is one."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if "cubecast.spark.errors." in line]
-    if told:
-        return told[-1].split(": ", 1)[-1]
-    causes = [line for line in lines if "Error" in line or "Exception" in line]
-    return f"Spark gave up: {(causes or lines or [type(error).__name__])[-1]}"
 
 
 class Watch:

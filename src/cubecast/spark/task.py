@@ -1,8 +1,9 @@
 """What happens on an executor: one cell is measured and its file is put in place.
 
 A cell that fails is a failure of that cell: it is noted, and the sweep goes on.  A cell that takes
-its process down with it (out of memory, say) is tried again by Spark; the third attempt notes the
-failure instead of measuring, so that one cell cannot bring down the sweep.
+its process down with it (out of memory, say), or whose file cannot be written, is tried again by
+Spark; the third attempt notes the failure instead of measuring, so that one cell cannot bring down
+the sweep.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from cubecast.trace.parquet import write_parquet
 Measure = Callable[[Cell], Measurement]
 
 ATTEMPTS = 2
-"""How often a cell may take its process down before it is given up."""
+"""How often a cell may end without a result before it is given up."""
 DONE = pa.schema([pa.field("key", pa.string(), nullable=False)])
 
 
@@ -68,7 +69,10 @@ def run_cell(results: Results, row: dict[str, Any], task: Task, attempt: int = 0
     """Measure the cell of a row of the grid and keep what came of it, be it a failure."""
     cell = cell_of(row)
     if attempt >= ATTEMPTS:
-        lost = f"its process died {attempt} times while it ran; it may need more memory"
+        lost = (
+            f"{attempt} attempts ended without a result: its process died (it may need more "
+            "memory), or its file could not be written; spark.log says which"
+        )
         results.add_failure(Failure(cell.key, cell_name(cell), lost))
         return
     if results.is_finished(cell.key, task.keep):  # an earlier attempt came to its end after all

@@ -328,4 +328,4 @@ def _make_entries(sources: str) -> tuple[Callable[[State, int], int], Callable[[
     return advance, start
 
 
-advance, start = _make_entries(sources_digest(__file__))
+advance, start = _make_entries(sources_digest(__package__))
