@@ -32,7 +32,7 @@ def skewed_grid(scale: int) -> list[Cell]:
     work = WORKLOADS["single-publisher"]
     cells = []
     for number, (nodes, count) in enumerate(SIZES.items()):
-        settings = work.complete({"nodes": nodes, "messages": 20, "engine": "reference"})
+        settings = work.complete({"nodes": nodes, "messages": 400, "engine": "reference"})
         cost = work.cost(settings)
         cells += [Cell("skewed", number, settings, seed, cost) for seed in range(count * scale)]
     return cells

@@ -249,7 +249,7 @@ def _draw_lines(axes: Any, plot: Plot, shown: Curves, printed: Sequence[Mark]) -
             yerr=_errors(plot, curve.points),
             color=look.colour, linestyle=look.line, marker=look.marker,
             markerfacecolor=PAPER if look.hollow else look.colour, markeredgewidth=1.2,
-            markersize=min(5.0 + 3.0 * over, 11.0), linewidth=min(1.6 + 1.8 * over, 5.2),
+            markersize=min(5.0 + 1.6 * over, 8.2), linewidth=min(1.6 + 1.0 * over, 3.6),
             elinewidth=1.0, capsize=2.5, label=_legend_label(curve.label),
         )  # fmt: skip
     _draw_marks(axes, [(places[mark.x], mark) for mark in printed])
