@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -42,11 +42,22 @@ def cluster(nodes: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 def children_of(parent: int) -> list[int]:
     """The processes it has started, in that order."""
+    return sorted(child for child, its_parent in processes() if its_parent == parent)
+
+
+def processes() -> list[tuple[int, int]]:
+    """All processes with their parents; a bare Linux has /proc and no `ps`."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # gone by now
+            fields = status.read_text().rpartition(")")[2].split()
+            found.append((int(status.parent.name), int(fields[1])))
+    if found:
+        return found
     listed = subprocess.run(
         ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True, timeout=60
     )
-    pairs = [line.split() for line in listed.stdout.splitlines()]
-    return sorted(int(pid) for pid, ppid in pairs if int(ppid) == parent)
+    return [(int(pid), int(ppid)) for pid, ppid in map(str.split, listed.stdout.splitlines())]
 
 
 def members(seed: str) -> list[str]:

@@ -115,6 +115,8 @@ def test_a_run_that_does_not_come_to_rest_has_failed() -> None:
 @pytest.mark.parametrize("nodes", [1, 2, 3, 7, 13, 16])
 def test_every_size_runs_or_is_refused(name: str, protocol: str, nodes: int) -> None:
     small = {"messages": 5} if "messages" in SCENARIOS[name].takes else {}
+    if name == "exchange":
+        small["changes"] = int(nodes > 2)
     if name in STORMS and nodes == 1:
         with pytest.raises(ParamError, match="at least 2 nodes"):
             simulate(name, protocol, nodes=nodes)
@@ -124,13 +126,15 @@ def test_every_size_runs_or_is_refused(name: str, protocol: str, nodes: int) -> 
         with pytest.raises(ProtocolError, match=reason):
             simulate(name, protocol, nodes=nodes, **small)
         return
-    if protocol == "srpt" and nodes in (3, 7, 13):
+    if protocol in ("srpt", "srpt-told") and nodes in (3, 7, 13):
         with pytest.raises(ProtocolError, match="power of two"):
             simulate(name, protocol, nodes=nodes, **small)
         return
     outcome = simulate(name, protocol, nodes=nodes, **small)
     assert outcome.metrics["publications"] > 0 or name in STORMS
     causal = ("cubecast", "vcube-ps", "vcube-pb", "fixed-tree")
+    if name in ("sessions", "exchange"):
+        causal = ("cubecast",)  # joins and leaves are where the printed protocols have holes
     if name not in (*STORMS, "churn") and protocol in causal:
         assert outcome.ok, outcome.report and outcome.report.violations[:2]
 
@@ -212,13 +216,15 @@ def test_scenarios_take_only_parameters_that_exist() -> None:
 def test_what_a_scenario_takes_changes_it_and_what_it_ignores_does_not(name: str) -> None:
     other = {
         "subscribers": 0.3, "publishers": 0.3, "messages": 7, "span": 333, "wait": 3,
-        "changes": 5, "scale": 3,
+        "changes": 4, "scale": 3, "topics": 3, "skew": 0.7, "every": 77, "spread": 0.2,
+        "session": 4_000, "batch": 3,
     }  # fmt: skip
-    base = simulate(name, nodes=16).trace
+    few = {"changes": 2} if name == "exchange" else {}
+    base = simulate(name, nodes=16, **few).trace
     changed = {
         param
         for param in WORKLOAD
-        if simulate(name, nodes=16, **{param: other[param]}).trace != base
+        if simulate(name, nodes=16, **{**few, param: other[param]}).trace != base
     }
     if name == "single-publisher":
         changed.add("span")  # one message has no span
