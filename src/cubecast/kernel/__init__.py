@@ -8,6 +8,7 @@ why something else cannot be run.  `docs/kernel.md` explains the model.  Needs n
 from cubecast.kernel.errors import KernelError
 from cubecast.kernel.plan import Plan, plan_of
 from cubecast.kernel.result import Result
-from cubecast.kernel.run import Params, refusal, run, simulate
+from cubecast.kernel.run import refusal, run, simulate
+from cubecast.sim.params import WideParams as Params
 
 __all__ = ["KernelError", "Params", "Plan", "Result", "plan_of", "refusal", "run", "simulate"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from random import Random
-from typing import ClassVar
 
 from cubecast.kernel.errors import KernelError
 from cubecast.kernel.layout import DONE, FULL, UNFINISHED
@@ -13,10 +12,9 @@ from cubecast.kernel.plan import Plan, plan_of
 from cubecast.kernel.result import Result, histograms_of, metrics_of
 from cubecast.kernel.setup import PROTOCOLS, grown, initial
 from cubecast.protocol.port import NodeId, Topic
-from cubecast.sim.params import Params as SimParams
+from cubecast.sim.params import Params
 from cubecast.sim.protocols import refuse_impossible, roots
 from cubecast.sim.scenarios import SCENARIOS, Scenario
-from cubecast.topology import MAX_DIMENSION
 
 STATIC = (
     "single-publisher", "multi-publisher", "discussion", "question-answer", "topics", "speakers",
@@ -26,14 +24,7 @@ BUDGET = 1 << 24
 """Events between two chances to be interrupted: a few seconds' worth."""
 
 
-class Params(SimParams):
-    """The simulator's parameters for up to 2^20 nodes, which the reference has no room for."""
-
-    __slots__ = ()
-    most_nodes: ClassVar[int] = 1 << MAX_DIMENSION
-
-
-def refusal(protocol: str, params: SimParams, scenario: str | Scenario) -> str:
+def refusal(protocol: str, params: Params, scenario: str | Scenario) -> str:
     """Why the kernel cannot run this and the reference has to, or nothing."""
     scenario = _scenario(scenario)
     if protocol not in PROTOCOLS:
@@ -49,7 +40,7 @@ def refusal(protocol: str, params: SimParams, scenario: str | Scenario) -> str:
 
 def run(
     protocol: str,
-    params: SimParams,
+    params: Params,
     seed: int,
     *,
     scenario: str | Scenario = "multi-publisher",
@@ -74,7 +65,7 @@ def run(
 
 def simulate(
     protocol: str,
-    params: SimParams,
+    params: Params,
     plan: Plan,
     seed: str,
     *,

@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from random import Random
-from typing import Any, ClassVar
+from typing import Any
 
 from cubecast.lab.cells import Settings
 from cubecast.lab.workload import WorkloadError
 from cubecast.sim.networks import SendingQueue
-from cubecast.sim.params import MAX_NODES, ParamError, Params
+from cubecast.sim.params import MAX_NODES, ParamError, Params, WideParams
 from cubecast.sim.protocols import ProtocolError, maker, refuse_impossible, roots
 from cubecast.sim.run import few_collections
 from cubecast.sim.scenarios import SCENARIOS, Scenario
 from cubecast.sim.watching import WatchedWorld
-from cubecast.topology import MAX_DIMENSION
 from cubecast.trace import Record
 
 ENGINES = ("auto", "kernel", "reference")
@@ -51,13 +50,6 @@ class Run:
     """Mean size of each node's sending queue; none if the network has no queues."""
     records: Sequence[Record] = ()
     """Everything that happened, if that was asked for."""
-
-
-class WideParams(Params):
-    """The simulator's parameters for as many nodes as the kernel has room for."""
-
-    __slots__ = ()
-    most_nodes: ClassVar[int] = 1 << MAX_DIMENSION
 
 
 def params_of(settings: Settings) -> Params:

@@ -12,6 +12,7 @@ from cubecast.protocol.port import NodeId, Time
 from cubecast.sim.faults import Faults, Hold, Partition, Pause
 from cubecast.sim.networks import LogNormal, Regions, SendingQueue, ServiceRate, Uniform
 from cubecast.sim.world import Network
+from cubecast.topology import MAX_DIMENSION
 
 MAX_NODES = 1 << 16
 MAX_TIME: Time = 10**9
@@ -235,6 +236,13 @@ class Params:
         """The publishers among the subscribers, in order."""
         count = max(1, round(self.publishers * len(members)))
         return sorted(rng.sample(members, count))
+
+
+class WideParams(Params):
+    """The same for as many nodes as the compiled kernel has room for; the reference has less."""
+
+    __slots__ = ()
+    most_nodes: ClassVar[int] = 1 << MAX_DIMENSION
 
 
 def read_latencies(text: str) -> list[list[Time]]:

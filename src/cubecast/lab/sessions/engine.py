@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from cubecast.kernel.jit import apart, entry, forced, memory_of, sources_digest
 from cubecast.lab.sessions.events import (
-    forget,
     free_entries,
     new_message,
     next_event,
     pending_of,
     plan,
+    release,
 )
 from cubecast.lab.sessions.layout import (
     ACK,
@@ -45,10 +45,8 @@ from cubecast.lab.sessions.layout import (
     LASTING,
     LEAVE,
     LIFE,
-    LONGEST,
     M_AT,
     M_KIND,
-    M_REFS,
     MEMBERS_IN,
     MEMBERS_OUT,
     MESSAGE,
@@ -241,9 +239,7 @@ def happen(w: State, event: int) -> None:
         finish(w, node, msg)
     if kind != ACK and not w.s[TOLD]:
         take(w, node, msg)
-    w.messages[msg * MESSAGE + M_REFS] -= 1
-    if w.messages[msg * MESSAGE + M_REFS] == 0:
-        forget(w, msg)
+    release(w, msg)
 
 
 @apart
@@ -262,7 +258,6 @@ def act(w: State, kind: int, node: int, msg: int) -> None:
         for other in range(w.s[NODES]):
             w.nodes[other * NODE + QUEUED] = 0
             w.nodes[other * NODE + QUEUED_SUM] = 0
-        w.s[LONGEST] = 0
 
 
 @apart

@@ -192,13 +192,12 @@ def forget(w: State, msg: int) -> None:
     w.s[FREE_MESSAGE] = msg
 
 
-@apart
+@forced
 def release(w: State, msg: int) -> None:
     """One reference less; what nobody refers to is gone, with what was pending for it."""
     w.messages[msg * MESSAGE + M_REFS] -= 1
-    if w.messages[msg * MESSAGE + M_REFS]:
-        return
-    forget(w, msg)
+    if w.messages[msg * MESSAGE + M_REFS] == 0:
+        forget(w, msg)
 
 
 @apart

@@ -9,7 +9,6 @@ from cubecast.lab.sessions.layout import (
     DIMENSION,
     FREE_AT,
     HOP,
-    LONGEST,
     M_KIND,
     M_REFS,
     MESSAGE,
@@ -55,7 +54,6 @@ def sample(w: State, node: int, ahead: int, copies: int) -> None:
     """Queue size is sampled at each enqueue, after insertion."""
     w.nodes[node * NODE + QUEUED] += copies
     w.nodes[node * NODE + QUEUED_SUM] += copies * ahead + copies * (copies + 1) // 2
-    w.s[LONGEST] = max(w.s[LONGEST], ahead + copies)
 
 
 @forced
