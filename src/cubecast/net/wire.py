@@ -34,6 +34,7 @@ from cubecast.protocol.messages import (
     Barrier,
     Direct,
     Frame,
+    Inquiry,
     Parcel,
     ParcelAck,
     Probe,
@@ -90,7 +91,7 @@ DEPENDENCY = Struct("<IQQ")
 ACK_HEADER = Struct("<QIQQqqBHH")
 """topic, source, incarnation, route, have, covered, asked; sizes of absent and slow"""
 
-Control: TypeAlias = Probe | Direct | Parcel | ParcelAck
+Control: TypeAlias = Probe | Direct | Inquiry | Parcel | ParcelAck
 _encode_control = msgspec.json.Encoder().encode
 _control_decoder: msgspec.json.Decoder[Control] = msgspec.json.Decoder(Control)
 
@@ -393,8 +394,10 @@ def _within_bounds(message: Control | Carried) -> bool:
                 and all(map(_number, seqs))
                 and -1 <= message.epoch < MAX_NUMBER
             )
-        case Release():
+        case Inquiry():
             return _topic(message.topic) and _stream(message.stream)
+        case Release():
+            return _topic(message.topic) and _stream(message.stream) and _number(message.wave)
         case Settled():
             return (
                 _topic(message.topic)

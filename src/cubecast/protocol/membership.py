@@ -27,7 +27,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from cubecast.protocol.errors import MAX_STREAMS, ProtocolError
-from cubecast.protocol.messages import Op, Suspended
+from cubecast.protocol.messages import Op, Release, Suspended, Wave
 from cubecast.protocol.port import NodeId, Port, Seq, Stream, Time
 from cubecast.protocol.recovery import RecoveringTopic
 from cubecast.protocol.waves import Contribution, Gathering, Waves
@@ -68,8 +68,11 @@ class Membership:
         self._owed: dict[Stream, Seq] | None = None  # lossy once and no longer: sent until then
         self._cut_off = False
         self._reached: dict[Stream, Seq] | None = None  # how far we were when we were cut off
+        self._leave = 0  # the number of our last LEAVE
         self._unreleased: set[Stream] | None = None
         self._released: set[Stream] = set()
+        self._brought = False  # history of another view, which others may have forgotten
+        self.touched = 0  # how often anybody had to do with the topic, for `is_idle`
 
     @property
     def addressed(self) -> int:
@@ -98,6 +101,21 @@ class Membership:
             delivered = self.core.front.delivered
             self._owed = {s: seq for s, seq in self._owed.items() if delivered.get(s, -1) < seq}
         return bool(self._owed)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing would be missing if this node forgot the topic.
+
+        It is out and wants nothing, nothing of its own or of others is under way, and whatever it
+        published everyone has.
+        """
+        return (
+            self.standing is Standing.OUT
+            and not self._want_in
+            and self._running is None
+            and self.informed >= self._want_informed
+            and self.core.is_idle
+        )
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -179,22 +197,26 @@ class Membership:
         own = Contribution({}, False)
         if op is Op.JOIN:
             self._lossy_told = self._lossy
-            own = Contribution(self.core.vector(), False, self._lossy)
+            own = Contribution({}, False, self._lossy)  # `_add_own` adds what we have by then
+        elif op is Op.LEAVE:
+            self._released.clear()
+            self._leave = self._waves.next_number
         done = self._waves.start(self.core.topic, op, own, now)
         if done is not None:
             self.complete(done, now)
 
     # -- others' operations ----------------------------------------------------------------------
 
-    def apply(self, op: Op, origin: NodeId, lossy: bool) -> Contribution:
+    def apply(self, wave: Wave) -> Contribution:
         """Apply a peer's operation and answer it, in one step (hole 8's cure)."""
+        self.touched += 1
         member = self.standing in (Standing.JOINING, Standing.IN)
-        if op is Op.REGISTER:
-            return Contribution({}, member, self._lossy)
-        self._note(origin, op is Op.JOIN, lossy)
-        if op is Op.JOIN:
-            return Contribution(self.core.vector(), member, self._lossy)
-        return Contribution(self.core.bid_farewell(origin), member, self._lossy)
+        if wave.op is not Op.REGISTER:
+            self._note(wave.origin, wave.op is Op.JOIN, wave.lossy)
+        if wave.op is Op.LEAVE:
+            owed = self.core.bid_farewell(wave.origin, wave.number)
+            return Contribution(owed, member, self._lossy)
+        return Contribution(self.core.vector(), member, self._lossy)
 
     def _note(self, peer: NodeId, joined: bool, lossy: bool) -> None:
         self._meanwhile[peer] = joined, lossy
@@ -216,6 +238,9 @@ class Membership:
             self.finish_leaving(now)
             return
         self._running = None
+        if self._brought:
+            self._brought = False
+            self.core.drop_unknown(result.vector)
         if not self.informed:
             self._learn_members(result.members, result.lossy)
         if op is Op.JOIN:
@@ -307,7 +332,7 @@ class Membership:
         self.members &= ~dead
         for peer in [peer for peer in self._meanwhile if dead >> peer & 1]:
             del self._meanwhile[peer]
-        self.core.lose_members(dead, self.addressed, now)
+        self.core.lose_members(dead, now)
         if self._owed:
             self._owed = {stream: seq for stream, seq in self._owed.items() if is_live(stream)}
         if self._unreleased is not None:
@@ -318,6 +343,7 @@ class Membership:
 
     def cut_off(self) -> None:
         """Nobody can send us what we lack: jump over it, with the next operation."""
+        self.core.stranded = False
         if self._want_in and self.standing in (Standing.JOINING, Standing.IN):
             self._cut_off = True
 
@@ -335,6 +361,7 @@ class Membership:
     def return_from(self, former: Membership) -> None:
         """Carry over how far we came in another view, and join again if we want to be in."""
         self.core.return_from(former.core)
+        self._brought = True
         self._lossy = former._lossy
         if former._want_in:
             self._want_in = True
@@ -357,15 +384,18 @@ class Membership:
         """Begin what `return_from` prepared."""
         self._next_operation(now)
 
-    def on_release(self, stream: Stream, now: Time) -> None:
-        """A publisher needs us no more; it may say so before our wave is complete."""
-        if self._running is not Op.LEAVE:
-            return  # nobody who keeps to the protocol says so unasked
+    def on_release(self, release: Release, now: Time) -> None:
+        """A publisher needs us no more; it may say so before our wave is complete.
+
+        What it says of a LEAVE that was started again is old: the later one is answered, too.
+        """
+        if self._running is not Op.LEAVE or release.wave != self._leave:
+            return
         if len(self._released) >= MAX_STREAMS:
             raise ProtocolError(f"releases of more than {MAX_STREAMS} streams")
-        self._released.add(stream)
+        self._released.add(release.stream)
         if self._unreleased is not None:
-            self._unreleased.discard(stream)
+            self._unreleased.discard(release.stream)
             self.finish_leaving(now)
 
     def finish_leaving(self, now: Time) -> None:

@@ -193,12 +193,24 @@ class Stable(msgspec.Struct, frozen=True, tag=True):
     members: int
 
 
+class Inquiry(msgspec.Struct, frozen=True, tag=True):
+    """A receiver that still keeps frames after a relay died asks their publisher what is stable."""
+
+    kind: ClassVar[str] = "inquiry"
+    topic: Topic
+    stream: Stream
+
+
 class Release(msgspec.Struct, frozen=True, tag=True):
-    """A publisher tells a leaver that everything addressed to it is stable."""
+    """A publisher tells a leaver that everything addressed to it is stable.
+
+    `wave` is the number of the leaver's LEAVE: an earlier one of its waves is no concern of a later.
+    """
 
     kind: ClassVar[str] = "release"
     topic: Topic
     stream: Stream
+    wave: int = 0
 
 
 class Settled(msgspec.Struct, frozen=True, tag=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable
 from typing import ClassVar
 
+from cubecast.protocol.agenda import Agenda
 from cubecast.protocol.config import Config
 from cubecast.protocol.discovery import Discovery
 from cubecast.protocol.errors import (
@@ -18,6 +19,7 @@ from cubecast.protocol.errors import (
     ProtocolError,
     Untimely,
 )
+from cubecast.protocol.horizon import KEPT_LIVES, Horizon
 from cubecast.protocol.links import Carried, Links
 from cubecast.protocol.marks import Marks
 from cubecast.protocol.membership import Membership, Standing
@@ -26,6 +28,7 @@ from cubecast.protocol.messages import (
     Answer,
     Direct,
     Frame,
+    Inquiry,
     Op,
     Parcel,
     ParcelAck,
@@ -36,15 +39,24 @@ from cubecast.protocol.messages import (
     Suspended,
     Wave,
 )
-from cubecast.protocol.port import Load, Message, NodeId, Port, Seq, Stream, Time, Topic, Wanted
+from cubecast.protocol.port import (
+    LIFE_BITS,
+    MAX_GENERATION,
+    Load,
+    Message,
+    NodeId,
+    Port,
+    Seq,
+    Stream,
+    Time,
+    Topic,
+    Wanted,
+)
 from cubecast.protocol.recovery import RecoveringTopic
 from cubecast.protocol.streams import Inbox
 from cubecast.protocol.views import Ends, Finals, Install, Reports, View
 from cubecast.protocol.waves import NOTHING, Contribution, Gathering, Waves
 from cubecast.topology import members_of
-
-MAX_GONE = 4096
-"""Lives that are known to have ended; whoever waits for an earlier one has long been noticed."""
 
 
 def _name(stream: Stream) -> str:
@@ -106,7 +118,11 @@ class CubecastNode:
         self._born = born
         self._since: dict[NodeId, int] = {}
         self._excluded_in = 0  # the last epoch in which somebody was excluded
-        self._gone: dict[Stream, None] = {}  # the lives that ended last
+        self._ended: dict[Stream, int] = {}  # lives that ended, and with which view
+        self._horizon = Horizon(self._epoch)
+        self._agenda = Agenda(port)
+        self._housekeeping = Housekeeping(self.config)
+        self._generation = 0
         if view is not None:
             self._waves.epoch = view.epoch
             self._links.peers = cluster
@@ -155,6 +171,15 @@ class CubecastNode:
         """Whether somebody may still take this node for one that would rather miss messages."""
         membership = self._memberships.get(topic)
         return membership is not None and membership.is_lossy
+
+    def stream_of(self, topic: Topic) -> Stream:
+        """The stream in which this node publishes to `topic` next."""
+        core = self._cores.get(topic)
+        return self._new_stream() if core is None else core.own
+
+    def _new_stream(self) -> Stream:
+        """The stream of a topic that this node takes up now, and may have forgotten before."""
+        return Stream(self.node, self._generation << LIFE_BITS | self._incarnation)
 
     def next_seq(self, topic: Topic) -> Seq:
         """The number of the next message this node publishes to `topic`."""
@@ -313,6 +338,10 @@ class CubecastNode:
                 core = self._cores.get(message.topic)
                 if core is not None:
                     core.on_probe(message, sender, now)
+            case Inquiry():
+                core = self._cores.get(message.topic)
+                if core is not None and message.stream == core.own:
+                    core.on_inquiry(sender, now)
             case Direct():
                 core = self._cores.get(message.topic)
                 if core is not None and message.epoch <= self._epoch:
@@ -344,6 +373,7 @@ class CubecastNode:
                         core.on_stable(message, sender, now)
                     except Untimely:
                         core.guard.drop("news of a stream that has ended")
+                    self._memberships[message.topic].finish_leaving(now)  # no heir any more
             case Settled():
                 core = self._cores.get(message.topic)
                 dead = core is not None and not self.is_live(message.stream)
@@ -372,7 +402,7 @@ class CubecastNode:
         if membership is None:
             return  # nobody honest has to do with us there
         if isinstance(message, Release):
-            membership.on_release(message.stream, now)
+            membership.on_release(message, now)
         else:
             membership.on_suspended(message, now)
 
@@ -400,7 +430,7 @@ class CubecastNode:
 
     def _contribution(self, wave: Wave) -> Contribution:
         membership = self._memberships.get(wave.topic)
-        return NOTHING if membership is None else membership.apply(wave.op, wave.origin, wave.lossy)
+        return NOTHING if membership is None else membership.apply(wave)
 
     # -- views -----------------------------------------------------------------------------------
 
@@ -421,21 +451,22 @@ class CubecastNode:
         """Deliver nothing more of those who will not be in the next view."""
         assert self._view is not None
         for slot, who in self._view.members.items():
-            stream = Stream(slot, who.incarnation)
             if not survivors >> slot & 1:
-                self._frozen.add(stream)
+                self._frozen.add(Stream(slot, who.incarnation))
         for core in self._cores.values():
-            self._frozen |= core.unsettled(self.is_live)
-        for core in self._cores.values():
-            for stream in self._frozen:
-                core.freeze(stream)
+            self._frozen |= {stream.life for stream in core.unsettled(self.is_live)}
+        if self._frozen:
+            for core in self._cores.values():
+                core.freeze()
 
     def report(self) -> Reports:
         """What we have of streams that are frozen, or dead and not settled."""
 
         def alive(stream: Stream) -> bool:
-            return stream not in self._frozen and self.is_live(stream)
+            return stream.life not in self._frozen and self.is_live(stream)
 
+        if not self._frozen and not self._ended:
+            return {}
         reports = {topic: core.held(alive) for topic, core in self._cores.items()}
         return {topic: held for topic, held in reports.items() if held}
 
@@ -447,39 +478,62 @@ class CubecastNode:
         dead = sum(1 << slot for slot in gone)
         self._view = view
         self._epoch = self._waves.epoch = view.epoch
+        self._horizon = _horizon(install)
         frozen = list(self._frozen)
         self._frozen.clear()
         for slot in gone:
             self._links.forget(slot)
-            self._gone[Stream(slot, before.members[slot].incarnation)] = None
-        while len(self._gone) > MAX_GONE:
-            del self._gone[next(iter(self._gone))]
+            self._ended[Stream(slot, before.members[slot].incarnation)] = view.epoch
+        self._forget_lives()
         self._links.peers = view.mask
         self.set_cluster(view.mask)
         for slot, who in view.members.items():
             if not before.has(who.uid):
                 self._since[slot] = view.epoch
         for core in self._cores.values():
-            core.epoch, core.cluster = view.epoch, view.mask
-            core.lose_children(dead)
+            core.enter_view(view.epoch, view.mask, self._horizon)
+            if dead:
+                core.lose_children(dead)
         if dead:
             self._excluded_in = view.epoch
             self._waves.abort()
-        for topic, membership in list(self._memberships.items()):
+        for membership in list(self._memberships.values()):
             if dead:
                 membership.exclude(dead, self.is_live, now)
             self._end_streams(membership, install.finals, now)
-            for stream in frozen:
-                if self.is_live(stream):
-                    self.marks["frozen and alive after all"] += 1
-                    membership.core.resume(stream, now)
-            for stream, last in install.ends.get(topic, ()):
-                if not self.is_live(stream):
-                    membership.core.hear_end(stream, last, now)
+            if frozen:
+                membership.core.thaw(frozen, now)
+        self._hear_ends(install, now)
+        for core in list(self._cores.values()):
+            if dead:
+                core.expect_news(now)
+            core.look_again(now)
         if dead:
             self._start_again(now)
         else:
             self.rejoin(now)  # who was cut off
+        self._sweep_later(now)
+
+    def _forget_lives(self) -> None:
+        """Keep no more lives that ended than are needed, and not too many."""
+        excess = len(self._ended) - KEPT_LIVES
+        for number, (life, died) in enumerate(list(self._ended.items())):
+            if number < excess or not self._horizon.needs_dead(died):
+                del self._ended[life]
+
+    def _hear_ends(self, install: Install, now: Time) -> None:
+        """Hear how far streams went that were published in another view.
+
+        A topic that came into being there is owed to whoever follows it, too.
+        """
+        for topic, ends in install.ends.items():
+            dead = [(stream, last) for stream, last in ends if not self.is_live(stream)]
+            if dead:
+                self.adopt_if_new(topic)
+            core = self._cores.get(topic)
+            if core is not None:
+                for stream, last in dead:
+                    core.hear_end(stream, last, install.apart, now)
 
     def _end_streams(self, membership: Membership, finals: Finals, now: Time) -> None:
         for final in finals.get(membership.core.topic, ()):
@@ -495,9 +549,15 @@ class CubecastNode:
             membership.start_again(now)
         self._discovery.start_again(now)
 
-    def reached(self) -> Ends:
-        """How far this node has come in every topic, for those it comes back to."""
-        return {topic: tuple(core.vector().items()) for topic, core in self._cores.items()}
+    def reached(self, apart: int) -> Ends:
+        """How far this node has come in every topic, for those it comes back to.
+
+        It has been `apart` from them since that view: what was over before, they know.
+        """
+        reached = {
+            topic: tuple(core.reached_since(apart).items()) for topic, core in self._cores.items()
+        }
+        return {topic: known for topic, known in reached.items() if known}
 
     def give_up(self, topic: Topic) -> None:
         """This life is over, and the next one is not to be subscribed to `topic`."""
@@ -521,15 +581,51 @@ class CubecastNode:
 
     def on_wake(self, now: Time) -> None:
         self._links.on_wake(now)
-        for core in self._cores.values():
-            due = core.on_wake(now)
-            if due is not None:
-                self._port.wake(due)
-        for membership in self._memberships.values():
-            if membership.standing is Standing.LEAVING:
-                membership.finish_leaving(now)  # it may have been an heir until now
-            elif self._gone and membership.core.waits_in_vain(self._gone):
-                self._jump(membership, now)
+        for at, topic in self._agenda.due(now):
+            core = self._cores.get(topic)
+            if core is not None and core.planned == at:
+                core.planned = None
+                self._wake_topic(core, now)
+        if self._housekeeping.is_due(now):
+            self._sweep(now)
+        self._agenda.ask()
+        self._sweep_later(now)
+
+    def _wake_topic(self, core: RecoveringTopic, now: Time) -> None:
+        due = core.on_wake(now)
+        if due is not None:
+            self._agenda.plan(core, due)
+        membership = self._memberships[core.topic]
+        if membership.standing is Standing.LEAVING:
+            membership.finish_leaving(now)  # it may have been an heir until now
+        elif core.stranded:
+            self._jump(membership, now)
+
+    # -- what is not needed any more --------------------------------------------------------------
+
+    def _sweep_later(self, now: Time) -> None:
+        """Plan to look for topics to forget, if there may be some."""
+        at = self._housekeeping.plan(len(self._memberships), now)
+        if at is not None:
+            self._port.wake(at)
+
+    def _sweep(self, now: Time) -> None:
+        """Forget the topics with which this node has nothing to do any more.
+
+        Whatever it published there everyone has, and nobody who may come back was owed any of it,
+        or too many such topics are kept.  If it takes one up again, it does so in a stream of
+        another generation, so that nobody takes new messages for old ones.
+        """
+        published = False
+        for topic in self._housekeeping.sweep(self._memberships, self._horizon, now):
+            if self._generation == MAX_GENERATION and self._cores[topic].next_seq:
+                continue  # the last one: what was published to is kept
+            published |= self._cores[topic].next_seq > 0
+            del self._cores[topic], self._memberships[topic]
+            self.marks["topic forgotten"] += 1
+            self._port.forgotten(topic)
+        if published:
+            self._generation += 1
 
     def _jump(self, membership: Membership, now: Time) -> None:
         """A publisher went on without us and died before it could say so."""
@@ -563,16 +659,17 @@ class CubecastNode:
             core = self.core_class(
                 topic,
                 self.node,
-                self._incarnation,
+                self._new_stream().incarnation,
                 self._port,
                 self._links,
                 self.config,
+                self._agenda,
             )
             core.guard.max_open = self._max_open()
             core.marks = core.guard.marks = self.marks
             if self._view is not None:
-                core.epoch, core.cluster = self._epoch, self._view.mask
-                core.frozen = self._frozen
+                core.enter_view(self._epoch, self._view.mask, self._horizon)
+                core.frozen, core.ended = self._frozen, self._ended
                 core.guard.is_live = self.is_live
                 core.guard.born, core.guard.since = self._born, self._since
             self._cores[topic] = core

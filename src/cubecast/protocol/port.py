@@ -30,11 +30,31 @@ Wanted: TypeAlias = Callable[[Topic], bool]
 """Says whether a pattern matches a topic; the same answer each time."""
 
 
+LIFE_BITS = 40
+"""Bits of an incarnation that number the life; above them is the generation."""
+MAX_GENERATION = (1 << 24) - 1
+"""An incarnation has 64 bits."""
+
+
 class Stream(NamedTuple):
-    """What one node, in one life, publishes to one topic."""
+    """What one node, in one life, publishes to one topic until it forgets that topic.
+
+    The low `LIFE_BITS` of `incarnation` are the number of the life.  Above them is the *generation*:
+    a node that takes up a topic it may have forgotten begins a stream of a generation that it has
+    not used before, numbered from 0 again.
+    """
 
     source: NodeId
     incarnation: int
+
+    @property
+    def life(self) -> Stream:
+        """The life that publishes it, named by its first generation."""
+        return Stream(self.source, self.incarnation & ((1 << LIFE_BITS) - 1))
+
+    @property
+    def generation(self) -> int:
+        return self.incarnation >> LIFE_BITS
 
 
 class Load(NamedTuple):

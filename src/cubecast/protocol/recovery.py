@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from cubecast.protocol.messages import Route, Settled, Stable
+from cubecast.protocol.messages import Route, Settled
 from cubecast.protocol.port import NodeId, Seq, Stream, Time
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
 from cubecast.protocol.topic import TopicCore
 from cubecast.protocol.views import Final, Held, Unread
-from cubecast.topology import MAX_DIMENSION, members_of
+from cubecast.topology import members_of
 
 MAX_UNREAD = 256
 """Frames of one dead stream that a report names; what lies above is given up."""
@@ -37,21 +37,69 @@ MAX_UNREAD = 256
 class RecoveringTopic(TopicCore):
     """The data path of one topic, and how it goes on without some of its nodes."""
 
+    # -- what is over ------------------------------------------------------------------------------
+
+    def _is_over(self, stream: Stream, epoch: int) -> bool:
+        """Whether nothing of a stream that a frame of `epoch` names will be delivered here any more.
+
+        A publisher in a later view than ours may name what we are still to hear of.  Everything
+        else that is neither live nor pending is over: there is nothing to wait for.  If it ended
+        while we took messages and we lack some of it, that was owed to us, and we have to jump.
+        """
+        if epoch > self.epoch:
+            return False
+        if self.guard.is_live(stream):
+            return self.latest.get(stream.life, 0) > stream.generation
+        if self._is_pending(stream):
+            return False
+        if self.ended.get(stream.life, -1) <= self.began or stream in self.superseded:
+            return True
+        self.marks["waits for what will not come"] += 1
+        self.stranded = True
+        return False
+
+    def _is_pending(self, stream: Stream) -> bool:
+        """Whether more of a dead stream may be delivered here, or is to be skipped."""
+        done = self.front.delivered.get(stream, -1)
+        return (
+            stream in self.inboxes
+            or stream in self.heirs
+            or self.finals.get(stream, -1) > done
+            or self.ends.get(stream, -1) > done
+        )
+
+    def look_again(self, now: Time) -> None:
+        """Something ended: see whether what waits still has something to wait for."""
+        for inbox in self.front.waiting():
+            self._wake_waiters_of(inbox, now)
+
+    def _wake_waiters_of(self, inbox: Inbox, now: Time) -> None:
+        self.front.stop_waiting_of(inbox)
+        inbox.waiting = False
+        self._drain(inbox, now)
+
     # -- before the view changes -------------------------------------------------------------------
 
-    def freeze(self, stream: Stream) -> None:
-        """Deliver nothing more of a stream until the next view."""
-        inbox = self.inboxes.get(stream)
-        if inbox is not None:
-            if inbox.next != NOT_TAKING:
-                self.marks["froze"] += 1
-            self.front.stop_waiting_of(inbox)
-            inbox.waiting = False
-            inbox.next = NOT_TAKING
+    def freeze(self) -> None:
+        """Deliver nothing more of the lives that are `frozen` until the next view."""
+        for inbox in self.inboxes.values():
+            if inbox.stream.life in self.frozen:
+                if inbox.next != NOT_TAKING:
+                    self.marks["froze"] += 1
+                self.front.stop_waiting_of(inbox)
+                inbox.waiting = False
+                inbox.next = NOT_TAKING
 
     def unsettled(self, is_live: Callable[[Stream], bool]) -> set[Stream]:
         """The dead streams that not everyone is known to have up to their end."""
         return {*self.heirs, *(stream for stream in self.inboxes if not is_live(stream))}
+
+    def thaw(self, lives: Collection[Stream], now: Time) -> None:
+        """Deliver again what living nodes publish: they were to be excluded, and were not."""
+        for stream in [one for one in self.inboxes if one.life in lives]:
+            if self.guard.is_live(stream):
+                self.marks["frozen and alive after all"] += 1
+                self.resume(stream, now)
 
     def resume(self, stream: Stream, now: Time) -> None:
         """Deliver a stream again from where it was frozen."""
@@ -95,9 +143,15 @@ class RecoveringTopic(TopicCore):
         needed: dict[Stream, Seq] = {}
         for stream, seq in causes:
             known = max(needed.get(stream, -1), self.floor.get(stream, -1))
-            if not is_live(stream) and seq > known:
+            if not is_live(stream) and seq > known and not self._is_forgotten(stream):
                 needed[stream] = seq
         return needed
+
+    def _is_forgotten(self, stream: Stream) -> bool:
+        """Whether a stream was over for everyone so long ago that nothing is kept of it."""
+        return not (
+            stream.life in self.ended or self.guard.is_live(stream) or self._is_pending(stream)
+        )
 
     def _held(self, inbox: Inbox, needed: Seq) -> Held:
         stream = inbox.stream
@@ -120,7 +174,9 @@ class RecoveringTopic(TopicCore):
     def _unread(self, first: Seq, last: Seq, barrier: tuple[tuple[Stream, Seq], ...]) -> Unread:
         """A frame with those of its causes that not everyone is known to have."""
         open_causes = tuple(
-            (stream, seq) for stream, seq in barrier if seq > self.floor.get(stream, -1)
+            (stream, seq)
+            for stream, seq in barrier
+            if seq > self.floor.get(stream, -1) and not self._is_forgotten(stream)
         )
         return Unread(first, last, open_causes)
 
@@ -129,8 +185,12 @@ class RecoveringTopic(TopicCore):
     def end_stream(self, final: Final, now: Time) -> bool:
         """Take over the end of a dead stream; True if this node has to jump."""
         stream = final.stream
+        self.over.pop(stream, None)
         if self.heirs.get(stream, final.heir) != final.heir:
             self.marks["heir died"] += 1
+        if self._needs_nothing_of(stream):
+            self.marks["end of what we had forgotten"] += 1
+            self.front.delivered[stream] = self.floor[stream] = final.seq
         if self._lost_elsewhere(final):
             self.marks["end known from another view"] += 1
             done = self.front.delivered.get(stream, -1)
@@ -157,6 +217,13 @@ class RecoveringTopic(TopicCore):
             return True
         self.resume(stream, now)
         return False
+
+    def _needs_nothing_of(self, stream: Stream) -> bool:
+        """Whether a dead stream was over here, or before we came, and others do not know it yet."""
+        known = self.front.delivered.get(stream, -1), self.floor.get(stream, -1)
+        if max(known) >= 0 or stream in self.inboxes or stream in self.heirs:
+            return False
+        return self.ended.get(stream.life, -1) <= max(self.began, self.forgotten)
 
     def _lost_elsewhere(self, final: Final) -> bool:
         """Whether nobody holds what we lack, and all of it was published in another view.
@@ -194,7 +261,7 @@ class RecoveringTopic(TopicCore):
             self.inherited.pop(stream, None)
             self.finals[stream] = self.front.delivered.get(stream, -1)
             self._skip_lost(stream, now)
-        self._tidy_all(is_live)
+        self._tidy_all(is_live, now)
 
     def _release_children(self, stream: Stream, branch: Branch) -> None:
         branch.feed(())
@@ -301,47 +368,47 @@ class RecoveringTopic(TopicCore):
         self.heirs.pop(stream, None)
         self.inherited.pop(stream, None)
         self._skip_lost(stream, now)
-        self._tidy(stream)
+        self._tidy(stream, now)
+        self._wake_waiters(stream, now)
         return self.taking and self.front.delivered.get(stream, -1) < end
 
-    def waits_in_vain(self, gone: Collection[Stream]) -> bool:
-        """Whether something waits for what came from a node that is gone, and nobody feeds it.
-
-        Everyone else has it, or it would be fed: its publisher had gone on without us.
-        """
-        delivered = self.front.delivered
-        return any(
-            stream in gone
-            and stream not in self.inboxes
-            and stream not in self.heirs
-            and seq > delivered.get(stream, -1)
-            for inbox in self.front.waiting()
-            if inbox.next in inbox.frames
-            for stream, seq in inbox.frames[inbox.next].barrier
-        )
-
-    def _tidy(self, stream: Stream) -> None:
-        """Keep two numbers of a dead stream, delivered and stable, when no more of it will come.
+    def _tidy(self, stream: Stream, now: Time) -> None:
+        """Of a dead stream of which no more will come, keep how far it went, as long as needed.
 
         Its end is then at or below what is delivered here; who reads nothing counts it as such.
         """
         if stream in self.inboxes or stream in self.heirs:
             return
         delivered = self.front.delivered
-        if self.absent and stream in self.finals:
-            delivered[stream] = max(self.finals[stream], delivered.get(stream, -1))
+        if self.absent and self.finals.get(stream, -1) > delivered.get(stream, -1):
+            delivered[stream] = self.finals[stream]
+            self._skip_lost(stream, now)
         done = delivered.get(stream, -1)
         for ends in (self.finals, self.ends):
             if stream in ends and ends[stream] <= done:
-                self.floor[stream] = max(ends.pop(stream), self.floor.get(stream, -1))
+                end = max(ends.pop(stream), self.floor.get(stream, -1))
+                if end >= 0:
+                    self.floor[stream] = end
         if stream not in self.finals and stream not in self.ends:
             self.cut.pop(stream, None)
             self.lost_routes.pop(stream, None)
+            if stream not in self.superseded:
+                self.over[stream] = self.ended.get(stream.life, self.epoch)
 
-    def _tidy_all(self, is_live: Callable[[Stream], bool]) -> None:
-        for stream in {**self.finals, **self.ends, **self.cut, **self.lost_routes}:
-            if not is_live(stream):
-                self._tidy(stream)
+    def _tidy_all(self, is_live: Callable[[Stream], bool], now: Time) -> None:
+        """Tidy every dead stream, and forget those that nobody asks for any more."""
+        known = {
+            **self.front.delivered,
+            **self.floor,
+            **self.finals,
+            **self.ends,
+            **self.cut,
+            **self.lost_routes,
+        }
+        for stream in known:
+            if stream not in self.over and not is_live(stream):
+                self._tidy(stream, now)
+        self.remember()
 
     def lose_children(self, dead: int) -> None:
         """Pass nothing on to nodes that are gone; whoever was below them their publisher feeds."""
@@ -352,11 +419,8 @@ class RecoveringTopic(TopicCore):
                     if branch.lost:
                         self.marks["lost a child"] += 1
 
-    def lose_members(self, dead: int, members: int, now: Time) -> None:
-        """Go on without some members: feed what was under way in trees with them directly.
-
-        `members` are those that are left.
-        """
+    def lose_members(self, dead: int, now: Time) -> None:
+        """Go on without some members: feed what was under way in trees with them directly."""
         for leaver in members_of(dead):
             self.laggards.forget(leaver)
             self.leavers.pop(leaver, None)
@@ -364,31 +428,19 @@ class RecoveringTopic(TopicCore):
         self.gone |= dead
         inbox = self.inboxes.get(self.own)
         if inbox is None:
-            self._tell_again(members, now)
-            return
+            return  # whoever did not hear what is stable asks (`expect_news`)
         for branch in list(inbox.branches.values()):
             if branch.route.members & dead:
                 branch.without |= dead
                 if branch.low_covered < branch.have:
                     self.marks["fed directly"] += 1
                 self._feed_directly(inbox, branch, now)
-        self.told = -1
         self._touch(inbox, now)
-        if inbox.stable >= 0 and self.tell_at is None:
-            self.tell_at = now + self.config.stable_delay
-            self.port.wake(self.tell_at)
-
-    def _tell_again(self, members: int, now: Time) -> None:
-        """A relay may have died with the news of what is stable: say it once more."""
-        stable = self.floor.get(self.own, -1)
-        if stable >= 0:
-            self.marks["told again what is stable"] += 1
-            news = Stable(self.topic, self.own, self.routes, self.next_seq, stable, members)
-            self._pass_on(news, MAX_DIMENSION, now)
 
     def begin(self, cut: dict[Stream, Seq], now: Time) -> None:
+        self.began = self.epoch
         super().begin(cut, now)
-        self._tidy_all(self.guard.is_live)
+        self._tidy_all(self.guard.is_live, now)
         for stream, end in self.finals.items():
             over = self.front.delivered.get(stream, -1) >= end
             if over and stream in self.heirs and stream not in self.inherited:
@@ -399,12 +451,20 @@ class RecoveringTopic(TopicCore):
 
     # -- what others published in a view that we were not in ---------------------------------------
 
-    def hear_end(self, stream: Stream, last: Seq, now: Time) -> None:
-        """A node that comes back says how far a stream of its view went: what we lack is lost."""
-        if last > self.ends.get(stream, -1):
+    def hear_end(self, stream: Stream, last: Seq, apart: int, now: Time) -> None:
+        """A node that comes back says how far a stream of its view went: what we lack is lost.
+
+        It has been apart since view `apart`.  If we remember less than that, a stream that we do
+        not know may be one that we have read and forgotten: nothing can be said of it.
+        """
+        if apart <= self.forgotten and stream not in self.front.delivered:
+            self.marks["end of a stream that may be forgotten"] += 1
+            return
+        if last > max(self.ends.get(stream, -1), self.front.delivered.get(stream, -1)):
+            self.over.pop(stream, None)
             self.ends[stream] = last
             self._skip_lost(stream, now)
-            self._tidy(stream)
+            self._tidy(stream, now)
 
     def _skip_lost(self, stream: Stream, now: Time) -> None:
         """Report what was published in another view, once we have what our own view agreed on."""
@@ -427,19 +487,33 @@ class RecoveringTopic(TopicCore):
         What we publish from now on comes after all of that.  Nobody waits for it in vain: what the
         dead published was announced when we were admitted (`hear_end`), the living have the rest.
         """
-        self.front.delivered = dict(former.front.delivered)
+        delivered = {s: seq for s, seq in former.front.delivered.items() if seq >= 0}
         if former.next_seq:
-            self.front.delivered[former.own] = former.next_seq - 1
-        self.front.frontier = dict(self.front.delivered)
-        for stream, seq in self.front.delivered.items():
+            delivered[former.own] = former.next_seq - 1
+        self.front.delivered = delivered
+        self.front.frontier = dict(delivered)
+        self.latest = dict(former.latest)
+        self.superseded = dict(former.superseded)
+        for stream, seq in delivered.items():
             if self.guard.is_live(stream):
                 self.cut[stream] = seq
             else:  # all were told when we came back, and jump over it
                 self.floor[stream] = seq
         for known in (former.finals, former.ends):
             for stream, seq in known.items():
-                self.marks["brought an end along"] += 1
-                self.ends[stream] = max(seq, self.ends.get(stream, -1))
+                if seq >= 0:
+                    self.marks["brought an end along"] += 1
+                    self.ends[stream] = max(seq, self.ends.get(stream, -1))
+
+    def drop_unknown(self, known: Collection[Stream]) -> None:
+        """Every node has said what it knows of the topic: what none of them knows is forgotten.
+
+        We brought it along from another view.  It is over for everyone, so nothing depends on it.
+        """
+        for stream in [one for one in self.front.frontier if one not in known]:
+            if self.guard.is_live(stream) and stream != self.own and stream not in self.inboxes:
+                self.marks["brought along what is forgotten"] += 1
+                self._forget_stream(stream)
 
     def vector(self) -> dict[Stream, Seq]:
         """All that is delivered here or will be: own publications and the ends of dead streams."""

@@ -17,7 +17,17 @@ Invariants:
 from __future__ import annotations
 
 from cubecast.protocol.errors import ProtocolError
-from cubecast.protocol.messages import Ack, Direct, Probe, Release, Route, Stable, Suspended
+from cubecast.protocol.messages import (
+    ROUTE_BITS,
+    Ack,
+    Direct,
+    Inquiry,
+    Probe,
+    Release,
+    Route,
+    Stable,
+    Suspended,
+)
 from cubecast.protocol.port import NodeId, Seq, Stream, Time
 from cubecast.protocol.stream_table import StreamTable
 from cubecast.protocol.streams import Branch, Inbox
@@ -131,13 +141,13 @@ class Reliability(StreamTable):
             self.port.writable(self.topic)
         if self.tell_at is None:
             self.tell_at = now + self.config.stable_delay
-            self.port.wake(self.tell_at)
+            self._plan(self.tell_at)
 
     def _release_leavers(self, stable: Seq, now: Time) -> None:
-        for leaver, last in list(self.leavers.items()):
+        for leaver, (last, wave) in list(self.leavers.items()):
             if last <= stable:
                 del self.leavers[leaver]
-                self.links.send(leaver, Release(self.topic, self.own), now)
+                self.links.send(leaver, Release(self.topic, self.own, wave), now)
 
     def tell_stable(self, now: Time) -> None:
         """Tell receivers what they may forget, if no frame has told them meanwhile."""
@@ -172,6 +182,47 @@ class Reliability(StreamTable):
         for child in self._children(news.members, height):
             self.links.send(child, news, now)
 
+    def expect_news(self, now: Time) -> None:
+        """A relay died: ask for what is stable of every stream of which something is kept here.
+
+        The publisher may have told it, and the dead not passed it on.  Who has more to say than
+        `Config.resend_after` from now is asked again, ever more seldom.
+        """
+        for stream in self.inboxes:
+            if stream != self.own:
+                self.inquire[stream] = self.config.resend_after
+        if self.inquire and self.inquire_at is None:
+            self.inquire_at = now + self.config.resend_after
+            self._plan(self.inquire_at)
+
+    def _inquire_due(self, now: Time) -> None:
+        """Ask the publishers of what is still kept; what is closed needs no question."""
+        self.inquire_at = None
+        pauses = []
+        for stream, pause in list(self.inquire.items()):
+            if stream not in self.inboxes or not self.guard.is_live(stream):
+                del self.inquire[stream]
+                continue
+            self.port.control(stream.source, Inquiry(self.topic, stream))
+            self.inquire[stream] = min(2 * pause, self.config.resend_max)
+            pauses.append(pause)
+        if pauses:
+            self.inquire_at = now + min(pauses)
+
+    def on_inquiry(self, sender: NodeId, now: Time) -> None:
+        """A receiver asks what is stable: tell it what it may have missed, or soon tell everyone."""
+        inbox = self.inboxes.get(self.own)
+        if inbox is None:
+            number = self.epoch << ROUTE_BITS | self.routes
+            stable = self.floor.get(self.own, -1)
+            if stable >= 0:
+                news = Stable(self.topic, self.own, number, self.next_seq, stable, 0)
+                self.links.send(sender, news, now)
+        elif inbox.stable >= 0 and self.tell_at is None:
+            self.told = -1
+            self.tell_at = now + self.config.stable_delay
+            self._plan(self.tell_at)
+
     def stable_seq(self) -> Seq:
         """The last own message that everyone has consumed."""
         inbox = self.inboxes.get(self.own)
@@ -185,7 +236,7 @@ class Reliability(StreamTable):
         self.unacked[stream, branch.route.number] = branch
         if self.repair_at is None or branch.resend_at < self.repair_at:
             self.repair_at = branch.resend_at
-            self.port.wake(branch.resend_at)
+            self._plan(branch.resend_at)
 
     def _probe(self, stream: Stream, branch: Branch, now: Time) -> None:
         """Ask each silent child how far it is; its answer tells what to send again."""
@@ -253,7 +304,7 @@ class Reliability(StreamTable):
             old.without |= suspended
             self._feed_directly(inbox, old, now)
         if self.laggards.check_at is not None:
-            self.port.wake(self.laggards.check_at)
+            self._plan(self.laggards.check_at)
         self._touch(inbox, now)
 
     def _feed_directly(self, inbox: Inbox, branch: Branch, now: Time) -> None:
@@ -347,5 +398,13 @@ class Reliability(StreamTable):
             self._repair_due(now)
         if self.laggards.check_at is not None and self.laggards.check_at <= now:
             self._reconsider_leaves(now)
-        planned = self.flush_at, self.tell_at, self.repair_at, self.laggards.check_at
+        if self.inquire_at is not None and self.inquire_at <= now:
+            self._inquire_due(now)
+        planned = (
+            self.flush_at,
+            self.tell_at,
+            self.repair_at,
+            self.laggards.check_at,
+            self.inquire_at,
+        )
         return min((at for at in planned if at is not None), default=None)

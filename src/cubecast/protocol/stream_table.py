@@ -10,14 +10,16 @@ in the frontier.
 
 from __future__ import annotations
 
+from cubecast.protocol.agenda import Agenda
 from cubecast.protocol.causal import CausalFront
 from cubecast.protocol.config import Config
 from cubecast.protocol.guard import Guard
+from cubecast.protocol.horizon import KEPT_STREAMS, Horizon
 from cubecast.protocol.laggards import Laggards
 from cubecast.protocol.links import Links
 from cubecast.protocol.messages import Route
 from cubecast.protocol.pacing import AckPace
-from cubecast.protocol.port import Load, NodeId, Port, Seq, Stream, Time, Topic
+from cubecast.protocol.port import LIFE_BITS, Load, NodeId, Port, Seq, Stream, Time, Topic
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
 from cubecast.topology import children
 
@@ -36,6 +38,7 @@ class StreamTable:
         port: Port,
         links: Links,
         config: Config,
+        agenda: Agenda,
     ) -> None:
         self.topic = topic
         self.node = node
@@ -43,19 +46,31 @@ class StreamTable:
         self.port = port
         self.links = links
         self.config = config
-        self.front = CausalFront()
+        self.agenda = agenda
+        self.planned: Time | None = None
+        self.front = CausalFront(self._is_over)
         self.guard = Guard(topic, node, config.room)
         self.marks = self.guard.marks
         self._trees: dict[tuple[int, int], tuple[NodeId, ...]] = {}
         # When nodes die (`cubecast.protocol.recovery`).
         self.cluster = -1  # the slots in use
         self.epoch = 0
-        self.frozen: set[Stream] = set()  # shared by all topics of the node
+        self.frozen: set[Stream] = set()  # lives; shared by all topics of the node
         self.cut: dict[Stream, Seq] = {}  # what our cuts covered and we never read
         self.finals: dict[Stream, Seq] = {}
         self.heirs: dict[Stream, NodeId] = self.guard.heirs
         self.inherited: dict[Stream, Seq] = {}
         self.ends: dict[Stream, Seq] = {}
+        self.horizon = Horizon()
+        self.ended: dict[Stream, int] = {}  # lives that ended, and with which view; shared
+        self.over: dict[Stream, int] = {}  # dead and settled streams that are remembered, the same
+        self.superseded: dict[Stream, int] = {}  # begun anew by their publishers in which view
+        self.latest: dict[Stream, int] = {}  # the last generation of those who began anew, by life
+        self.forgotten = -1  # what was over in this view or before may not be remembered
+        self.began = 0  # the view in which we began to take messages
+        self.stranded = False  # something waits for what will not come: we have to jump
+        self.inquire: dict[Stream, Time] = {}  # whom to ask what is stable, and how long to wait then
+        self.inquire_at: Time | None = None
         self.taking = False
         self.expecting = False  # waits for its cut: it will consume, but not yet from where
         self.inboxes: dict[Stream, Inbox] = {}
@@ -74,9 +89,20 @@ class StreamTable:
         self.refused = False
         self.told: Seq = -1
         self.tell_at: Time | None = None
-        self.leavers: dict[NodeId, Seq] = {}
+        self.leavers: dict[NodeId, tuple[Seq, int]] = {}  # what they help to bring about, their wave
         self.gone = 0  # those who left since the current route began
         self.laggards = Laggards(config)
+
+    def _plan(self, at: Time) -> None:
+        """Have `on_wake` called at this time or before."""
+        self.agenda.plan(self, at)
+
+    def _is_over(self, stream: Stream, epoch: int) -> bool:
+        """Whether nothing of a stream that a frame of `epoch` names will be delivered here any more.
+
+        Where nodes never die, whatever was published comes.
+        """
+        return False
 
     def _children(self, members: int, height: int) -> tuple[NodeId, ...]:
         """CHILDREN(i, t, h) of [J] 3.3 for a set of members, remembered."""
@@ -89,14 +115,46 @@ class StreamTable:
 
     def _open(self, stream: Stream) -> Inbox:
         """Begin, or resume, to keep state for a stream."""
+        if stream.incarnation >> LIFE_BITS and stream not in self.floor:
+            self._supersede(stream)
         done = self.front.delivered.get(stream, -1)
-        takes = self.taking and stream not in self.frozen
+        takes = self.taking and not (self.frozen and stream.life in self.frozen)
         inbox = Inbox(stream, done + 1 if takes else NOT_TAKING, done)
         inbox.ended = stream in self.heirs
         inbox.stable = self.floor.pop(stream, -1)
         inbox.oldest = inbox.stable + 1
         self.inboxes[stream] = inbox
         return inbox
+
+    def _supersede(self, stream: Stream) -> None:
+        """A publisher begins anew: everyone had all of its earlier streams when it forgot them."""
+        life, generation = stream.life, stream.generation
+        if self.latest.get(life, 0) >= generation:
+            return
+        self.latest[life] = generation
+        for old in [*self.front.delivered, *self.floor]:
+            if old.life == life and old.generation < generation and old not in self.inboxes:
+                self.superseded[old] = self.epoch
+        self.remember()
+
+    def remember(self) -> None:
+        """Forget the streams that are over and that nobody who may come back asks for."""
+        needs_dead, needs_superseded = self.horizon.needs_dead, self.horizon.needs_superseded
+        for kept, needed in ((self.over, needs_dead), (self.superseded, needs_superseded)):
+            excess = len(kept) - KEPT_STREAMS
+            for number, (stream, epoch) in enumerate(list(kept.items())):
+                if number < excess or not needed(epoch):
+                    del kept[stream]
+                    self._forget_stream(stream)
+                    if number < excess or kept is self.over:
+                        self.forgotten = max(self.forgotten, epoch)
+
+    def _forget_stream(self, stream: Stream) -> None:
+        self.front.forget(stream)
+        for kept in (self.floor, self.cut, self.lost_routes):
+            kept.pop(stream, None)
+        if self.latest and self.latest.get(stream.life) == stream.generation:
+            del self.latest[stream.life]  # only a life that is over ends with its last generation
 
     def _new_branch(
         self, inbox: Inbox, route: Route, parent: NodeId, below: tuple[NodeId, ...], stable: Seq
@@ -145,19 +203,32 @@ class StreamTable:
         self.dirty[inbox.stream] = inbox
         if self.flush_at is None:
             self.flush_at = self.pace.due(now)
-            self.port.wake(self.flush_at)
+            self._plan(self.flush_at)
 
     def _hasten(self, now: Time) -> None:
         """Traffic is heavy: publishers may need credit before the planned flush gives it."""
         due = self.pace.due(now)
         if self.flush_at is not None and due < self.flush_at:
             self.flush_at = due
-            self.port.wake(due)
+            self._plan(due)
 
     @property
     def absent(self) -> bool:
         """Whether this node only passes frames on: it has unsubscribed."""
         return not self.taking and not self.expecting
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way: no frame, no duty to others, no end of a dead stream."""
+        return not (
+            self.inboxes
+            or self.leavers
+            or self.heirs
+            or self.finals
+            or self.ends
+            or self.refused
+            or self.expecting
+        )
 
     def vector(self) -> dict[Stream, Seq]:
         """All that is delivered here, own publications included; causally closed."""

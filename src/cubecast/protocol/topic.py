@@ -192,9 +192,11 @@ class TopicCore(Reliability):
             frames = inbox.frames
             progress = False
             while (frame := frames.get(inbox.next)) is not None:
-                if frame.barrier and not front.ready(inbox, frame.barrier):
+                if frame.barrier and not front.ready(inbox, frame):
                     if inbox.stuck[0] != frame.first:
                         inbox.stuck = frame.first, now
+                    if self.stranded:
+                        self._plan(now)
                     break
                 inbox.next = frame.last + 1
                 front.deliver(frame)
@@ -235,7 +237,7 @@ class TopicCore(Reliability):
         self.expecting = False
         for inbox in list(self.inboxes.values()):
             done = delivered.get(inbox.stream, -1)
-            inbox.next = done + 1 if inbox.stream not in self.frozen else NOT_TAKING
+            inbox.next = done + 1 if inbox.stream.life not in self.frozen else NOT_TAKING
             inbox.consumed = done
             self._drain(inbox, now)
             self._touch(inbox, now)
@@ -256,19 +258,33 @@ class TopicCore(Reliability):
             inbox.next = NOT_TAKING
             self._touch(inbox, now)
 
-    def bid_farewell(self, leaver: NodeId) -> dict[Stream, Seq]:
+    def bid_farewell(self, leaver: NodeId, wave: int) -> dict[Stream, Seq]:
         """`leaver` is no longer addressed: what it must still help to bring about.
 
         The next frame begins a new route even if the leaver is back by then, so that no route
-        spans a departure.
+        spans a departure.  A LEAVE that was started again owes what the first one did, no more.
         """
         self.gone |= 1 << leaver
         self.route_members = -1
-        inbox = self.inboxes.get(self.own)
-        if inbox is None or inbox.stable >= self.next_seq - 1:
+        last = self._last_addressed_to(leaver)
+        if last <= self.stable_seq():
             return {}
-        self.leavers[leaver] = self.next_seq - 1
-        return {self.own: self.next_seq - 1}
+        self.leavers[leaver] = last, wave
+        return {self.own: last}
+
+    def _last_addressed_to(self, member: NodeId) -> Seq:
+        """The last own message of a route that leads to `member` and is under way; -1: none."""
+        inbox = self.inboxes.get(self.own)
+        if inbox is None:
+            return -1
+        return max(
+            (
+                self.next_seq - 1 if branch.end is None else branch.end
+                for branch in inbox.branches.values()
+                if branch.route.members >> member & 1
+            ),
+            default=-1,
+        )
 
     def forget_others(self) -> None:
         """Nobody relies on this node any more: drop what it kept of others' streams.

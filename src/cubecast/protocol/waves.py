@@ -92,6 +92,11 @@ class Waves:
         self._number += 1
         return self._pass_on(wave, None, MAX_DIMENSION, own, now, topics)
 
+    @property
+    def next_number(self) -> int:
+        """The number of the next wave of this node."""
+        return self._number
+
     def admits(self, wave: Wave, sender: NodeId) -> bool:
         """Whether to apply a wave; `ProtocolError` if its sender cannot have got it honestly.
 
