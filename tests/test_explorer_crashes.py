@@ -20,7 +20,12 @@ from cubecast.sim.explorer import EXACT, LONG, MEMBERS, Case, Rules, Step, explo
 
 CONFIG = Config(ack_delay=0, stable_delay=0, resend_after=2, patience=0)
 EPOCHS = EpochConfig(
-    answer_after=3 * LONG, repeat_after=2, beacon_every=2, enter_every=2, alone_after=12 * LONG
+    answer_after=3 * LONG,
+    repeat_after=2,
+    beacon_every=2,
+    enter_every=2,
+    alone_after=12 * LONG,
+    absent_for=12 * LONG,
 )
 """What is lost is said again whenever timers fire; nobody is given up before that was in vain."""
 ORDERED = Rules(ordered=frozenset({"parcel"}), urgent=frozenset({"parcel-ack"}))

@@ -183,7 +183,7 @@ installs = st.builds(
     some_views(),
     st.dictionaries(topics, st.lists(finals(), max_size=2).map(tuple), max_size=2),
     ends,
-    st.lists(whos, max_size=2).map(tuple),
+    st.lists(st.builds(views.Absent, whos, numbers), max_size=2).map(tuple),
 )
 clusterwide = st.one_of(
     st.builds(views.Prepare, ballots, view_ids, st.integers(0, (1 << 4096) - 1)),
@@ -191,7 +191,7 @@ clusterwide = st.one_of(
     installs,
     st.builds(views.Installed, view_ids),
     st.builds(views.Stuck, view_ids),
-    st.builds(views.Enter, whos, st.integers(-1, 4095), st.just("") | uids, ends),
+    st.builds(views.Enter, whos, st.integers(-1, 4095), st.just("") | uids, ends, numbers),
     st.builds(views.Depart, uids),
     st.builds(views.Outlived, uids),
     st.builds(views.Beacon, uids, some_views()),

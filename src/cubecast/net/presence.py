@@ -207,7 +207,7 @@ class Presence:
         """Say who came and went, by uid: a slot may have changed hands."""
         uids = {who.uid for who in self.members.values()}
         known = {who.uid for who in before.values()}
-        absent = {who.uid for who in member.absent}
+        absent = {one.who.uid for one in member.absent}
         places = {who.address for who in self.members.values()}
         mine = member.who.process
         for slot, who in sorted(before.items()):

@@ -41,6 +41,7 @@ Those of the agreement on who is in the cluster:
 | `enter_every` | `answer_after` / 4 |
 | `beacon_every` | 2 x `answer_after` |
 | `alone_after` | 15 x `answer_after` |
+| `absent_for` | 120 x `alone_after`: an hour or more, in which an operator mends a network |
 """
 
 from __future__ import annotations
@@ -100,12 +101,14 @@ def preset_values(name: str) -> dict[str, Any]:
 def _agreement(round_trip: int) -> dict[str, int]:
     """How long a change of the view waits for answers."""
     answer_after = max(20 * round_trip, 2_000 * MS)
+    alone_after = 15 * answer_after
     return {
         "answer_after": answer_after,
         "repeat_after": answer_after // 8,
         "enter_every": answer_after // 4,
         "beacon_every": 2 * answer_after,
-        "alone_after": 15 * answer_after,
+        "alone_after": alone_after,
+        "absent_for": 120 * alone_after,
     }
 
 

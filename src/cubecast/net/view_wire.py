@@ -30,8 +30,8 @@ from cubecast.net.wire import (
     VIEW,
     WireError,
 )
+from cubecast.protocol.absence import MAX_ABSENT
 from cubecast.protocol.detector import DetectorMessage, IndirectTest, Notice, Test, TestReply, Vouch
-from cubecast.protocol.epochs import MAX_ABSENT
 from cubecast.protocol.epochs import MAX_SLOTS as MAX_MEMBERS
 from cubecast.protocol.errors import MAX_STREAMS
 from cubecast.protocol.messages import Barrier
@@ -185,6 +185,7 @@ def _within_bounds(message: Clusterwide) -> bool:
                 and -1 <= message.wish < MAX_MEMBERS
                 and (not message.former or is_uid(message.former))
                 and _ends(message.reached)
+                and _number(message.apart)
             )
         case Depart() | Outlived():
             return is_uid(message.uid)
@@ -203,7 +204,7 @@ def _install(install: Install) -> bool:
         )
         and _ends(install.ends)
         and len(install.absent) <= MAX_ABSENT
-        and all(map(_who, install.absent))
+        and all(_who(one.who) and _number(one.epoch) for one in install.absent)
     )
 
 
@@ -271,6 +272,10 @@ def _view_id(view: ViewId) -> bool:
 
 def _ballot(ballot: Ballot) -> bool:
     return 0 <= ballot.round < MAX_NUMBER and 0 <= ballot.slot < MAX_MEMBERS
+
+
+def _number(number: int) -> bool:
+    return 0 <= number < MAX_NUMBER
 
 
 def _topic(topic: str) -> bool:

@@ -28,11 +28,13 @@ from typing import Protocol
 
 import msgspec
 
+from cubecast.protocol.absence import Absences
 from cubecast.protocol.finals import decide
 from cubecast.protocol.marks import Marks
 from cubecast.protocol.port import NodeId, Seq, Stream, Time
 from cubecast.protocol.views import (
     FIRST,
+    Absent,
     Ballot,
     Clusterwide,
     Depart,
@@ -53,8 +55,6 @@ from cubecast.protocol.views import (
 from cubecast.topology import members_of
 
 MAX_SLOTS = 4096
-MAX_ABSENT = 256
-"""Excluded nodes that are looked for."""
 MAX_ENTERING = 1024
 """Newcomers that may wait for the next view."""
 
@@ -80,6 +80,10 @@ class EpochConfig:
     alone_after: Time = 30_000
     """A node that was excluded and finds nobody to take it back for so long goes on by itself."""
 
+    absent_for: Time = 2_000_000
+    """An excluded node is looked for, and history kept for it, so long; not below `alone_after`:
+    it may be on its way back."""
+
     def __post_init__(self) -> None:
         for name in self.__slots__:
             if getattr(self, name) < 1:
@@ -88,6 +92,10 @@ class EpochConfig:
             raise ValueError(
                 f"answer_after ({self.answer_after}) must be at least three times "
                 f"repeat_after ({self.repeat_after})"
+            )
+        if self.absent_for < self.alone_after:
+            raise ValueError(
+                f"absent_for ({self.absent_for}) must not be below alone_after ({self.alone_after})"
             )
 
 
@@ -141,17 +149,32 @@ class Epochs:
         self.attempt: Attempt | None = None
         self._retry_at: Time | None = None  # until then another leads
         self._complain_at: Time | None = None
-        self.absent: tuple[Who, ...] = ()
-        """Excluded, and not back: they may be alive and apart from us."""
+        self._absences = Absences(config.absent_for)
         self._frozen = False  # somebody has reported here, and the next view is not known
         self._install: Install | None = None  # how we came to `view`
         self._untold: dict[NodeId, Who] = {}  # who has not said that it installed `_install`
         self._tell_at: Time | None = None
 
-    def came_by(self, install: Install) -> None:
+    def came_by(self, install: Install, now: Time) -> None:
         """We begin in a view that others made: whoever is behind us may need it."""
         self._install = install
-        self.absent = install.absent
+        self._absences.learn(install.absent, now)
+
+    @property
+    def absent(self) -> tuple[Absent, ...]:
+        """Excluded, and not back: they may be alive and apart from us.  As the view names them."""
+        return self._absences.entries
+
+    def sought(self, now: Time) -> list[Absent]:
+        """Those of the absent who are not given up yet."""
+        return self._absences.remembered(now)
+
+    def remembered_from(self, now: Time) -> int | None:
+        """The lowest epoch of those: lives that ended before are nobody's concern any more.
+
+        None: there is nobody, and so no life that is over.
+        """
+        return self._absences.remembered_from(now)
 
     # -- leading -----------------------------------------------------------------------------------
 
@@ -307,7 +330,8 @@ class Epochs:
         view = View(ViewId(self.view.epoch + 1, attempt.ballot), members)
         finals = self._finals(attempt.reports, view)
         ends = _ends(entering, view)
-        absent = self._absent_from(view)
+        excluded = [who for who in self.view.members.values() if who.uid not in self._departing]
+        absent = self._absences.after(view, excluded, now)
         install = Install(attempt.ballot, self.view.id, view, finals, ends, absent)
         leavers = [
             who
@@ -333,13 +357,6 @@ class Epochs:
                     self._host.marks["orphans cut"] += 1
         return finals
 
-    def _absent_from(self, view: View) -> tuple[Who, ...]:
-        """Those whom nobody asked to go, and in whose place nobody has come."""
-        places = {who.address for who in view.members.values()}
-        gone = [who for who in self.view.members.values() if who.uid not in self._departing]
-        absent = {who.address: who for who in (*self.absent, *gone) if who.address not in places}
-        return tuple(absent.values())[-MAX_ABSENT:]
-
     def _place(self, enter: Enter, members: Collection[NodeId]) -> NodeId | None:
         """The slot a newcomer wishes for, or the lowest free one."""
         if 0 <= enter.wish < MAX_SLOTS and enter.wish not in members:
@@ -355,7 +372,7 @@ class Epochs:
         self.attempt = None
         self._retry_at = self._complain_at = None
         self._frozen = False
-        self.absent = install.absent
+        self._absences.learn(install.absent, now)
         self._silent = 0
         self._untold = {}
         self._tell_at = None
@@ -480,7 +497,7 @@ class Epochs:
             self._host.send(self.leader, enter)
         elif enter.who.uid in self._entering:
             self._entering[enter.who.uid] = enter
-        elif any(gone.uid == enter.who.uid for gone in self.absent):
+        elif any(gone.who.uid == enter.who.uid for gone in self.absent):
             self._host.marks["excluded life asks again"] += 1
             self._host.reach(enter.who.address, Outlived(enter.who.uid))
         elif self._outlived(enter.who):
@@ -496,9 +513,10 @@ class Epochs:
     def _outlived(self, who: Who) -> bool:
         """Whether we know a later life of the same process: the request is a late copy."""
         entering = [enter.who for enter in self._entering.values()]
+        absent = [gone.who for gone in self.absent]
         return any(
             other.process == who.process and other.incarnation > who.incarnation
-            for other in (*self.view.members.values(), *self.absent, *entering)
+            for other in (*self.view.members.values(), *absent, *entering)
         )
 
     def on_depart(self, depart: Depart, now: Time) -> None:

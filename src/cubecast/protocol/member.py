@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import ClassVar
 
+from cubecast.protocol.absence import MAX_ABSENT
 from cubecast.protocol.config import Config
 from cubecast.protocol.detector import Detector, DetectorConfig, DetectorMessage
 from cubecast.protocol.epochs import EpochConfig, Epochs
@@ -29,6 +30,7 @@ from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Load, MemberPort, Message, NodeId, Stream, Time, Topic, Wanted
 from cubecast.protocol.views import (
     TO_ANYONE,
+    Absent,
     Ballot,
     Beacon,
     Clusterwide,
@@ -91,7 +93,7 @@ class Member:
         self._refused: dict[Topic, None] = {}
         self._contacts: list[str] = [address for address in seeds if address != who.address]
         self._former_view: View | None = None
-        self._former_absent: Collection[Who] = ()
+        self._former_absent: Collection[Absent] = ()
         self._beacon_at: Time | None = None
         self._enter_at: Time | None = None
         self._alone_at: Time | None = None
@@ -184,9 +186,16 @@ class Member:
         return 0 if self._epochs is None else self._epochs.suspects
 
     @property
-    def absent(self) -> Collection[Who]:
+    def absent(self) -> Collection[Absent]:
         """Those who were excluded without having asked for it, and are not back."""
         return () if self._epochs is None else self._epochs.absent
+
+    def remembered_from(self, now: Time) -> int | None:
+        """History of lives that ended before this epoch may be forgotten; None: all of it.
+
+        It is the lowest epoch from which somebody is absent who may still come back.
+        """
+        return 0 if self._epochs is None else self._epochs.remembered_from(now)
 
     @property
     def detector(self) -> Detector | None:
@@ -378,7 +387,7 @@ class Member:
             self._detector.set_members(view.mask, now, view.number)
         self._look_for(install.absent, now)
 
-    def _look_for(self, absent: Collection[Who], now: Time) -> None:
+    def _look_for(self, absent: Collection[Absent], now: Time) -> None:
         if absent and self._beacon_at is None:
             self._beacon_at = now + self._epoch_config.beacon_every
             self.wake(self._beacon_at)
@@ -475,8 +484,8 @@ class Member:
         self._contacts = []
         self._hear_of(view)
         self._hear_of(former.view)
-        for who in former.absent:
-            self._contact(who.address)
+        for gone in former.absent:
+            self._contact(gone.who.address)
         self._alone_at = now + self._epoch_config.alone_after
         self._ask_to_enter(now)
 
@@ -497,11 +506,17 @@ class Member:
             self._contacts.append(contact)
             uid = "" if view is None else view.members[self.node].uid
             reached = {} if former is None else former.reached()
-            self._port.reach(contact, Enter(self.who, self.node, uid, reached))
+            self._port.reach(contact, Enter(self.who, self.node, uid, reached, self._apart()))
         self._enter_at = now + self._epoch_config.enter_every
         self.wake(self._enter_at)
         if self._alone_at is not None:
             self.wake(self._alone_at)
+
+    def _apart(self) -> int:
+        """The first epoch that we do not share with those who did not go our way."""
+        if self._former_view is None:
+            return 0
+        return min((one.epoch for one in self._former_absent), default=self._former_view.epoch + 1)
 
     def _enter(self, install: Install, slot: NodeId, now: Time) -> None:
         """We have a place: begin there, and take up what was before."""
@@ -510,7 +525,7 @@ class Member:
         self._former_view = None
         self._begin(install.view, install.view.epoch, now)
         assert self._epochs is not None
-        self._epochs.came_by(install)
+        self._epochs.came_by(install, now)
         self._look_for(install.absent, now)
         assert self._core is not None
         if former is not None:
@@ -537,9 +552,11 @@ class Member:
         before = self._former_view.id
         ballot = Ballot(before.ballot.round + 1, self.node)
         view = View(ViewId(before.epoch + 1, ballot), {self.node: self.who})
-        others = (*self._former_absent, *self._former_view.members.values())
-        absent = {who.address: who for who in others if who.address != self.who.address}
-        self._enter(Install(ballot, before, view, {}, {}, tuple(absent.values())), self.node, now)
+        left = [Absent(who, view.epoch) for who in self._former_view.members.values()]
+        absent = {one.who.address: one for one in (*self._former_absent, *left)}
+        absent.pop(self.who.address, None)
+        sought = tuple(absent.values())[-MAX_ABSENT:]
+        self._enter(Install(ballot, before, view, {}, {}, sought), self.node, now)
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -587,10 +604,11 @@ class Member:
         """Tell those we had to exclude where the cluster is, if we lead it."""
         self._beacon_at = None
         epochs = self._epochs
-        if epochs is None or not epochs.absent:
+        sought = [] if epochs is None else epochs.sought(now)
+        if epochs is None or not sought:
             return
         if epochs.leader == self.node:
-            for who in epochs.absent:
+            for one in sought:
                 self.marks["looked for the absent"] += 1
-                self._port.reach(who.address, Beacon(self.who.uid, epochs.view))
+                self._port.reach(one.who.address, Beacon(self.who.uid, epochs.view))
         self._beacon_at = now + self._epoch_config.beacon_every

@@ -197,10 +197,21 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     held: Reports
 
 
+class Absent(msgspec.Struct, frozen=True, array_like=True):
+    """A node that was excluded and did not come back; `epoch` is that of the first view without it.
+
+    What all had delivered before that epoch it may have, and what came later it lacks.
+    """
+
+    who: Who
+    epoch: int
+
+
 class Install(msgspec.Struct, frozen=True, tag=True):
     """The view after `parent` is this.
 
-    `absent` are nodes that were excluded and did not come back: whoever leads looks for them.
+    `absent` are nodes that were excluded and did not come back: whoever leads looks for them, for a
+    while (`cubecast.protocol.absence`).
     """
 
     kind: ClassVar[str] = "install"
@@ -209,7 +220,7 @@ class Install(msgspec.Struct, frozen=True, tag=True):
     view: View
     finals: Finals
     ends: Ends
-    absent: tuple[Who, ...] = ()
+    absent: tuple[Absent, ...] = ()
 
 
 class Installed(msgspec.Struct, frozen=True, tag=True):
@@ -230,7 +241,8 @@ class Enter(msgspec.Struct, frozen=True, tag=True):
     """A newcomer, or a node that was excluded, asks for a place; any member passes it on.
 
     `former` is the uid of its life before, if it had one; `reached` how far it had come, own
-    messages included.
+    messages included.  `apart` is the first epoch that it does not share with whoever did not go
+    its way: that of the first view without somebody who may be there.  0: it had no life before.
     """
 
     kind: ClassVar[str] = "enter"
@@ -238,6 +250,7 @@ class Enter(msgspec.Struct, frozen=True, tag=True):
     wish: NodeId
     former: str = ""
     reached: Ends = {}
+    apart: int = 0
 
 
 class Outlived(msgspec.Struct, frozen=True, tag=True):

@@ -139,6 +139,7 @@ def members(params: Params, kind: type[Member] = Member) -> Mortality:
         beacon_every=16 * round_trip,
         enter_every=4 * round_trip,
         alone_after=100 * round_trip,
+        absent_for=max(2_000_000, 1_000 * round_trip),
     )
     nodes = range(params.nodes)
     first = genesis({node: Who(f"{node}-0", str(node), 0) for node in nodes})

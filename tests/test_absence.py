@@ -1,0 +1,130 @@
+"""Excluded nodes are remembered for a while: looked for, and history kept for their return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from member_toys import EPOCHS, Flying, Members, both, kind, link
+
+from cubecast.protocol.absence import MAX_ABSENT, Absences
+from cubecast.protocol.epochs import EpochConfig
+from cubecast.protocol.views import Absent, Ballot, Beacon, Enter, View, ViewId, Who
+
+
+def who(number: int) -> Who:
+    return Who(f"n{number}", str(number), 0)
+
+
+def view(epoch: int, *numbers: int) -> View:
+    return View(ViewId(epoch, Ballot(epoch, 0)), {number: who(number) for number in numbers})
+
+
+def test_an_entry_names_the_first_view_without_the_node() -> None:
+    absences = Absences(10)
+    absences.learn(absences.after(view(3, 0, 1), [who(0), who(1), who(2)], 0), 0)
+    assert absences.entries == (Absent(who(2), 3),)
+    absences.learn(absences.after(view(4, 0), [who(0), who(1)], 1), 1)
+    assert absences.entries == (Absent(who(2), 3), Absent(who(1), 4))
+    assert absences.remembered_from(1) == 3
+
+
+def test_time_counts_from_when_this_node_first_saw_the_entry() -> None:
+    absences = Absences(10)
+    absences.learn((Absent(who(2), 3),), 100)
+    absences.learn((Absent(who(2), 3), Absent(who(1), 4)), 105)
+    assert absences.remembered_from(109) == 3
+    assert absences.remembered_from(110) == 4
+    assert absences.remembered_from(115) is None
+    assert len(absences.entries) == 2  # until the next view
+
+
+def test_the_next_view_leaves_out_whoever_is_expired_or_replaced() -> None:
+    absences = Absences(10)
+    absences.learn((Absent(who(2), 3), Absent(who(3), 3)), 0)
+    again = View(ViewId(4, Ballot(4, 0)), {0: who(0), 9: Who("n2.1", "2", 1)})
+    assert absences.after(again, [who(0)], 9) == (Absent(who(3), 3),)
+    assert absences.after(again, [who(0)], 10) == ()
+
+
+def test_who_is_excluded_again_is_absent_from_then_on() -> None:
+    absences = Absences(10)
+    absences.learn((Absent(who(2), 3),), 0)
+    absences.learn((), 1)  # it came back
+    absences.learn(absences.after(view(7, 0), [who(0), who(2)], 9), 9)
+    assert absences.remembered_from(18) == 7
+
+
+def test_of_too_many_the_oldest_are_forgotten() -> None:
+    absences = Absences(10)
+    everyone = [who(number) for number in range(MAX_ABSENT + 3)]
+    absences.learn(absences.after(view(1, 0), everyone, 0), 0)
+    assert len(absences.entries) == MAX_ABSENT
+    assert absences.entries[-1] == Absent(everyone[-1], 1)
+
+
+def test_remembering_ends_not_before_a_node_goes_on_alone() -> None:
+    with pytest.raises(ValueError, match="absent_for"):
+        EpochConfig(alone_after=100, absent_for=99)
+
+
+def beacons(world: Members, to: int) -> list[Flying]:
+    return [one for one in world.flying if isinstance(one.message, Beacon) and one.to == to]
+
+
+def excluded_for_long(world: Members) -> None:
+    """Node 3 of four is excluded and away until everybody gives it up."""
+    world.down.add(3)
+    world.suspect(3)
+    world.settle(lambda one: one.to != 3, ticks=20)
+    assert world.masks() == [0b0111] * 3
+
+
+def test_beacons_stop_and_history_is_released_when_the_time_is_over() -> None:
+    world = Members(4)
+    excluded_for_long(world)
+    members = world.members[:3]
+    assert [member.remembered_from(world.now) for member in members] == [1, 1, 1]
+    assert beacons(world, 3)
+    world.now += EPOCHS.absent_for
+    world.lose()
+    world.settle(lambda one: one.to != 3, ticks=20)
+    assert not beacons(world, 3)
+    assert [member.remembered_from(world.now) for member in members] == [None] * 3
+    assert [len(member.absent) for member in members] == [1, 1, 1]
+    world.down.add(2)
+    world.suspect(2)
+    world.settle(lambda one: one.to < 2, ticks=20)
+    assert [[one.who.uid for one in member.absent] for member in members[:2]] == [["n2"]] * 2
+
+
+def requests(world: Members) -> list[Any]:
+    return [one.message for one in world.flying if isinstance(one.message, Enter)]
+
+
+def test_a_returning_node_says_since_when_it_was_apart() -> None:
+    """Node 3 alone excludes 0, 1 and 2 one after the other, while they go on without it."""
+    world = Members(4)
+    for other in (2, 1, 0):
+        world.suspect(other, 3)
+        world.settle(lambda one: one.to == 3 and one.source == 3, ticks=8)
+    world.suspect(3, 0, 1, 2)
+    world.settle(lambda one: 3 not in (one.source, one.to), ticks=20)
+    assert world.masks()[:3] == [0b0111] * 3
+    lonely = world.members[3]
+    assert lonely.view is not None
+    assert lonely.view.mask == 0b1000
+    first = min(one.epoch for one in lonely.absent)
+    assert first <= lonely.view.epoch
+    world.settle(both(kind("beacon"), link(0, 3)), ticks=8)
+    assert {enter.apart for enter in requests(world)} == {first}
+
+
+def test_who_was_excluded_alone_is_apart_from_the_next_epoch_on() -> None:
+    world = Members(4)
+    world.suspect(3, 0, 1, 2)
+    world.settle(lambda one: 3 not in (one.source, one.to), ticks=20)
+    world.settle(both(kind("beacon"), link(0, 3)), ticks=8)
+    assert {enter.apart for enter in requests(world)} == {1}
+    world.settle()
+    assert world.masks() == [0b1111] * 4
