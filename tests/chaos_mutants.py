@@ -22,7 +22,7 @@ from cubecast.protocol.epochs import Epochs
 from cubecast.protocol.guard import Guard
 from cubecast.protocol.member import Member
 from cubecast.protocol.membership import Membership
-from cubecast.protocol.messages import Op
+from cubecast.protocol.messages import Op, Wave
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Message, NodeId, Seq, Stream, Time
 from cubecast.protocol.recovery import RecoveringTopic
@@ -294,7 +294,7 @@ class DecidesByMajority(Member):
 
 
 class Unfrozen(RecoveringTopic):
-    def freeze(self, stream: Stream) -> None:
+    def freeze(self) -> None:
         pass
 
 
@@ -399,9 +399,9 @@ class SettlesTooEarly(Member):
 class Unrouted(RecoveringTopic):
     rerouting = False
 
-    def lose_members(self, dead: int, members: int, now: Time) -> None:
+    def lose_members(self, dead: int, now: Time) -> None:
         self.rerouting = True
-        super().lose_members(dead, members, now)
+        super().lose_members(dead, now)
         self.rerouting = False
 
     def _feed_directly(self, inbox: Inbox, branch: Branch, now: Time) -> None:
@@ -506,9 +506,9 @@ class SpeaksAsIfItHadReadNothing(Member):
 
 
 class PerPublisher(Membership):
-    def apply(self, op: Op, origin: NodeId, lossy: bool) -> Contribution:
-        answer = super().apply(op, origin, lossy)
-        if op is not Op.JOIN:
+    def apply(self, wave: Wave) -> Contribution:
+        answer = super().apply(wave)
+        if wave.op is not Op.JOIN:
             return answer
         own, live = self.core.own, self.core.guard.is_live
         vector = {s: q for s, q in answer.vector.items() if s == own or not live(s)}
@@ -522,7 +522,7 @@ class SkipsPerPublisher(Member):
 
 
 class EndsUnheard(RecoveringTopic):
-    def hear_end(self, stream: Stream, last: Seq, now: Time) -> None:
+    def hear_end(self, stream: Stream, last: Seq, now: Time, apart: int) -> None:
         pass
 
 
@@ -534,7 +534,7 @@ class DoesNotMissTheOthers(Member):
 
 
 class Unannounced(CubecastNode):
-    def reached(self) -> dict[str, tuple[tuple[Stream, Seq], ...]]:
+    def reached(self, apart: int) -> dict[str, tuple[tuple[Stream, Seq], ...]]:
         return {}
 
 

@@ -63,6 +63,9 @@ class Hand:
     def left(self, topic: Topic) -> None:
         self.said.append(("left", topic))
 
+    def forgotten(self, topic: Topic) -> None:
+        self.said.append(("forgotten", topic))
+
     def discovered(self, topic: Topic) -> None:
         self.said.append(("discovered", topic))
 

@@ -19,7 +19,7 @@ from typing import Any
 from cubecast.protocol.causal import CausalFront
 from cubecast.protocol.links import Links
 from cubecast.protocol.membership import Membership, Standing
-from cubecast.protocol.messages import Frame, Op
+from cubecast.protocol.messages import Frame, Op, Wave
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Port, Seq, Stream
 from cubecast.protocol.streams import Branch, Inbox
@@ -104,7 +104,7 @@ class FrontCore(TopicCore):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.front = self.front_class()
+        self.front = self.front_class(self._is_over)
 
 
 # -- causal order ---------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class FrontCore(TopicCore):
 class NoBarriers(CausalFront):
     __slots__ = ()
 
-    def ready(self, inbox: Inbox, barrier: Any) -> bool:
+    def ready(self, inbox: Inbox, frame: Any) -> bool:
         return True
 
 
@@ -189,9 +189,9 @@ class ReducesTheFrontierTooFar(CubecastNode):
 
 
 class AnswersForItself(Membership):
-    def apply(self, op: Op, origin: NodeId, lossy: bool) -> Contribution:
-        vector, member, own_lossy = super().apply(op, origin, lossy)
-        if op is Op.JOIN:
+    def apply(self, wave: Wave) -> Contribution:
+        vector, member, own_lossy = super().apply(wave)
+        if wave.op is Op.JOIN:
             vector = {stream: seq for stream, seq in vector.items() if stream == self.core.own}
         return Contribution(vector, member, own_lossy)
 
@@ -361,8 +361,8 @@ class StopsRelayingWhenItLeaves(CubecastNode):
 
 
 class NoFarewell(TopicCore):
-    def bid_farewell(self, leaver: NodeId) -> dict[Stream, Seq]:
-        super().bid_farewell(leaver)
+    def bid_farewell(self, leaver: NodeId, wave: int) -> dict[Stream, Seq]:
+        super().bid_farewell(leaver, wave)
         self.leavers.pop(leaver, None)
         return {}
 
@@ -375,9 +375,9 @@ class ReleasesLeaversAtOnce(CubecastNode):
 
 
 class KeepsItsRoute(TopicCore):
-    def bid_farewell(self, leaver: NodeId) -> dict[Stream, Seq]:
+    def bid_farewell(self, leaver: NodeId, wave: int) -> dict[Stream, Seq]:
         members = self.route_members
-        owed = super().bid_farewell(leaver)
+        owed = super().bid_farewell(leaver, wave)
         self.route_members = members
         return owed
 

@@ -279,7 +279,7 @@ def test_what_another_view_had_alone_is_skipped_without_a_jump() -> None:
     assert core is not None
     topic = core.membership_of("t").core
     assert topic.front.delivered[dead] == topic.finals[dead] == 0
-    topic.hear_end(dead, 2, world.now)
+    topic.hear_end(dead, 2, world.now, apart=1)
     assert world.ports[0].of("gap") == []  # its own view's part is not settled
     assert not topic.end_stream(Final(dead, 2, 1, 2), world.now)
     assert world.ports[0].of("gap") == [("t", {dead: (1, 2)})]

@@ -65,7 +65,7 @@ from cubecast.protocol.detector import DetectorMessage
 from cubecast.protocol.member import Member
 from cubecast.protocol.messages import Ack, Frame
 from cubecast.protocol.node import CubecastNode
-from cubecast.protocol.port import NodeId, Seq, Stream, Time, Topic
+from cubecast.protocol.port import LIFE_BITS, NodeId, Seq, Stream, Time, Topic
 from cubecast.protocol.views import Clusterwide
 from cubecast.topology import members_of
 from cubecast.trace import Record
@@ -111,7 +111,7 @@ class Node:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: Time = 0
         self.guests = Guests(self)
-        self._presence = Presence(self, chance.getrandbits(63))
+        self._presence = Presence(self, chance.getrandbits(LIFE_BITS - 1))
         self._closing = Closing(self, self.guests, self._readers, self._presence, self._outboxes)
 
     # -- starting and stopping -------------------------------------------------------------------
@@ -376,7 +376,7 @@ class Node:
             if not core.publish(topic, body, size, self.now()):
                 return False
             # Before the burst ends: what others may have seen is in the trace already.
-            stream = Stream(member.node, member.incarnation)
+            stream = core.stream_of(topic)
             self.recorder.published(topic, stream, first, len(body), position)
         finally:
             self.writes.end()
@@ -497,6 +497,11 @@ class Node:
 
     def left(self, topic: Topic) -> None:
         self._readers.left(topic)
+
+    def forgotten(self, topic: Topic) -> None:
+        box = self._outboxes.get(topic)
+        if box is not None and box.is_idle:
+            del self._outboxes[topic]
 
     def discovered(self, topic: Topic) -> None:
         try:

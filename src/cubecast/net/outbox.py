@@ -82,6 +82,11 @@ class Outbox:
         self._tickets = 0
         self._returning = 0  # those who were called and are not back yet
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in it and nobody waits at its door."""
+        return not (self.payloads or self.planned or self.shut)
+
     # -- sending ---------------------------------------------------------------------------------
 
     def plan(self) -> None:

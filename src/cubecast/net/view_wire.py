@@ -35,7 +35,7 @@ from cubecast.protocol.detector import DetectorMessage, IndirectTest, Notice, Te
 from cubecast.protocol.epochs import MAX_SLOTS as MAX_MEMBERS
 from cubecast.protocol.errors import MAX_STREAMS
 from cubecast.protocol.messages import Barrier
-from cubecast.protocol.port import NodeId, Stream
+from cubecast.protocol.port import LIFE_BITS, NodeId, Stream
 from cubecast.protocol.recovery import MAX_UNREAD
 from cubecast.protocol.views import (
     Ballot,
@@ -221,7 +221,7 @@ def _view(view: View) -> bool:
 
 
 def _who(who: Who) -> bool:
-    if not (is_uid(who.uid) and 0 <= who.incarnation < 1 << 64):
+    if not (is_uid(who.uid) and 0 <= who.incarnation < 1 << LIFE_BITS):
         return False
     try:
         parse_address(who.address)

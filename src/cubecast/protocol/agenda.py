@@ -27,11 +27,13 @@ class Entry(Protocol):
 class Agenda:
     """The deadlines of one node's topics."""
 
-    __slots__ = ("_heap", "_port")
+    __slots__ = ("_heap", "_port", "untidy")
 
     def __init__(self, port: Port) -> None:
         self._port = port
         self._heap: list[tuple[Time, Topic]] = []
+        self.untidy = False
+        """Something came to its end, so that the node may have something to forget."""
 
     def plan(self, entry: Entry, at: Time) -> None:
         """Have `entry` among the `due` at this time, or earlier if it is planned earlier."""
@@ -39,6 +41,11 @@ class Agenda:
             entry.planned = at
             heappush(self._heap, (at, entry.topic))
             self._port.wake(at)
+
+    def disturb(self, now: Time) -> None:
+        """Have the node see soon what it may forget."""
+        self.untidy = True
+        self._port.wake(now)
 
     def due(self, now: Time) -> list[tuple[Time, Topic]]:
         """The entries whose time has come, the earliest first; some may be stale."""

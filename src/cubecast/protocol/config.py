@@ -50,11 +50,20 @@ class Config:
     leaf_for: Time = 20_000
     """A slow member stays a leaf this long, and longer while it is behind."""
 
+    forget_after: Time = 30_000
+    """A topic that this node has left, and does not publish to, is forgotten after this long, and at
+    most twice as long; 0: never.  A publisher that is silent for longer asks again who subscribes.
+    """
+
+    idle_topics: int = 1024
+    """So many topics that this node has left are kept at the most, the youngest."""
+
     def __post_init__(self) -> None:
         for name in ("window", "slack", "resend_after", "resend_burst"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("ack_delay", "ack_pause", "stable_delay", "patience", "leaf_for"):
+        times = ("ack_delay", "ack_pause", "stable_delay", "leaf_for", "forget_after")
+        for name in (*times, "patience", "idle_topics"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
         if self.resend_max < self.resend_after:

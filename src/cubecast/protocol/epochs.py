@@ -332,7 +332,8 @@ class Epochs:
         ends = _ends(entering, view)
         excluded = [who for who in self.view.members.values() if who.uid not in self._departing]
         absent = self._absences.after(view, excluded, now)
-        install = Install(attempt.ballot, self.view.id, view, finals, ends, absent)
+        apart = min((enter.apart for enter in entering if enter.reached), default=0)
+        install = Install(attempt.ballot, self.view.id, view, finals, ends, absent, apart)
         leavers = [
             who
             for who in self.view.members.values()

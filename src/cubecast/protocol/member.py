@@ -160,6 +160,12 @@ class Member:
         if self._core is not None and self._core.knows(topic):
             self._core.consumed(topic, stream, seq, now)
 
+    def stream_of(self, topic: Topic) -> Stream:
+        """The stream in which this node publishes to `topic` next."""
+        if self._core is not None:
+            return self._core.stream_of(topic)
+        return Stream(self.node, self.incarnation)
+
     def depart(self, now: Time) -> None:
         """Ask to be let go; `MemberPort.departed` tells when we may."""
         self._departing = True
@@ -322,6 +328,7 @@ class Member:
             view=view,
             born=born,
             marks=self.marks,
+            remembered_from=self.remembered_from,
         )
         if self._detector_config is not None:
             self._detector = self.detector_class(
@@ -505,7 +512,7 @@ class Member:
             contact = self._contacts.pop(0)
             self._contacts.append(contact)
             uid = "" if view is None else view.members[self.node].uid
-            reached = {} if former is None else former.reached()
+            reached = {} if former is None else former.reached(self._apart())
             self._port.reach(contact, Enter(self.who, self.node, uid, reached, self._apart()))
         self._enter_at = now + self._epoch_config.enter_every
         self.wake(self._enter_at)

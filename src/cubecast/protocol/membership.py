@@ -72,7 +72,7 @@ class Membership:
         self._unreleased: set[Stream] | None = None
         self._released: set[Stream] = set()
         self._brought = False  # history of another view, which others may have forgotten
-        self.touched = 0  # how often anybody had to do with the topic, for `is_idle`
+        self._operations = 0  # how many of ours began
 
     @property
     def addressed(self) -> int:
@@ -116,6 +116,16 @@ class Membership:
             and self.informed >= self._want_informed
             and self.core.is_idle
         )
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the topic may become idle although this node's application does nothing."""
+        return self.standing in (Standing.OUT, Standing.LEAVING)
+
+    @property
+    def uses(self) -> int:
+        """A number that grows with whatever this node begins or publishes here."""
+        return self._operations + self.core.next_seq
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -193,6 +203,7 @@ class Membership:
 
     def _start(self, op: Op, now: Time) -> None:
         self._running = op
+        self._operations += 1
         self._meanwhile.clear()
         own = Contribution({}, False)
         if op is Op.JOIN:
@@ -209,7 +220,6 @@ class Membership:
 
     def apply(self, wave: Wave) -> Contribution:
         """Apply a peer's operation and answer it, in one step (hole 8's cure)."""
-        self.touched += 1
         member = self.standing in (Standing.JOINING, Standing.IN)
         if wave.op is not Op.REGISTER:
             self._note(wave.origin, wave.op is Op.JOIN, wave.lossy)
@@ -409,5 +419,6 @@ class Membership:
         self._running = None
         self.standing = Standing.OUT
         self.core.forget_others()
+        self.core.agenda.disturb(now)
         self._port.left(self.core.topic)
         self._next_operation(now)

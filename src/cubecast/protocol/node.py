@@ -7,7 +7,7 @@ ever seen; per peer the control messages it has not acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import ClassVar
 
 from cubecast.protocol.agenda import Agenda
@@ -20,6 +20,7 @@ from cubecast.protocol.errors import (
     Untimely,
 )
 from cubecast.protocol.horizon import KEPT_LIVES, Horizon
+from cubecast.protocol.housekeeping import Housekeeping
 from cubecast.protocol.links import Carried, Links
 from cubecast.protocol.marks import Marks
 from cubecast.protocol.membership import Membership, Standing
@@ -57,6 +58,11 @@ from cubecast.protocol.streams import Inbox
 from cubecast.protocol.views import Ends, Finals, Install, Reports, View
 from cubecast.protocol.waves import NOTHING, Contribution, Gathering, Waves
 from cubecast.topology import members_of
+
+
+def _nobody_is_absent(now: Time) -> int | None:
+    """Where nodes never die nobody comes back."""
+    return None
 
 
 def _name(stream: Stream) -> str:
@@ -97,6 +103,7 @@ class CubecastNode:
         view: View | None = None,
         born: int = 0,
         marks: Marks | None = None,
+        remembered_from: Callable[[Time], int | None] = _nobody_is_absent,
     ) -> None:
         if not cluster >> node & 1:
             raise ValueError(f"node {node} is not in its own cluster")
@@ -119,7 +126,7 @@ class CubecastNode:
         self._since: dict[NodeId, int] = {}
         self._excluded_in = 0  # the last epoch in which somebody was excluded
         self._ended: dict[Stream, int] = {}  # lives that ended, and with which view
-        self._horizon = Horizon(self._epoch)
+        self._remembered_from = remembered_from
         self._agenda = Agenda(port)
         self._housekeeping = Housekeeping(self.config)
         self._generation = 0
@@ -478,20 +485,18 @@ class CubecastNode:
         dead = sum(1 << slot for slot in gone)
         self._view = view
         self._epoch = self._waves.epoch = view.epoch
-        self._horizon = _horizon(install)
         frozen = list(self._frozen)
         self._frozen.clear()
         for slot in gone:
             self._links.forget(slot)
             self._ended[Stream(slot, before.members[slot].incarnation)] = view.epoch
-        self._forget_lives()
         self._links.peers = view.mask
         self.set_cluster(view.mask)
         for slot, who in view.members.items():
             if not before.has(who.uid):
                 self._since[slot] = view.epoch
         for core in self._cores.values():
-            core.enter_view(view.epoch, view.mask, self._horizon)
+            core.enter_view(view.epoch, view.mask)
             if dead:
                 core.lose_children(dead)
         if dead:
@@ -512,14 +517,7 @@ class CubecastNode:
             self._start_again(now)
         else:
             self.rejoin(now)  # who was cut off
-        self._sweep_later(now)
-
-    def _forget_lives(self) -> None:
-        """Keep no more lives that ended than are needed, and not too many."""
-        excess = len(self._ended) - KEPT_LIVES
-        for number, (life, died) in enumerate(list(self._ended.items())):
-            if number < excess or not self._horizon.needs_dead(died):
-                del self._ended[life]
+        self.stir(now)
 
     def _hear_ends(self, install: Install, now: Time) -> None:
         """Hear how far streams went that were published in another view.
@@ -533,7 +531,7 @@ class CubecastNode:
             core = self._cores.get(topic)
             if core is not None:
                 for stream, last in dead:
-                    core.hear_end(stream, last, install.apart, now)
+                    core.hear_end(stream, last, now, install.apart)
 
     def _end_streams(self, membership: Membership, finals: Finals, now: Time) -> None:
         for final in finals.get(membership.core.topic, ()):
@@ -586,10 +584,12 @@ class CubecastNode:
             if core is not None and core.planned == at:
                 core.planned = None
                 self._wake_topic(core, now)
-        if self._housekeeping.is_due(now):
-            self._sweep(now)
+        if self._agenda.untidy:
+            self._agenda.untidy = False
+            self.stir(now)
+        if self._housekeeping.is_due(len(self._memberships), now):
+            self._clean_up(now)
         self._agenda.ask()
-        self._sweep_later(now)
 
     def _wake_topic(self, core: RecoveringTopic, now: Time) -> None:
         due = core.on_wake(now)
@@ -603,29 +603,44 @@ class CubecastNode:
 
     # -- what is not needed any more --------------------------------------------------------------
 
-    def _sweep_later(self, now: Time) -> None:
-        """Plan to look for topics to forget, if there may be some."""
-        at = self._housekeeping.plan(len(self._memberships), now)
+    def stir(self, now: Time) -> None:
+        """Something ended: see in a while what may be forgotten."""
+        at = self._housekeeping.stir(now)
         if at is not None:
             self._port.wake(at)
 
-    def _sweep(self, now: Time) -> None:
-        """Forget the topics with which this node has nothing to do any more.
+    def _clean_up(self, now: Time) -> None:
+        """Forget topics that are idle, and history that nobody will ask for.
 
-        Whatever it published there everyone has, and nobody who may come back was owed any of it,
-        or too many such topics are kept.  If it takes one up again, it does so in a stream of
-        another generation, so that nobody takes new messages for old ones.
+        If a topic is taken up again, it is in a stream of another generation, so that nobody takes
+        new messages for old ones.
         """
-        published = False
-        for topic in self._housekeeping.sweep(self._memberships, self._horizon, now):
-            if self._generation == MAX_GENERATION and self._cores[topic].next_seq:
-                continue  # the last one: what was published to is kept
-            published |= self._cores[topic].next_seq > 0
+        house = self._housekeeping
+        chosen = house.choose(self._memberships, lambda: self._present_horizon(now), now)
+        if any(self._cores[topic].next_seq for topic in chosen):
+            if self._generation < MAX_GENERATION:
+                self._generation += 1
+            else:  # no stream is left to begin anew in: what was published to is kept
+                chosen = [topic for topic in chosen if not self._cores[topic].next_seq]
+        for topic in chosen:
             del self._cores[topic], self._memberships[topic]
             self.marks["topic forgotten"] += 1
             self._port.forgotten(topic)
-        if published:
-            self._generation += 1
+        self._forget_lives()
+        for core in self._cores.values():
+            core.remember(house.horizon)
+        if house.waits or self._ended or any(core.remembers for core in self._cores.values()):
+            self.stir(now)
+
+    def _present_horizon(self, now: Time) -> Horizon:
+        return Horizon(self._epoch, self._remembered_from(now))
+
+    def _forget_lives(self) -> None:
+        """Keep no more lives that ended than are needed, and not too many."""
+        excess = len(self._ended) - KEPT_LIVES
+        for number, (life, died) in enumerate(list(self._ended.items())):
+            if number < excess or not self._housekeeping.horizon.needs_dead(died):
+                del self._ended[life]
 
     def _jump(self, membership: Membership, now: Time) -> None:
         """A publisher went on without us and died before it could say so."""
@@ -668,11 +683,12 @@ class CubecastNode:
             core.guard.max_open = self._max_open()
             core.marks = core.guard.marks = self.marks
             if self._view is not None:
-                core.enter_view(self._epoch, self._view.mask, self._horizon)
+                core.enter_view(self._epoch, self._view.mask)
                 core.frozen, core.ended = self._frozen, self._ended
                 core.guard.is_live = self.is_live
                 core.guard.born, core.guard.since = self._born, self._since
             self._cores[topic] = core
+            self._agenda.untidy = True
             membership = self.membership_class(core, self._waves, self._port)
             self._memberships[topic] = membership
         return membership

@@ -32,6 +32,7 @@ Wanted: TypeAlias = Callable[[Topic], bool]
 
 LIFE_BITS = 40
 """Bits of an incarnation that number the life; above them is the generation."""
+LIFE_MASK = (1 << LIFE_BITS) - 1
 MAX_GENERATION = (1 << 24) - 1
 """An incarnation has 64 bits."""
 
@@ -50,7 +51,7 @@ class Stream(NamedTuple):
     @property
     def life(self) -> Stream:
         """The life that publishes it, named by its first generation."""
-        return Stream(self.source, self.incarnation & ((1 << LIFE_BITS) - 1))
+        return Stream(self.source, self.incarnation & LIFE_MASK)
 
     @property
     def generation(self) -> int:
@@ -120,6 +121,12 @@ class Port(Protocol):
 
     def left(self, topic: Topic) -> None:
         """`unsubscribe` is complete: nobody relies on this node for the topic any more."""
+
+    def forgotten(self, topic: Topic) -> None:
+        """This node keeps nothing of a topic any more: it is out, and what it published everyone has.
+
+        If the topic is taken up again, `CubecastNode.stream_of` names another stream.
+        """
 
     def discovered(self, topic: Topic) -> None:
         """A pattern makes this node subscribe to `topic`, as if `subscribe` had been called.

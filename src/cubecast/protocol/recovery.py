@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from cubecast.protocol.messages import Route, Settled
+from cubecast.protocol.messages import Route, Settled, Stable
 from cubecast.protocol.port import NodeId, Seq, Stream, Time
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
 from cubecast.protocol.topic import TopicCore
@@ -37,10 +37,23 @@ MAX_UNREAD = 256
 class RecoveringTopic(TopicCore):
     """The data path of one topic, and how it goes on without some of its nodes."""
 
+    def enter_view(self, epoch: int, cluster: int) -> None:
+        """Nodes came or went: from here on what is published names the new view."""
+        self.epoch, self.cluster = epoch, cluster
+        self.route_members = -1
+
+    def reached_since(self, apart: int) -> dict[Stream, Seq]:
+        """How far we came in streams that were not over before view `apart`."""
+        return {
+            stream: seq
+            for stream, seq in self.vector().items()
+            if self.over.get(stream, apart) >= apart and stream not in self.superseded
+        }
+
     # -- what is over ------------------------------------------------------------------------------
 
     def _is_over(self, stream: Stream, epoch: int) -> bool:
-        """Whether nothing of a stream that a frame of `epoch` names will be delivered here any more.
+        """Whether nothing more will be delivered here of a stream that a frame of `epoch` names.
 
         A publisher in a later view than ours may name what we are still to hear of.  Everything
         else that is neither live nor pending is over: there is nothing to wait for.  If it ended
@@ -49,7 +62,7 @@ class RecoveringTopic(TopicCore):
         if epoch > self.epoch:
             return False
         if self.guard.is_live(stream):
-            return self.latest.get(stream.life, 0) > stream.generation
+            return super()._is_over(stream, epoch)
         if self._is_pending(stream):
             return False
         if self.ended.get(stream.life, -1) <= self.began or stream in self.superseded:
@@ -396,7 +409,7 @@ class RecoveringTopic(TopicCore):
                 self.over[stream] = self.ended.get(stream.life, self.epoch)
 
     def _tidy_all(self, is_live: Callable[[Stream], bool], now: Time) -> None:
-        """Tidy every dead stream, and forget those that nobody asks for any more."""
+        """Tidy every dead stream of which no more will come."""
         known = {
             **self.front.delivered,
             **self.floor,
@@ -408,7 +421,6 @@ class RecoveringTopic(TopicCore):
         for stream in known:
             if stream not in self.over and not is_live(stream):
                 self._tidy(stream, now)
-        self.remember()
 
     def lose_children(self, dead: int) -> None:
         """Pass nothing on to nodes that are gone; whoever was below them their publisher feeds."""
@@ -451,7 +463,7 @@ class RecoveringTopic(TopicCore):
 
     # -- what others published in a view that we were not in ---------------------------------------
 
-    def hear_end(self, stream: Stream, last: Seq, apart: int, now: Time) -> None:
+    def hear_end(self, stream: Stream, last: Seq, now: Time, apart: int) -> None:
         """A node that comes back says how far a stream of its view went: what we lack is lost.
 
         It has been apart since view `apart`.  If we remember less than that, a stream that we do

@@ -61,7 +61,6 @@ class StreamTable:
         self.heirs: dict[Stream, NodeId] = self.guard.heirs
         self.inherited: dict[Stream, Seq] = {}
         self.ends: dict[Stream, Seq] = {}
-        self.horizon = Horizon()
         self.ended: dict[Stream, int] = {}  # lives that ended, and with which view; shared
         self.over: dict[Stream, int] = {}  # dead and settled streams that are remembered, the same
         self.superseded: dict[Stream, int] = {}  # begun anew by their publishers in which view
@@ -69,7 +68,7 @@ class StreamTable:
         self.forgotten = -1  # what was over in this view or before may not be remembered
         self.began = 0  # the view in which we began to take messages
         self.stranded = False  # something waits for what will not come: we have to jump
-        self.inquire: dict[Stream, Time] = {}  # whom to ask what is stable, and how long to wait then
+        self.inquire: dict[Stream, Time] = {}  # whom to ask what is stable; the pauses
         self.inquire_at: Time | None = None
         self.taking = False
         self.expecting = False  # waits for its cut: it will consume, but not yet from where
@@ -89,7 +88,7 @@ class StreamTable:
         self.refused = False
         self.told: Seq = -1
         self.tell_at: Time | None = None
-        self.leavers: dict[NodeId, tuple[Seq, int]] = {}  # what they help to bring about, their wave
+        self.leavers: dict[NodeId, tuple[Seq, int]] = {}  # until when, their LEAVE
         self.gone = 0  # those who left since the current route began
         self.laggards = Laggards(config)
 
@@ -98,11 +97,11 @@ class StreamTable:
         self.agenda.plan(self, at)
 
     def _is_over(self, stream: Stream, epoch: int) -> bool:
-        """Whether nothing of a stream that a frame of `epoch` names will be delivered here any more.
+        """Whether nothing more will be delivered here of a stream that a frame of `epoch` names.
 
-        Where nodes never die, whatever was published comes.
+        Its publisher forgot the topic and has begun anew since: everyone had all of it by then.
         """
-        return False
+        return self.latest.get(stream.life, 0) > stream.generation
 
     def _children(self, members: int, height: int) -> tuple[NodeId, ...]:
         """CHILDREN(i, t, h) of [J] 3.3 for a set of members, remembered."""
@@ -135,11 +134,16 @@ class StreamTable:
         for old in [*self.front.delivered, *self.floor]:
             if old.life == life and old.generation < generation and old not in self.inboxes:
                 self.superseded[old] = self.epoch
-        self.remember()
+        self.agenda.untidy = True  # a flush will be due, and the node sees to it then
 
-    def remember(self) -> None:
+    @property
+    def remembers(self) -> bool:
+        """Whether something is kept for those who may come back."""
+        return bool(self.over or self.superseded)
+
+    def remember(self, horizon: Horizon) -> None:
         """Forget the streams that are over and that nobody who may come back asks for."""
-        needs_dead, needs_superseded = self.horizon.needs_dead, self.horizon.needs_superseded
+        needs_dead, needs_superseded = horizon.needs_dead, horizon.needs_superseded
         for kept, needed in ((self.over, needs_dead), (self.superseded, needs_superseded)):
             excess = len(kept) - KEPT_STREAMS
             for number, (stream, epoch) in enumerate(list(kept.items())):

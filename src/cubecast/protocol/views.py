@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple, TypeAlias
 import msgspec
 
 from cubecast.protocol.messages import Barrier
-from cubecast.protocol.port import NodeId, Seq, Stream, Topic
+from cubecast.protocol.port import LIFE_MASK, NodeId, Seq, Stream, Topic
 
 
 class Ballot(NamedTuple):
@@ -93,7 +93,7 @@ class View(msgspec.Struct, frozen=True):
     def has_stream(self, stream: Stream) -> bool:
         """Whether a stream is published by a member in its present life."""
         who = self.members.get(stream.source)
-        return who is not None and who.incarnation == stream.incarnation
+        return who is not None and who.incarnation == stream.incarnation & LIFE_MASK
 
     def outranks(self, other: View) -> bool:
         """Whether this view survives when two that exclude each other meet again.
@@ -221,6 +221,8 @@ class Install(msgspec.Struct, frozen=True, tag=True):
     finals: Finals
     ends: Ends
     absent: tuple[Absent, ...] = ()
+    apart: int = 0
+    """The first epoch that somebody whose `ends` these are did not share with us."""
 
 
 class Installed(msgspec.Struct, frozen=True, tag=True):

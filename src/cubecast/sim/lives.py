@@ -189,6 +189,11 @@ class MortalWorld(World):
 
     # -- the ledger ------------------------------------------------------------------------------
 
+    def _stream(self, node: NodeId, topic: Topic) -> tuple[NodeId, int]:
+        """In which stream `node` publishes to `topic` now."""
+        stream_of = getattr(self.processes[node], "stream_of", None)
+        return (node, self.incarnation(node)) if stream_of is None else stream_of(topic)
+
     def _offer(self, node: NodeId, topic: Topic, batch: tuple[int, ...], size: int) -> bool:
         """Enter it first: a process may deliver its own message before `publish` returns.
 
@@ -196,7 +201,7 @@ class MortalWorld(World):
         """
         if node in self.down:
             return True
-        page = self._ledger.setdefault((node, self.incarnation(node), topic), [])
+        page = self._ledger.setdefault((*self._stream(node, topic), topic), [])
         page.extend(batch)
         taken = super()._offer(node, topic, batch, size) or node in self.down
         if not taken:

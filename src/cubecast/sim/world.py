@@ -471,6 +471,9 @@ class SimPort:
     def left(self, topic: Topic) -> None:
         """Nobody waits for the end of a leave in a simulation."""
 
+    def forgotten(self, topic: Topic) -> None:
+        """Nothing that an application would see."""
+
     def discovered(self, topic: Topic) -> None:
         self._world.discovered(self._node, topic)
 

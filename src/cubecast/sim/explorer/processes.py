@@ -194,6 +194,9 @@ class RecordingPort:
     def left(self, topic: Topic) -> None:
         self.notes.append(Note("left", topic))
 
+    def forgotten(self, topic: Topic) -> None:
+        """Nothing that an application would see."""
+
     def discovered(self, topic: Topic) -> None:
         self.notes.append(Note("subscribe", topic))
 
