@@ -89,7 +89,7 @@ class Discovery:
         self._running = False
         self._waiting: list[Question] = []
         self._returned: set[Hashable] = set()
-        """Followed in another view before; not yet again."""
+        """Followed in another view before; not yet again.  An answer or `unfollow` removes it."""
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -101,6 +101,7 @@ class Discovery:
         """Subscribe to nothing more for `key`; the world leaves the topics it has."""
         self.active.pop(key, None)
         self.joining.pop(key, None)
+        self._returned.discard(key)  # who follows it anew was promised nothing before
         for questions in (self._asked, self._waiting):
             questions[:] = [one for one in questions if one.wanted is None or one.key != key]
 
@@ -135,7 +136,9 @@ class Discovery:
         """Follow again what was followed in another view.
 
         A topic that came into being meanwhile was promised and missed: its whole cut is a gap.
+        That holds, too, if it was excluded again before it had an answer.
         """
+        self._returned |= former._returned
         for key, wanted in former.active.items():
             self._owner.marks["follows again"] += 1
             self._returned.add(key)

@@ -570,6 +570,8 @@ class CubecastNode:
     def return_from(self, former: CubecastNode, now: Time) -> None:
         """Join again what was carried over and is still wanted."""
         self.rejoin(now)
+        for core in self._cores.values():
+            core.tidy()
         self._discovery.return_from(former._discovery, now)
 
     def rejoin(self, now: Time) -> None:

@@ -82,7 +82,11 @@ class RecoveringTopic(TopicCore):
         )
 
     def look_again(self, now: Time) -> None:
-        """Something ended: see whether what waits still has something to wait for."""
+        """The view has changed: see whether what waits still has something to wait for.
+
+        Whoever looked while not all of the change was known looked too early.
+        """
+        self.stranded = False
         for inbox in self.front.waiting():
             self._wake_waiters_of(inbox, now)
 
@@ -274,7 +278,7 @@ class RecoveringTopic(TopicCore):
             self.inherited.pop(stream, None)
             self.finals[stream] = self.front.delivered.get(stream, -1)
             self._skip_lost(stream, now)
-        self._tidy_all(is_live, now)
+        self.tidy()
 
     def _release_children(self, stream: Stream, branch: Branch) -> None:
         branch.feed(())
@@ -381,11 +385,11 @@ class RecoveringTopic(TopicCore):
         self.heirs.pop(stream, None)
         self.inherited.pop(stream, None)
         self._skip_lost(stream, now)
-        self._tidy(stream, now)
+        self._tidy(stream)
         self._wake_waiters(stream, now)
         return self.taking and self.front.delivered.get(stream, -1) < end
 
-    def _tidy(self, stream: Stream, now: Time) -> None:
+    def _tidy(self, stream: Stream) -> None:
         """Of a dead stream of which no more will come, keep how far it went, as long as needed.
 
         Its end is then at or below what is delivered here; who reads nothing counts it as such.
@@ -393,9 +397,10 @@ class RecoveringTopic(TopicCore):
         if stream in self.inboxes or stream in self.heirs:
             return
         delivered = self.front.delivered
-        if self.absent and self.finals.get(stream, -1) > delivered.get(stream, -1):
-            delivered[stream] = self.finals[stream]
-            self._skip_lost(stream, now)
+        if self.absent:
+            end = max(self.finals.get(stream, -1), self.ends.get(stream, -1))
+            if end > delivered.get(stream, -1):
+                delivered[stream] = end
         done = delivered.get(stream, -1)
         for ends in (self.finals, self.ends):
             if stream in ends and ends[stream] <= done:
@@ -408,8 +413,8 @@ class RecoveringTopic(TopicCore):
             if stream not in self.superseded:
                 self.over[stream] = self.ended.get(stream.life, self.epoch)
 
-    def _tidy_all(self, is_live: Callable[[Stream], bool], now: Time) -> None:
-        """Tidy every dead stream of which no more will come."""
+    def tidy(self) -> None:
+        """Keep no more than is needed of every dead stream of which no more will come."""
         known = {
             **self.front.delivered,
             **self.floor,
@@ -419,8 +424,12 @@ class RecoveringTopic(TopicCore):
             **self.lost_routes,
         }
         for stream in known:
-            if stream not in self.over and not is_live(stream):
-                self._tidy(stream, now)
+            if not self.guard.is_live(stream):
+                self._tidy(stream)
+
+    def forget_others(self) -> None:
+        super().forget_others()
+        self.tidy()
 
     def lose_children(self, dead: int) -> None:
         """Pass nothing on to nodes that are gone; whoever was below them their publisher feeds."""
@@ -452,7 +461,7 @@ class RecoveringTopic(TopicCore):
     def begin(self, cut: dict[Stream, Seq], now: Time) -> None:
         self.began = self.epoch
         super().begin(cut, now)
-        self._tidy_all(self.guard.is_live, now)
+        self.tidy()
         for stream, end in self.finals.items():
             over = self.front.delivered.get(stream, -1) >= end
             if over and stream in self.heirs and stream not in self.inherited:
@@ -476,7 +485,7 @@ class RecoveringTopic(TopicCore):
             self.over.pop(stream, None)
             self.ends[stream] = last
             self._skip_lost(stream, now)
-            self._tidy(stream, now)
+            self._tidy(stream)
 
     def _skip_lost(self, stream: Stream, now: Time) -> None:
         """Report what was published in another view, once we have what our own view agreed on."""
