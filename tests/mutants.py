@@ -113,7 +113,7 @@ class FrontCore(TopicCore):
 class NoBarriers(CausalFront):
     __slots__ = ()
 
-    def ready(self, inbox: Inbox, frame: Any) -> bool:
+    def ready(self, inbox: Inbox, barrier: Any) -> bool:
         return True
 
 

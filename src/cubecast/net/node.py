@@ -502,6 +502,9 @@ class Node:
         box = self._outboxes.get(topic)
         if box is not None and box.is_idle:
             del self._outboxes[topic]
+        if topic not in self._outboxes:
+            self._readers.forgotten(topic)
+            self.vocabulary.forget(topic)
 
     def discovered(self, topic: Topic) -> None:
         try:

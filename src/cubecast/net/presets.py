@@ -12,6 +12,7 @@ ACKs are half the work |
 1,024 nodes, or a pause of the interpreter |
 | `patience` | 1: who leaves two probes unanswered, 3 x `resend_after`, is taken for stopped |
 | `leaf_for` | 20 x `resend_after`: what stopped once may do so again |
+| `forget_after` | 60 s: who publishes to a topic more seldom asks again who subscribes |
 | `resend_max` | 16 x `resend_after`, at most 30 s |
 | `window` | bandwidth x 4 levels x (RTT + `ack_delay`), up to a power of two: what is on its way \
 in a tree of 16 nodes |
@@ -87,6 +88,7 @@ def preset_values(name: str) -> dict[str, Any]:
         "resend_after": resend_after,
         "patience": 1,
         "leaf_for": 20 * resend_after,
+        "forget_after": 60_000 * MS,
         "resend_max": min(16 * resend_after, 30_000 * MS),
         "queue_bytes": window,
         "unread_bytes": max(16 * window, 64 * 1024 * 1024),

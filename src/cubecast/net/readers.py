@@ -131,7 +131,8 @@ class Readers:
         readers = self._by_topic.get(topic)
         if readers and not self._runtime.closed:
             lossy = all(reader.policy != "block" for reader in readers)
-            self._runtime.member.subscribe(topic, self._runtime.now(), lossy)
+            followed = all(reader.pattern is not None for reader in readers)
+            self._runtime.member.subscribe(topic, self._runtime.now(), lossy, followed)
 
     def detach(self, subscription: Subscription) -> None:
         """Stop delivering to a subscription; the last one of a topic unsubscribes the node."""
@@ -251,6 +252,10 @@ class Readers:
         if topic not in self._by_topic:
             self._expect(topic)
             self._loop.call_soon(self._tell_attitude, topic)  # not from inside the core
+
+    def forgotten(self, topic: Topic) -> None:
+        """A pattern matches a topic that nobody has to do with: it is new when somebody has."""
+        self._by_topic.pop(topic, None)
 
     def life_ended(self) -> None:
         """The node was excluded: whoever it was about to leave relies on it no more."""

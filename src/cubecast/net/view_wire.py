@@ -205,6 +205,7 @@ def _install(install: Install) -> bool:
         and _ends(install.ends)
         and len(install.absent) <= MAX_ABSENT
         and all(_who(one.who) and _number(one.epoch) for one in install.absent)
+        and _number(install.apart)
     )
 
 

@@ -31,6 +31,10 @@ class Vocabulary:
         if known != topic:
             raise CubecastError(f"topics {known!r} and {topic!r} have the same id; rename one")
 
+    def forget(self, topic: Topic) -> None:
+        """Packets of a topic mean nothing here any more."""
+        self.topics.pop(topic_id(topic), None)
+
     def decode(self, kind: int, raw: bytes) -> Frame | Ack | Control | None:
         """The message in a packet of a member; None if it is about a topic we do not know."""
         if kind == FRAME:

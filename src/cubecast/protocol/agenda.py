@@ -4,7 +4,7 @@ A topic that has nothing due costs nothing, however many there are.
 
 Invariants:
 
-1. A topic with a deadline has an entry at or before it: `Entry.planned` is the time of the earliest.
+1. A topic with a deadline has an entry at or before it; `Entry.planned` is the earliest one's time.
 2. An entry whose time is not its topic's `planned` is stale, and is dropped when its time comes.
    There is at most one entry for each time a topic moved its deadline forward.
 """

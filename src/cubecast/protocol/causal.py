@@ -26,29 +26,28 @@ from cubecast.protocol.streams import Inbox
 class CausalFront:
     """What was delivered here, and what the next publication depends on.
 
-    `is_over` says of a stream that a frame of some epoch names whether nothing more of it will be
-    delivered here: then there is nothing to wait for, and nothing has to be kept of it.
+    `is_over` says of a stream that a frame names whether nothing more of it will be delivered here:
+    then there is nothing to wait for, and nothing has to be kept of it.
     """
 
     __slots__ = ("_waiting", "delivered", "frontier", "is_over")
 
-    def __init__(self, is_over: Callable[[Stream, int], bool]) -> None:
+    def __init__(self, is_over: Callable[[Stream], bool]) -> None:
         self.delivered: dict[Stream, Seq] = {}
         self.frontier: dict[Stream, Seq] = {}
         self.is_over = is_over
         self._waiting: dict[Stream, list[Inbox]] = {}
 
-    def ready(self, inbox: Inbox, frame: Frame) -> bool:
-        """Whether `inbox` may deliver `frame`, as far as its barrier goes ([J] lines 90-94).
+    def ready(self, inbox: Inbox, barrier: Barrier) -> bool:
+        """Whether `inbox` may deliver a frame with `barrier` ([J] lines 90-94).
 
         If not, the inbox is filed under a stream that must advance first.  What was found
         delivered stays so, hence the next look begins where this one stopped.
         """
         delivered = self.delivered
-        barrier = frame.barrier
         for index in range(inbox.checked, len(barrier)):
             stream, seq = barrier[index]
-            if delivered.get(stream, -1) < seq and not self.is_over(stream, frame.route.epoch):
+            if delivered.get(stream, -1) < seq and not self.is_over(stream):
                 inbox.checked = index
                 if not inbox.waiting:
                     inbox.waiting = True

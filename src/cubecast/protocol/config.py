@@ -51,9 +51,8 @@ class Config:
     """A slow member stays a leaf this long, and longer while it is behind."""
 
     forget_after: Time = 30_000
-    """A topic that this node has left, and does not publish to, is forgotten after this long, and at
-    most twice as long; 0: never.  A publisher that is silent for longer asks again who subscribes.
-    """
+    """A topic that this node has left, and does not publish to, is forgotten after this long, or up
+    to three times as long; 0: never.  Who publishes more seldom asks again who subscribes."""
 
     idle_topics: int = 1024
     """So many topics that this node has left are kept at the most, the youngest."""

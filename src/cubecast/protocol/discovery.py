@@ -37,7 +37,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from typing import Protocol
 
 from cubecast.protocol.listing import Listed
@@ -61,17 +61,33 @@ class Owner(Protocol):
     def memberships(self) -> dict[Topic, Membership]: ...
     def membership_of(self, topic: Topic) -> Membership: ...
     def adopt_if_new(self, topic: Topic) -> None: ...
+    def let_go(self, topics: Collection[Topic]) -> None: ...
+    def needs(self, topic: Topic) -> bool: ...
 
 
 class Question:
-    """Somebody wants to know the topics: to follow those that are `wanted`, or to list all."""
+    """Somebody wants to know the topics: to follow those that are `wanted`, or to list all.
 
-    __slots__ = ("key", "seen", "wanted")
+    Or to let go of those that are `unused`, if nobody else has to do with them.
+    """
 
-    def __init__(self, key: Hashable, wanted: Wanted | None) -> None:
+    __slots__ = ("key", "seen", "unused", "wanted")
+
+    def __init__(
+        self, key: Hashable, wanted: Wanted | None, unused: frozenset[Topic] | None = None
+    ) -> None:
         self.key = key
         self.wanted = wanted
+        self.unused = unused
         self.seen: set[Topic] = set()
+
+    def saw(self, topic: Topic) -> None:
+        """A wave named a topic while the question was asked."""
+        if self.unused is not None:
+            if topic in self.unused:
+                self.seen.add(topic)
+        elif self.wanted is not None and len(self.seen) <= MAX_TOPICS and self.wanted(topic):
+            self.seen.add(topic)  # with more it will not be followed
 
 
 class Discovery:
@@ -109,6 +125,15 @@ class Discovery:
         """Ask everyone; `Port.listed` hands the answer to whoever holds the ticket."""
         self._ask(Question(ticket, None), now)
 
+    def release(self, unused: Collection[Topic], now: Time) -> None:
+        """Let go of followed topics that nothing happens in, if nobody else has to do with them.
+
+        Whoever may publish to one has a membership and names it; whoever takes it up later starts
+        a wave, which we see while we ask, or afterwards: then the topic is new again.
+        """
+        if not any(one.unused for one in (*self._asked, *self._waiting)):
+            self._ask(Question(None, None, frozenset(unused)), now)
+
     def _ask(self, question: Question, now: Time) -> None:
         self._waiting.append(question)
         self._next_wave(now)
@@ -144,24 +169,27 @@ class Discovery:
             self._returned.add(key)
             self.follow(key, wanted, now)
         for question in (*former._asked, *former._waiting):
-            self._ask(question, now)
+            if question.unused is None:
+                self._ask(question, now)
 
     # -- what passes -----------------------------------------------------------------------------
 
     def known(self) -> dict[Topic, int]:
-        """What this node answers: the topics it has a membership for, and whether it is in."""
+        """What this node answers: the topics it has a membership for, and whether it is in.
+
+        Not those that it would let go: it is in for the sake of a pattern, and nothing happens.
+        """
         me = 1 << self._owner.node
         return {
             topic: me if membership.standing in (Standing.JOINING, Standing.IN) else 0
             for topic, membership in self._owner.memberships.items()
+            if self._owner.needs(topic)
         }
 
     def saw(self, wave: Wave) -> None:
         """A wave names its topic: the answers under way may be older than it."""
         for question in self._asked:
-            room = len(question.seen) <= MAX_TOPICS  # with more it will not be followed
-            if room and question.wanted is not None and question.wanted(wave.topic):
-                question.seen.add(wave.topic)
+            question.saw(wave.topic)
 
     def is_new(self, topic: Topic) -> bool:
         """Whether a topic is followed and nothing was ever published to it (invariant 1)."""
@@ -189,7 +217,11 @@ class Discovery:
         listed, more = result.listing.packed()
         asked, self._asked = self._asked, []
         for question in asked:
-            if question.wanted is None:
+            if question.unused is not None:
+                if not more:
+                    named = {topic for topic, _ in listed} | question.seen
+                    self._owner.let_go(question.unused - named)
+            elif question.wanted is None:
                 self._port.listed(question.key, listed, not more)
             elif more:
                 self._port.followed(question.key, False)
@@ -213,7 +245,7 @@ class Discovery:
                 self._port.discovered(topic)
                 if question.key in self._returned:
                     membership.missed_all()
-                membership.subscribe(now)
+                membership.subscribe(now, followed=True)
         self._returned.discard(question.key)
         self.active[question.key] = wanted
         self.joining[question.key] = topics

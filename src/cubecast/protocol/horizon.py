@@ -23,7 +23,7 @@ for a while: history of the last views is kept for everyone."""
 
 
 class Horizon(NamedTuple):
-    """The present epoch, and the first one without a node that may come back (None: there is none)."""
+    """The present epoch, and the first one without a node that may come back, if there is one."""
 
     epoch: int = 0
     absent_from: int | None = None

@@ -5,10 +5,14 @@ forgotten when nobody had to do with it here for `Config.forget_after`, and nobo
 from another view is owed what was published to it (`Horizon`); or when more than
 `Config.idle_topics` are idle: then the oldest goes.
 
+A topic that a node is in for the sake of a pattern alone is *watched* while nothing happens in it.
+Such a topic is chosen in the same way, but the node has to ask the others first whether one of them
+may still publish to it (`Discovery.release`).
+
 Invariants:
 
-1. Between two rounds lies at least `Config.forget_after`, so whoever comes back has that long to ask
-   what it missed before history that was kept for it is given up.
+1. Between two rounds lies at least `Config.forget_after`, so a node that comes back has that long
+   to ask what it missed before history that was kept for it is given up.
 2. Idle topics number at most `Config.idle_topics`, and those that became idle since the last look.
 """
 
@@ -30,6 +34,8 @@ class Tenant(Protocol):
     @property
     def is_idle(self) -> bool: ...
     @property
+    def is_watched(self) -> bool: ...
+    @property
     def uses(self) -> int: ...
 
 
@@ -41,7 +47,9 @@ class Housekeeping:
         self._round_at: Time | None = None
         self._allowed = config.idle_topics
         self._uses: dict[Topic, tuple[int, int]] = {}
-        """Idle topics: how often each was used by the last round, and the view of that time."""
+        """Idle and watched topics: the uses of each by the last round, and the view of then."""
+        self.unused: dict[Topic, int] = {}
+        """Watched topics that were chosen, and their uses at that time."""
         self.waits = False
         """Whether another round may find something although nothing happens before it."""
         self._last: Horizon | None = None
@@ -66,23 +74,28 @@ class Housekeeping:
     ) -> list[Topic]:
         """The topics to forget now."""
         idle = [topic for topic, tenant in topics.items() if tenant.is_idle]
-        crowd = idle[: max(0, len(idle) - self._config.idle_topics)]
-        chosen = dict.fromkeys(crowd)
+        watched = [topic for topic, tenant in topics.items() if tenant.is_watched]
+        chosen = dict.fromkeys((*self._crowd(idle), *self._crowd(watched)))
         if self._round_at is not None and self._round_at <= now:
             self._round_at = None
             self._move_horizon(horizon())
-            chosen.update(dict.fromkeys(self._unused(idle, topics)))
+            chosen.update(dict.fromkeys(self._unchanged([*idle, *watched], topics)))
         self._allowed = len(topics) - len(chosen) + self._config.idle_topics
-        self.waits = any(tenant.is_out for tenant in topics.values())
-        return list(chosen)
+        self.waits = any(tenant.is_out or tenant.is_watched for tenant in topics.values())
+        self.unused = {topic: topics[topic].uses for topic in watched if topic in chosen}
+        return [topic for topic in chosen if topic not in self.unused]
+
+    def _crowd(self, topics: list[Topic]) -> list[Topic]:
+        """The oldest of more topics than may be kept."""
+        return topics[: max(0, len(topics) - self._config.idle_topics)]
 
     def _move_horizon(self, horizon: Horizon) -> None:
         last, self._last = self._last or horizon, horizon
         kept = [one.absent_from for one in (last, horizon) if one.absent_from is not None]
         self.horizon = Horizon(last.epoch, min(kept, default=None))
 
-    def _unused(self, idle: list[Topic], topics: Mapping[Topic, Tenant]) -> list[Topic]:
-        """Those that were idle in the last round, and are owed to nobody."""
+    def _unchanged(self, idle: list[Topic], topics: Mapping[Topic, Tenant]) -> list[Topic]:
+        """Those that were so in the last round, were not used since, and are owed to nobody."""
         before, self._uses = self._uses, {}
         chosen = []
         for topic in idle:

@@ -114,8 +114,13 @@ class Member:
         if self._core is not None:
             self._core.establish(topic, members)
 
-    def subscribe(self, topic: Topic, now: Time, lossy: bool = False) -> None:
-        self._command("subscribe", topic, lambda core, at: core.subscribe(topic, at, lossy), now)
+    def subscribe(
+        self, topic: Topic, now: Time, lossy: bool = False, followed: bool = False
+    ) -> None:
+        def command(core: CubecastNode, at: Time) -> None:
+            core.subscribe(topic, at, lossy, followed)
+
+        self._command("subscribe", topic, command, now)
 
     def unsubscribe(self, topic: Topic, now: Time) -> None:
         if self._core is not None:

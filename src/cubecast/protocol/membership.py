@@ -71,7 +71,8 @@ class Membership:
         self._leave = 0  # the number of our last LEAVE
         self._unreleased: set[Stream] | None = None
         self._released: set[Stream] = set()
-        self._brought = False  # history of another view, which others may have forgotten
+        self._known_before: list[Stream] = []  # what our publications depended on as we asked
+        self._followed = False  # in for the sake of a pattern alone
         self._operations = 0  # how many of ours began
 
     @property
@@ -104,16 +105,24 @@ class Membership:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing would be missing if this node forgot the topic.
-
-        It is out and wants nothing, nothing of its own or of others is under way, and whatever it
-        published everyone has.
-        """
+        """Whether this node is out, wants nothing, and everyone has whatever it published."""
         return (
             self.standing is Standing.OUT
             and not self._want_in
             and self._running is None
             and self.informed >= self._want_informed
+            and self.core.is_idle
+        )
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether we are in for the sake of a pattern alone, and nothing happens here."""
+        return (
+            self._followed
+            and self.receiving
+            and self._running is None
+            and not self.informed
+            and self._reached is None
             and self.core.is_idle
         )
 
@@ -124,8 +133,8 @@ class Membership:
 
     @property
     def uses(self) -> int:
-        """A number that grows with whatever this node begins or publishes here."""
-        return self._operations + self.core.next_seq
+        """A number that changes with whatever this node begins, publishes or reads here."""
+        return self._operations + self.core.next_seq + sum(self.core.front.delivered.values())
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -158,14 +167,18 @@ class Membership:
         assert self.standing is Standing.OUT
         assert self._running is None
         self.standing = Standing.IN
-        self._want_in = True
+        self._want_in = self._followed = True
         self._port.joined(self.core.topic)
         self.core.begin({}, 0)
 
-    def subscribe(self, now: Time, lossy: bool = False) -> None:
-        """Join; if we are in already, tell everyone whether we are `lossy`, if that is news."""
+    def subscribe(self, now: Time, lossy: bool = False, followed: bool = False) -> None:
+        """Join; if we are in already, tell everyone whether we are `lossy`, if that is news.
+
+        `followed`: for the sake of a pattern alone.
+        """
         self._want_in = True
         self._lossy = lossy
+        self._followed = followed
         self._next_operation(now)
 
     def unsubscribe(self, now: Time) -> None:
@@ -205,6 +218,8 @@ class Membership:
         self._running = op
         self._operations += 1
         self._meanwhile.clear()
+        if not self.informed:
+            self._known_before = list(self.core.front.frontier)
         own = Contribution({}, False)
         if op is Op.JOIN:
             self._lossy_told = self._lossy
@@ -248,9 +263,8 @@ class Membership:
             self.finish_leaving(now)
             return
         self._running = None
-        if self._brought:
-            self._brought = False
-            self.core.drop_unknown(result.vector)
+        self.core.drop_unknown(self._known_before, result.vector)
+        self._known_before = []
         if not self.informed:
             self._learn_members(result.members, result.lossy)
         if op is Op.JOIN:
@@ -371,8 +385,8 @@ class Membership:
     def return_from(self, former: Membership) -> None:
         """Carry over how far we came in another view, and join again if we want to be in."""
         self.core.return_from(former.core)
-        self._brought = True
         self._lossy = former._lossy
+        self._followed = former._followed
         if former._want_in:
             self._want_in = True
             before = former._reached

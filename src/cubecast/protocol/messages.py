@@ -204,7 +204,7 @@ class Inquiry(msgspec.Struct, frozen=True, tag=True):
 class Release(msgspec.Struct, frozen=True, tag=True):
     """A publisher tells a leaver that everything addressed to it is stable.
 
-    `wave` is the number of the leaver's LEAVE: an earlier one of its waves is no concern of a later.
+    `wave` is the number of the leaver's LEAVE: what is said of an earlier one is old.
     """
 
     kind: ClassVar[str] = "release"

@@ -140,10 +140,15 @@ class CubecastNode:
         if members >> self.node & 1:
             self._membership(topic).establish(members)
 
-    def subscribe(self, topic: Topic, now: Time, lossy: bool = False) -> None:
-        """Subscribe; `lossy`: rather miss messages (`Port.gap`) than hold publishers up."""
+    def subscribe(
+        self, topic: Topic, now: Time, lossy: bool = False, followed: bool = False
+    ) -> None:
+        """Subscribe; `lossy`: rather miss messages (`Port.gap`) than hold publishers up.
+
+        `followed`: only because of a pattern; the topic may be let go while nothing happens in it.
+        """
         self.adopt_if_new(topic)
-        self._membership(topic).subscribe(now, lossy)
+        self._membership(topic).subscribe(now, lossy, followed)
 
     def unsubscribe(self, topic: Topic, now: Time) -> None:
         self._membership(topic).unsubscribe(now)
@@ -496,7 +501,7 @@ class CubecastNode:
             if not before.has(who.uid):
                 self._since[slot] = view.epoch
         for core in self._cores.values():
-            core.enter_view(view.epoch, view.mask)
+            core.epoch, core.cluster = view.epoch, view.mask
             if dead:
                 core.lose_children(dead)
         if dead:
@@ -618,21 +623,37 @@ class CubecastNode:
         new messages for old ones.
         """
         house = self._housekeeping
-        chosen = house.choose(self._memberships, lambda: self._present_horizon(now), now)
-        if any(self._cores[topic].next_seq for topic in chosen):
-            if self._generation < MAX_GENERATION:
-                self._generation += 1
-            else:  # no stream is left to begin anew in: what was published to is kept
-                chosen = [topic for topic in chosen if not self._cores[topic].next_seq]
-        for topic in chosen:
-            del self._cores[topic], self._memberships[topic]
-            self.marks["topic forgotten"] += 1
-            self._port.forgotten(topic)
+        self._forget(house.choose(self._memberships, lambda: self._present_horizon(now), now))
+        if house.unused:
+            self._discovery.release(house.unused, now)
         self._forget_lives()
         for core in self._cores.values():
             core.remember(house.horizon)
         if house.waits or self._ended or any(core.remembers for core in self._cores.values()):
             self.stir(now)
+
+    def _forget(self, topics: Collection[Topic]) -> None:
+        """Keep nothing of these topics."""
+        if any(self._cores[topic].next_seq for topic in topics):
+            if self._generation < MAX_GENERATION:
+                self._generation += 1
+            else:  # no stream is left to begin anew in: what was published to is kept
+                topics = [topic for topic in topics if not self._cores[topic].next_seq]
+        for topic in topics:
+            del self._cores[topic], self._memberships[topic]
+            self.marks["topic forgotten"] += 1
+            self._port.forgotten(topic)
+
+    def needs(self, topic: Topic) -> bool:
+        """Whether a topic is not one that this node watches and would let go."""
+        uses = self._housekeeping.unused.get(topic)
+        membership = self._memberships[topic]
+        return uses is None or not membership.is_watched or membership.uses != uses
+
+    def let_go(self, topics: Collection[Topic]) -> None:
+        """Nobody else has to do with these topics: forget those that we still do not need."""
+        known = sorted(topic for topic in topics if topic in self._memberships)
+        self._forget([topic for topic in known if not self.needs(topic)])
 
     def _present_horizon(self, now: Time) -> Horizon:
         return Horizon(self._epoch, self._remembered_from(now))
@@ -685,7 +706,7 @@ class CubecastNode:
             core.guard.max_open = self._max_open()
             core.marks = core.guard.marks = self.marks
             if self._view is not None:
-                core.enter_view(self._epoch, self._view.mask)
+                core.epoch, core.cluster = self._epoch, self._view.mask
                 core.frozen, core.ended = self._frozen, self._ended
                 core.guard.is_live = self.is_live
                 core.guard.born, core.guard.since = self._born, self._since

@@ -40,9 +40,9 @@ MAX_GENERATION = (1 << 24) - 1
 class Stream(NamedTuple):
     """What one node, in one life, publishes to one topic until it forgets that topic.
 
-    The low `LIFE_BITS` of `incarnation` are the number of the life.  Above them is the *generation*:
-    a node that takes up a topic it may have forgotten begins a stream of a generation that it has
-    not used before, numbered from 0 again.
+    The low `LIFE_BITS` of `incarnation` are the number of the life.  Above them is the
+    *generation*: a node that takes up a topic it may have forgotten begins a stream of a generation
+    that it has not used before, numbered from 0 again.
     """
 
     source: NodeId
@@ -123,7 +123,7 @@ class Port(Protocol):
         """`unsubscribe` is complete: nobody relies on this node for the topic any more."""
 
     def forgotten(self, topic: Topic) -> None:
-        """This node keeps nothing of a topic any more: it is out, and what it published everyone has.
+        """This node keeps nothing of a topic any more; everyone has what it published there.
 
         If the topic is taken up again, `CubecastNode.stream_of` names another stream.
         """

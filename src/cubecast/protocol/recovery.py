@@ -37,11 +37,6 @@ MAX_UNREAD = 256
 class RecoveringTopic(TopicCore):
     """The data path of one topic, and how it goes on without some of its nodes."""
 
-    def enter_view(self, epoch: int, cluster: int) -> None:
-        """Nodes came or went: from here on what is published names the new view."""
-        self.epoch, self.cluster = epoch, cluster
-        self.route_members = -1
-
     def reached_since(self, apart: int) -> dict[Stream, Seq]:
         """How far we came in streams that were not over before view `apart`."""
         return {
@@ -52,17 +47,16 @@ class RecoveringTopic(TopicCore):
 
     # -- what is over ------------------------------------------------------------------------------
 
-    def _is_over(self, stream: Stream, epoch: int) -> bool:
-        """Whether nothing more will be delivered here of a stream that a frame of `epoch` names.
+    def _is_over(self, stream: Stream) -> bool:
+        """Whether nothing more will be delivered here of a stream that a frame names.
 
-        A publisher in a later view than ours may name what we are still to hear of.  Everything
-        else that is neither live nor pending is over: there is nothing to wait for.  If it ended
-        while we took messages and we lack some of it, that was owed to us, and we have to jump.
+        What is neither live nor pending is over: there is nothing to wait for.  It cannot be a life
+        that we are still to hear of, as a node publishes nothing before its first wave has visited
+        everyone, us included, in a view that names it.  If the stream ended while we took messages
+        and we lack some of it, that was owed to us, and we have to jump.
         """
-        if epoch > self.epoch:
-            return False
         if self.guard.is_live(stream):
-            return super()._is_over(stream, epoch)
+            return super()._is_over(stream)
         if self._is_pending(stream):
             return False
         if self.ended.get(stream.life, -1) <= self.began or stream in self.superseded:
@@ -526,14 +520,17 @@ class RecoveringTopic(TopicCore):
                     self.marks["brought an end along"] += 1
                     self.ends[stream] = max(seq, self.ends.get(stream, -1))
 
-    def drop_unknown(self, known: Collection[Stream]) -> None:
-        """Every node has said what it knows of the topic: what none of them knows is forgotten.
+    def drop_unknown(self, before: Collection[Stream], known: Collection[Stream]) -> None:
+        """Every node has said what it has of the topic: what none of them has is over for everyone.
 
-        We brought it along from another view.  It is over for everyone, so nothing depends on it.
+        `before` is what our publications depended on when we asked.  A publisher names its stream
+        while anything of it is under way, and whoever has read of it does, until it forgets the
+        topic.  So nothing needs to come after such a stream, and nobody could wait for it.
         """
-        for stream in [one for one in self.front.frontier if one not in known]:
-            if self.guard.is_live(stream) and stream != self.own and stream not in self.inboxes:
-                self.marks["brought along what is forgotten"] += 1
+        for stream in before:
+            here = stream in self.inboxes or stream == self.own
+            if stream not in known and not here and self.guard.is_live(stream):
+                self.marks["depends no more on what is forgotten"] += 1
                 self._forget_stream(stream)
 
     def vector(self) -> dict[Stream, Seq]:

@@ -210,7 +210,7 @@ class Reliability(StreamTable):
             self.inquire_at = now + min(pauses)
 
     def on_inquiry(self, sender: NodeId, now: Time) -> None:
-        """A receiver asks what is stable: tell it what it may have missed, or soon tell everyone."""
+        """A receiver asks what is stable: tell it, or tell everyone as soon as there is news."""
         inbox = self.inboxes.get(self.own)
         if inbox is None:
             number = self.epoch << ROUTE_BITS | self.routes

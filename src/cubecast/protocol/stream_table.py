@@ -96,8 +96,8 @@ class StreamTable:
         """Have `on_wake` called at this time or before."""
         self.agenda.plan(self, at)
 
-    def _is_over(self, stream: Stream, epoch: int) -> bool:
-        """Whether nothing more will be delivered here of a stream that a frame of `epoch` names.
+    def _is_over(self, stream: Stream) -> bool:
+        """Whether nothing more will be delivered here of a stream that a frame names.
 
         Its publisher forgot the topic and has begun anew since: everyone had all of it by then.
         """

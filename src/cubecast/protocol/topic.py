@@ -192,7 +192,7 @@ class TopicCore(Reliability):
             frames = inbox.frames
             progress = False
             while (frame := frames.get(inbox.next)) is not None:
-                if frame.barrier and not front.ready(inbox, frame):
+                if frame.barrier and not front.ready(inbox, frame.barrier):
                     if inbox.stuck[0] != frame.first:
                         inbox.stuck = frame.first, now
                     if self.stranded:

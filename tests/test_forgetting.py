@@ -1,0 +1,256 @@
+"""What nodes forget, and that nothing goes wrong for it: topics, generations, lives."""
+
+from __future__ import annotations
+
+from member_toys import CONFIG, EPOCHS, Flying, Members, both, kind, link
+
+from cubecast.protocol.port import LIFE_BITS, NodeId, Stream
+from cubecast.protocol.recovery import RecoveringTopic
+
+ROUND = CONFIG.forget_after
+
+
+def core_of(world: Members, node: NodeId, topic: str) -> RecoveringTopic | None:
+    """What a node keeps of a topic."""
+    core = world.members[node].core
+    assert core is not None
+    return core.membership_of(topic).core if core.knows(topic) else None
+
+
+def pass_rounds(world: Members, rounds: int = 3) -> None:
+    """Let housekeeping go round so often, and deliver what comes of it."""
+    for _ in range(rounds):
+        world.settle(ticks=2)
+        world.now += ROUND
+        world.settle(ticks=2)
+
+
+def known(world: Members, node: NodeId) -> list[str]:
+    core = world.members[node].core
+    assert core is not None
+    return core.topics()
+
+
+def request(world: Members, asker: NodeId, replier: NodeId, topic: str) -> None:
+    """A topic that is used once: one subscribes, another publishes, and that was all."""
+    world.members[asker].subscribe(topic, world.now)
+    world.settle(ticks=2)
+    world.publish(replier, "hello", topic)
+    world.settle(ticks=2)
+    world.publish(replier, "hello", topic)  # the first one only asked who is there
+    world.settle(ticks=4)
+    world.members[asker].unsubscribe(topic, world.now)
+    world.settle(ticks=4)
+
+
+def test_a_topic_that_was_used_once_is_forgotten_by_all() -> None:
+    world = Members(4)
+    request(world, 1, 2, "reply")
+    assert "reply" in known(world, 1)
+    assert "reply" in known(world, 2)
+    pass_rounds(world)
+    assert all(known(world, node) == ["t"] for node in range(4))
+    assert ("reply",) in world.ports[1].of("forgotten")
+
+
+def test_a_topic_that_is_used_now_and_then_is_kept() -> None:
+    world = Members(3, members=0b011)
+    for number in range(4):
+        assert world.publish(2, f"{number}") == (number > 0)
+        pass_rounds(world, 1)
+    assert "t" in known(world, 2)
+    assert world.ports[0].delivered() == ["1", "2", "3"]
+
+
+def test_what_is_published_after_a_topic_was_forgotten_is_taken_for_new() -> None:
+    world = Members(3, members=0b011)
+    for body in ("a", "b"):
+        world.publish(2, body)
+        world.settle()
+    assert world.ports[0].delivered() == ["b"], "the first call only asked who subscribes"
+    pass_rounds(world)
+    assert known(world, 2) == []
+    world.publish(2, "c")
+    world.settle()
+    assert world.publish(2, "d")
+    world.settle()
+    assert world.ports[0].delivered() == world.ports[1].delivered() == ["b", "d"]
+    later = core_of(world, 2, "t")
+    assert later is not None
+    assert later.own == Stream(2, 1 << LIFE_BITS)
+    assert world.ports[0].of("gap") == []
+
+
+def test_of_a_publisher_that_comes_and_goes_one_stream_is_kept() -> None:
+    world = Members(3, members=0b011)
+    for number in range(6):
+        world.publish(2, "asks")
+        world.settle()
+        assert world.publish(2, f"{number}")
+        world.settle()
+        pass_rounds(world)
+    core = core_of(world, 0, "t")
+    assert core is not None
+    assert world.ports[0].delivered() == [f"{number}" for number in range(6)]
+    for table in (core.front.delivered, core.floor, core.superseded, core.latest):
+        assert len([stream for stream in table if stream.source == 2]) <= 1
+
+
+def test_an_answer_does_not_wait_for_a_question_that_is_forgotten() -> None:
+    """Node 0 names a stream in its barrier that node 1 no longer knows."""
+    world = Members(3, members=0b011)
+    world.publish(2, "asks")
+    world.settle()
+    world.publish(2, "question")
+    world.settle()
+    pass_rounds(world)
+    world.publish(2, "asks")
+    world.settle()
+    assert world.publish(0, "answer")  # depends on the first stream of node 2
+    assert world.publish(2, "later")
+
+    def held_up(one: Flying) -> bool:
+        return one.to == 1 and getattr(one.message, "stream", None) == Stream(0, 0)
+
+    world.settle(lambda one: not held_up(one), ticks=3)
+    assert world.ports[1].delivered()[-1] == "later"
+    world.settle()
+    assert world.ports[1].delivered() == ["question", "later", "answer"]
+
+
+def test_more_idle_topics_than_may_be_kept_are_forgotten_at_once() -> None:
+    world = Members(2)
+    core = world.members[1].core
+    assert core is not None
+    limit = core.config.idle_topics
+    for number in range(2 * limit + 100):
+        world.members[1].subscribe(f"x/{number}", world.now)
+        world.hand_over()
+        world.hand_over()
+        world.members[1].unsubscribe(f"x/{number}", world.now)
+        world.hand_over()
+        world.hand_over()
+        if number % 50 == 0:
+            world.settle(ticks=1)
+    assert len(core.topics()) <= 2 * limit + 1
+
+
+def follower(world: Members, node: NodeId) -> None:
+    world.members[node].follow("#", lambda topic: True, world.now)
+    world.settle()
+
+
+def test_a_follower_lets_go_of_topics_that_nobody_uses_and_misses_nothing_later() -> None:
+    world = Members(4)
+    follower(world, 3)
+    request(world, 1, 2, "reply")
+    assert world.ports[3].delivered("reply") == ["hello"]
+    assert "reply" in known(world, 3)
+    pass_rounds(world, 6)
+    assert all(known(world, node) == ["t"] for node in range(4))
+    request(world, 0, 2, "reply")
+    assert world.ports[3].delivered("reply") == ["hello", "hello"]
+    assert world.ports[3].of("gap") == []
+
+
+def test_a_follower_keeps_a_topic_that_somebody_may_publish_to() -> None:
+    world = Members(3, members=0b001)
+    follower(world, 1)
+    world.publish(2, "asks")
+    world.settle()
+    for number in range(8):
+        assert world.publish(2, f"{number}")
+        pass_rounds(world, 1)
+    assert world.ports[1].delivered() == [f"{number}" for number in range(8)]
+
+
+def test_a_wave_that_passes_while_a_follower_asks_keeps_the_topic() -> None:
+    """Node 2 takes the topic up after it answered and before all have: the follower is a member."""
+    world = Members(3, members=0)
+    follower(world, 1)
+    request(world, 0, 2, "n")
+    asks = both(kind("parcel"), link(1, 0))
+    for _ in range(8):
+        world.settle(lambda one: not asks(one), ticks=2)
+        world.now += ROUND
+    world.publish(2, "asks", "n")
+    world.settle()
+    assert world.publish(2, "again", "n")
+    world.settle()
+    assert world.ports[1].delivered("n") == ["hello", "again"]
+
+
+def test_two_followers_and_a_publisher_among_them() -> None:
+    """Node 1 publishes to a topic that node 3 has let go, and depends on what node 3 forgot."""
+    world = Members(4, members=0)
+    follower(world, 1)
+    follower(world, 3)
+    request(world, 0, 2, "n")
+    pass_rounds(world, 8)
+    assert "n" not in known(world, 3)
+    world.publish(1, "asks", "n")
+    world.settle()
+    assert world.publish(1, "mine", "n")
+    world.settle()
+    assert world.ports[3].delivered("n") == ["hello", "mine"]
+
+
+# -- lives -----------------------------------------------------------------------------------------
+
+
+def life_and_death(world: Members, node: NodeId) -> None:
+    """A node publishes, is cut off, and comes back as another life."""
+    world.publish(node, "asks")
+    world.settle()
+    world.publish(node, f"life {world.members[node].who.uid}")
+    world.settle()
+    world.suspect(node)
+    world.settle(lambda one: node not in (one.source, one.to))
+    world.settle()
+    assert world.masks() == [(1 << len(world.members)) - 1] * len(world.members)
+
+
+def sizes(world: Members, node: NodeId) -> dict[str, int]:
+    core = core_of(world, node, "t")
+    assert core is not None
+    return {
+        name: len(table)
+        for name, table in (*vars(core).items(), *[("d", core.front.delivered)])
+        if isinstance(table, dict)
+    }
+
+
+def test_of_a_hundred_lives_no_more_is_kept_than_of_a_few() -> None:
+    world = Members(3)
+    for _ in range(5):
+        life_and_death(world, 2)
+        pass_rounds(world, 2)
+    before = sizes(world, 0)
+    for _ in range(15):
+        life_and_death(world, 2)
+        pass_rounds(world, 2)
+    assert sizes(world, 0) == before
+    assert before["d"] <= 12
+
+
+def test_who_comes_back_in_time_is_told_exactly_what_it_missed_of_the_dead() -> None:
+    """Node 3 publishes and dies while node 2 is away; other lives end meanwhile."""
+    world = Members(4)
+    world.publish(3, "before")
+    world.settle()
+    world.suspect(2)
+
+    def away(one: Flying) -> bool:
+        return 2 not in (one.source, one.to)
+
+    world.settle(away)
+    assert world.publish(3, "missed")
+    world.settle(away)
+    world.down.add(3)
+    world.suspect(3)
+    world.settle(away)
+    assert EPOCHS.absent_for > 6 * 40 * 5
+    world.settle()
+    gaps = [skipped for _, skipped in world.ports[2].of("gap")]
+    assert {Stream(3, 0): (1, 1)} in gaps
+    assert world.ports[2].delivered() == ["before"]
