@@ -57,9 +57,8 @@ def production(
     **delays: int,
 ) -> Case:
     """A case of the production protocol; without other wishes every delay is nought."""
-    config = Config(
-        **{"ack_delay": 0, "stable_delay": 0, "resend_after": 2, "patience": 0, **delays}
-    )
+    none = {"ack_delay": 0, "stable_delay": 0, "patience": 0, "forget_after": 0}
+    config = Config(**{**none, "resend_after": 2, **delays})
 
     def make(node: NodeId, port: Port) -> Process:
         return node_class(node, port, cluster=(1 << nodes) - 1, config=config)

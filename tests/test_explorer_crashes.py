@@ -18,7 +18,7 @@ from cubecast.protocol.streams import Inbox
 from cubecast.protocol.views import Final, Install, Report, Who, genesis
 from cubecast.sim.explorer import EXACT, LONG, MEMBERS, Case, Rules, Step, explore
 
-CONFIG = Config(ack_delay=0, stable_delay=0, resend_after=2, patience=0)
+CONFIG = Config(ack_delay=0, stable_delay=0, resend_after=2, patience=0, forget_after=0)
 EPOCHS = EpochConfig(
     answer_after=3 * LONG,
     repeat_after=2,

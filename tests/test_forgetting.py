@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from member_toys import CONFIG, EPOCHS, Flying, Members, both, kind, link
 
 from cubecast.protocol.port import LIFE_BITS, NodeId, Stream
@@ -254,3 +256,54 @@ def test_who_comes_back_in_time_is_told_exactly_what_it_missed_of_the_dead() -> 
     gaps = [skipped for _, skipped in world.ports[2].of("gap")]
     assert {Stream(3, 0): (1, 1)} in gaps
     assert world.ports[2].delivered() == ["before"]
+
+
+# -- what a crash costs ----------------------------------------------------------------------------
+
+
+def crash_after_talk(nodes: int) -> Counter[str]:
+    """What is sent when a node dies and all the others once published, long ago."""
+    world = Members(nodes)
+    for node in range(nodes):
+        world.publish(node, f"{node}")
+    world.settle()
+    assert not world.flying
+    world.down.add(nodes - 1)
+    world.suspect(nodes - 1)
+    seen: dict[int, Flying] = {}
+
+    def note(one: Flying) -> bool:
+        seen[id(one)] = one
+        return True
+
+    world.settle(note)
+    messages = [one.message for one in seen.values() if one.to != nodes - 1]
+    return Counter(getattr(message, "message", message).kind for message in messages)
+
+
+def test_a_crash_among_idle_publishers_is_no_matter_of_topics() -> None:
+    for nodes in (4, 16):
+        sent = crash_after_talk(nodes)
+        assert not sent.keys() & {"stable", "inquiry", "settled", "probe", "direct", "pub"}
+        assert sum(sent.values()) <= 4 * nodes, "prepare, report, install, installed"
+
+
+def test_who_missed_the_last_news_as_its_relay_died_asks_and_forgets() -> None:
+    """Node 1 hears of node 3 through node 2: the news of what is stable dies with node 2."""
+    world = Members(4)
+    assert world.publish(3, "a")
+
+    def lost(one: Flying) -> bool:
+        message = getattr(one.message, "message", one.message)
+        return message.kind == "stable" and one.to == 1
+
+    world.settle(lambda one: not lost(one), ticks=3)
+    world.lose(lost)
+    world.down.add(2)
+    core = core_of(world, 1, "t")
+    assert core is not None
+    assert core.inboxes, "it keeps the frame"
+    world.suspect(2)
+    world.settle()
+    assert not core.inboxes
+    assert not core.inquire

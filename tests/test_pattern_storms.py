@@ -247,7 +247,7 @@ def every(
     rules: Rules = CALM,
     likeness: Likeness = PRODUCTION,
 ) -> Exploration:
-    config = Config(window=64, ack_delay=0, stable_delay=0, resend_after=2)
+    config = Config(window=64, ack_delay=0, stable_delay=0, resend_after=2, forget_after=0)
 
     def make(node: NodeId, port: Port) -> Process:
         return kind(node, port, cluster=(1 << nodes) - 1, config=config)

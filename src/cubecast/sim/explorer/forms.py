@@ -86,6 +86,8 @@ PRODUCTION = Likeness(
             "Guard.dropped",
             "Guard.marks",
             "StreamTable.marks",
+            "StreamTable.planned",
+            "Agenda._heap",
             "CubecastNode.marks",
             "Member.marks",
         }
@@ -97,7 +99,8 @@ The orders that decide nothing, line by line: iterated only to send, and what is
 multiset; looked up by key, or summed; merged key by key; iterated to acknowledge (one's own
 branches are made, and so stand, in the order of their numbers).  `inboxes`, `frontier`, `barrier`
 and `_waiting` are not among them: their order can decide which of two concurrent messages is
-delivered first.  `pace` decides nothing without `Config.ack_pause`, which no case sets.
+delivered first.  `pace` decides nothing without `Config.ack_pause`, which no case sets.  The agenda
+has the times that topics keep besides, or earlier ones: then nothing is done.
 """
 
 MEMBERS = replace(
