@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cubecast")
 
+MAX_OTHER_CLUSTERS = 64
+"""Other clusters that were mentioned in the log; then it begins anew."""
+
 
 class Presence:
     """The `Member` of one node, and what follows from it."""
@@ -72,6 +76,7 @@ class Presence:
         self._probe_at: Time = 0
         self._trouble = ""
         self._encoded: tuple[object, bytes] = (None, b"")
+        self._other_clusters: set[str] = set()
 
     # -- coming in -------------------------------------------------------------------------------
 
@@ -108,7 +113,7 @@ class Presence:
         """Be a cluster of one, or ask at `seed` for a place."""
         node = self._node
         who = Who(uid, node.address, self._first_incarnation)
-        view = genesis({0: who}) if seed is None else None
+        view = genesis({0: who}, secrets.token_hex(16)) if seed is None else None
         self._member = Member(
             NOBODY if view is None else 0,
             node,
@@ -118,6 +123,7 @@ class Presence:
             epochs=node.config.epochs,
             detector=node.config.detector,
             seeds=() if seed is None else (seed,),
+            key=secrets.token_hex(16),
             now=node.now(),
         )
         if view is not None:
@@ -288,6 +294,7 @@ class Presence:
             connection.asked = True
             if connection.slot == NOBODY and not self._may_say(message, connection):
                 return True
+            self._notice_cluster(message, connection)
             answer = self.member.hear(message, connection.uid, now)
             if answer is not None:
                 connection.send(encode_view(answer))
@@ -296,6 +303,18 @@ class Presence:
             return False
         self.member.on_message(message, connection.slot, now)
         return True
+
+    def _notice_cluster(self, message: ToAnyone, connection: Connection) -> None:
+        """Say once of each other cluster that it speaks to us; the member does not listen."""
+        cluster = self.member.foreign(message)
+        if cluster and cluster not in self._other_clusters:
+            if len(self._other_clusters) >= MAX_OTHER_CLUSTERS:
+                self._other_clusters.clear()
+            self._other_clusters.add(cluster)
+            log.warning(
+                "ignoring %s of another cluster (%s) by %s: its address, or ours, was used before",
+                type(message).__name__, cluster, connection,
+            )  # fmt: skip
 
     def _may_say(self, message: ToAnyone, connection: Connection) -> bool:
         """Who is no member speaks for itself only, and does not change the view we are in."""
@@ -317,7 +336,7 @@ class Presence:
         view = self.view
         if view is None or len(view.members) < MAX_SLOTS or view.has(enter.who.uid):
             return False
-        if any(who.address == enter.who.address for who in view.members.values()):
+        if enter.who.address in view.places:
             return False
         connection.refuse(f"the cluster has {MAX_SLOTS} nodes and room for no more")
         return True

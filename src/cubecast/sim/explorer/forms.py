@@ -103,7 +103,9 @@ delivered first.  `pace` decides nothing without `Config.ack_pause`, which no ca
 MEMBERS = replace(
     PRODUCTION,
     relative=True,
-    caches=PRODUCTION.caches | {"Member._due", "Member._epoch_config", "Epochs._config"},
+    caches=PRODUCTION.caches
+    | {"Member._due", "Member._epoch_config", "Epochs._config", "Absences._remember_for"}
+    | {"View.slots", "View.places", "View.mask", "View.checksum"},
     unordered=PRODUCTION.unordered | {"Member._told", "Epochs._departing", "Attempt.reports"},
 )
 """The production protocol where nodes die (`cubecast.protocol.member`).
