@@ -28,7 +28,7 @@ from cubecast.net.view_wire import (
     encode_forward,
     encode_view,
 )
-from cubecast.net.wire import CLIENT, DETECTOR, FORWARD, HELLO, VIEW, WireError
+from cubecast.net.wire import CLIENT, CONTROL, DETECTOR, FORWARD, HELLO, PART, VIEW, WireError
 from cubecast.protocol.detector import Detector
 from cubecast.protocol.epochs import MAX_SLOTS
 from cubecast.protocol.member import Member
@@ -250,6 +250,11 @@ class Presence:
                 spoke |= not self.on_view(raw, connection, now)
             elif kind == HELLO:
                 self._on_greeting(raw, connection)
+            elif kind == PART and not connection.guest:
+                whole = self._node.mesh.parts.take(connection, raw)
+                connection.asked = True
+                if whole is not None:
+                    self.from_outside(connection, [whole], now)
             elif connection.guest:
                 raise WireError(f"a packet of kind {kind} from a client")
             else:
@@ -350,6 +355,12 @@ class Presence:
             self.look_at_links()
         elif kind == FORWARD:
             self.on_forward(raw, connection, now)
+        elif kind == PART:
+            whole = self._node.mesh.parts.take(connection, raw)
+            if whole is not None:
+                self.from_member(*whole, connection, now)
+        elif kind == CONTROL:  # one that came in parts
+            self._node.take(kind, raw, connection.slot, now)
         else:
             raise WireError(f"a packet of kind {kind} from a member")
 
@@ -384,7 +395,7 @@ class Presence:
     def _encode(self, message: Clusterwide) -> bytes:
         """The packet of a message; one message is often for many.
 
-        Of one that is too large nothing is sent: who waits for it goes on without us.
+        Of one that is too large even for parts nothing is sent: who waits goes on without us.
         """
         if self._encoded[0] is not message:
             try:

@@ -16,6 +16,7 @@ import msgspec
 
 from cubecast.net.address import parse_address
 from cubecast.net.hello import MAX_ADDRESS, is_uid
+from cubecast.net.parts import MAX_WHOLE
 from cubecast.net.wire import (
     ACK,
     CONTROL,
@@ -23,7 +24,6 @@ from cubecast.net.wire import (
     FORWARD,
     FRAME,
     MAX_NUMBER,
-    MAX_PACKET,
     MAX_SLOTS,
     MAX_TOPIC,
     PREFIX,
@@ -71,6 +71,8 @@ MAX_NEWS = 64
 
 ROUTE = Struct("<HHQ")
 """destination, origin, epoch"""
+OVERHEAD = 2 * PREFIX.size + ROUTE.size
+"""What a packet and a `Forward` around it take beside the message."""
 
 FORWARDED = frozenset((FRAME, ACK, CONTROL, VIEW))
 """What goes around a broken link; a test of the link does not."""
@@ -94,9 +96,9 @@ def encode_detector(message: DetectorMessage) -> bytes:
 
 def _packet(kind: int, message: object) -> bytes:
     body = _encode(message)
-    if len(body) >= MAX_PACKET:
+    if len(body) > MAX_WHOLE - OVERHEAD:
         name = type(message).__name__
-        raise WireError(f"a {name} of {len(body)} bytes is larger than {MAX_PACKET}")
+        raise WireError(f"a {name} of {len(body)} bytes is larger than {MAX_WHOLE}")
     return PREFIX.pack(1 + len(body), kind) + body
 
 
