@@ -29,6 +29,7 @@ from cubecast.protocol.recovery import RecoveringTopic
 from cubecast.protocol.streams import Branch, Inbox
 from cubecast.protocol.views import (
     TO_ANYONE,
+    Depart,
     Final,
     Finals,
     Install,
@@ -226,6 +227,19 @@ class InstallsOldBallots(Member):
     """Follows a ballot and then installs what an earlier one decided."""
 
     epochs_class = OldBallots
+
+
+class Credulous(Epochs):
+    def on_depart(self, depart: Depart, now: Time) -> None:
+        if self.view.has(depart.uid):
+            self._departing[depart.uid] = None
+            self.consider(now)
+
+
+class TrustsDepart(Member):
+    """Lets a member go because somebody says that it wants to."""
+
+    epochs_class = Credulous
 
 
 class Unclosed(Epochs):

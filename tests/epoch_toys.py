@@ -8,14 +8,17 @@ from cubecast.protocol.port import NodeId, Time
 from cubecast.protocol.views import (
     TO_ANYONE,
     Beacon,
+    Change,
     Clusterwide,
     Depart,
+    Doubt,
     Install,
     Installed,
     Prepare,
     Report,
     Reports,
     Stuck,
+    Unclear,
     View,
     ViewId,
     Who,
@@ -109,10 +112,17 @@ class Toys:
             case Install():
                 if epochs.on_install(message, self.now) and toy.alive:
                     toy.reach(str(source), Installed(message.view.id))
+            case Change():
+                epochs.on_change(message, source, self.now)
+            case Unclear():
+                epochs.on_unclear(message, source)
             case Installed():
                 epochs.on_installed(message, f"n{source}", self.now)
             case Depart():
                 epochs.on_depart(message, self.now)
+            case Doubt():
+                if to in self.leaving and message.uid == f"n{to}":
+                    toy.send(source, Depart(message.uid, message.nonce))
             case Beacon():
                 toy.elsewhere(message.view, message.uid, self.now)
 
@@ -129,7 +139,7 @@ class Toys:
         toy = self.toys[node]
         self.leaving.add(node)
         if toy.alive:
-            toy.epochs.on_depart(Depart(f"n{node}"), self.now)
+            toy.epochs.depart(self.now)
 
     def tick(self, by: Time = CONFIG.repeat_after) -> None:
         self.now += by

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from member_toys import Members, both, kind, link
+from member_toys import Flying, Members, both, kind, link
 
 from cubecast.protocol.member import Member
 from cubecast.protocol.port import Stream
+from cubecast.protocol.views import Depart
 
 
 def what_an_heir_passed_on_before_it_was_one_is_not_delivered_above_the_end(
@@ -27,7 +28,7 @@ def what_an_heir_passed_on_before_it_was_one_is_not_delivered_above_the_end(
     assert [one.to for one in late] == [0, 0]
     world.lose(both(kind("pub"), link(1, 0)))
     world.hand_over(kind("report"))
-    world.hand_over(kind("install"))
+    world.hand_over(kind("change"))
     assert world.ports[1].of("discard") == [("t", {Stream(3, 0): (1, 1)})]
     world.flying += late
     world.hand_over(kind("pub"))
@@ -50,7 +51,7 @@ def what_comes_after_the_reports_is_delivered_by_nobody(
     assert [one.to for one in late] == [0]
     world.flying = [one for one in world.flying if one not in late and one.source != 3]
     world.hand_over(kind("report"))
-    world.hand_over(kind("install"))
+    world.hand_over(kind("change"))
     world.flying += late
     world.hand_over(kind("pub"))
     world.down.add(3)
@@ -76,7 +77,7 @@ def who_joins_is_told_of_ends_that_nobody_who_reads_has_come_to(
     world.suspect(3)
     world.lose(lambda one: one.source == 3)
     for _ in range(4):
-        world.hand_over(kind("prepare", "report", "install", "installed"))
+        world.hand_over(kind("prepare", "report", "change", "installed"))
     world.members[1].subscribe("t", world.now)
     for _ in range(6):
         world.hand_over(kind("parcel", "parcel-ack"))
@@ -134,10 +135,25 @@ def a_relay_does_not_count_those_below_a_dead_child_as_served(member: type[Membe
     assert world.ports[0].delivered() == ["to all"]
 
 
+def only_the_member_itself_departs(member: type[Member]) -> None:
+    """Node 3 says that nodes 0 and 1 want to go; then node 2 really does."""
+    world = Members(4, kind=member)
+    for victim in (0, 1):
+        seal = world.members[3].seal()
+        world.flying.append(Flying(3, 0, Depart(f"n{victim}"), seal))
+    world.settle()
+    assert world.masks() == [0b1111] * 4
+    world.members[2].depart(world.now)
+    world.settle()
+    assert world.ports[2].of("departed") == [()]
+    assert world.masks()[:2] == [0b1011] * 2
+
+
 SCENARIOS = (
     what_an_heir_passed_on_before_it_was_one_is_not_delivered_above_the_end,
     what_comes_after_the_reports_is_delivered_by_nobody,
     who_joins_is_told_of_ends_that_nobody_who_reads_has_come_to,
     who_joins_begins_at_a_cut_and_not_where_each_publisher_is,
     a_relay_does_not_count_those_below_a_dead_child_as_served,
+    only_the_member_itself_departs,
 )

@@ -47,6 +47,10 @@ BY_HAND: list[tuple[type[Member], Callable[[type[Member]], None]]] = [
         chaos_mutants.SkipsPerPublisher,
         member_scenarios.who_joins_begins_at_a_cut_and_not_where_each_publisher_is,
     ),
+    (
+        chaos_mutants.TrustsDepart,
+        member_scenarios.only_the_member_itself_departs,
+    ),
 ]
 """What chance finds too seldom; `InstallsOldBallots` is caught in ``tests/test_epochs.py``."""
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cubecast.protocol.epochs import Epochs
-from cubecast.protocol.views import Ballot, Install, Prepare, Report, View, ViewId, Who
+from cubecast.protocol.views import Ballot, Change, Install, Prepare, Report, View, ViewId, Who
 
 NODES = 4
 KINDS = (
@@ -86,7 +86,7 @@ def test_a_leader_that_has_decided_to_leave_does_not_begin_again() -> None:
     """Whoever heard a second question first would refuse the answer to the first one."""
     toys = Toys(3)
     toys.depart(0)
-    while not any(isinstance(message, Install) for _, _, message in toys.flying):
+    while not any(isinstance(message, Change) for _, _, message in toys.flying):
         toys.hand_over(0)
     assert not any(isinstance(message, Prepare) for _, _, message in toys.flying)
 
@@ -94,7 +94,7 @@ def test_a_leader_that_has_decided_to_leave_does_not_begin_again() -> None:
 def test_a_leader_that_leaves_goes_although_somebody_it_has_to_tell_dies() -> None:
     toys = Toys(3)
     toys.depart(0)
-    while not any(isinstance(message, Install) for _, _, message in toys.flying):
+    while not any(isinstance(message, Change) for _, _, message in toys.flying):
         toys.hand_over(0)
     toys.toys[2].crashed = True
     toys.come_to_rest()
@@ -135,7 +135,7 @@ def follow_two_leaders(kind: type[Epochs]) -> Toys:
     toys.suspect(0, 3)
     for _ in range(4):  # the questions of 0 to 1 and 2, and their reports
         toys.hand_over(0)
-    decided = [one for one in toys.flying if type(one[2]) is Install and one[1] == 2]
+    decided = [one for one in toys.flying if type(one[2]) is Change and one[1] == 2]
     toys.flying.clear()
     toys.suspect(1, 3)
     toys.suspect(1, 0)

@@ -184,7 +184,7 @@ class Attack:
             return random.randbytes(random.randint(1, 200))
         if kind == 1:
             body = random.randbytes(random.randint(0, 200))
-            return PREFIX.pack(1 + len(body), random.randint(0, 9)) + body
+            return PREFIX.pack(1 + len(body), random.randint(0, 10)) + body
         if kind == 2:
             return self.about_the_cluster(victim)
         if kind < 9 and self.mole.said:
@@ -510,7 +510,8 @@ REQUESTS = {
     ),
     "Enter out of bounds": encode_view(Enter(Who("raw", "nowhere:70000", 1), -1)),
     "Refused after the handshake": encode_greeting(Refused("")),
-    "kind 9": PREFIX.pack(1, 9),
+    "kind 10": PREFIX.pack(1, 10),
+    "broken part": PREFIX.pack(1, 9),
 }
 
 

@@ -12,7 +12,7 @@ SRC = Path(__file__).parent.parent / "src" / "cubecast"
 CORE = [*sorted((SRC / "protocol").glob("*.py")), SRC / "topology.py"]
 PURE = {
     "__future__", "collections", "collections.abc", "dataclasses", "enum", "functools",
-    "heapq", "typing", "msgspec",
+    "hashlib", "heapq", "typing", "msgspec",
     "cubecast.topology",
 }  # fmt: skip
 BUILTINS_OF_THE_WORLD = {"open", "print", "input", "exec", "eval", "__import__", "hash", "id"}

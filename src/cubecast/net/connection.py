@@ -24,6 +24,7 @@ from cubecast.net.hello import (
     proved,
     transcript,
 )
+from cubecast.net.parts import cut, fits
 from cubecast.net.wire import HELLO, MAX_PACKET, VERSION, PacketBuffer, WireError
 from cubecast.net.writes import Writes
 from cubecast.protocol.errors import ProtocolError
@@ -79,6 +80,8 @@ class Connection(asyncio.BufferedProtocol):
         self._said = ""
         self._buffer = PacketBuffer(MAX_HELLO)
         self._outgoing: list[bytes] = []
+        self._large = 0  # bytes sent in parts that may be unread
+        self._wholes = 0  # packets sent in parts
         self._writes = owner.writes
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
@@ -267,7 +270,20 @@ class Connection(asyncio.BufferedProtocol):
             return
         if not self._outgoing:
             self._writes.add(self)
-        self._outgoing.append(packet)
+        if fits(packet):
+            self._outgoing.append(packet)
+        else:
+            self._send_in_parts(packet)
+
+    def _send_in_parts(self, packet: bytes) -> None:
+        """Send what is larger than a packet may be; its peer may leave that much more unread."""
+        try:
+            self._outgoing += cut(packet, self._wholes & 0xFFFFFFFF)
+        except WireError as error:
+            log.error("nothing is sent to %s: %s", self, error)
+            return
+        self._wholes += 1
+        self._large += len(packet)
 
     def flush(self) -> None:
         """Write what has gathered."""
@@ -282,7 +298,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.writelines(packets)
             unread = self._transport.get_write_buffer_size()
-            if unread > self._owner.unread_bytes:
+            self._large = min(self._large, unread)
+            if unread > self._owner.unread_bytes + self._large:
                 self.turn_away(f"it leaves {unread} bytes unread")
 
     def backlog(self) -> int:

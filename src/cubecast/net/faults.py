@@ -33,11 +33,11 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Protocol
 
-from cubecast.net.wire import ACK, CONTROL, DETECTOR, FORWARD, FRAME, VIEW
+from cubecast.net.wire import ACK, CONTROL, DETECTOR, FORWARD, FRAME, PART, VIEW
 from cubecast.protocol.port import NodeId
 from cubecast.protocol.views import process_of
 
-REPAIRED = frozenset((FRAME, ACK, CONTROL, VIEW, DETECTOR, FORWARD))
+REPAIRED = frozenset((FRAME, ACK, CONTROL, VIEW, DETECTOR, FORWARD, PART))
 """The kinds of packets that the protocol sends again."""
 DATA = frozenset((FRAME, ACK, CONTROL, FORWARD))
 """Those that are about topics."""

@@ -20,6 +20,7 @@ from typing import Protocol
 from cubecast.net.address import parse_address
 from cubecast.net.connection import HANDSHAKE_S, NOBODY, Connection, Owner
 from cubecast.net.faults import LinkCut
+from cubecast.net.parts import Parts
 from cubecast.net.transport import Network
 from cubecast.protocol.port import NodeId
 from cubecast.protocol.views import Who
@@ -70,6 +71,8 @@ class Mesh:
         self._calls: dict[str, list[bytes]] = {}
         self._calling: dict[str, asyncio.Task[None]] = {}
         self._open: dict[Connection, None] = {}  # in order, so that a run can be repeated
+        self.parts = Parts()
+        """Large packets that have come in part."""
         self._max_strangers = max_strangers
         self._strangers: dict[Connection, None] = {}  # nobody's: oldest first
 
@@ -277,6 +280,7 @@ class Mesh:
         """A connection ended; True if it was the one in use with its member."""
         self._open.pop(connection, None)
         self._strangers.pop(connection, None)
+        self.parts.drop(connection)
         for address in [one for one, used in self._outside.items() if used is connection]:
             del self._outside[address]
         peer = connection.slot

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from cubecast.net.view_wire import (
     encode_forward,
     encode_view,
 )
-from cubecast.net.wire import CLIENT, DETECTOR, FORWARD, HELLO, VIEW, WireError
+from cubecast.net.wire import CLIENT, CONTROL, DETECTOR, FORWARD, HELLO, PART, VIEW, WireError
 from cubecast.protocol.detector import Detector
 from cubecast.protocol.epochs import MAX_SLOTS
 from cubecast.protocol.member import Member
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cubecast")
 
+MAX_OTHER_CLUSTERS = 64
+"""Other clusters that were mentioned in the log; then it begins anew."""
+
 
 class Presence:
     """The `Member` of one node, and what follows from it."""
@@ -72,6 +76,7 @@ class Presence:
         self._probe_at: Time = 0
         self._trouble = ""
         self._encoded: tuple[object, bytes] = (None, b"")
+        self._other_clusters: set[str] = set()
 
     # -- coming in -------------------------------------------------------------------------------
 
@@ -108,7 +113,7 @@ class Presence:
         """Be a cluster of one, or ask at `seed` for a place."""
         node = self._node
         who = Who(uid, node.address, self._first_incarnation)
-        view = genesis({0: who}) if seed is None else None
+        view = genesis({0: who}, secrets.token_hex(16)) if seed is None else None
         self._member = Member(
             NOBODY if view is None else 0,
             node,
@@ -118,6 +123,7 @@ class Presence:
             epochs=node.config.epochs,
             detector=node.config.detector,
             seeds=() if seed is None else (seed,),
+            key=secrets.token_hex(16),
             now=node.now(),
         )
         if view is not None:
@@ -244,6 +250,11 @@ class Presence:
                 spoke |= not self.on_view(raw, connection, now)
             elif kind == HELLO:
                 self._on_greeting(raw, connection)
+            elif kind == PART and not connection.guest:
+                whole = self._node.mesh.parts.take(connection, raw)
+                connection.asked = True
+                if whole is not None:
+                    self.from_outside(connection, [whole], now)
             elif connection.guest:
                 raise WireError(f"a packet of kind {kind} from a client")
             else:
@@ -288,6 +299,7 @@ class Presence:
             connection.asked = True
             if connection.slot == NOBODY and not self._may_say(message, connection):
                 return True
+            self._notice_cluster(message, connection)
             answer = self.member.hear(message, connection.uid, now)
             if answer is not None:
                 connection.send(encode_view(answer))
@@ -296,6 +308,18 @@ class Presence:
             return False
         self.member.on_message(message, connection.slot, now)
         return True
+
+    def _notice_cluster(self, message: ToAnyone, connection: Connection) -> None:
+        """Say once of each other cluster that it speaks to us; the member does not listen."""
+        cluster = self.member.foreign(message)
+        if cluster and cluster not in self._other_clusters:
+            if len(self._other_clusters) >= MAX_OTHER_CLUSTERS:
+                self._other_clusters.clear()
+            self._other_clusters.add(cluster)
+            log.warning(
+                "ignoring %s of another cluster (%s) by %s: its address, or ours, was used before",
+                type(message).__name__, cluster, connection,
+            )  # fmt: skip
 
     def _may_say(self, message: ToAnyone, connection: Connection) -> bool:
         """Who is no member speaks for itself only, and does not change the view we are in."""
@@ -317,7 +341,7 @@ class Presence:
         view = self.view
         if view is None or len(view.members) < MAX_SLOTS or view.has(enter.who.uid):
             return False
-        if any(who.address == enter.who.address for who in view.members.values()):
+        if enter.who.address in view.places:
             return False
         connection.refuse(f"the cluster has {MAX_SLOTS} nodes and room for no more")
         return True
@@ -331,6 +355,12 @@ class Presence:
             self.look_at_links()
         elif kind == FORWARD:
             self.on_forward(raw, connection, now)
+        elif kind == PART:
+            whole = self._node.mesh.parts.take(connection, raw)
+            if whole is not None:
+                self.from_member(*whole, connection, now)
+        elif kind == CONTROL:  # one that came in parts
+            self._node.take(kind, raw, connection.slot, now)
         else:
             raise WireError(f"a packet of kind {kind} from a member")
 
@@ -365,7 +395,7 @@ class Presence:
     def _encode(self, message: Clusterwide) -> bytes:
         """The packet of a message; one message is often for many.
 
-        Of one that is too large nothing is sent: who waits for it goes on without us.
+        Of one that is too large even for parts nothing is sent: who waits goes on without us.
         """
         if self._encoded[0] is not message:
             try:

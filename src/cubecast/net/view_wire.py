@@ -16,6 +16,7 @@ import msgspec
 
 from cubecast.net.address import parse_address
 from cubecast.net.hello import MAX_ADDRESS, is_uid
+from cubecast.net.parts import MAX_WHOLE
 from cubecast.net.wire import (
     ACK,
     CONTROL,
@@ -23,7 +24,6 @@ from cubecast.net.wire import (
     FORWARD,
     FRAME,
     MAX_NUMBER,
-    MAX_PACKET,
     MAX_SLOTS,
     MAX_TOPIC,
     PREFIX,
@@ -38,10 +38,13 @@ from cubecast.protocol.messages import Barrier
 from cubecast.protocol.port import LIFE_BITS, NodeId, Stream
 from cubecast.protocol.recovery import MAX_UNREAD
 from cubecast.protocol.views import (
+    CHECK_BITS,
     Ballot,
     Beacon,
+    Change,
     Clusterwide,
     Depart,
+    Doubt,
     Ends,
     Enter,
     Final,
@@ -52,6 +55,7 @@ from cubecast.protocol.views import (
     Prepare,
     Report,
     Stuck,
+    Unclear,
     Unread,
     View,
     ViewId,
@@ -67,6 +71,8 @@ MAX_NEWS = 64
 
 ROUTE = Struct("<HHQ")
 """destination, origin, epoch"""
+OVERHEAD = 2 * PREFIX.size + ROUTE.size
+"""What a packet and a `Forward` around it take beside the message."""
 
 FORWARDED = frozenset((FRAME, ACK, CONTROL, VIEW))
 """What goes around a broken link; a test of the link does not."""
@@ -90,9 +96,9 @@ def encode_detector(message: DetectorMessage) -> bytes:
 
 def _packet(kind: int, message: object) -> bytes:
     body = _encode(message)
-    if len(body) >= MAX_PACKET:
+    if len(body) > MAX_WHOLE - OVERHEAD:
         name = type(message).__name__
-        raise WireError(f"a {name} of {len(body)} bytes is larger than {MAX_PACKET}")
+        raise WireError(f"a {name} of {len(body)} bytes is larger than {MAX_WHOLE}")
     return PREFIX.pack(1 + len(body), kind) + body
 
 
@@ -177,35 +183,61 @@ def _within_bounds(message: Clusterwide) -> bool:
             )
         case Install():
             return _install(message)
-        case Installed() | Stuck():
+        case Change():
+            return _change(message)
+        case Installed():
+            return _view_id(message.view) and _set(message.there)
+        case Stuck() | Unclear():
             return _view_id(message.view)
         case Enter():
             return (
                 _who(message.who)
                 and -1 <= message.wish < MAX_MEMBERS
-                and (not message.former or is_uid(message.former))
                 and _ends(message.reached)
                 and _number(message.apart)
+                and (not message.cluster or is_uid(message.cluster))
+                and (not message.proof or is_uid(message.proof))
             )
-        case Depart() | Outlived():
+        case Depart():
+            return is_uid(message.uid) and (not message.proof or is_uid(message.proof))
+        case Doubt():
+            return is_uid(message.uid) and is_uid(message.nonce)
+        case Outlived():
             return is_uid(message.uid)
         case Beacon():
             return is_uid(message.uid) and _view(message.view)
 
 
 def _install(install: Install) -> bool:
+    return _view(install.view) and _decision(install)
+
+
+def _change(change: Change) -> bool:
     return (
-        _ballot(install.ballot)
-        and _view_id(install.parent)
-        and _view(install.view)
+        _view_id(change.view)
+        and _set(change.gone)
+        and len(change.came) <= MAX_MEMBERS
+        and all(0 <= slot < MAX_MEMBERS and _who(who) for slot, who in change.came.items())
+        and len(change.forgotten) <= MAX_ABSENT
+        and all(map(is_uid, change.forgotten))
+        and 0 <= change.check < 1 << CHECK_BITS
+        and _decision(change)
+    )
+
+
+def _decision(message: Install | Change) -> bool:
+    """What a whole view and a difference have in common."""
+    return (
+        _ballot(message.ballot)
+        and _view_id(message.parent)
         and all(
             _topic(topic) and len(finals) <= MAX_STREAMS and all(map(_final, finals))
-            for topic, finals in install.finals.items()
+            for topic, finals in message.finals.items()
         )
-        and _ends(install.ends)
-        and len(install.absent) <= MAX_ABSENT
-        and all(_who(one.who) and _number(one.epoch) for one in install.absent)
-        and _number(install.apart)
+        and _ends(message.ends)
+        and len(message.absent) <= MAX_ABSENT
+        and all(_who(one.who) and _number(one.epoch) for one in message.absent)
+        and _number(message.apart)
     )
 
 
@@ -218,6 +250,7 @@ def _view(view: View) -> bool:
         and all(0 <= slot < MAX_MEMBERS for slot in members)
         and all(map(_who, members.values()))
         and len({who.uid for who in members.values()}) == len(members)
+        and (not view.cluster or is_uid(view.cluster))
     )
 
 

@@ -82,6 +82,7 @@ CLIENT = 5
 VIEW = 6
 DETECTOR = 7
 FORWARD = 8
+PART = 9
 
 PREFIX = Struct("<IB")
 HEADER = Struct("<QIQQIqQQQHHH")

@@ -3,7 +3,8 @@
 Theory of operation.  The lowest slot that its owner does not suspect *leads*.  To change the view
 it takes a new ballot and asks everyone who is to stay (`Prepare`).  Who follows the ballot freezes
 what the others leave behind and reports it (`Report`).  When **all** who stay have reported, the
-view is decided (`Install`) and told until all have it.  Who does not report in time does not stay,
+view is decided (`Install`) and told until all have it (`cubecast.protocol.telling`).  Who does not
+report in time does not stay,
 and the next ballot is tried without it.  Newcomers and leavers come and go the same way, so a
 change of the cluster is one thing, whatever its reason.
 
@@ -12,7 +13,7 @@ There is no majority: every side of a partition goes on.  What holds is this.
 1. *Agreement.*  If y installs v after some view, z installs w after the same view, and v differs
    from w, then y is not in w or z is not in v.  Let v have the lower ballot.  If y were in w, y
    reported to w's ballot: after it had installed v, then the leader adopted v; or before, then y
-   follows w's ballot and refuses v.
+   follows w's ballot and refuses v.  It makes no difference who told v to y, or when.
 2. *Succession.*  A leader that finds somebody in the next view already goes there itself, and takes
    everyone along, before it changes anything.  So what one survivor acts on, all do.
 3. Every wait ends: for reports after `answer_after`, for a view to be installed when the silent are
@@ -29,13 +30,16 @@ from typing import Protocol
 import msgspec
 
 from cubecast.protocol.absence import Absences
+from cubecast.protocol.doubts import Doubts
 from cubecast.protocol.finals import decide
 from cubecast.protocol.marks import Marks
 from cubecast.protocol.port import NodeId, Seq, Stream, Time
+from cubecast.protocol.telling import Telling, difference, restored
 from cubecast.protocol.views import (
     FIRST,
     Absent,
     Ballot,
+    Change,
     Clusterwide,
     Depart,
     Ends,
@@ -48,6 +52,7 @@ from cubecast.protocol.views import (
     Report,
     Reports,
     Stuck,
+    Unclear,
     View,
     ViewId,
     Who,
@@ -135,7 +140,16 @@ class Attempt:
 class Epochs:
     """One node's part in the agreement on views."""
 
-    def __init__(self, slot: NodeId, uid: str, view: View, host: Host, config: EpochConfig) -> None:
+    def __init__(
+        self,
+        slot: NodeId,
+        uid: str,
+        view: View,
+        host: Host,
+        config: EpochConfig,
+        key: str = "",
+    ) -> None:
+        """`key` makes the questions of this node its own (`cubecast.protocol.doubts`)."""
         self.slot = slot
         self.uid = uid
         self.view = view
@@ -150,10 +164,10 @@ class Epochs:
         self._retry_at: Time | None = None  # until then another leads
         self._complain_at: Time | None = None
         self._absences = Absences(config.absent_for)
+        self._doubts = Doubts(key)
         self._frozen = False  # somebody has reported here, and the next view is not known
         self._install: Install | None = None  # how we came to `view`
-        self._untold: dict[NodeId, Who] = {}  # who has not said that it installed `_install`
-        self._tell_at: Time | None = None
+        self._telling: Telling | None = None  # who has said that it installed `_install`
 
     def came_by(self, install: Install, now: Time) -> None:
         """We begin in a view that others made: whoever is behind us may need it."""
@@ -192,8 +206,8 @@ class Epochs:
         if self.attempt is not None and self.attempt.survivors & self.suspects:
             self.attempt = None  # do not wait for those: begin anew without them
             self._host.marks["attempt given up for a suspect"] += 1
-        for slot in members_of(self.suspects):
-            self._untold.pop(slot, None)
+        if self._telling is not None:
+            self._telling.give_up(self.suspects)
         self.consider(now)
         if self._retry_at is None:
             self._complain(now)  # the next leader may be past the view that we wait for
@@ -203,8 +217,8 @@ class Epochs:
         self._silent |= gone & ~(1 << self.slot)
         if self.attempt is not None and self.attempt.survivors & gone:
             self.attempt = None
-        for slot in members_of(gone):
-            self._untold.pop(slot, None)
+        if self._telling is not None:
+            self._telling.give_up(gone)
         self.consider(now)
 
     def consider(self, now: Time) -> None:
@@ -217,9 +231,13 @@ class Epochs:
         same = survivors == self.view.mask and not self._frozen
         if same and not self._admissible():
             return
-        if self._untold and same:
+        if self._untold() and same:
             return  # first everyone gets here
         self._begin(survivors, now)
+
+    def _untold(self) -> int:
+        """Whom we still have to tell of the view that we decided."""
+        return self._telling.untold if self._telling is not None and self._telling.leads else 0
 
     @property
     def _goes(self) -> bool:
@@ -228,16 +246,21 @@ class Epochs:
 
     def _survivors(self) -> int:
         """Those of the view who are to stay."""
-        survivors = self.view.mask & ~self.suspects & ~self._silent
-        replaced = {enter.former for enter in self._entering.values()}
-        places = {enter.who.address for enter in self._entering.values()}
-        for slot, who in self.view.members.items():
-            if who.uid in self._departing or who.uid in replaced or who.address in places:
-                survivors &= ~(1 << slot)
-        return survivors
+        view = self.view
+        going = [view.slot_of(uid) for uid in self._departing]
+        going += [view.places.get(one.who.address) for one in self._admissible()]
+        gone = sum(1 << slot for slot in set(going) if slot is not None)
+        return view.mask & ~self.suspects & ~self._silent & ~gone
 
     def _admissible(self) -> list[Enter]:
-        return [enter for uid, enter in self._entering.items() if not self.view.has(uid)]
+        return [enter for enter in self._entering.values() if self._may_enter(enter)]
+
+    def _may_enter(self, enter: Enter) -> bool:
+        """Whether a newcomer's place is free, or it has proved to be there instead of a member."""
+        slot = self.view.places.get(enter.who.address)
+        if slot is None or (self.suspects | self._silent) >> slot & 1:
+            return True
+        return self._doubts.settled(enter.who.uid, enter.proof, self.view)
 
     def _begin(self, survivors: int, now: Time) -> None:
         self._host.marks["led"] += 1
@@ -303,8 +326,10 @@ class Epochs:
         """
         self._host.marks["adopted a view"] += 1
         ballot = self.attempt.ballot if self.attempt is not None else self.promised
-        self._go_over(msgspec.structs.replace(install, ballot=ballot), now)
-        self._tell(now)
+        install = msgspec.structs.replace(install, ballot=ballot)
+        telling = self._prepare_telling(install)
+        self._go_over(install, now)
+        self._tell(telling, now)
         self.consider(now)
 
     # -- deciding ----------------------------------------------------------------------------------
@@ -327,7 +352,7 @@ class Epochs:
             self._host.marks["last one left"] += 1
             self._host.let_go(now)
             return
-        view = View(ViewId(self.view.epoch + 1, attempt.ballot), members)
+        view = View(ViewId(self.view.epoch + 1, attempt.ballot), members, self.view.cluster)
         finals = self._finals(attempt.reports, view)
         ends = _ends(entering, view)
         excluded = [who for who in self.view.members.values() if who.uid not in self._departing]
@@ -339,13 +364,14 @@ class Epochs:
             for who in self.view.members.values()
             if who.uid in self._departing and not view.has(who.uid)
         ]
+        telling = self._prepare_telling(install)
         if view.has(self.uid):
             self._go_over(install, now)
         else:
             self._host.marks["leader left"] += 1
             self.attempt = None
             self._install = install
-        self._tell(now, leavers)
+        self._tell(telling, now, leavers)
         self.consider(now)
 
     def _finals(self, reports: Mapping[NodeId, Reports], view: View) -> Finals:
@@ -375,48 +401,50 @@ class Epochs:
         self._frozen = False
         self._absences.learn(install.absent, now)
         self._silent = 0
-        self._untold = {}
-        self._tell_at = None
+        self._telling = None
         self.suspects &= self.view.mask
+        places = self.view.places
         self._entering = {
-            uid: enter for uid, enter in self._entering.items() if not self.view.has(uid)
+            uid: enter for uid, enter in self._entering.items() if enter.who.address not in places
         }
         self._departing = {uid: None for uid in self._departing if self.view.has(uid)}
         self._host.went_over(install, now)
 
-    def _tell(self, now: Time, leavers: Collection[Who] = ()) -> None:
+    def _prepare_telling(self, install: Install) -> Telling:
+        """How to tell of the view after ours; to be made before we go there."""
+        change = difference(install, self.view, self.absent)
+        return self._telling_of(install, change)
+
+    def _telling_of(self, install: Install, change: Change) -> Telling:
+        stay = self.view.mask & ~change.gone
+        wait = self._config.repeat_after
+        return Telling(self._host, wait, self.slot, install, change, stay)
+
+    def _tell(self, telling: Telling, now: Time, leavers: Collection[Who] = ()) -> None:
         """Say the new view to everyone in it, newcomers included, until they have it."""
+        self._telling = telling
         install = self._install
         assert install is not None
-        self._untold = {
-            slot: who for slot, who in install.view.members.items() if who.uid != self.uid
-        }
         for who in leavers:
             if who.uid != self.uid:
                 self._host.marks["told a leaver"] += 1
                 self._host.reach(who.address, install)  # once: who misses it asks again
-        self._tell_again(now)
+        telling.tell(not self._goes, now)
+        self._let_go_if_told(now)
 
-    def _tell_again(self, now: Time) -> None:
-        assert self._install is not None
-        for who in self._untold.values():
-            self._host.reach(who.address, self._install)
-        self._tell_at = now + self._config.repeat_after if self._untold else None
-        if self._tell_at is not None:
-            self._host.wake(self._tell_at)
-        elif self._goes:
+    def _let_go_if_told(self, now: Time) -> None:
+        if self._goes and not self._untold():
             self._host.let_go(now)
 
     def on_installed(self, ack: Installed, uid: str, now: Time) -> None:
-        """A member is where we are."""
-        install = self._install
-        if install is None or ack.view != install.view.id:
+        """Members are where we are."""
+        install, telling = self._install, self._telling
+        if install is None or telling is None or ack.view != install.view.id:
             return
         slot = install.view.slot_of(uid)
-        if slot is None or self._untold.pop(slot, None) is None:
+        if slot is None or not telling.heard(ack.there | 1 << slot) or not telling.leads:
             return
-        if not self._untold:
-            self._tell_at = None
+        if not telling.untold:
             if self._goes:
                 self._host.let_go(now)
             else:
@@ -475,6 +503,40 @@ class Epochs:
         self.consider(now)
         return True
 
+    def on_change(self, change: Change, sender: NodeId, now: Time) -> None:
+        """The next view, as a difference: read it, go over, and pass it on."""
+        parent, address = self.view, self.view.members[sender].address
+        install = restored(change, parent, self.absent)
+        if install is None:
+            self._cannot_follow(change, sender, address)
+            return
+        telling = self._telling_of(install, msgspec.structs.replace(change, down=False))
+        if not self.on_install(install, now) or self.view.id != change.view:
+            return
+        self._telling = telling
+        if change.down:
+            self._host.marks["passed a view on"] += 1
+            telling.pass_on(sender, address, now)
+        else:
+            telling.answer(address)
+
+    def _cannot_follow(self, change: Change, sender: NodeId, address: str) -> None:
+        """We are in the view that a change leads to, or past it; else we need the whole view."""
+        if change.view == self.view.id and change.check == self.view.checksum:
+            there = 1 << self.slot if self._telling is None else self._telling.there
+            self._host.reach(address, Installed(change.view, there))
+        elif change.view.epoch < self.view.epoch:
+            self._host.marks["told of a view that is past"] += 1
+            self._host.reach(address, Installed(change.view))
+        else:
+            self._host.marks["asked for a whole view"] += 1
+            self._host.send(sender, Unclear(change.view))
+
+    def on_unclear(self, unclear: Unclear, sender: NodeId) -> None:
+        """A member needs the whole of what we told it."""
+        if self._install is not None and self._install.view.id == unclear.view:
+            self._host.send(sender, self._install)
+
     def _vouch(self, now: Time) -> None:
         """A view was decided that we must refuse, as we follow a later ballot.
 
@@ -496,16 +558,17 @@ class Epochs:
         elif self.leader != self.slot:
             self._host.marks["entry passed on"] += 1
             self._host.send(self.leader, enter)
-        elif enter.who.uid in self._entering:
-            self._entering[enter.who.uid] = enter
         elif any(gone.who.uid == enter.who.uid for gone in self.absent):
             self._host.marks["excluded life asks again"] += 1
             self._host.reach(enter.who.address, Outlived(enter.who.uid))
         elif self._outlived(enter.who):
             self._host.marks["late entry of a former life"] += 1
+        elif not self._may_enter(enter):
+            self._host.marks["asked whether a newcomer is there"] += 1
+            self._host.reach(enter.who.address, self._doubts.about(enter.who.uid, self.view))
         elif len(self._entering) < MAX_ENTERING:
             for uid, other in list(self._entering.items()):
-                if other.who.address == enter.who.address:
+                if other.who.address == enter.who.address and uid != enter.who.uid:
                     self._host.marks["entry replaced by a later life"] += 1
                     del self._entering[uid]
             self._entering[enter.who.uid] = enter
@@ -520,16 +583,28 @@ class Epochs:
             for other in (*self.view.members.values(), *absent, *entering)
         )
 
+    def depart(self, now: Time) -> None:
+        """We want to be let go; nobody but this node itself calls this."""
+        self._departing[self.uid] = None
+        if self.leader != self.slot:
+            self._host.send(self.leader, Depart(self.uid))
+        else:
+            self.consider(now)
+
     def on_depart(self, depart: Depart, now: Time) -> None:
-        """A member wants to be let go."""
-        if not self.view.has(depart.uid):
+        """Somebody says that a member wants to be let go: only the member can prove it."""
+        slot = self.view.slot_of(depart.uid)
+        if slot is None or slot == self.slot:
             return
-        self._departing[depart.uid] = None
         if self.leader != self.slot:
             self._host.marks["departure passed on"] += 1
             self._host.send(self.leader, depart)
-        else:
+        elif self._doubts.settled(depart.uid, depart.proof, self.view):
+            self._departing[depart.uid] = None
             self.consider(now)
+        else:
+            self._host.marks["asked whether a member leaves"] += 1
+            self._host.send(slot, self._doubts.about(depart.uid, self.view))
 
     def _complain(self, now: Time) -> None:
         """We wait for a view that does not come, and do not lead: whoever does is to know."""
@@ -547,7 +622,8 @@ class Epochs:
             self.consider(now)
         elif self._install is not None and self._install.parent == stuck.view:
             self._host.marks["brought the view to who was stuck"] += 1
-            self._host.send(sender, self._install)
+            change = None if self._telling is None else self._telling.change
+            self._host.send(sender, change or self._install)
 
     def on_wake(self, now: Time) -> Time | None:
         """Ask again, give up waiting, tell again; the next time something is due."""
@@ -566,12 +642,13 @@ class Epochs:
         if self._complain_at is not None and self._complain_at <= now:
             self._complain_at = None
             self._complain(now)
-        if self._tell_at is not None and self._tell_at <= now:
+        if self._telling is not None and self._telling.on_wake(now):
             self._host.marks["view told again"] += 1
-            self._tell_again(now)
-        attempt = self.attempt
+            self._let_go_if_told(now)
+        attempt, telling = self.attempt, self._telling
         again = attempt.again_at if attempt is not None else None
-        due = again, self._retry_at, self._complain_at, self._tell_at
+        tell = telling.due if telling is not None else None
+        due = again, self._retry_at, self._complain_at, tell
         return min((at for at in due if at is not None), default=None)
 
 

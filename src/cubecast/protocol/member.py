@@ -14,6 +14,7 @@ Invariants:
    sides by the same rule, and its members stay.  If only one excludes the other's node, that node
    returns if the view outranks what is left of its own; else that goes on without those who left.
 4. A node that nobody takes back goes on alone after `EpochConfig.alone_after`.
+5. A node is in one cluster for all its lives: what comes from another is not heard (`foreign`).
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ from cubecast.protocol.views import (
     Absent,
     Ballot,
     Beacon,
+    Change,
     Clusterwide,
     Depart,
+    Doubt,
     Enter,
     Install,
     Installed,
@@ -45,6 +48,7 @@ from cubecast.protocol.views import (
     Seal,
     Stuck,
     ToAnyone,
+    Unclear,
     View,
     ViewId,
     Who,
@@ -74,9 +78,13 @@ class Member:
         epochs: EpochConfig | None = None,
         detector: DetectorConfig | None = None,
         seeds: Sequence[str] = (),
+        key: str = "",
         now: Time = 0,
     ) -> None:
-        """Begin in `view`, or outside: then ask at the addresses `seeds` for a place."""
+        """Begin in `view`, or outside: then ask at the addresses `seeds` for a place.
+
+        `key` is known to nobody else (`cubecast.protocol.doubts`).
+        """
         self.node = node
         self.who = who
         self.marks = Marks()
@@ -85,6 +93,8 @@ class Member:
         self._config = config if config is not None else Config()
         self._epoch_config = epochs if epochs is not None else EpochConfig()
         self._detector_config = detector
+        self._key = key
+        self._cluster: str | None = None
         self._core: CubecastNode | None = None
         self._former: CubecastNode | None = None
         self._epochs: Epochs | None = None
@@ -177,7 +187,7 @@ class Member:
         if self._epochs is None:
             self.let_go(now)
         else:
-            self._epochs.on_depart(Depart(self.who.uid), now)
+            self._epochs.depart(now)
             self._enter_at = now + self._epoch_config.enter_every
             self.wake(self._enter_at)
 
@@ -265,6 +275,10 @@ class Member:
                 self._epochs.on_report(message, sender, now)
             case Stuck():
                 self._epochs.on_stuck(message, sender, now)
+            case Change():
+                self._epochs.on_change(message, sender, now)
+            case Unclear():
+                self._epochs.on_unclear(message, sender)
             case Depart():
                 self._epochs.on_depart(message, now)
             case _:
@@ -284,10 +298,24 @@ class Member:
             self.marks["asked for a later view"] += 1
             self.send(sender, Stuck(self._epochs.view.id))
 
-    def hear(self, message: ToAnyone, speaker: str, now: Time) -> Installed | None:
+    def foreign(self, message: Clusterwide) -> str:
+        """The cluster that a message comes from, if that is another than ours; else nothing."""
+        match message:
+            case Beacon() | Install() if self._cluster not in (None, message.view.cluster):
+                return message.view.cluster or "unnamed"
+            case Enter() if message.cluster and message.cluster != self._cluster:
+                return message.cluster
+        return ""
+
+    def hear(self, message: ToAnyone, speaker: str, now: Time) -> Installed | Enter | Depart | None:
         """What anyone may say, member or not; the answer goes back the way it came."""
+        if self.foreign(message):
+            self.marks["heard another cluster"] += 1
+            return None
         if isinstance(message, Install):
             return self._on_install(message, now)
+        if isinstance(message, Doubt):
+            return self._on_doubt(message)
         epochs = self._epochs
         if epochs is None:
             if isinstance(message, Beacon) and self._former is not None:
@@ -306,6 +334,15 @@ class Member:
                 self.elsewhere(message.view, message.uid, now)
         return None
 
+    def _on_doubt(self, doubt: Doubt) -> Enter | Depart | None:
+        """Say again what we asked for, if it was us."""
+        if doubt.uid != self.who.uid:
+            self.marks["asked for somebody else"] += 1
+            return None
+        if self._epochs is None:
+            return self._request(doubt.nonce)
+        return Depart(doubt.uid, doubt.nonce) if self._departing else None
+
     def _on_install(self, install: Install, now: Time) -> Installed | None:
         slot = install.view.slot_of(self.who.uid)
         if self._epochs is None:
@@ -323,7 +360,10 @@ class Member:
         slot = view.slot_of(self.who.uid)
         assert slot is not None
         self.node = slot
-        self._epochs = self.epochs_class(slot, self.who.uid, view, self, self._epoch_config)
+        self._cluster = view.cluster
+        self._epochs = self.epochs_class(
+            slot, self.who.uid, view, self, self._epoch_config, self._key
+        )
         self._core = self.core_class(
             slot,
             self._port,
@@ -512,17 +552,18 @@ class Member:
 
     def _ask_to_enter(self, now: Time) -> None:
         """Ask the next of those we know of for a place."""
-        former, view = self._former, self._former_view
         if self._contacts:
             contact = self._contacts.pop(0)
             self._contacts.append(contact)
-            uid = "" if view is None else view.members[self.node].uid
-            reached = {} if former is None else former.reached(self._apart())
-            self._port.reach(contact, Enter(self.who, self.node, uid, reached, self._apart()))
+            self._port.reach(contact, self._request())
         self._enter_at = now + self._epoch_config.enter_every
         self.wake(self._enter_at)
         if self._alone_at is not None:
             self.wake(self._alone_at)
+
+    def _request(self, proof: str = "") -> Enter:
+        reached = {} if self._former is None else self._former.reached(self._apart())
+        return Enter(self.who, self.node, reached, self._apart(), self._cluster or "", proof)
 
     def _apart(self) -> int:
         """The first epoch that we do not share with those who did not go our way."""
@@ -563,7 +604,8 @@ class Member:
         self._port.excluded()
         before = self._former_view.id
         ballot = Ballot(before.ballot.round + 1, self.node)
-        view = View(ViewId(before.epoch + 1, ballot), {self.node: self.who})
+        number = ViewId(before.epoch + 1, ballot)
+        view = View(number, {self.node: self.who}, self._former_view.cluster)
         left = [Absent(who, view.epoch) for who in self._former_view.members.values()]
         absent = {one.who.address: one for one in (*self._former_absent, *left)}
         absent.pop(self.who.address, None)

@@ -7,6 +7,9 @@ names the one before it.  Sides of a partition go on in branches of their own
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
+from hashlib import blake2b
 from typing import ClassVar, NamedTuple, TypeAlias
 
 import msgspec
@@ -61,11 +64,55 @@ EPOCH_SHIFT = 28
 """Bits of `View.number` below the epoch: 16 of the attempt, 12 of the slot."""
 
 
-class View(msgspec.Struct, frozen=True):
-    """The members of one epoch, {slot: who}."""
+CHECK_BITS = 63
+"""Of a view's checksum: it fits the integers of any JSON reader that has 64 bits."""
+
+
+@lru_cache(maxsize=8192)
+def _check_of(slot: NodeId, who: Who) -> int:
+    said = f"{slot}/{who.uid}/{who.address}/{who.incarnation}".encode()
+    return int.from_bytes(blake2b(said, digest_size=8).digest(), "big")
+
+
+class View(msgspec.Struct, frozen=True, dict=True):
+    """The members of one epoch, {slot: who}; what is looked up often is computed once.
+
+    `cluster` is made when a cluster begins, and all its views have it: those of two clusters have
+    nothing to do with each other, whatever addresses they share.
+    """
 
     id: ViewId
     members: dict[NodeId, Who]
+    cluster: str = ""
+
+    @cached_property
+    def slots(self) -> dict[str, NodeId]:
+        """Slots by uid."""
+        return {who.uid: slot for slot, who in self.members.items()}
+
+    @cached_property
+    def places(self) -> dict[str, NodeId]:
+        """Slots by address."""
+        return {who.address: slot for slot, who in self.members.items()}
+
+    @cached_property
+    def checksum(self) -> int:
+        """Tells members from other members; not made to withstand who wants it to fail."""
+        total = sum(_check_of(slot, who) for slot, who in self.members.items())
+        return total & (1 << CHECK_BITS) - 1
+
+    def changed(self, to: ViewId, gone: int, came: Mapping[NodeId, Who]) -> View:
+        """The view `to` after this one: the slots `gone` are free, then `came` take theirs."""
+        left = [slot for slot in self.members if gone >> slot & 1]
+        members = dict(self.members)
+        for slot in left:
+            del members[slot]
+        members.update(came)
+        view = View(to, members, self.cluster)
+        check = self.checksum + sum(_check_of(slot, who) for slot, who in came.items())
+        check -= sum(_check_of(slot, self.members[slot]) for slot in left)
+        view.__dict__["checksum"] = check & (1 << CHECK_BITS) - 1
+        return view
 
     @property
     def epoch(self) -> int:
@@ -77,18 +124,18 @@ class View(msgspec.Struct, frozen=True):
         epoch, (attempt, slot) = self.id
         return epoch << EPOCH_SHIFT | (attempt & 0xFFFF) << 12 | slot
 
-    @property
+    @cached_property
     def mask(self) -> int:
         """The slots in use."""
         return sum(1 << slot for slot in self.members)
 
     def slot_of(self, uid: str) -> NodeId | None:
         """The slot of a life, if it is a member."""
-        return next((slot for slot, who in self.members.items() if who.uid == uid), None)
+        return self.slots.get(uid)
 
     def has(self, uid: str) -> bool:
         """Whether a life is a member."""
-        return self.slot_of(uid) is not None
+        return uid in self.slots
 
     def has_stream(self, stream: Stream) -> bool:
         """Whether a stream is published by a member in its present life."""
@@ -120,9 +167,9 @@ class Seal(NamedTuple):
 FIRST = Ballot(0, 0)
 
 
-def genesis(members: dict[NodeId, Who]) -> View:
+def genesis(members: dict[NodeId, Who], cluster: str = "") -> View:
     """The view a cluster begins with."""
-    return View(ViewId(0, FIRST), members)
+    return View(ViewId(0, FIRST), members, cluster)
 
 
 def epoch_of(number: int) -> int:
@@ -225,11 +272,45 @@ class Install(msgspec.Struct, frozen=True, tag=True):
     """The first epoch that somebody whose `ends` these are did not share with us."""
 
 
+class Change(msgspec.Struct, frozen=True, tag=True):
+    """An `Install` for those who are in its parent: what is different in the view after it.
+
+    The slots `gone` are those of the parent whose lives are not in the view; `came` are the lives
+    that are new, by slot.  Of those who were absent `forgotten` are not any more, and `absent` are
+    besides.  `check` is the view's checksum.  `down`: pass it on (`cubecast.protocol.telling`).
+    """
+
+    kind: ClassVar[str] = "change"
+    ballot: Ballot
+    parent: ViewId
+    view: ViewId
+    gone: int
+    came: dict[NodeId, Who]
+    finals: Finals
+    ends: Ends
+    forgotten: tuple[str, ...]
+    absent: tuple[Absent, ...]
+    check: int
+    apart: int = 0
+    down: bool = False
+
+
+class Unclear(msgspec.Struct, frozen=True, tag=True):
+    """I cannot read the change that leads to this view: send me the whole view."""
+
+    kind: ClassVar[str] = "unclear"
+    view: ViewId
+
+
 class Installed(msgspec.Struct, frozen=True, tag=True):
-    """I have installed this view, or I know that I am not in it."""
+    """I have installed this view, or I know that I am not in it.
+
+    `there` are slots of members of whom I know the same; mine need not be among them.
+    """
 
     kind: ClassVar[str] = "installed"
     view: ViewId
+    there: int = 0
 
 
 class Stuck(msgspec.Struct, frozen=True, tag=True):
@@ -242,17 +323,19 @@ class Stuck(msgspec.Struct, frozen=True, tag=True):
 class Enter(msgspec.Struct, frozen=True, tag=True):
     """A newcomer, or a node that was excluded, asks for a place; any member passes it on.
 
-    `former` is the uid of its life before, if it had one; `reached` how far it had come, own
-    messages included.  `apart` is the first epoch that it does not share with whoever did not go
-    its way: that of the first view without somebody who may be there.  0: it had no life before.
+    `reached` is how far it had come in the life before, own messages included.  `apart` is the
+    first epoch that it does not share with whoever did not go its way: that of the first view
+    without somebody who may be there.  0: it had no life before.  `cluster` is the one it was in;
+    empty: in none.  `proof` answers a `Doubt`.
     """
 
     kind: ClassVar[str] = "enter"
     who: Who
     wish: NodeId
-    former: str = ""
     reached: Ends = {}
     apart: int = 0
+    cluster: str = ""
+    proof: str = ""
 
 
 class Outlived(msgspec.Struct, frozen=True, tag=True):
@@ -263,10 +346,23 @@ class Outlived(msgspec.Struct, frozen=True, tag=True):
 
 
 class Depart(msgspec.Struct, frozen=True, tag=True):
-    """A member has nothing under way and asks to be let go."""
+    """A member has nothing under way and asks to be let go; `proof` answers a `Doubt`."""
 
     kind: ClassVar[str] = "depart"
     uid: str
+    proof: str = ""
+
+
+class Doubt(msgspec.Struct, frozen=True, tag=True):
+    """Somebody asks that `uid` may go, or take the place of a member at its address: is it so?
+
+    Goes to the address that is known for `uid`.  Who is there, and is `uid`, repeats its request
+    with the `nonce` (`cubecast.protocol.doubts`).
+    """
+
+    kind: ClassVar[str] = "doubt"
+    uid: str
+    nonce: str
 
 
 class Beacon(msgspec.Struct, frozen=True, tag=True):
@@ -278,8 +374,19 @@ class Beacon(msgspec.Struct, frozen=True, tag=True):
 
 
 Clusterwide: TypeAlias = (
-    Prepare | Report | Install | Installed | Stuck | Enter | Outlived | Depart | Beacon
+    Prepare
+    | Report
+    | Install
+    | Change
+    | Unclear
+    | Installed
+    | Stuck
+    | Enter
+    | Outlived
+    | Depart
+    | Doubt
+    | Beacon
 )
-ToAnyone: TypeAlias = Install | Installed | Enter | Outlived | Beacon
-TO_ANYONE = (Install, Installed, Enter, Outlived, Beacon)
+ToAnyone: TypeAlias = Install | Installed | Enter | Outlived | Doubt | Beacon
+TO_ANYONE = (Install, Installed, Enter, Outlived, Doubt, Beacon)
 """What may come from, and go to, lives that the view does not name."""

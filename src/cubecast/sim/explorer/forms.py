@@ -106,7 +106,9 @@ has the times that topics keep besides, or earlier ones: then nothing is done.
 MEMBERS = replace(
     PRODUCTION,
     relative=True,
-    caches=PRODUCTION.caches | {"Member._due", "Member._epoch_config", "Epochs._config"},
+    caches=PRODUCTION.caches
+    | {"Member._due", "Member._epoch_config", "Epochs._config", "Absences._remember_for"}
+    | {"View.slots", "View.places", "View.mask", "View.checksum"},
     unordered=PRODUCTION.unordered | {"Member._told", "Epochs._departing", "Attempt.reports"},
 )
 """The production protocol where nodes die (`cubecast.protocol.member`).
