@@ -58,6 +58,13 @@ def sim_chaos(
         Path | None,
         typer.Option(help="Add the counts up in this file, and skip what it has already."),
     ] = None,
+    wire: Annotated[
+        bool,
+        typer.Option(
+            "--wire/--no-wire",
+            help="Let every message cross the format of live nodes; slower by half.",
+        ),
+    ] = True,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of text.")
     ] = False,
@@ -91,10 +98,10 @@ def sim_chaos(
         mortality(protocol, Params())  # refuse now what cannot run
         if one:
             chosen = read_schedule(schedule) if schedule else draw_schedule(replay or 0, nodes)
-            good = _run_one(chosen, protocol, people, shrink, save, trace, as_json)
+            good = _run_one(chosen, protocol, people, wire, shrink, save, trace, as_json)
         else:
             span = range(first, first + (seeds or DEFAULT_SEEDS))
-            good = _run_many(span, protocol, nodes, jobs, counts, as_json)
+            good = _run_many(span, protocol, nodes, wire, jobs, counts, as_json)
     except (ScheduleError, ParamError, ProtocolError, CountsError, TraceError) as error:
         refuse("sim chaos", error)
     except OSError as error:
@@ -128,15 +135,16 @@ def _run_one(
     schedule: Schedule,
     protocol: str,
     people: Population,
+    wire: bool,
     shrink: bool,
     save: Path | None,
     trace: Path | None,
     as_json: bool,
 ) -> bool:
-    verdict = run_schedule(schedule, people, keep_trace=True)
+    verdict = run_schedule(schedule, people, keep_trace=True, wire=wire)
     runs = 1
     if shrink and not verdict.ok:
-        verdict, runs = _cut_down(verdict, people)
+        verdict, runs = _cut_down(verdict, people, wire)
     if save is not None:
         save.write_text(schedule_text(verdict.schedule), encoding="utf-8")
     if trace is not None:
@@ -157,7 +165,7 @@ def _run_one(
     return verdict.ok
 
 
-def _cut_down(verdict: Verdict, people: Population) -> tuple[Verdict, int]:
+def _cut_down(verdict: Verdict, people: Population, wire: bool) -> tuple[Verdict, int]:
     hidden = not progress_console.is_terminal
     columns = (TextColumn("{task.description}"),)
     with Progress(*columns, console=progress_console, transient=True, disable=hidden) as progress:
@@ -166,8 +174,8 @@ def _cut_down(verdict: Verdict, people: Population) -> tuple[Verdict, int]:
         def told(runs: int, entries: int) -> None:
             progress.update(task, description=f"cutting down: {runs} runs, {entries} entries left")
 
-        smaller = shrink_schedule(verdict, people, progress=told)
-    return run_schedule(smaller.schedule, people, keep_trace=True), smaller.runs
+        smaller = shrink_schedule(verdict, people, wire=wire, progress=told)
+    return run_schedule(smaller.schedule, people, keep_trace=True, wire=wire), smaller.runs
 
 
 def _print_one(verdict: Verdict, protocol: str, runs: int) -> None:
@@ -190,6 +198,7 @@ def _run_many(
     seeds: range,
     protocol: str,
     nodes: int | None,
+    wire: bool,
     jobs: int | None,
     path: Path | None,
     as_json: bool,
@@ -213,7 +222,13 @@ def _run_many(
                 )
 
         total = campaign(
-            seeds, protocol, nodes=nodes, jobs=jobs or os.cpu_count() or 1, path=path, progress=told
+            seeds,
+            protocol,
+            nodes=nodes,
+            wire=wire,
+            jobs=jobs or os.cpu_count() or 1,
+            path=path,
+            progress=told,
         )
     if as_json:
         params = {

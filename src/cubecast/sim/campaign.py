@@ -95,16 +95,16 @@ class Counts:
         )
 
 
-def run_seed(seed: int, nodes: int | None, population: Population) -> Verdict:
+def run_seed(seed: int, nodes: int | None, population: Population, wire: bool = True) -> Verdict:
     """The run of a seed."""
-    return run_schedule(draw_schedule(seed, nodes), population)
+    return run_schedule(draw_schedule(seed, nodes), population, wire=wire)
 
 
-def run_block(block: range, nodes: int | None, protocol: str) -> Counts:
+def run_block(block: range, nodes: int | None, protocol: str, wire: bool = True) -> Counts:
     """Run seeds one after the other; in a process of its own where there are several."""
     counts = Counts()
     for seed in block:
-        counts.add(seed, run_seed(seed, nodes, population(protocol)))
+        counts.add(seed, run_seed(seed, nodes, population(protocol), wire))
     return counts
 
 
@@ -120,9 +120,11 @@ def blocks_of(seeds: range, size: int = BLOCK) -> Iterator[range]:
 class Tally:
     """The counts of blocks, in a file if there is one."""
 
-    def __init__(self, path: Path | None, protocol: str, nodes: int | None) -> None:
+    def __init__(
+        self, path: Path | None, protocol: str, nodes: int | None, wire: bool = True
+    ) -> None:
         self._path = path
-        self._head = {"schema": SCHEMA, "protocol": protocol, "nodes": nodes}
+        self._head = {"schema": SCHEMA, "protocol": protocol, "nodes": nodes, "wire": wire}
         self.blocks: dict[tuple[int, int], Counts] = {}
         if path is not None and path.exists():
             self._load(path)
@@ -170,19 +172,21 @@ def campaign(
     protocol: str,
     *,
     nodes: int | None = None,
+    wire: bool = True,
     jobs: int = 1,
     path: Path | None = None,
     progress: Callable[[Counts, int], None] | None = None,
 ) -> Counts:
     """Run a range of seeds, but for the blocks that `path` has; all that it then has, added up.
 
+    With `wire` every message crosses the format of live nodes (`cubecast.sim.codec`).
     `progress` is told the counts of each block as it is done, and how many runs are left.
     """
-    tally = Tally(path, protocol, nodes)
+    tally = Tally(path, protocol, nodes, wire)
     missing = [block for block in blocks_of(seeds) if (block.start, block.stop) not in tally.blocks]
     left = sum(map(len, missing))
     with ExitStack() as stack:
-        for block, counts in _work(missing, nodes, protocol, jobs, stack):
+        for block, counts in _work(missing, (nodes, protocol, wire), jobs, stack):
             tally.add(block, counts)
             left -= len(block)
             if progress is not None:
@@ -191,12 +195,12 @@ def campaign(
 
 
 def _work(
-    blocks: Sequence[range], nodes: int | None, protocol: str, jobs: int, stack: ExitStack
+    blocks: Sequence[range], settings: tuple[int | None, str, bool], jobs: int, stack: ExitStack
 ) -> Iterator[tuple[range, Counts]]:
     if jobs == 1 or len(blocks) < 2:
         for block in blocks:
-            yield block, run_block(block, nodes, protocol)
+            yield block, run_block(block, *settings)
         return
     pool = stack.enter_context(ProcessPoolExecutor(jobs))
-    done = pool.map(run_block, blocks, [nodes] * len(blocks), [protocol] * len(blocks))
+    done = pool.map(run_block, blocks, *([one] * len(blocks) for one in settings))
     yield from zip(blocks, done, strict=True)

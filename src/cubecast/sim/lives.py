@@ -296,7 +296,7 @@ class LifePort(SimPort):
         self._counts[message.kind] += len(peers)
         if self._world._trace_messages:
             self._trace_send(peers, message)
-        self._network.relay(self._node, peers, self._packet(message))
+        self._network.relay(self._node, peers, self._packet(message, len(peers)))
 
     def control(self, peer: NodeId, message: Message) -> None:
         if not self.up:
@@ -306,8 +306,10 @@ class LifePort(SimPort):
             self._trace_send((peer,), message)
         self._network.control(self._node, peer, self._packet(message))
 
-    def _packet(self, message: Message) -> Packet:
+    def _packet(self, message: Message, copies: int = 1) -> Packet:
         world = cast(MortalWorld, self._world)
+        if world.codec is not None:
+            message = world.codec.cross(message, copies)
         seal = getattr(world.processes[self._node], "seal", None)
         speaker = world.incarnation(self._node) if seal is None else seal()
         return Packet(message, speaker, message.kind, getattr(message, "stream", (None,)))

@@ -18,6 +18,7 @@ from cubecast.protocol.port import MemberPort, NodeId, Port, Process, Time, Topi
 from cubecast.protocol.vcube_pb import VCubePB
 from cubecast.protocol.vcube_ps import VCubePS
 from cubecast.protocol.views import Who, genesis
+from cubecast.sim.codec import Codec, WireCodec
 from cubecast.sim.params import Params
 from cubecast.sim.vcube_top import VCubeTop
 
@@ -110,6 +111,8 @@ class Mortality:
     recovery: Time = 0
     """Faults have ended: within this long a node that is gone is known to be gone, or one that is
     out and lives is found, and all who can reach each other have agreed on that."""
+    codec: Callable[[], Codec] | None = None
+    """The format that its messages cross between live nodes, if there is one."""
 
 
 def mortality(name: str, params: Params) -> Mortality:
@@ -155,7 +158,7 @@ def members(params: Params, kind: type[Member] = Member) -> Mortality:
             seeds=[str(other) for other in nodes if other != node] if life else (),
         )
 
-    return Mortality(make, recovery_of(detector, epochs, params.nodes))
+    return Mortality(make, recovery_of(detector, epochs, params.nodes), WireCodec)
 
 
 def recovery_of(detector: DetectorConfig, epochs: EpochConfig, nodes: int) -> Time:

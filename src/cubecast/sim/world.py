@@ -37,6 +37,7 @@ from cubecast.sim.metrics import Meter
 from cubecast.trace import Kind, Record
 
 if TYPE_CHECKING:
+    from cubecast.sim.codec import Codec
     from cubecast.sim.faults import Pause
 
 Handler = Callable[[Any, Any, Time], None]
@@ -87,7 +88,8 @@ class World:
 
     `root_of` names the node where a topic's trees start if that is not the publisher: its own
     delivery costs no hop and is left out of the latency.  With `consume_after`, applications take
-    that long to consume what they are handed, where the protocol lets them.
+    that long to consume what they are handed, where the protocol lets them.  With a `codec`
+    (`cubecast.sim.codec`) every message crosses a wire format on its way.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class World:
         root_of: Callable[[Topic], NodeId] | None = None,
         consume_after: Time = 0,
         pauses: Sequence[Pause] = (),
+        codec: Codec | None = None,
     ) -> None:
         self.now: Time = 0
         self.events = 0
@@ -113,6 +116,7 @@ class World:
         self._root_of = root_of
         self.consume_after = consume_after
         self.pauses = pauses
+        self.codec = codec
         self._trace_messages = trace is not None and trace_messages
         self._state_every = state_every
         self._next_state = state_every
@@ -434,6 +438,8 @@ class SimPort:
         self._counts[message.kind] += len(peers)
         if world._trace_messages:
             self._trace_send(peers, message)
+        if world.codec is not None:
+            message = world.codec.cross(message, len(peers))
         self._network.relay(self._node, peers, message)
 
     def control(self, peer: NodeId, message: Message) -> None:
@@ -441,6 +447,8 @@ class SimPort:
         self._counts[message.kind] += 1
         if world._trace_messages:
             self._trace_send((peer,), message)
+        if world.codec is not None:
+            message = world.codec.cross(message)
         self._network.control(self._node, peer, message)
 
     def deliver(self, publication: Publication) -> bool:
