@@ -381,15 +381,13 @@ class _Run:
             self.fail(violation.property, str(violation))
         excluded = exclusions(self.trace, self.schedule.nodes)
         counts = self.plan.counts
-        reason = excluded or counts["crash"] or "loss-reasons" in self.failures
         if self.world.marks[PASSED_OVER]:
             self.fail("loss-reasons", "a jump over what nobody had gone on without us for")
-        if (report.gaps or report.discards) and not reason:
-            self.fail("loss-reasons", "losses, though nobody crashed or was excluded")
         metrics = {
             "violations": float(sum(map(len, self.failures.values()))),
             "gaps": float(report.gaps),
             "discards": float(report.discards),
+            "needless": float(report.needless),
             "crashes": float(counts["crash"]),
             "restarts": float(counts["restart"]),
             "pauses": float(counts["pause"]),

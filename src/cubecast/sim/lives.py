@@ -15,6 +15,8 @@ Invariants:
 3. The *ledger* says which message is number so-and-so of a stream.  It is kept from the order in
    which publications were handed to the protocol and taken; every delivery is held against it.  So
    what a process reports as lost is named in the trace without asking the process.
+4. Whenever a life ends or a view is installed, the trace has first what is ``stable`` by then: what
+   everyone had taken in before nobody can have lost by that.
 
 A process may have, besides the methods of `Process`: ``on_packet(message, sender, life, now)``,
 called instead of ``on_message`` with the sender's incarnation, or with what its ``seal()`` said
@@ -32,11 +34,15 @@ from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, cast
 
 from cubecast.protocol.port import Load, Message, NodeId, Port, Process, Publication, Time, Topic
 from cubecast.sim.world import Handler, Network, SimPort, Spans, World, message_record
+from cubecast.topology import members_of
 from cubecast.trace import Kind, Record
 
 P = ParamSpec("P")
 MakeLife = Callable[[NodeId, Port, int], Process]
 """Makes the process of a node: its port, and which life of the node it is, from 0."""
+
+PageKey = tuple[NodeId, int, Topic]
+"""A stream of a topic: its source and incarnation."""
 
 MAX_NAMED = 1_000_000
 """Nobody honest reports more messages as lost at a time."""
@@ -75,7 +81,10 @@ class MortalWorld(World):
         self._make_life = make
         self.lives = [0] * nodes
         self.down: set[NodeId] = set()
-        self._ledger: dict[tuple[NodeId, int, Topic], list[int]] = {}
+        self._ledger: dict[PageKey, list[int]] = {}
+        self._open_pages: dict[NodeId, dict[PageKey, int]] = {node: {} for node in range(nodes)}
+        """Pages of what a node publishes in its present life that are not stable to their end: how
+        far they are."""
         self._marks: Counter[str] = Counter()
         self.views: dict[NodeId, tuple[int, int]] = {}
         """Node -> the view it installed last in this life: number and members."""
@@ -94,6 +103,8 @@ class MortalWorld(World):
         """End the process of `node` at once."""
         if node in self.down:
             raise ValueError(f"node {node} is down already")
+        self._note_stable()
+        self._open_pages[node].clear()
         self._record("crash", node, "")
         self._marks += getattr(self.processes[node], "marks", Counter())
         self._life_port(node).up = False
@@ -189,6 +200,14 @@ class MortalWorld(World):
 
     # -- the ledger ------------------------------------------------------------------------------
 
+    def _page_of(self, node: NodeId, topic: Topic) -> PageKey:
+        """The page of what a node publishes to a topic next."""
+        process: Any = self.processes[node]
+        if hasattr(process, "stream_of"):
+            stream = process.stream_of(topic)
+            return stream.source, stream.incarnation, topic
+        return node, self.incarnation(node), topic
+
     def _offer(self, node: NodeId, topic: Topic, batch: tuple[int, ...], size: int) -> bool:
         """Enter it first: a process may deliver its own message before `publish` returns.
 
@@ -196,12 +215,40 @@ class MortalWorld(World):
         """
         if node in self.down:
             return True
-        page = self._ledger.setdefault((node, self.incarnation(node), topic), [])
+        key = self._page_of(node, topic)
+        page = self._ledger.setdefault(key, [])
         page.extend(batch)
+        self._open_pages[node].setdefault(key, len(page) - len(batch))
         taken = super()._offer(node, topic, batch, size) or node in self.down
         if not taken:
             del page[-len(batch) :]
+        elif self.trace is not None and self._backlog.get((node, topic)):
+            for ident in batch:  # it had to wait
+                self.trace.append(Record("taken", self.now, node, topic, ident))
         return taken
+
+    def _note_stable(self) -> None:
+        """Write down what has become stable since this was done last."""
+        if self.trace is None:
+            return
+        for node, pages in self._open_pages.items():
+            core = getattr(self.processes[node], "core", None)
+            if not pages or core is None:
+                continue
+            for key, noted in list(pages.items()):
+                topic = key[2]
+                if self._page_of(node, topic) == key:
+                    self._write_stable(node, key, noted, core.stable_seq(topic) + 1)
+
+    def _write_stable(self, node: NodeId, key: PageKey, noted: int, stable: int) -> None:
+        assert self.trace is not None
+        topic, page = key[2], self._ledger[key]
+        for ident in page[noted:stable]:
+            self.trace.append(Record("stable", self.now, node, topic, ident))
+        if stable >= len(page):
+            del self._open_pages[node][key]
+        else:
+            self._open_pages[node][key] = max(noted, stable)
 
     def delivered(self, node: NodeId, publication: Publication) -> None:
         stream, first = publication.stream, publication.first
@@ -230,8 +277,19 @@ class MortalWorld(World):
                 )
 
     def viewed(self, node: NodeId, epoch: int, members: int) -> None:
+        """`node` installed a view; in the one that is made with the world, life 0 of all is."""
         self.views[node] = (epoch, members)
-        super().viewed(node, epoch, members)
+        if self.trace is None:
+            return
+        lives: tuple[str, ...] = ()
+        if hasattr(self, "processes"):
+            self._note_stable()
+            view = getattr(self.processes[node], "view", None)
+            if view is not None:
+                lives = tuple(view.members[slot].uid for slot in sorted(view.members))
+        else:
+            lives = tuple(f"{slot}-0" for slot in members_of(members))
+        self.trace.append(Record("view", self.now, node, seq=epoch, members=members, lives=lives))
 
     # -- the application -------------------------------------------------------------------------
 
@@ -273,6 +331,7 @@ class LifePort(SimPort):
     view = _while_up(SimPort.view)
     discovered = _while_up(SimPort.discovered)
     followed = _while_up(SimPort.followed)
+    forgotten = _while_up(SimPort.forgotten)
     writable = _while_up(SimPort.writable)
 
     def deliver(self, publication: Publication) -> bool:

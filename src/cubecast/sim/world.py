@@ -212,7 +212,7 @@ class World:
     def subscribe(self, node: NodeId, topic: Topic, lossy: bool = False) -> None:
         """The application at `node` calls ``subscribe(topic)``; `lossy`: it takes gaps."""
         self._wanted[node][topic] = None
-        self._record("subscribe", node, topic)
+        self._record("subscribe", node, topic, "lossy" if lossy else "")
         if lossy:
             process: Any = self.processes[node]
             process.subscribe(topic, self.now, lossy)
@@ -410,9 +410,9 @@ class World:
         """Publications that still wait for the protocol to take them."""
         return sum(len(batch) for waiting in self._backlog.values() for batch, _ in waiting)
 
-    def _record(self, kind: Kind, node: NodeId, topic: Topic) -> None:
+    def _record(self, kind: Kind, node: NodeId, topic: Topic, message: str = "") -> None:
         if self.trace is not None:
-            self.trace.append(Record(kind, self.now, node, topic))
+            self.trace.append(Record(kind, self.now, node, topic, message=message))
 
     def _flags(self, topic: Topic) -> bytearray:
         flags = self._subscribed.get(topic)
@@ -478,6 +478,9 @@ class SimPort:
 
     def left(self, topic: Topic) -> None:
         """Nobody waits for the end of a leave in a simulation."""
+
+    def forgotten(self, topic: Topic) -> None:
+        """What a process keeps is its own affair."""
 
     def discovered(self, topic: Topic) -> None:
         self._world.discovered(self._node, topic)
