@@ -139,6 +139,12 @@ def test_who_takes_gaps_needs_no_reason_and_no_more_once_it_does_not() -> None:
     told(story.publish(A, "o").gap(B, id="o"), "all the time")
 
 
+def test_of_what_its_process_before_published_a_node_knows_nothing() -> None:
+    story = begin().publish(B, "m").deliver("m", A).crash(B).views("A C").restart(B)
+    story.subscribe(B).views("B.1", B).join(B).views("A B.1 C")
+    assert story.gap(B, id="m").reasons() == []
+
+
 # what was owed
 
 

@@ -37,7 +37,7 @@ class Companions:
         self._met: dict[tuple[int, int], int] = {}
         """Pair -> when it was last found together again; left out: it was never apart."""
         self.returned: dict[int, int] = {}
-        """Node -> when it began its present life, if that is not its first one here."""
+        """Node -> when its life before the present one was over, if there was one."""
 
     def view(self, record: Record, at: int, seen: Iterable[int] = ()) -> bool:
         """A node installed a view; whether it begins another life with it.
@@ -63,6 +63,7 @@ class Companions:
         """A node's process is gone."""
         if node in self._views:
             self._views[node] = {}
+            self.returned[node] = at
             self._meet(node, at)
 
     def _meet(self, node: int, at: int) -> None:
@@ -92,7 +93,7 @@ class Companions:
 
     def last_apart(self, node: int) -> dict[int, float]:
         """When each other node was apart from this one last; left out: it never was."""
-        found: dict[int, float] = dict(self.returned.items() & {(node, self.returned.get(node, 0))})
+        found: dict[int, float] = {node: self.returned.get(node, -1)}
         for pair, at in self._met.items():
             if node in pair:
                 found[sum(pair) - node] = at
