@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from cubecast.cli.output import console, counted, print_json, progress_console, refuse
-from cubecast.sim.campaign import Counts, CountsError, campaign
-from cubecast.sim.chaos import Population, Verdict, draw_schedule, population, run_schedule
+from cubecast.sim.campaign import Counts, CountsError, Settings, campaign, schedule_of
+from cubecast.sim.chaos import Population, Verdict, population, run_schedule
 from cubecast.sim.params import ParamError, Params
 from cubecast.sim.protocols import MORTAL, ProtocolError, mortality
 from cubecast.sim.schedule import Schedule, ScheduleError, read_schedule, schedule_text
@@ -65,6 +65,13 @@ def sim_chaos(
             help="Let every message cross the format of live nodes; slower by half.",
         ),
     ] = True,
+    plain: Annotated[
+        bool,
+        typer.Option(
+            "--plain",
+            help="Draw only crashes, pauses and faults of links, as always for other protocols.",
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of text.")
     ] = False,
@@ -73,9 +80,10 @@ def sim_chaos(
 
     A seed draws a schedule: crashes, restarts, pauses, partitions, one-way
     and slow links, bursts, joins and leaves, over links that lose, duplicate
-    and reorder. Order is checked all the time. When the faults end, everyone
-    who is up must agree and be done within a stated bound. Exits with 1 if
-    anything was broken.
+    and reorder; nodes that leave gracefully and slots that change hands,
+    patterns, topics that come and go, readers that take gaps. Order is
+    checked all the time. When the faults end, everyone who is up must agree
+    and be done within a stated bound. Exits with 1 if anything was broken.
 
     Examples:
 
@@ -93,15 +101,16 @@ def sim_chaos(
     """
     one = schedule is not None or replay is not None
     _refuse_contradictions(one, seeds, schedule, replay, shrink, save, trace, counts)
+    settings = Settings(protocol, nodes, wire, plain or protocol != "cubecast")
     try:
         people = population(protocol)
         mortality(protocol, Params())  # refuse now what cannot run
         if one:
-            chosen = read_schedule(schedule) if schedule else draw_schedule(replay or 0, nodes)
+            chosen = read_schedule(schedule) if schedule else schedule_of(replay or 0, settings)
             good = _run_one(chosen, protocol, people, wire, shrink, save, trace, as_json)
         else:
             span = range(first, first + (seeds or DEFAULT_SEEDS))
-            good = _run_many(span, protocol, nodes, wire, jobs, counts, as_json)
+            good = _run_many(span, settings, jobs, counts, as_json)
     except (ScheduleError, ParamError, ProtocolError, CountsError, TraceError) as error:
         refuse("sim chaos", error)
     except OSError as error:
@@ -195,13 +204,7 @@ def _print_one(verdict: Verdict, protocol: str, runs: int) -> None:
 
 
 def _run_many(
-    seeds: range,
-    protocol: str,
-    nodes: int | None,
-    wire: bool,
-    jobs: int | None,
-    path: Path | None,
-    as_json: bool,
+    seeds: range, settings: Settings, jobs: int | None, path: Path | None, as_json: bool
 ) -> bool:
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
@@ -215,44 +218,42 @@ def _run_many(
             progress.update(task, completed=len(seeds) - left)
             for seed, properties in block.failed:
                 progress_console.print(
-                    f"FAILED ({', '.join(properties)}): {_again(protocol, nodes, seed)}",
+                    f"FAILED ({', '.join(properties)}): {_again(settings, seed)}",
                     markup=False,
                     highlight=False,
                     soft_wrap=True,
                 )
 
         total = campaign(
-            seeds,
-            protocol,
-            nodes=nodes,
-            wire=wire,
-            jobs=jobs or os.cpu_count() or 1,
-            path=path,
-            progress=told,
+            seeds, settings, jobs=jobs or os.cpu_count() or 1, path=path, progress=told
         )
     if as_json:
         params = {
             "first": seeds.start,
             "seeds": len(seeds),
             "runs": total.runs,
-            "nodes": nodes,
+            "nodes": settings.nodes,
+            "wire": settings.wire,
+            "plain": settings.plain,
             "failed": total.failures,
             "failed_seeds": [seed for seed, _ in total.failed],
             "marks": dict(total.marks),
         }
-        print_json("chaos", protocol, params, total.summary())
+        print_json("chaos", settings.protocol, params, total.summary())
     else:
-        _show(total, protocol, nodes)
+        _show(total, settings)
     return total.failures == 0
 
 
-def _again(protocol: str, nodes: int | None, seed: int) -> str:
-    size = "" if nodes is None else f" --nodes {nodes}"
-    return f"cubecast sim chaos --protocol {protocol}{size} --replay {seed}"
+def _again(settings: Settings, seed: int) -> str:
+    size = "" if settings.nodes is None else f" --nodes {settings.nodes}"
+    plain = " --plain" if settings.plain else ""
+    return f"cubecast sim chaos --protocol {settings.protocol}{size}{plain} --replay {seed}"
 
 
-def _show(total: Counts, protocol: str, nodes: int | None) -> None:
-    console.print(f"[bold]chaos[/bold] with [bold]{protocol}[/bold]: {total.runs} schedules")
+def _show(total: Counts, settings: Settings) -> None:
+    named = f"[bold]chaos[/bold] with [bold]{settings.protocol}[/bold]"
+    console.print(f"{named}: {total.runs} schedules")
     table = Table(show_edge=False)
     table.add_column("metric", overflow="fold")
     for heading in ("in all", "mean", "largest"):
@@ -264,7 +265,7 @@ def _show(total: Counts, protocol: str, nodes: int | None) -> None:
     _say_marks(dict(total.marks))
     for seed, properties in total.failed[:5]:
         console.print(
-            f"{', '.join(properties)}: {_again(protocol, nodes, seed)}",
+            f"{', '.join(properties)}: {_again(settings, seed)}",
             markup=False,
             highlight=False,
             soft_wrap=True,

@@ -99,6 +99,9 @@ MORTAL: dict[str, str] = {
 }
 """The protocols whose nodes may crash and restart, by name."""
 
+ANY_SLOT = -1
+STRANGERS = 1 << 10
+"""Where slots may change hands, each node counts its later lives from a number of its own."""
 LIVES_APART = 1 << 20
 """A process that returns takes the next incarnation; the next process begins so much higher."""
 
@@ -127,7 +130,10 @@ def mortality(name: str, params: Params) -> Mortality:
 
 
 def members(params: Params, kind: type[Member] = Member) -> Mortality:
-    """Nodes of the production protocol, with delays that fit the network."""
+    """Nodes of the production protocol, with delays that fit the network.
+
+    Nodes that are not there at the beginning take any slot that is free.
+    """
     round_trip = params.round_trip()
     config = params.config()
     detector = DetectorConfig(
@@ -144,14 +150,16 @@ def members(params: Params, kind: type[Member] = Member) -> Mortality:
         alone_after=100 * round_trip,
     )
     nodes = range(params.nodes)
-    first = genesis({node: Who(f"{node}-0", str(node), 0) for node in nodes})
+    later = frozenset(params.later)
+    first = genesis({node: Who(f"{node}-0", str(node), 0) for node in nodes if node not in later})
 
     def make(node: NodeId, port: Port, life: int) -> Process:
+        number = life + (STRANGERS * (node + 1) if life and later else 0)
         return kind(
-            node,
+            ANY_SLOT if node in later else node,
             cast(MemberPort, port),
             view=None if life else first,
-            who=Who(f"{node}-{life}", str(node), life * LIVES_APART),
+            who=Who(f"{node}-{life}", str(node), number * LIVES_APART),
             config=config,
             epochs=epochs,
             detector=detector,

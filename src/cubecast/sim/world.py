@@ -125,6 +125,7 @@ class World:
         self.publications = 0
         self._subscribed: dict[Topic, bytearray] = {}
         self._wanted: list[dict[Topic, None]] = [{} for _ in range(nodes)]
+        self._lossy: list[set[Topic]] = [set() for _ in range(nodes)]
         self._patterns: list[dict[str, Pattern]] = [{} for _ in range(nodes)]
         self._backlog: dict[tuple[NodeId, Topic], deque[tuple[tuple[int, ...], int]]] = {}
         self._turns: dict[NodeId, Iterator[tuple[Time, Topic]]] = {}
@@ -206,14 +207,16 @@ class World:
             self._wanted[node][topic] = None
             self._record("subscribe", node, topic)
             self._record("join", node, topic)
-        for process in self.processes:
-            process.establish(topic, mask)
+        for node in self.running():
+            self.processes[node].establish(topic, mask)
 
     def subscribe(self, node: NodeId, topic: Topic, lossy: bool = False) -> None:
         """The application at `node` calls ``subscribe(topic)``; `lossy`: it takes gaps."""
         self._wanted[node][topic] = None
         self._record("subscribe", node, topic, "lossy" if lossy else "")
+        self._lossy[node].discard(topic)
         if lossy:
+            self._lossy[node].add(topic)
             process: Any = self.processes[node]
             process.subscribe(topic, self.now, lossy)
         else:
@@ -251,6 +254,18 @@ class World:
     def wants(self, node: NodeId, topic: Topic) -> bool:
         """Whether `node` is subscribed or about to be, by itself or by a pattern."""
         return topic in self._wanted[node]
+
+    def wanted(self, node: NodeId) -> list[Topic]:
+        """The topics that `node` is subscribed to or about to be."""
+        return list(self._wanted[node])
+
+    def follows(self, node: NodeId, pattern: str) -> bool:
+        """Whether the application at `node` is subscribed to a pattern."""
+        return pattern in self._patterns[node]
+
+    def matched(self, node: NodeId, topic: Topic) -> bool:
+        """Whether a pattern of the application at `node` has a topic."""
+        return any(matches(topic) for matches in self._patterns[node].values())
 
     def publish(
         self, node: NodeId, topic: Topic, reply_to: tuple[int, ...] = (), size: int = 1
@@ -335,19 +350,22 @@ class World:
         """
         topic, stream, seq = publication.topic, publication.stream, publication.first
         now = self.now
-        start = stream.source if self._root_of is None else self._root_of(topic)
+        owner = self._owner(stream)
+        start = owner if self._root_of is None else self._root_of(topic)
         for payload in publication.body:
             ident: int = payload  # type: ignore[assignment]  # the simulator's own payloads
             self.meter.delivered(ident, node == start, now)
             if self.trace is not None:
-                self.trace.append(
-                    Record("deliver", now, node, topic, ident, source=stream.source, seq=seq)
-                )
+                self.trace.append(Record("deliver", now, node, topic, ident, source=owner, seq=seq))
             seq += 1
             if not isinstance(self.application, Silent):
                 self.post(now, self._tell_delivery, node, (topic, ident))
-        if self._turns and self._root_of is None and node == stream.source:
+        if self._turns and self._root_of is None and node == owner:
             self._next_turn(node)
+
+    def _owner(self, stream: Stream) -> NodeId:
+        """The node that publishes a stream."""
+        return stream.source
 
     def _tell_delivery(self, node: NodeId, what: tuple[Topic, int], now: Time) -> None:
         self.application.on_deliver(self, node, what[0], what[1])
