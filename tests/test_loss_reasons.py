@@ -189,6 +189,27 @@ def test_what_everyone_had_taken_in_is_not_discarded() -> None:
     told(story.discard(C, id="m"), "everyone had taken in")
 
 
+# who leaves for good
+
+
+def silent(story: Views) -> list[str]:
+    return [one.message for one in check(story.records, ["completeness"]).violations]
+
+
+def test_who_leaves_leaves_nothing_behind() -> None:
+    story = begin().publish(A, "m").deliver("m", A).leave(A).then("view", A, topic="", members=0)
+    assert silent(story) == ["not delivered, though its publisher was with us until it left"]
+    assert silent(story.deliver("m", B)) == []
+
+
+def test_who_leaves_where_it_is_alone_takes_along_what_only_it_knew() -> None:
+    story = begin().publish(A, "m").deliver("m", A).views("A", A).leave(A)
+    assert silent(story.then("view", A, topic="", members=0)) == []
+    gone = begin().views("A C", A, C).publish(A, "m").deliver("m", A).leave(A)
+    gone.then("view", A, topic="", members=0).views("B.1 C").join(B)
+    assert silent(gone) == []
+
+
 # records
 
 

@@ -1,11 +1,8 @@
 """Losses must have a reason that the trace shows, and may name only what was owed.
 
-Theory of operation. Two nodes are *together* while both are up, each is in a view, and each one's
-view has the other in its present life. A *life* is what the views call it: a node that was excluded
-and comes back is in another one, though its process went on. For every pair the checker knows since
-which record it has been together; so whether a publisher and a reader were ever apart between the
-publication of a message and its loss, or until everyone had taken it in (``stable``), is one
-comparison. The records need no clock: what is compared is the place in the trace.
+Theory of operation. Whether a publisher and a reader were ever apart
+(`cubecast.trace.checkers.companions`) between the publication of a message and its loss, or until
+everyone had taken it in (``stable``), is one comparison of places in the trace.
 
 A subscription is *whole* from its ``join`` on, and stops being so when the node comes back in
 another life (until the topic is joined again) or takes gaps (until a ``join`` that does not).
@@ -15,93 +12,17 @@ import re
 from collections.abc import Iterable, Sequence
 from math import inf
 
+from cubecast.trace.checkers.companions import Companions
 from cubecast.trace.checkers.crashes import Population
 from cubecast.trace.checkers.patterns import matcher_of
 from cubecast.trace.checkers.replay import Seat, Topic
 from cubecast.trace.checkers.report import Tally
 from cubecast.trace.records import Record
 
-__all__ = ["LOSSY", "Companions", "LossReasons"]
+__all__ = ["LOSSY", "LossReasons"]
 
 LOSSY = "lossy"
 """As the ``message`` of a ``subscribe`` or ``gap``: the subscription would rather miss messages."""
-
-
-class Companions:
-    """Who is in a view with whom, and since when; times are places in the trace."""
-
-    def __init__(self) -> None:
-        self._views: dict[int, dict[int, str]] = {}
-        """Node -> the lives in the view it installed last, itself included; empty: in none."""
-        self._apart: set[tuple[int, int]] = set()
-        self._met: dict[tuple[int, int], int] = {}
-        """Pair -> when it was last found together again; left out: it was never apart."""
-        self.returned: dict[int, int] = {}
-        """Node -> when its life before the present one was over, if there was one."""
-
-    def view(self, record: Record, at: int, seen: Iterable[int] = ()) -> bool:
-        """A node installed a view; whether it begins another life with it.
-
-        Of those that were only `seen` and have told no view, it is known whether this one has them.
-        """
-        node = record.node
-        nodes = [one for one in range(record.members.bit_length()) if record.members >> one & 1]
-        lives = record.lives or ("",) * len(nodes)
-        before = self._views.get(node)
-        self._views[node] = dict(zip(nodes, lives, strict=False))
-        mine = self._views[node].get(node)
-        anew = before is not None and before.get(node, mine) != mine
-        if anew:
-            self.returned[node] = at
-        self._meet(node, at)
-        for other in seen:
-            if other not in self._views and other not in self._views[node]:
-                self._apart.add((node, other) if node < other else (other, node))
-        return anew
-
-    def end(self, node: int, at: int) -> None:
-        """A node's process is gone."""
-        if node in self._views:
-            self._views[node] = {}
-            self.returned[node] = at
-            self._meet(node, at)
-
-    def _meet(self, node: int, at: int) -> None:
-        mine = self._views[node]
-        for other, theirs in self._views.items():
-            if other == node:
-                continue
-            pair = (node, other) if node < other else (other, node)
-            life = mine.get(other), theirs.get(node)
-            together = None not in life and life == (theirs.get(other), mine.get(node))
-            if not together:
-                self._apart.add(pair)
-            elif pair in self._apart:
-                self._apart.remove(pair)
-                self._met[pair] = at
-
-    def known(self, node: int) -> bool:
-        """Whether a node ever installed a view."""
-        return node in self._views
-
-    def apart_since(self, one: int, other: int, start: int) -> bool:
-        """Whether two were apart at any moment from `start` on."""
-        if one == other:
-            return self.returned.get(one, -1) >= start or not self._views.get(one)
-        pair = (one, other) if one < other else (other, one)
-        return pair in self._apart or self._met.get(pair, -1) >= start
-
-    def last_apart(self, node: int) -> dict[int, float]:
-        """When each other node was apart from this one last; left out: it never was."""
-        found: dict[int, float] = {node: self.returned.get(node, -1)}
-        for pair, at in self._met.items():
-            if node in pair:
-                found[sum(pair) - node] = at
-        return found | {sum(pair) - node: inf for pair in self._apart if node in pair}
-
-    def nodes(self) -> Iterable[int]:
-        """All that ever installed a view."""
-        return self._views
 
 
 class _Place:

@@ -39,7 +39,7 @@ class Seat:
         self.subscribing = False
         """After a ``subscribe`` without its ``join``."""
         self.up = True
-        """Not ended by a ``crash``."""
+        """Not ended by a ``crash``, nor by leaving the cluster for good."""
 
     def has(self, index: int) -> bool:
         return index < len(self.delivered) and self.delivered[index] == 1
@@ -302,6 +302,10 @@ class _Replay:
     def _view(self, record: Record) -> None:
         for view in self._on_view:
             view(record)
+        if not record.members:  # it is out of the cluster for good
+            for topic in self.topics.values():
+                if record.node in topic.seats:
+                    topic.seats[record.node].up = False
 
 
 def _overridden(checkers: Sequence[Checker], name: str) -> list[Hook]:
