@@ -15,7 +15,7 @@ from mortals import Failing, Listener, Silent, people
 
 from cubecast.baselines import Flood
 from cubecast.protocol.node import CubecastNode
-from cubecast.sim.campaign import Counts, CountsError, Tally, blocks_of, campaign
+from cubecast.sim.campaign import Counts, CountsError, Settings, Tally, blocks_of, campaign
 from cubecast.sim.chaos import (
     Population,
     Verdict,
@@ -35,6 +35,7 @@ from cubecast.sim.story import story_of, verdict_of
 from cubecast.trace import Record
 
 PRODUCTION = population("cubecast")
+FLOOD = Settings("flood", plain=True)
 FILES = sorted((Path(__file__).parent.parent / "scenarios" / "chaos").glob("*.toml"))
 
 
@@ -248,9 +249,9 @@ def test_parts_of_a_range_add_up_and_are_not_run_twice(tmp_path: Path) -> None:
     def told(counts: Counts, left: int) -> None:
         seen.append(counts.runs)
 
-    whole = campaign(range(50), "flood", path=None)
-    campaign(range(25), "flood", path=path, progress=told)
-    parts = campaign(range(50), "flood", path=path, progress=told)
+    whole = campaign(range(50), FLOOD, path=None)
+    campaign(range(25), FLOOD, path=path, progress=told)
+    parts = campaign(range(50), FLOOD, path=path, progress=told)
     assert seen == [25, 25], "the first block was not run again"
     assert parts.summary() == whole.summary()
     assert (parts.failures, parts.runs) == (whole.failures, 50)
@@ -258,19 +259,19 @@ def test_parts_of_a_range_add_up_and_are_not_run_twice(tmp_path: Path) -> None:
 
 
 def test_several_processes_count_as_one(tmp_path: Path) -> None:
-    alone = campaign(range(50), "flood", jobs=1)
-    together = campaign(range(50), "flood", jobs=2)
+    alone = campaign(range(50), FLOOD, jobs=1)
+    together = campaign(range(50), FLOOD, jobs=2)
     assert together.as_json() == alone.as_json()
 
 
 def test_a_file_of_counts_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "counts.json"
-    campaign(range(2), "flood", path=path)
+    campaign(range(2), FLOOD, path=path)
     with pytest.raises(CountsError, match="other runs"):
-        Tally(path, "cubecast", None)
+        Tally(path, Settings("cubecast"))
     path.write_text("{}", encoding="utf-8")
     with pytest.raises(CountsError, match="no file of counts"):
-        Tally(path, "flood", None)
+        Tally(path, FLOOD)
 
 
 def test_protocols_that_cannot_crash_are_refused() -> None:
@@ -305,7 +306,7 @@ def test_a_story_tells_what_was_done_and_what_was_found() -> None:
 # the production protocol
 
 BLOCK = 25
-REPLAY = "cubecast sim chaos --replay {}"
+REPLAY = "cubecast sim chaos --plain --replay {}"
 MARKS = {"prepared", "excluded another", "ended streams", "excluded", "outranked", "returned"}
 """Branches of recovery that 300 schedules take."""
 

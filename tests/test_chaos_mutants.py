@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import chaos_mutants
+import long_life_mutants  # noqa: F401  (registers its own)
 import member_scenarios
 import pytest
 from chaos_mutants import MUTANTS, SEEDS, Mutant, catch, run_file

@@ -37,11 +37,10 @@ PLAYED = ("README.md", "docs/simulator.md", "docs/clients.md", "docs/lab.md")
 @pytest.mark.parametrize("name", PLAYED)
 def test_the_lines_print_what_the_page_says(name: str, tmp_path: Path) -> None:
     page = (ROOT / name).read_text(encoding="utf-8")
-    (snippet,) = fenced("python", page)
-    (expected,) = fenced("text", page)
     script = tmp_path / "snippet.py"
-    script.write_text(snippet, encoding="utf-8")
-    assert python(str(script)) == expected
+    for snippet, expected in zip(fenced("python", page), fenced("text", page), strict=True):
+        script.write_text(snippet, encoding="utf-8")
+        assert python(str(script)) == expected
 
 
 def readme_commands() -> list[str]:

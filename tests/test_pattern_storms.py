@@ -18,6 +18,7 @@ from cubecast.protocol.membership import Membership, Standing
 from cubecast.protocol.messages import Op, Wave
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Port, Process, Time, Topic
+from cubecast.sim.codec import WireCodec
 from cubecast.sim.explorer import (
     EXACT,
     PRODUCTION,
@@ -51,7 +52,7 @@ def weather(seed: int, kind: type[CubecastNode] = CubecastNode, nodes: int = 8) 
 
     storm = Scenario(STORM.name, STORM.about, STORM.plan, draw=draw)
     params = PARAMS.with_({"nodes": nodes})
-    return run(storm, "cubecast", params, seed, make=make, keep_trace=True)
+    return run(storm, "cubecast", params, seed, make=make, keep_trace=True, codec=WireCodec())
 
 
 def assert_calm(outcome: Outcome) -> None:

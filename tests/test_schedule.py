@@ -8,14 +8,13 @@ import pytest
 
 from cubecast.sim.chaos import draw_schedule
 from cubecast.sim.faults import Cut, Pause, Slow
+from cubecast.sim.plan import Plan, plan_of
 from cubecast.sim.schedule import (
     Fault,
-    Plan,
     Schedule,
     ScheduleError,
     Step,
     checked,
-    plan_of,
     read_schedule,
     schedule_text,
 )
@@ -155,7 +154,12 @@ def test_odd_names_survive(tmp_path: Path) -> None:
         ("nodes = 2\n[[fault]]\nat = 1\nact = 'one-way'\nfrom = 1\nto = 1", "named twice"),
         ("nodes = 2\n[[fault]]\nat = 1\nact = 'slow'\nnode = 1", "say the delay"),
         ("nodes = 2\n[[do]]\nat = 1\nact = 'publish'\nnode = 2", "there is no node 2"),
-        ("nodes = 2\n[[do]]\nat = 1\nact = 'publish'\nnode = 1\ntopic = 'x'", "not in [topics]"),
+        ("nodes = 2\n[[do]]\nat = 1\nact = 'publish'\nnode = 1\nlossy = true", "`lossy` does not"),
+        ("nodes = 2\n[[do]]\nat = 1\nact = 'follow'\nnode = 1", "say the pattern"),
+        ("nodes = 2\n[[fault]]\nat = 1\nact = 'pause'\nnode = 1\ncopies = 2", "`copies` does not"),
+        ("nodes = 2\nlater = [0, 1]", "somebody has to be there"),
+        ("nodes = 2\nlater = [2]", "there is no node 2"),
+        ("nodes = 2\nlater = [1]\n[topics]\nt = [1]", "not there yet"),
         ("nodes = 2\n[[do]]\nat = 1\nact = 'publish'\nnode = 1\ncount = 2", "`count` does not"),
     ],
 )

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from cubecast.sim.codec import WireCodec
 from cubecast.sim.params import Params
 from cubecast.sim.run import Outcome, run
 from cubecast.sim.scenarios import SCENARIOS
@@ -19,7 +20,7 @@ DEFAULTS = Params().with_(STORM.defaults)
 
 
 def weather(seed: int, nodes: int) -> Outcome:
-    return run(STORM, "cubecast", replace(DEFAULTS, nodes=nodes), seed)
+    return run(STORM, "cubecast", replace(DEFAULTS, nodes=nodes), seed, codec=WireCodec())
 
 
 def assert_calm(outcome: Outcome) -> None:

@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from cubecast.cli.output import console, counted, print_json, progress_console, refuse
-from cubecast.sim.campaign import Counts, CountsError, campaign
-from cubecast.sim.chaos import Population, Verdict, draw_schedule, population, run_schedule
+from cubecast.sim.campaign import Counts, CountsError, Settings, campaign, schedule_of
+from cubecast.sim.chaos import Population, Verdict, population, run_schedule
 from cubecast.sim.params import ParamError, Params
 from cubecast.sim.protocols import MORTAL, ProtocolError, mortality
 from cubecast.sim.schedule import Schedule, ScheduleError, read_schedule, schedule_text
@@ -58,6 +58,20 @@ def sim_chaos(
         Path | None,
         typer.Option(help="Add the counts up in this file, and skip what it has already."),
     ] = None,
+    wire: Annotated[
+        bool,
+        typer.Option(
+            "--wire/--no-wire",
+            help="Let every message cross the format of live nodes; slower by half.",
+        ),
+    ] = True,
+    plain: Annotated[
+        bool,
+        typer.Option(
+            "--plain",
+            help="Draw only crashes, pauses and faults of links, as always for other protocols.",
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of text.")
     ] = False,
@@ -66,9 +80,10 @@ def sim_chaos(
 
     A seed draws a schedule: crashes, restarts, pauses, partitions, one-way
     and slow links, bursts, joins and leaves, over links that lose, duplicate
-    and reorder. Order is checked all the time. When the faults end, everyone
-    who is up must agree and be done within a stated bound. Exits with 1 if
-    anything was broken.
+    and reorder; nodes that leave gracefully and slots that change hands,
+    patterns, topics that come and go, readers that take gaps. Order is
+    checked all the time. When the faults end, everyone who is up must agree
+    and be done within a stated bound. Exits with 1 if anything was broken.
 
     Examples:
 
@@ -86,15 +101,16 @@ def sim_chaos(
     """
     one = schedule is not None or replay is not None
     _refuse_contradictions(one, seeds, schedule, replay, shrink, save, trace, counts)
+    settings = Settings(protocol, nodes, wire, plain or protocol != "cubecast")
     try:
         people = population(protocol)
         mortality(protocol, Params())  # refuse now what cannot run
         if one:
-            chosen = read_schedule(schedule) if schedule else draw_schedule(replay or 0, nodes)
-            good = _run_one(chosen, protocol, people, shrink, save, trace, as_json)
+            chosen = read_schedule(schedule) if schedule else schedule_of(replay or 0, settings)
+            good = _run_one(chosen, protocol, people, wire, shrink, save, trace, as_json)
         else:
             span = range(first, first + (seeds or DEFAULT_SEEDS))
-            good = _run_many(span, protocol, nodes, jobs, counts, as_json)
+            good = _run_many(span, settings, jobs, counts, as_json)
     except (ScheduleError, ParamError, ProtocolError, CountsError, TraceError) as error:
         refuse("sim chaos", error)
     except OSError as error:
@@ -128,15 +144,16 @@ def _run_one(
     schedule: Schedule,
     protocol: str,
     people: Population,
+    wire: bool,
     shrink: bool,
     save: Path | None,
     trace: Path | None,
     as_json: bool,
 ) -> bool:
-    verdict = run_schedule(schedule, people, keep_trace=True)
+    verdict = run_schedule(schedule, people, keep_trace=True, wire=wire)
     runs = 1
     if shrink and not verdict.ok:
-        verdict, runs = _cut_down(verdict, people)
+        verdict, runs = _cut_down(verdict, people, wire)
     if save is not None:
         save.write_text(schedule_text(verdict.schedule), encoding="utf-8")
     if trace is not None:
@@ -157,7 +174,7 @@ def _run_one(
     return verdict.ok
 
 
-def _cut_down(verdict: Verdict, people: Population) -> tuple[Verdict, int]:
+def _cut_down(verdict: Verdict, people: Population, wire: bool) -> tuple[Verdict, int]:
     hidden = not progress_console.is_terminal
     columns = (TextColumn("{task.description}"),)
     with Progress(*columns, console=progress_console, transient=True, disable=hidden) as progress:
@@ -166,8 +183,8 @@ def _cut_down(verdict: Verdict, people: Population) -> tuple[Verdict, int]:
         def told(runs: int, entries: int) -> None:
             progress.update(task, description=f"cutting down: {runs} runs, {entries} entries left")
 
-        smaller = shrink_schedule(verdict, people, progress=told)
-    return run_schedule(smaller.schedule, people, keep_trace=True), smaller.runs
+        smaller = shrink_schedule(verdict, people, wire=wire, progress=told)
+    return run_schedule(smaller.schedule, people, keep_trace=True, wire=wire), smaller.runs
 
 
 def _print_one(verdict: Verdict, protocol: str, runs: int) -> None:
@@ -187,12 +204,7 @@ def _print_one(verdict: Verdict, protocol: str, runs: int) -> None:
 
 
 def _run_many(
-    seeds: range,
-    protocol: str,
-    nodes: int | None,
-    jobs: int | None,
-    path: Path | None,
-    as_json: bool,
+    seeds: range, settings: Settings, jobs: int | None, path: Path | None, as_json: bool
 ) -> bool:
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
@@ -206,38 +218,42 @@ def _run_many(
             progress.update(task, completed=len(seeds) - left)
             for seed, properties in block.failed:
                 progress_console.print(
-                    f"FAILED ({', '.join(properties)}): {_again(protocol, nodes, seed)}",
+                    f"FAILED ({', '.join(properties)}): {_again(settings, seed)}",
                     markup=False,
                     highlight=False,
                     soft_wrap=True,
                 )
 
         total = campaign(
-            seeds, protocol, nodes=nodes, jobs=jobs or os.cpu_count() or 1, path=path, progress=told
+            seeds, settings, jobs=jobs or os.cpu_count() or 1, path=path, progress=told
         )
     if as_json:
         params = {
             "first": seeds.start,
             "seeds": len(seeds),
             "runs": total.runs,
-            "nodes": nodes,
+            "nodes": settings.nodes,
+            "wire": settings.wire,
+            "plain": settings.plain,
             "failed": total.failures,
             "failed_seeds": [seed for seed, _ in total.failed],
             "marks": dict(total.marks),
         }
-        print_json("chaos", protocol, params, total.summary())
+        print_json("chaos", settings.protocol, params, total.summary())
     else:
-        _show(total, protocol, nodes)
+        _show(total, settings)
     return total.failures == 0
 
 
-def _again(protocol: str, nodes: int | None, seed: int) -> str:
-    size = "" if nodes is None else f" --nodes {nodes}"
-    return f"cubecast sim chaos --protocol {protocol}{size} --replay {seed}"
+def _again(settings: Settings, seed: int) -> str:
+    size = "" if settings.nodes is None else f" --nodes {settings.nodes}"
+    plain = " --plain" if settings.plain else ""
+    return f"cubecast sim chaos --protocol {settings.protocol}{size}{plain} --replay {seed}"
 
 
-def _show(total: Counts, protocol: str, nodes: int | None) -> None:
-    console.print(f"[bold]chaos[/bold] with [bold]{protocol}[/bold]: {total.runs} schedules")
+def _show(total: Counts, settings: Settings) -> None:
+    named = f"[bold]chaos[/bold] with [bold]{settings.protocol}[/bold]"
+    console.print(f"{named}: {total.runs} schedules")
     table = Table(show_edge=False)
     table.add_column("metric", overflow="fold")
     for heading in ("in all", "mean", "largest"):
@@ -249,7 +265,7 @@ def _show(total: Counts, protocol: str, nodes: int | None) -> None:
     _say_marks(dict(total.marks))
     for seed, properties in total.failed[:5]:
         console.print(
-            f"{', '.join(properties)}: {_again(protocol, nodes, seed)}",
+            f"{', '.join(properties)}: {_again(settings, seed)}",
             markup=False,
             highlight=False,
             soft_wrap=True,

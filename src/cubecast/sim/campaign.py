@@ -14,12 +14,15 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from cubecast.sim.chaos import Population, Verdict, draw_schedule, population, run_schedule
+from cubecast.sim.chaos import Population, Verdict, population, run_schedule
+from cubecast.sim.drawing import draw_schedule
+from cubecast.sim.ingredients import draw_eventful
+from cubecast.sim.schedule import Schedule
 
 BLOCK = 25
-SCHEMA = "cubecast-chaos/1"
+SCHEMA = "cubecast-chaos/2"
 KEPT_FAILURES = 100
 
 
@@ -95,16 +98,30 @@ class Counts:
         )
 
 
-def run_seed(seed: int, nodes: int | None, population: Population) -> Verdict:
-    """The run of a seed."""
-    return run_schedule(draw_schedule(seed, nodes), population)
+class Settings(NamedTuple):
+    """What the runs of a campaign have in common."""
+
+    protocol: str
+    nodes: int | None = None
+    """Nodes of each run; None: drawn."""
+    wire: bool = True
+    """Whether every message crosses the format of live nodes (`cubecast.sim.codec`)."""
+    plain: bool = False
+    """Only crashes, pauses and faults of links: none of `cubecast.sim.ingredients`."""
 
 
-def run_block(block: range, nodes: int | None, protocol: str) -> Counts:
+def schedule_of(seed: int, settings: Settings) -> Schedule:
+    """What a seed draws."""
+    draw = draw_schedule if settings.plain else draw_eventful
+    return draw(seed, settings.nodes)
+
+
+def run_block(block: range, settings: Settings) -> Counts:
     """Run seeds one after the other; in a process of its own where there are several."""
     counts = Counts()
+    people: Population = population(settings.protocol)
     for seed in block:
-        counts.add(seed, run_seed(seed, nodes, population(protocol)))
+        counts.add(seed, run_schedule(schedule_of(seed, settings), people, wire=settings.wire))
     return counts
 
 
@@ -120,9 +137,9 @@ def blocks_of(seeds: range, size: int = BLOCK) -> Iterator[range]:
 class Tally:
     """The counts of blocks, in a file if there is one."""
 
-    def __init__(self, path: Path | None, protocol: str, nodes: int | None) -> None:
+    def __init__(self, path: Path | None, settings: Settings) -> None:
         self._path = path
-        self._head = {"schema": SCHEMA, "protocol": protocol, "nodes": nodes}
+        self._head = {"schema": SCHEMA, **settings._asdict()}
         self.blocks: dict[tuple[int, int], Counts] = {}
         if path is not None and path.exists():
             self._load(path)
@@ -167,9 +184,8 @@ class Tally:
 
 def campaign(
     seeds: range,
-    protocol: str,
+    settings: Settings,
     *,
-    nodes: int | None = None,
     jobs: int = 1,
     path: Path | None = None,
     progress: Callable[[Counts, int], None] | None = None,
@@ -178,11 +194,11 @@ def campaign(
 
     `progress` is told the counts of each block as it is done, and how many runs are left.
     """
-    tally = Tally(path, protocol, nodes)
+    tally = Tally(path, settings)
     missing = [block for block in blocks_of(seeds) if (block.start, block.stop) not in tally.blocks]
     left = sum(map(len, missing))
     with ExitStack() as stack:
-        for block, counts in _work(missing, nodes, protocol, jobs, stack):
+        for block, counts in _work(missing, settings, jobs, stack):
             tally.add(block, counts)
             left -= len(block)
             if progress is not None:
@@ -191,12 +207,12 @@ def campaign(
 
 
 def _work(
-    blocks: Sequence[range], nodes: int | None, protocol: str, jobs: int, stack: ExitStack
+    blocks: Sequence[range], settings: Settings, jobs: int, stack: ExitStack
 ) -> Iterator[tuple[range, Counts]]:
     if jobs == 1 or len(blocks) < 2:
         for block in blocks:
-            yield block, run_block(block, nodes, protocol)
+            yield block, run_block(block, settings)
         return
     pool = stack.enter_context(ProcessPoolExecutor(jobs))
-    done = pool.map(run_block, blocks, [nodes] * len(blocks), [protocol] * len(blocks))
+    done = pool.map(run_block, blocks, [settings] * len(blocks))
     yield from zip(blocks, done, strict=True)

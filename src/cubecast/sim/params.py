@@ -98,6 +98,8 @@ class Params:
     partitions: tuple[Partition, ...] = ()
     holds: tuple[Hold, ...] = ()
     pauses: tuple[Pause, ...] = ()
+    later: tuple[NodeId, ...] = ()
+    """Nodes that are not there at the beginning, where nodes come and go."""
     window: int = 64
     """Production protocol: credit per publisher and topic, in messages."""
     ack_delay: Time = 10

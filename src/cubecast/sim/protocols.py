@@ -18,6 +18,7 @@ from cubecast.protocol.port import MemberPort, NodeId, Port, Process, Time, Topi
 from cubecast.protocol.vcube_pb import VCubePB
 from cubecast.protocol.vcube_ps import VCubePS
 from cubecast.protocol.views import Who, genesis
+from cubecast.sim.codec import Codec, WireCodec
 from cubecast.sim.params import Params
 from cubecast.sim.vcube_top import VCubeTop
 
@@ -98,6 +99,9 @@ MORTAL: dict[str, str] = {
 }
 """The protocols whose nodes may crash and restart, by name."""
 
+ANY_SLOT = -1
+STRANGERS = 1 << 10
+"""Where slots may change hands, each node counts its later lives from a number of its own."""
 LIVES_APART = 1 << 20
 """A process that returns takes the next incarnation; the next process begins so much higher."""
 
@@ -110,6 +114,8 @@ class Mortality:
     recovery: Time = 0
     """Faults have ended: within this long a node that is gone is known to be gone, or one that is
     out and lives is found, and all who can reach each other have agreed on that."""
+    codec: Callable[[], Codec] | None = None
+    """The format that its messages cross between live nodes, if there is one."""
 
 
 def mortality(name: str, params: Params) -> Mortality:
@@ -124,7 +130,10 @@ def mortality(name: str, params: Params) -> Mortality:
 
 
 def members(params: Params, kind: type[Member] = Member) -> Mortality:
-    """Nodes of the production protocol, with delays that fit the network."""
+    """Nodes of the production protocol, with delays that fit the network.
+
+    Nodes that are not there at the beginning take any slot that is free.
+    """
     round_trip = params.round_trip()
     config = params.config()
     detector = DetectorConfig(
@@ -142,21 +151,23 @@ def members(params: Params, kind: type[Member] = Member) -> Mortality:
         absent_for=max(2_000_000, 1_000 * round_trip),
     )
     nodes = range(params.nodes)
-    first = genesis({node: Who(f"{node}-0", str(node), 0) for node in nodes})
+    later = frozenset(params.later)
+    first = genesis({node: Who(f"{node}-0", str(node), 0) for node in nodes if node not in later})
 
     def make(node: NodeId, port: Port, life: int) -> Process:
+        number = life + (STRANGERS * (node + 1) if life and later else 0)
         return kind(
-            node,
+            ANY_SLOT if node in later else node,
             cast(MemberPort, port),
             view=None if life else first,
-            who=Who(f"{node}-{life}", str(node), life * LIVES_APART),
+            who=Who(f"{node}-{life}", str(node), number * LIVES_APART),
             config=config,
             epochs=epochs,
             detector=detector,
             seeds=[str(other) for other in nodes if other != node] if life else (),
         )
 
-    return Mortality(make, recovery_of(detector, epochs, params.nodes))
+    return Mortality(make, recovery_of(detector, epochs, params.nodes), WireCodec)
 
 
 def recovery_of(detector: DetectorConfig, epochs: EpochConfig, nodes: int) -> Time:

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 from cubecast.protocol.port import NodeId, Port, Process, Time
+from cubecast.sim.codec import Codec
 from cubecast.sim.crash_stop import CrashStopWorld, detection_range
 from cubecast.sim.lives import MortalWorld
 from cubecast.sim.networks import SendingQueue
@@ -53,8 +54,12 @@ def run(
     keep_trace: bool = False,
     trace_messages: bool = False,
     make: Make | None = None,
+    codec: Codec | None = None,
 ) -> Outcome:
-    """Run `scenario` once; `make` replaces the protocol by one of the caller's."""
+    """Run `scenario` once; `make` replaces the protocol by one of the caller's.
+
+    Messages of the production protocol can cross a `codec` (`cubecast.sim.codec`).
+    """
     rng = Random(f"{scenario.name}/{seed}")
     if scenario.draw is not None:
         params = scenario.draw(params, rng)
@@ -69,6 +74,7 @@ def run(
         "state_every": 200 if checked and params.nodes <= 64 else 0,
         "consume_after": params.consume_after,
         "pauses": params.pauses,
+        "codec": codec,
         "root_of": roots(protocol, params, name) if make is None else None,
     }
     world: World

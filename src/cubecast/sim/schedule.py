@@ -31,18 +31,27 @@ for = 2000                  # then it heals; left out: act = "heal"
 [[do]]
 at = 100
 node = 2
-act = "burst"               # publish, burst, subscribe, unsubscribe
+act = "burst"               # what else: see below
 count = 20
-topic = "t"                 # left out: the first one
+topic = "t"                 # left out: the first one; any other name is a topic, too
 
 | fault | of | undone by |
 |---|---|---|
-| crash | node | restart |
-| leave, gracefully: of real processes only | node | restart |
+| crash; with `copies`: it publishes, and dies when it has sent so many | node | restart |
+| leave the cluster, gracefully | node | restart |
 | pause | node | resume |
 | partition | sides | heal, which ends every fault of links |
 | one-way: nothing gets from one to the other | from, to | heal |
 | slow: all links of a node take longer | node, delay or factor | heal |
+
+| what an application does | |
+|---|---|
+| publish, burst | a message, or `count` at once, each in a frame of its own |
+| batch | `count` messages in one frame |
+| subscribe, unsubscribe | with `lossy = true`: it would rather miss messages |
+| follow, unfollow | to all topics that a pattern matches; `topic` is the pattern |
+
+`later = [8, 9]` names nodes that are not there at the beginning: a restart begins them.
 
 What cannot be done at its time (a crash of a node that is down) is left out, so that an entry can
 be dropped from a schedule without touching the others.
@@ -51,21 +60,20 @@ be dropped from a schedule without touching the others.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from cubecast.protocol.port import NodeId, Time, Topic
-from cubecast.sim.faults import Cut, Pause, Slow
 from cubecast.sim.params import MAX_MESSAGES, MAX_TIME, ParamError, Params
 
 Act = Literal[
     "crash", "leave", "restart", "pause", "resume", "partition", "one-way", "slow", "heal"
 ]
-Deed = Literal["publish", "burst", "subscribe", "unsubscribe"]
+Deed = Literal["publish", "burst", "batch", "subscribe", "unsubscribe", "follow", "unfollow"]
+SEVERAL = ("burst", "batch")
 UNDONE_BY: dict[str, Act] = {
     "crash": "restart",
     "leave": "restart",
@@ -97,6 +105,8 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     factor: int = 1
     lasts: float = msgspec.field(name="for", default=0)
     """Undone after this long; 0: by another entry, or at the end of the faults."""
+    copies: int = -1
+    """Of a crash: in the middle of a broadcast, after so many copies; -1: between two events."""
 
     def __str__(self) -> str:
         match self.act:
@@ -120,10 +130,12 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     node: NodeId
     topic: Topic = ""
     count: int = 1
-    """Of a burst: messages published at once."""
+    """Of a burst or batch: messages published at once."""
+    lossy: bool = False
+    """Of a subscription: it would rather miss messages than hold publishers up."""
 
     def __str__(self) -> str:
-        many = f" of {self.count}" if self.act == "burst" else ""
+        many = f" of {self.count}" if self.act in SEVERAL else ""
         return f"{self.act}{many} at node {self.node}"
 
 
@@ -139,6 +151,8 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     links: dict[str, float] = {}
     params: dict[str, Any] = {}
     topics: dict[Topic, tuple[NodeId, ...]] = {}
+    later: tuple[NodeId, ...] = ()
+    """Nodes that are not there at the beginning."""
     faults: tuple[Fault, ...] = msgspec.field(name="fault", default=())
     steps: tuple[Step, ...] = msgspec.field(name="do", default=())
 
@@ -157,7 +171,8 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     def members(self) -> dict[Topic, tuple[NodeId, ...]]:
         """Who is subscribed from the start."""
-        return self.topics or {"t": tuple(range(self.nodes))}
+        everyone = tuple(node for node in range(self.nodes) if node not in self.later)
+        return self.topics or {"t": everyone}
 
     def time(self, value: float) -> Time:
         """A time of the schedule in units of the simulator."""
@@ -170,7 +185,7 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     def settings(self) -> Params:
         """The parameters of the network and the protocol."""
         chosen = {"network": "uniform", "low": 1, "high": 30, **self.params, "nodes": self.nodes}
-        return Params().with_({**chosen, **self.links})
+        return Params().with_({**chosen, **self.links, "later": self.later})
 
 
 # -- reading and writing ---------------------------------------------------------------------------
@@ -192,7 +207,8 @@ def read_schedule(path: Path) -> Schedule:
 def schedule_text(schedule: Schedule) -> str:
     """A schedule as a file that `read_schedule` reads."""
     values = msgspec.to_builtins(schedule)
-    plain = {name: value for name, value in values.items() if not isinstance(value, dict | tuple)}
+    nested = ("links", "params", "topics", "fault", "do")
+    plain = {name: value for name, value in values.items() if name not in nested}
     lines = [f"{name} = {_toml(value)}" for name, value in plain.items()]
     for name in ("links", "params", "topics"):
         if values.get(name):
@@ -231,6 +247,11 @@ def checked(schedule: Schedule) -> Schedule:
         raise ScheduleError(str(error)) from error
     for topic, nodes in schedule.topics.items():
         _check_nodes(schedule, f"topics.{topic}", nodes)
+        if set(nodes) & set(schedule.later):
+            raise ScheduleError(f"topics.{topic}: a node of `later` is not there yet")
+    _check_nodes(schedule, "later", schedule.later)
+    if len(schedule.later) == schedule.nodes:
+        raise ScheduleError("later: somebody has to be there at the beginning")
     for number, fault in enumerate(schedule.faults, 1):
         _check_fault(schedule, f"fault {number} ({fault.act})", fault)
     for number, step in enumerate(schedule.steps, 1):
@@ -268,6 +289,7 @@ def _check_fault(schedule: Schedule, where: str, fault: Fault) -> None:
         "from": fault.act == "one-way" or fault.source == -1,
         "to": fault.act == "one-way" or fault.to == -1,
         "delay": fault.act == "slow" or not fault.delay,
+        "copies": fault.act == "crash" or fault.copies == -1,
         "factor": 1 <= fault.factor <= 1000 and (fault.act == "slow" or fault.factor == 1),
     }
     for name, fit in fits.items():
@@ -280,136 +302,12 @@ def _check_fault(schedule: Schedule, where: str, fault: Fault) -> None:
 def _check_step(schedule: Schedule, where: str, step: Step) -> None:
     _check_times(schedule, where, step.at)
     _check_nodes(schedule, where, (step.node,))
-    if step.topic and step.topic not in schedule.members():
-        raise ScheduleError(f"{where}: topic {step.topic!r} is not in [topics]")
-    if not 1 <= step.count <= MAX_MESSAGES or (step.count > 1 and step.act != "burst"):
+    if not 1 <= step.count <= MAX_MESSAGES or (step.count > 1 and step.act not in SEVERAL):
         raise ScheduleError(f"{where}: `count` does not fit here")
-
-
-# -- what a schedule comes to ----------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Plan:
-    """A schedule as the simulator carries it out, times in its units."""
-
-    length: Time
-    """All faults are over."""
-    last_fault: Time = 0
-    """When the last one ended; of a node that stays down, when it crashed."""
-    deaths: list[tuple[Time, NodeId, bool]] = field(default_factory=list)
-    """(when, who, whether it begins again), in order of time."""
-    pauses: list[Pause] = field(default_factory=list)
-    cuts: list[Cut] = field(default_factory=list)
-    slows: list[Slow] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-    """How many faults of each kind came about."""
-
-
-def plan_of(schedule: Schedule) -> Plan:
-    """Work out who is down, asleep or cut off, and when."""
-    return _Planner(schedule).plan
-
-
-@dataclass(frozen=True, slots=True)
-class _Open:
-    fault: Fault
-    number: int
-    start: Time
-
-
-class _Planner:
-    """Goes through the beginnings and ends of faults in order of time."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        self.schedule = schedule
-        self.plan = Plan(schedule.time(schedule.length))
-        self.plan.counts = dict.fromkeys(
-            ("crash", "restart", "pause", "partition", "one-way", "slow"), 0
-        )
-        self.down: dict[NodeId, int] = {}
-        """Who is down, and by which entry."""
-        self.asleep: dict[NodeId, _Open] = {}
-        self.links: dict[int, _Open] = {}
-        for at, act, number, fault in _beginnings_and_ends(schedule):
-            if at >= self.plan.length:
-                break
-            self._take(at, act, number, fault)
-        for node in list(self.asleep):
-            self._wake(node, self.plan.length)
-        for number in list(self.links):
-            self._heal(number, self.plan.length)
-
-    def _take(self, at: Time, act: Act, number: int, fault: Fault) -> None:
-        node = fault.node
-        match act:
-            case "crash" if node not in self.down:
-                self._wake(node, at)
-                self.down[node] = number
-                self._die(at, node, "crash")
-            case "restart" if node in self.down and not self._died_now(at, node):
-                if fault.act == "restart" or self.down[node] == number:
-                    del self.down[node]
-                    self._die(at, node, "restart")
-            case "pause" if node not in self.down and node not in self.asleep:
-                self.asleep[node] = _Open(fault, number, at)
-            case "resume":
-                sleeper = self.asleep.get(node)
-                if sleeper is not None and (fault.act == "resume" or sleeper.number == number):
-                    self._wake(node, at)
-            case "heal" if fault.act == "heal":
-                for other in list(self.links):
-                    self._heal(other, at)
-            case "heal":
-                self._heal(number, at)
-            case "partition" | "one-way" | "slow":
-                self.links[number] = _Open(fault, number, at)
-
-    def _died_now(self, at: Time, node: NodeId) -> bool:
-        return (at, node, False) in self.plan.deaths
-
-    def _die(self, at: Time, node: NodeId, act: str) -> None:
-        self.plan.deaths.append((at, node, act == "restart"))
-        self.plan.counts[act] += 1
-        self.plan.last_fault = max(self.plan.last_fault, at)
-
-    def _wake(self, node: NodeId, at: Time) -> None:
-        sleeper = self.asleep.pop(node, None)
-        if sleeper is not None and sleeper.start < at:
-            self.plan.pauses.append(Pause(node, sleeper.start, at))
-            self._ended("pause", at)
-
-    def _heal(self, number: int, at: Time) -> None:
-        link = self.links.pop(number, None)
-        if link is None or link.start == at:
-            return
-        fault, everyone = link.fault, (1 << self.schedule.nodes) - 1
-        self._ended(fault.act, at)
-        match fault.act:
-            case "partition":
-                for side in (sum(1 << node for node in side) for side in fault.sides):
-                    self.plan.cuts.append(Cut(link.start, at, side, everyone & ~side))
-                    self.plan.cuts.append(Cut(link.start, at, everyone & ~side, side))
-            case "one-way":
-                self.plan.cuts.append(Cut(link.start, at, 1 << fault.source, 1 << fault.to))
-            case "slow":
-                node, delay = 1 << fault.node, self.schedule.time(fault.delay)
-                for ends in ((node, everyone), (everyone & ~node, node)):
-                    self.plan.slows.append(Slow(link.start, at, *ends, fault.factor, delay))
-
-    def _ended(self, act: str, at: Time) -> None:
-        self.plan.counts[act] += 1
-        self.plan.last_fault = max(self.plan.last_fault, at)
-
-
-def _beginnings_and_ends(schedule: Schedule) -> Iterator[tuple[Time, Act, int, Fault]]:
-    found: list[tuple[Time, Act, int, Fault]] = []
-    for number, fault in enumerate(schedule.faults):
-        at = schedule.time(fault.at)
-        found.append((at, fault.act, number, fault))
-        if fault.lasts:
-            found.append((at + schedule.time(fault.lasts), UNDONE_BY[fault.act], number, fault))
-    yield from sorted(found, key=lambda one: one[0])
+    if step.lossy and step.act != "subscribe":
+        raise ScheduleError(f"{where}: `lossy` does not fit here")
+    if step.act in ("follow", "unfollow") and not step.topic:
+        raise ScheduleError(f"{where}: say the pattern as `topic`")
 
 
 def listed(nodes: Iterable[NodeId]) -> str:

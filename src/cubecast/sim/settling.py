@@ -1,7 +1,8 @@
 """When a run with crashes is over: processes that watch each other never rest, but they settle.
 
 A world has *settled* when every publication was taken, nobody holds or retains a message, everyone
-has joined what it wants, and all nodes that are up are in one view of exactly those.
+has joined what it wants and left what it leaves, and all nodes that are up are in one view of
+exactly those.
 """
 
 from __future__ import annotations
@@ -66,6 +67,10 @@ def unsettled(world: MortalWorld) -> str:
     waiting = [node for node in up if not world.has_joined_all(node)]
     if waiting:
         return f"nodes {waiting} have not joined"
+    if world.following:
+        return f"patterns are not followed: {sorted(world.following)}"
+    if world.leaving:
+        return f"nodes {sorted(world.leaving)} have not left"
     views = [world.views.get(node) for node in up]
     if not any(views) and not world.has_crashed:
         return ""

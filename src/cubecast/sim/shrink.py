@@ -32,11 +32,12 @@ def shrink(
     verdict: Verdict,
     population: Population,
     *,
+    wire: bool = True,
     max_runs: int = 2000,
     progress: Callable[[int, int], None] | None = None,
 ) -> Shrunk:
     """Cut down the schedule of a failed run; `progress` is told runs made and entries left."""
-    return _Shrinker(verdict, population, max_runs, progress).result()
+    return _Shrinker(verdict, population, wire, max_runs, progress).result()
 
 
 class _Shrinker:
@@ -44,6 +45,7 @@ class _Shrinker:
         self,
         verdict: Verdict,
         population: Population,
+        wire: bool,
         max_runs: int,
         progress: Callable[[int, int], None] | None,
     ) -> None:
@@ -51,6 +53,7 @@ class _Shrinker:
             raise ValueError("this schedule does not fail")
         self.wanted = set(verdict.failures)
         self.population = population
+        self.wire = wire
         self.left = max_runs
         self.runs = 0
         self.progress = progress
@@ -68,7 +71,7 @@ class _Shrinker:
             return False
         self.left -= 1
         self.runs += 1
-        verdict = run_schedule(schedule, self.population)
+        verdict = run_schedule(schedule, self.population, wire=self.wire)
         fails = bool(self.wanted & set(verdict.failures))
         if fails:
             self.best = verdict

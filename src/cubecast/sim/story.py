@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from cubecast.protocol.port import NodeId, Time
 from cubecast.sim.chaos import Verdict
-from cubecast.sim.schedule import OF_LINKS, listed, plan_of
+from cubecast.sim.plan import plan_of
+from cubecast.sim.schedule import OF_LINKS, listed
 from cubecast.topology import members_of
 from cubecast.trace import ALL, Record
 
@@ -63,7 +64,8 @@ def _links(verdict: Verdict) -> str:
 def _faults(verdict: Verdict) -> Iterator[Told]:
     plan = plan_of(verdict.schedule)
     for at, node, begins in plan.deaths:
-        yield at, 0, f"{'restart' if begins else 'crash'} of node {node}"
+        act = "restart" if begins else "leave" if (at, node) in plan.leaves else "crash"
+        yield at, 0, f"{act} of node {node}"
     for pause in plan.pauses:
         yield pause.start, 0, f"pause of node {pause.node} until {pause.end}"
     for fault in verdict.schedule.faults:

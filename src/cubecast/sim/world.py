@@ -37,6 +37,7 @@ from cubecast.sim.metrics import Meter
 from cubecast.trace import Kind, Record
 
 if TYPE_CHECKING:
+    from cubecast.sim.codec import Codec
     from cubecast.sim.faults import Pause
 
 Handler = Callable[[Any, Any, Time], None]
@@ -87,7 +88,8 @@ class World:
 
     `root_of` names the node where a topic's trees start if that is not the publisher: its own
     delivery costs no hop and is left out of the latency.  With `consume_after`, applications take
-    that long to consume what they are handed, where the protocol lets them.
+    that long to consume what they are handed, where the protocol lets them.  With a `codec`
+    (`cubecast.sim.codec`) every message crosses a wire format on its way.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class World:
         root_of: Callable[[Topic], NodeId] | None = None,
         consume_after: Time = 0,
         pauses: Sequence[Pause] = (),
+        codec: Codec | None = None,
     ) -> None:
         self.now: Time = 0
         self.events = 0
@@ -113,6 +116,7 @@ class World:
         self._root_of = root_of
         self.consume_after = consume_after
         self.pauses = pauses
+        self.codec = codec
         self._trace_messages = trace is not None and trace_messages
         self._state_every = state_every
         self._next_state = state_every
@@ -121,6 +125,7 @@ class World:
         self.publications = 0
         self._subscribed: dict[Topic, bytearray] = {}
         self._wanted: list[dict[Topic, None]] = [{} for _ in range(nodes)]
+        self._lossy: list[set[Topic]] = [set() for _ in range(nodes)]
         self._patterns: list[dict[str, Pattern]] = [{} for _ in range(nodes)]
         self._backlog: dict[tuple[NodeId, Topic], deque[tuple[tuple[int, ...], int]]] = {}
         self._turns: dict[NodeId, Iterator[tuple[Time, Topic]]] = {}
@@ -202,14 +207,16 @@ class World:
             self._wanted[node][topic] = None
             self._record("subscribe", node, topic)
             self._record("join", node, topic)
-        for process in self.processes:
-            process.establish(topic, mask)
+        for node in self.running():
+            self.processes[node].establish(topic, mask)
 
     def subscribe(self, node: NodeId, topic: Topic, lossy: bool = False) -> None:
         """The application at `node` calls ``subscribe(topic)``; `lossy`: it takes gaps."""
         self._wanted[node][topic] = None
-        self._record("subscribe", node, topic)
+        self._record("subscribe", node, topic, "lossy" if lossy else "")
+        self._lossy[node].discard(topic)
         if lossy:
+            self._lossy[node].add(topic)
             process: Any = self.processes[node]
             process.subscribe(topic, self.now, lossy)
         else:
@@ -247,6 +254,18 @@ class World:
     def wants(self, node: NodeId, topic: Topic) -> bool:
         """Whether `node` is subscribed or about to be, by itself or by a pattern."""
         return topic in self._wanted[node]
+
+    def wanted(self, node: NodeId) -> list[Topic]:
+        """The topics that `node` is subscribed to or about to be."""
+        return list(self._wanted[node])
+
+    def follows(self, node: NodeId, pattern: str) -> bool:
+        """Whether the application at `node` is subscribed to a pattern."""
+        return pattern in self._patterns[node]
+
+    def matched(self, node: NodeId, topic: Topic) -> bool:
+        """Whether a pattern of the application at `node` has a topic."""
+        return any(matches(topic) for matches in self._patterns[node].values())
 
     def publish(
         self, node: NodeId, topic: Topic, reply_to: tuple[int, ...] = (), size: int = 1
@@ -331,19 +350,22 @@ class World:
         """
         topic, stream, seq = publication.topic, publication.stream, publication.first
         now = self.now
-        start = stream.source if self._root_of is None else self._root_of(topic)
+        owner = self._owner(stream)
+        start = owner if self._root_of is None else self._root_of(topic)
         for payload in publication.body:
             ident: int = payload  # type: ignore[assignment]  # the simulator's own payloads
             self.meter.delivered(ident, node == start, now)
             if self.trace is not None:
-                self.trace.append(
-                    Record("deliver", now, node, topic, ident, source=stream.source, seq=seq)
-                )
+                self.trace.append(Record("deliver", now, node, topic, ident, source=owner, seq=seq))
             seq += 1
             if not isinstance(self.application, Silent):
                 self.post(now, self._tell_delivery, node, (topic, ident))
-        if self._turns and self._root_of is None and node == stream.source:
+        if self._turns and self._root_of is None and node == owner:
             self._next_turn(node)
+
+    def _owner(self, stream: Stream) -> NodeId:
+        """The node that publishes a stream."""
+        return stream.source
 
     def _tell_delivery(self, node: NodeId, what: tuple[Topic, int], now: Time) -> None:
         self.application.on_deliver(self, node, what[0], what[1])
@@ -406,9 +428,9 @@ class World:
         """Publications that still wait for the protocol to take them."""
         return sum(len(batch) for waiting in self._backlog.values() for batch, _ in waiting)
 
-    def _record(self, kind: Kind, node: NodeId, topic: Topic) -> None:
+    def _record(self, kind: Kind, node: NodeId, topic: Topic, message: str = "") -> None:
         if self.trace is not None:
-            self.trace.append(Record(kind, self.now, node, topic))
+            self.trace.append(Record(kind, self.now, node, topic, message=message))
 
     def _flags(self, topic: Topic) -> bytearray:
         flags = self._subscribed.get(topic)
@@ -434,6 +456,8 @@ class SimPort:
         self._counts[message.kind] += len(peers)
         if world._trace_messages:
             self._trace_send(peers, message)
+        if world.codec is not None:
+            message = world.codec.cross(message, len(peers))
         self._network.relay(self._node, peers, message)
 
     def control(self, peer: NodeId, message: Message) -> None:
@@ -441,6 +465,8 @@ class SimPort:
         self._counts[message.kind] += 1
         if world._trace_messages:
             self._trace_send((peer,), message)
+        if world.codec is not None:
+            message = world.codec.cross(message)
         self._network.control(self._node, peer, message)
 
     def deliver(self, publication: Publication) -> bool:
@@ -472,7 +498,7 @@ class SimPort:
         """Nobody waits for the end of a leave in a simulation."""
 
     def forgotten(self, topic: Topic) -> None:
-        """Nothing that an application would see."""
+        """What a process keeps is its own affair."""
 
     def discovered(self, topic: Topic) -> None:
         self._world.discovered(self._node, topic)

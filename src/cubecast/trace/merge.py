@@ -19,7 +19,7 @@ from cubecast.trace.records import MessageId, Record
 __all__ = ["merge"]
 
 _Key = tuple[str, MessageId | None]
-SEEN = ("deliver", "receive", "gap", "discard")
+SEEN = ("deliver", "receive", "gap", "discard", "taken", "stable")
 """Kinds that follow the publication of their message."""
 
 

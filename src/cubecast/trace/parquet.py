@@ -91,6 +91,7 @@ def _schema() -> "pyarrow.Schema":
         "id": pyarrow.field("id", pyarrow.string()),
         "reply_to": pyarrow.field("reply_to", pyarrow.list_(pyarrow.string()), nullable=False),
         "members": pyarrow.field("members", pyarrow.list_(pyarrow.int64()), nullable=False),
+        "lives": pyarrow.field("lives", pyarrow.list_(pyarrow.string()), nullable=False),
     }
     special |= {name: pyarrow.field(name, names, nullable=False) for name in _TEXT_FIELDS}
     numbers = {name: pyarrow.field(name, pyarrow.int64(), nullable=False) for name in _FIELDS}
@@ -160,6 +161,8 @@ def _lists(
             lists.append(_reply_lists(path, row, column))
         elif field.name == "members":
             lists.append(_masks(path, row, column))
+        elif field.name == "lives":
+            lists.append(_names(path, row, column))
         elif field.name == "id":
             lists.append(_texts(column, _id_from_text))
         elif field.name in _TEXT_FIELDS:
@@ -200,6 +203,18 @@ def _reply_lists(path: Path, row: int, column: "pyarrow.Array") -> list[tuple[Me
         if None in texts:
             raise TraceError(path, line, "bad record: null in `reply_to`")
         lists.append(tuple([_id_from_text(text) for text in texts]))
+    return lists
+
+
+def _names(path: Path, row: int, column: "pyarrow.Array") -> list[tuple[str, ...]]:
+    """The lives of views. Nearly all are empty."""
+    if not len(column.flatten()):
+        return [()] * len(column)
+    lists = []
+    for line, texts in enumerate(column.to_pylist(), row + 1):
+        if None in texts:
+            raise TraceError(path, line, "bad record: null in `lives`")
+        lists.append(tuple(texts))
     return lists
 
 

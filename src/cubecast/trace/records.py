@@ -21,6 +21,8 @@ SCHEMA: Final = "cubecast-trace/1"
 
 Kind: TypeAlias = Literal[
     "publish",
+    "taken",
+    "stable",
     "send",
     "receive",
     "deliver",
@@ -36,13 +38,15 @@ Kind: TypeAlias = Literal[
 ]
 """What happened.
 
-``publish``: the application published; ``send`` and ``receive``: a message left for, or came from,
-a peer; ``deliver``: a message was handed to the application; ``subscribe``: the application called
-``subscribe()``; ``join``: that call returned; ``leave``: the application called ``unsubscribe()``
-(or the node stopped for good); ``gap``: the node will never deliver the message ``id``, or ``seq``
-messages; ``discard``: it dropped that by agreement; ``state``: what it holds at this moment;
-``crash``: its process ended at once; ``restart``: a process begins at the node with nothing, what
-stands before is an earlier *life*; ``view``: it installed view ``seq`` of the cluster, ``members``.
+``publish``: the application published; ``taken``: the protocol took that message, at once or when
+it had room; ``stable``: everyone it was addressed to has taken it in; ``send`` and ``receive``: a
+message left for, or came from, a peer; ``deliver``: a message was handed to the application;
+``subscribe``: the application called ``subscribe()``; ``join``: that call returned; ``leave``: the
+application called ``unsubscribe()`` (or the node stopped for good); ``gap``: the node will never
+deliver the message ``id``, or ``seq`` messages; ``discard``: it dropped that by agreement;
+``state``: what it holds at this moment; ``crash``: its process ended at once; ``restart``: a
+process begins at the node with nothing, what stands before is an earlier *life*; ``view``: it
+installed view ``seq`` of the cluster, ``members``.
 """
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
@@ -71,8 +75,9 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     peer: int = -1
     """Where a ``send`` goes, where a ``receive`` comes from."""
     message: str = ""
-    """The kind of protocol message sent or received: "pub", "ack", ...; of a live node's ``gap``:
-    "lossy" if only subscriptions that asked for it missed anything."""
+    """The kind of protocol message sent or received: "pub", "ack", ...; of a ``subscribe``: "lossy"
+    if it would rather miss messages; of a live node's ``gap``: "lossy" if only subscriptions that
+    asked for it missed anything."""
     reply_to: tuple[MessageId, ...] = ()
     """The publications that this one answers."""
     held: int = 0
@@ -83,6 +88,9 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The stated bound on held + retained; 0: none stated."""
     members: int = 0
     """The nodes of a ``view`` as a bit mask; 0: the node is out of the cluster for good."""
+    lives: tuple[str, ...] = ()
+    """The lives of the nodes of a ``view``, in ascending order of nodes; a node that was excluded
+    and is back is in another life.  Empty: not stated."""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):

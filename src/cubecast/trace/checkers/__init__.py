@@ -11,7 +11,7 @@ length of the trace.
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from cubecast.trace.checkers.crashes import Agreement, Convergence, LossReasons, LossReports
+from cubecast.trace.checkers.crashes import Agreement, Convergence, LossReports
 from cubecast.trace.checkers.inversions import Inversions, answers_before_questions
 from cubecast.trace.checkers.order import (
     CausalOrder,
@@ -21,6 +21,7 @@ from cubecast.trace.checkers.order import (
     NoDuplication,
 )
 from cubecast.trace.checkers.outcome import BoundedState, Completeness, Losses, Quiescence
+from cubecast.trace.checkers.reasons import LossReasons
 from cubecast.trace.checkers.replay import Checker, Topic, replay
 from cubecast.trace.checkers.report import ALL, Property, Report, Tally, Violation
 from cubecast.trace.records import Record

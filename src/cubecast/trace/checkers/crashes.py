@@ -11,7 +11,7 @@ from cubecast.trace.checkers.replay import Checker, Seat, Topic
 from cubecast.trace.checkers.report import Tally
 from cubecast.trace.records import MessageId, Record
 
-__all__ = ["Agreement", "Convergence", "LossReasons", "LossReports"]
+__all__ = ["Agreement", "Convergence", "LossReports", "Population"]
 
 
 class Agreement(Checker):
@@ -89,7 +89,7 @@ class LossReports(Checker):
         self.tally.add(record.node, record.topic, record.id, record.time, why)
 
 
-class _Population(Checker):
+class Population(Checker):
     """Knows which nodes there are: they published, joined, told their state or installed a view."""
 
     def __init__(self) -> None:
@@ -115,46 +115,7 @@ class _Population(Checker):
         self.eventful = True
 
 
-class LossReasons(_Population):
-    """Nothing is lost without need.
-
-    In a trace that has ``view`` records but no ``crash``, and in which no view leaves out a node
-    that was seen before, there is no ``gap`` and no ``discard``. (A ``gap`` marked "lossy" was
-    asked for.)
-    """
-
-    def __init__(self, tally: Tally) -> None:
-        super().__init__()
-        self.tally = tally
-        self.needed = False
-        self.losses: list[Record] = []
-
-    def gap(self, record: Record, topic: Topic, seat: Seat) -> None:
-        if not self.needed and record.message != "lossy":
-            self.losses.append(record)
-
-    def discard(self, record: Record, topic: Topic, seat: Seat) -> None:
-        if not self.needed:
-            self.losses.append(record)
-
-    def crash(self, record: Record, seats: Sequence[tuple[Topic, Seat]]) -> None:
-        super().crash(record, seats)
-        self.needed = True
-
-    def view(self, record: Record) -> None:
-        super().view(record)
-        if any(node >= 0 and not record.members >> node & 1 for node in self.known):
-            self.needed = True
-
-    def finish(self, time: int, topics: Iterable[Topic]) -> None:
-        if self.needed or not self.eventful:
-            return
-        for record in self.losses:
-            why = f"a {record.kind}, though nobody crashed or was excluded"
-            self.tally.add(record.node, record.topic, record.id, record.time, why)
-
-
-class Convergence(_Population):
+class Convergence(Population):
     """In the end all agree on who is there.
 
     The last ``view`` of every node that is up has the same number and the same members: exactly the

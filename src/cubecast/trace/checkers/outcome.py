@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from cubecast.trace.checkers.companions import Companions
 from cubecast.trace.checkers.patterns import Debts
 from cubecast.trace.checkers.replay import Checker, Seat, Topic
 from cubecast.trace.checkers.report import Tally
@@ -75,6 +76,9 @@ class Completeness(Checker):
     after its ``join`` (in any life), all that happens before anything delivered in it was delivered
     in it too (before that thing: which is causal order's to check).
 
+    A publisher that left the cluster for good left nothing behind: what it had published since an
+    open subscription's ``join`` was delivered there, if the two were in one view all the time.
+
     For an open subscription to a pattern (a ``join`` whose topic has wildcards): all that was
     published after that ``join`` to any topic the pattern matches was delivered at the node.
 
@@ -92,12 +96,40 @@ class Completeness(Checker):
         self.suspect: list[tuple[Topic, Seat, int, int]] = []
         """(topic, seat, message, time): holes in what has ended, but for a publisher's discard."""
         self.debts = Debts()
+        self.at = 0
+        self.companions = Companions()
+        self.known: dict[int, None] = {}
+        self.said: dict[int, dict[tuple[Topic, int], int]] = {}
+        """Node -> what it published in its present life, and when that was taken."""
+        self.left: dict[tuple[Topic, Seat], list[int]] = {}
+        """What somebody who left for good owed to a subscription."""
 
     def join(self, record: Record, topic: Topic, seat: Seat) -> None:
         self.debts.join(seat.node, topic.name)
 
     def publish(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
         self.debts.publish(topic.name, index)
+        self.said.setdefault(record.node, {})[topic, index] = self._tick()
+
+    def taken(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+        self.said.setdefault(record.node, {})[topic, index] = self._tick()
+
+    def _tick(self) -> int:
+        self.at += 1
+        return self.at
+
+    def view(self, record: Record) -> None:
+        self.known[record.node] = None
+        if not record.members:
+            for (topic, index), taken in self.said.pop(record.node, {}).items():
+                self._leave_behind(record.node, topic, index, taken)
+        self.companions.view(record, self._tick(), self.known)
+
+    def _leave_behind(self, publisher: int, topic: Topic, index: int, taken: int) -> None:
+        for seat in topic.seats.values():
+            owed = seat.up and seat.joined and seat.since <= index and not seat.has(index)
+            if owed and not self.companions.apart_since(seat.node, publisher, taken):
+                self.left.setdefault((topic, seat), []).append(index)
 
     def gap(self, record: Record, topic: Topic, seat: Seat) -> None:
         self.excuses.setdefault(seat, Excuses()).add(record, topic)
@@ -116,6 +148,8 @@ class Completeness(Checker):
             self._close(record, topic, seat)
 
     def crash(self, record: Record, seats: Sequence[tuple[Topic, Seat]]) -> None:
+        self.companions.end(record.node, self._tick())
+        self.said.pop(record.node, None)
         self.debts.crash(record.node)
         for topic, seat in seats:
             if seat.joined:
@@ -139,14 +173,17 @@ class Completeness(Checker):
 
     def _judge_open(self, topic: Topic, seat: Seat, missing: list[int], time: int) -> None:
         causality = topic.causality
+        left = set(self.left.get((topic, seat), ()))
         lasting = [
             index
             for index in missing
-            if causality.publisher(index).up or causality.in_shadow(seat, index)
+            if causality.publisher(index).up or causality.in_shadow(seat, index) or index in left
         ]
         for index in self._unexcused(seat, lasting):
             why = "published inside an open subscription and not delivered"
-            if not causality.publisher(index).up:
+            if index in left:
+                why = "not delivered, though its publisher was with us until it left"
+            elif not causality.publisher(index).up:
                 why = HOLE
             self._add(topic, seat, index, time, why)
 

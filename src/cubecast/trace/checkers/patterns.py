@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from cubecast.trace.checkers.replay import Seat, Topic
 
-__all__ = ["Debts"]
+__all__ = ["Debts", "matcher_of"]
 
 
 class Debts:
@@ -26,7 +26,7 @@ class Debts:
 
     def join(self, node: int, name: str) -> None:
         """``subscribe`` returned, for a topic or a pattern."""
-        matcher = _matcher(name)
+        matcher = matcher_of(name)
         if matcher is not None:
             self._open[node, name] = matcher
             self._readers.clear()
@@ -65,7 +65,7 @@ class Debts:
             yield seat, [number for number in range(index, len(topic.ids)) if not seat.has(number)]
 
 
-def _matcher(name: str) -> re.Pattern[str] | None:
+def matcher_of(name: str) -> re.Pattern[str] | None:
     """The topics that a pattern matches, as a regular expression; None for a plain topic."""
     levels = name.split("/")
     if not {"+", "#"} & set(levels) or "#" in levels[:-1]:

@@ -39,7 +39,7 @@ class Seat:
         self.subscribing = False
         """After a ``subscribe`` without its ``join``."""
         self.up = True
-        """Not ended by a ``crash``."""
+        """Not ended by a ``crash``, nor by leaving the cluster for good."""
 
     def has(self, index: int) -> bool:
         return index < len(self.delivered) and self.delivered[index] == 1
@@ -90,6 +90,15 @@ class Checker:
 
     def deliver_unknown(self, record: Record, topic: Topic, seat: Seat) -> None:
         """Something was delivered that was not published on this topic."""
+
+    def taken(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+        """The protocol took message ``index`` for publication, perhaps long after the call."""
+
+    def stable(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+        """The publisher knows that everyone it addressed has taken message ``index`` in."""
+
+    def subscribe(self, record: Record, topic: Topic, seat: Seat) -> None:
+        """``subscribe()`` was called."""
 
     def join(self, record: Record, topic: Topic, seat: Seat) -> None:
         """``subscribe()`` returned."""
@@ -143,6 +152,8 @@ class _Replay:
         self.topics: dict[str, Topic] = {}
         self.handlers: dict[str, Callable[[Record], None]] = {
             "publish": self._publish,
+            "taken": self._taken,
+            "stable": self._stable,
             "deliver": self._deliver,
             "subscribe": self._subscribe,
             "join": self._join,
@@ -160,6 +171,9 @@ class _Replay:
         self._on_deliver = _overridden(checkers, "deliver")
         self._on_redeliver = _overridden(checkers, "redeliver")
         self._on_unknown = _overridden(checkers, "deliver_unknown")
+        self._on_taken = _overridden(checkers, "taken")
+        self._on_stable = _overridden(checkers, "stable")
+        self._on_subscribe = _overridden(checkers, "subscribe")
         self._on_join = _overridden(checkers, "join")
         self._on_leave = _overridden(checkers, "leave")
         self._on_gap = _overridden(checkers, "gap")
@@ -188,6 +202,20 @@ class _Replay:
         for publish in self._on_publish:
             publish(record, topic, seat, index)
 
+    def _taken(self, record: Record) -> None:
+        self._tell(record, self._on_taken)
+
+    def _stable(self, record: Record) -> None:
+        self._tell(record, self._on_stable)
+
+    def _tell(self, record: Record, hooks: list[Hook]) -> None:
+        """What a publisher says of a message of its own; of another one it says nothing."""
+        topic = self._topic(record.topic)
+        index = None if record.id is None else topic.index.get(record.id)
+        if index is not None:
+            for hook in hooks:
+                hook(record, topic, topic.seat(record.node), index)
+
     def _deliver(self, record: Record) -> None:
         topic = self._topic(record.topic)
         seat = topic.seat(record.node)
@@ -209,7 +237,11 @@ class _Replay:
         delivered[index] = 1
 
     def _subscribe(self, record: Record) -> None:
-        self._topic(record.topic).seat(record.node).subscribing = True
+        topic = self._topic(record.topic)
+        seat = topic.seat(record.node)
+        for subscribe in self._on_subscribe:
+            subscribe(record, topic, seat)
+        seat.subscribing = True
 
     def _join(self, record: Record) -> None:
         topic = self._topic(record.topic)
@@ -270,6 +302,10 @@ class _Replay:
     def _view(self, record: Record) -> None:
         for view in self._on_view:
             view(record)
+        if not record.members:  # it is out of the cluster for good
+            for topic in self.topics.values():
+                if record.node in topic.seats:
+                    topic.seats[record.node].up = False
 
 
 def _overridden(checkers: Sequence[Checker], name: str) -> list[Hook]:

@@ -85,6 +85,11 @@ class Report:
     topics: int = 0
 
     @property
+    def needless(self) -> int:
+        """Gaps and discards without a reason, or of what was not owed (``loss-reasons``)."""
+        return self.counts.get("loss-reasons", 0)
+
+    @property
     def ok(self) -> bool:
         """No property was violated."""
         return not any(self.counts.values())

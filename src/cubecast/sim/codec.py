@@ -1,0 +1,154 @@
+"""The wire in the simulator: every message is encoded and decoded on its way, and counted.
+
+A simulated network hands objects from node to node, so what the wire format cannot say passes
+unseen: a negative number, a set that is too large, a type that comes back as another.  With
+``World(..., codec=WireCodec())`` every message that leaves a node is encoded as live nodes do it
+(`cubecast.net.wire`, `cubecast.net.view_wire`) and decoded again; the receiver gets what came out.
+
+Invariants:
+
+1. What comes back equals what was sent, or `CodecError` is raised in the step that sent it.
+2. A receiver shares no object with the sender but the bodies of publications, which the simulator
+   names by number: a frame carries a payload of `payload` bytes for each.
+3. `counts` and `sizes` are per copy: a frame to three children counts three times.  Bytes are those
+   of whole packets, without what TCP and IP add.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from struct import error as StructError
+from typing import Any, Protocol
+
+from cubecast.net.view_wire import decode_detector, decode_view, encode_detector, encode_view
+from cubecast.net.wire import (
+    FrameDecoder,
+    Outgoing,
+    WireError,
+    decode_ack,
+    decode_control,
+    encode_ack,
+    encode_control,
+    encode_frame,
+    topic_id,
+)
+from cubecast.protocol.detector import DetectorMessage
+from cubecast.protocol.messages import Ack, Direct, Frame, Parcel, ParcelAck, Probe
+from cubecast.protocol.port import Message
+from cubecast.protocol.views import Clusterwide
+
+UNENCODABLE = (WireError, StructError, OverflowError, ValueError, TypeError)
+LONGEST_TOLD = 300
+
+
+class CodecError(AssertionError):
+    """A message does not survive the wire."""
+
+
+class Codec(Protocol):
+    """What a world asks of the format that its messages cross."""
+
+    def cross(self, message: Message, copies: int = 1) -> Message:
+        """What arrives of a message of which so many copies are sent."""
+
+
+class WireCodec:
+    """The wire format of live nodes."""
+
+    def __init__(self, payload: int = 8) -> None:
+        if payload < 1:
+            raise ValueError(f"a payload has at least a byte, not {payload}")
+        self.payload = payload
+        self.counts: Counter[str] = Counter()
+        """Messages by kind; what travels in a parcel is named with it, as "parcel/wave"."""
+        self.sizes: Counter[str] = Counter()
+        """Bytes by kind."""
+        self.largest: Counter[str] = Counter()
+        """The largest single message of each kind, in bytes."""
+        self._frames = FrameDecoder()
+
+    def cross(self, message: Message, copies: int = 1) -> Message:
+        try:
+            raw, back = self._through(message)
+        except UNENCODABLE as error:
+            raise CodecError(f"{_told(message)} cannot cross the wire: {error}") from error
+        if back is None or not _same(message, back):
+            raise CodecError(f"{_told(message)} came back from the wire as {_told(back)}")
+        kind = name_of(message)
+        self.counts[kind] += copies
+        self.sizes[kind] += copies * len(raw)
+        self.largest[kind] = max(self.largest[kind], len(raw))
+        return back
+
+    def _through(self, message: object) -> tuple[bytes, Message | None]:
+        match message:
+            case Frame():
+                return self._frame(message)
+            case Ack():
+                raw = encode_ack(message)
+                return raw, decode_ack(raw, {topic_id(message.topic): message.topic})
+            case Probe() | Direct() | Parcel() | ParcelAck():
+                raw = encode_control(message)
+                return raw, decode_control(raw)
+            case _ if isinstance(message, DetectorMessage):
+                raw = encode_detector(message)
+                return raw, decode_detector(raw)
+            case _ if isinstance(message, Clusterwide):
+                raw = encode_view(message)
+                return raw, decode_view(raw)
+        raise WireError(f"no packet is made for a {type(message).__name__}")
+
+    def _frame(self, frame: Frame) -> tuple[bytes, Frame]:
+        """A frame whose payloads are the numbers of its messages; it gets its own body back."""
+        payloads = [self._payload(ident) for ident in frame.body]
+        raw = encode_frame(_with_body(frame, Outgoing(payloads, 0), frame.size))
+        back = self._frames.decode(raw, {topic_id(frame.topic): frame.topic})
+        if back is None or list(back.body) != payloads:
+            raise WireError("the payloads are others")
+        return raw, _with_body(back, frame.body, frame.size)
+
+    def _payload(self, ident: object) -> bytes:
+        assert isinstance(ident, int), "the simulator's bodies are numbers of messages"
+        return ident.to_bytes(8, "little").ljust(self.payload, b".")[: self.payload]
+
+
+def name_of(message: Any) -> str:
+    """The kind of a message, and of what is in it if it is a parcel."""
+    kind: str = message.kind
+    return f"{kind}/{message.message.kind}" if isinstance(message, Parcel) else kind
+
+
+def _with_body(frame: Frame, body: Any, size: int) -> Frame:
+    return Frame(
+        frame.topic,
+        frame.stream,
+        frame.first,
+        frame.barrier,
+        frame.route,
+        frame.stable,
+        body,
+        size,
+    )
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two messages say the same; frames, routes and ACKs are compared field by field."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Frame | Ack) and isinstance(other, Frame | Ack):
+        return _fields(one) == _fields(other)
+    return one == other
+
+
+def _fields(message: Frame | Ack) -> list[object]:
+    found = {name: getattr(message, name) for name in message.__slots__}
+    if isinstance(message, Frame):
+        route = message.route
+        found["route"] = [getattr(route, name) for name in route.__slots__]
+    return list(found.items())
+
+
+def _told(message: object) -> str:
+    """A message for people, cut where it is long."""
+    text = repr(message)
+    return text if len(text) <= LONGEST_TOLD else text[:LONGEST_TOLD] + "…"

@@ -1,0 +1,223 @@
+"""Losses must have a reason that the trace shows, and may name only what was owed.
+
+Theory of operation. Whether a publisher and a reader were ever apart
+(`cubecast.trace.checkers.companions`) between the publication of a message and its loss, or until
+everyone had taken it in (``stable``), is one comparison of places in the trace.
+
+A subscription is *whole* from its ``join`` on, and stops being so when the node comes back in
+another life (until the topic is joined again) or takes gaps (until a ``join`` that does not).
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from math import inf
+
+from cubecast.trace.checkers.companions import Companions
+from cubecast.trace.checkers.crashes import Population
+from cubecast.trace.checkers.patterns import matcher_of
+from cubecast.trace.checkers.replay import Seat, Topic
+from cubecast.trace.checkers.report import Tally
+from cubecast.trace.records import Record
+
+__all__ = ["LOSSY", "LossReasons"]
+
+LOSSY = "lossy"
+"""As the ``message`` of a ``subscribe`` or ``gap``: the subscription would rather miss messages."""
+
+
+class _Place:
+    """What a node was promised in a topic, in one subscription."""
+
+    __slots__ = ("apart", "asked", "lossy", "matcher", "whole")
+
+    def __init__(self, asked: int, matcher: re.Pattern[str] | None) -> None:
+        self.asked = asked
+        """When ``subscribe()`` was called."""
+        self.matcher = matcher
+        """Of a pattern: what it matches."""
+        self.apart: dict[int, float] | None = None
+        """When its ``join`` came: who was apart from the node, and when last."""
+        self.whole: float = inf
+        """Since when the subscription is whole."""
+        self.lossy = False
+
+    def promises(self, publisher: int, taken: int) -> bool:
+        """Whether a message was promised: not if it was published before, and the node could know.
+
+        What its publisher sent before all could be asked, the cut of the subscription covers.  Of
+        one from whom it was apart then, it cannot know.
+        """
+        return taken > self.asked or self.apart is None or self.apart.get(publisher, -1) >= taken
+
+
+class LossReasons(Population):
+    """Nothing is lost without need, and only what was owed is reported.
+
+    A ``gap`` that names message m of publisher P at node W is needless if W's subscription was
+    whole when m was published (``taken``, if the trace has that) and one of these holds:
+
+    1. W and P were together from then until the gap;
+    2. W and P were together from then until m was ``stable``: everyone had taken it in;
+    3. another node that has delivered m and W were together from then until the gap.
+
+    It is undue if W was not subscribed, by itself or by a pattern; or called ``subscribe`` after m
+    was published, and was together with P from then until the ``join``.
+
+    A ``discard`` is needless in the cases 1 and 2. Both are judged if P and W ever installed a
+    view. Of losses without an id: in a trace that has ``view`` records but no ``crash``, and in
+    which no view leaves out a node that was seen before, there is none, but for gaps marked
+    "lossy".
+    """
+
+    def __init__(self, tally: Tally) -> None:
+        super().__init__()
+        self.tally = tally
+        self.needed = False
+        self.counted: list[Record] = []
+        self.at = 0
+        self.companions = Companions()
+        self.taken_at: dict[tuple[str, int], int] = {}
+        self.parted: dict[tuple[str, int], set[int]] = {}
+        """A stable message -> those who were apart from its publisher before it was."""
+        self.places: dict[tuple[int, str], _Place] = {}
+        """Node, and topic or pattern -> the subscription."""
+
+    # -- what was promised -----------------------------------------------------------------------
+
+    def publish(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+        super().publish(record, topic, seat, index)
+        self.taken_at[topic.name, index] = self._tick()
+
+    def taken(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+        self.taken_at[topic.name, index] = self._tick()
+
+    def stable(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+        start = self.taken_at[topic.name, index]
+        apart = self.companions.apart_since
+        nodes = self.companions.nodes()
+        publisher = topic.causality.publisher(index).node
+        parted = {node for node in nodes if apart(node, publisher, start)}
+        self.parted.setdefault((topic.name, index), parted)
+
+    def subscribe(self, record: Record, topic: Topic, seat: Seat) -> None:
+        place = self._place(record)
+        place.lossy = record.message == LOSSY
+        if place.lossy:
+            place.whole = inf
+
+    def join(self, record: Record, topic: Topic, seat: Seat) -> None:
+        super().join(record, topic, seat)
+        place = self._place(record)
+        if place.apart is None:
+            place.apart = self.companions.last_apart(record.node)
+        if place.whole == inf and not place.lossy:
+            place.whole = self._tick()
+
+    def _place(self, record: Record) -> _Place:
+        """The subscription that a record speaks of; one that was never asked for begins with it."""
+        key = record.node, record.topic
+        if key not in self.places:
+            self.places[key] = _Place(self._tick(), matcher_of(record.topic))
+        return self.places[key]
+
+    def leave(self, record: Record, topic: Topic, seat: Seat) -> None:
+        self.places.pop((record.node, topic.name), None)
+
+    def _tick(self) -> int:
+        self.at += 1
+        return self.at
+
+    # -- who is together -------------------------------------------------------------------------
+
+    def crash(self, record: Record, seats: Sequence[tuple[Topic, Seat]]) -> None:
+        super().crash(record, seats)
+        self.needed = True
+        self.companions.end(record.node, self._tick())
+        for key in [key for key in self.places if key[0] == record.node]:
+            del self.places[key]
+
+    def view(self, record: Record) -> None:
+        super().view(record)
+        if any(node >= 0 and not record.members >> node & 1 for node in self.known):
+            self.needed = True
+        if self.companions.view(record, self._tick(), self.known):
+            for (node, _), place in self.places.items():
+                if node == record.node:
+                    place.whole = inf
+
+    # -- judgement -------------------------------------------------------------------------------
+
+    def gap(self, record: Record, topic: Topic, seat: Seat) -> None:
+        index = None if record.id is None else topic.index.get(record.id)
+        if record.id is None:
+            if record.message != LOSSY:
+                self.counted.append(record)
+        elif index is not None and record.message != LOSSY:
+            why = self._undue(record, topic, index) or self._needless(record, topic, index)
+            if not why:
+                why = self._had_by_another(record, topic, index)
+            self._add(record, why)
+
+    def discard(self, record: Record, topic: Topic, seat: Seat) -> None:
+        if record.id is None:
+            self.counted.append(record)
+        elif (index := topic.index.get(record.id)) is not None:
+            self._add(record, self._together(record, topic, index))
+
+    def _undue(self, record: Record, topic: Topic, index: int) -> str:
+        places = [
+            place
+            for (node, name), place in self.places.items()
+            if node == record.node
+            and (name == topic.name or (place.matcher and place.matcher.match(topic.name)))
+        ]
+        if not places:
+            return "a gap without a subscription"
+        publisher = topic.causality.publisher(index).node
+        taken = self.taken_at[topic.name, index]
+        if any(place.promises(publisher, taken) for place in places):
+            return ""
+        return "a gap of what was published before the subscription"
+
+    def _is_whole(self, record: Record, topic: Topic, index: int) -> bool:
+        place = self.places.get((record.node, topic.name))
+        return place is not None and place.whole < self.taken_at[topic.name, index]
+
+    def _needless(self, record: Record, topic: Topic, index: int) -> str:
+        if not self._is_whole(record, topic, index):
+            return ""
+        return self._together(record, topic, index)
+
+    def _together(self, record: Record, topic: Topic, index: int) -> str:
+        """Why a loss was needless, given who was in which view."""
+        node, publisher = record.node, topic.causality.publisher(index).node
+        companions, start = self.companions, self.taken_at[topic.name, index]
+        if not (companions.known(node) and companions.known(publisher)):
+            return ""
+        if node not in self.parted.get((topic.name, index), (node,)):
+            return f"a {record.kind} of what everyone had taken in, in one view with its publisher"
+        if companions.apart_since(node, publisher, start):
+            return ""
+        return f"a {record.kind}, though in one view with its publisher all the time"
+
+    def _had_by_another(self, record: Record, topic: Topic, index: int) -> str:
+        if not self._is_whole(record, topic, index):
+            return ""
+        start = self.taken_at[topic.name, index]
+        for other in topic.seats.values():
+            if other.node == record.node or not (other.up and other.has(index)):
+                continue
+            known = self.companions.known(other.node) and self.companions.known(record.node)
+            if known and not self.companions.apart_since(record.node, other.node, start):
+                return f"a gap, though node {other.node} has it and was in one view all the time"
+        return ""
+
+    def _add(self, record: Record, why: str) -> None:
+        if why:
+            self.tally.add(record.node, record.topic, record.id, record.time, why)
+
+    def finish(self, time: int, topics: Iterable[Topic]) -> None:
+        if self.needed or not self.eventful:
+            return
+        for record in self.counted:
+            self._add(record, f"a {record.kind}, though nobody crashed or was excluded")
