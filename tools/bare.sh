@@ -51,11 +51,10 @@ fi
 # How names are resolved and pip reaches its index is the machine's business, not the release's.
 cp -L /etc/resolv.conf "$root/etc/resolv.conf"
 [ ! -e /etc/pip.conf ] || cp /etc/pip.conf "$root/etc/pip.conf"
+# The certificates have a name of their own: packages of the release may write the usual one.
 certificates=${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}
-if [ -e "$certificates" ]; then
-    mkdir -p "$root$(dirname "$certificates")"
-    cp -L "$certificates" "$root$certificates"
-fi
+[ -e "$certificates" ] || die "no file of certificates at $certificates; name it: PIP_CERT=..."
+cp -L "$certificates" "$root/etc/machine-certificates.crt"
 
 rm -rf "$root/root/cubecast" "$root/root/cubecast.bundle"
 git bundle create --quiet "$root/root/cubecast.bundle" HEAD
@@ -63,7 +62,7 @@ git bundle create --quiet "$root/root/cubecast.bundle" HEAD
 cat >"$root/root/steps.sh" <<'END'
 set -eu
 cd
-git clone --quiet cubecast.bundle cubecast
+git -c init.defaultBranch=main -c advice.detachedHead=false clone --quiet cubecast.bundle cubecast
 cd cubecast
 say() { printf 'bare: %s\n' "$*"; }
 say "$(. /etc/os-release && echo "$PRETTY_NAME"), $(python3 --version), $(git log -1 --format='%h %s')"
@@ -98,5 +97,5 @@ exec unshare --mount --pid --fork --kill-child sh -c '
     exec chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb "$@" \
         sh /root/steps.sh
 ' sh "$root" STEPS="$steps" ARGS="${ARGS:-}" \
-    ${PIP_CERT:+PIP_CERT="$PIP_CERT"} ${PIP_INDEX_URL:+PIP_INDEX_URL="$PIP_INDEX_URL"} \
+    PIP_CERT=/etc/machine-certificates.crt ${PIP_INDEX_URL:+PIP_INDEX_URL="$PIP_INDEX_URL"} \
     ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"}
