@@ -12,7 +12,7 @@ STAMP   := .venv/.complete
 SOURCES  = $(wildcard src tests bench examples tools)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint soak bench clean distclean
+.PHONY: help setup lock demo test lint soak bench clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -21,8 +21,11 @@ setup: $(STAMP) ## make .venv and install cubecast with its development tools in
 	@echo 'setup: .venv is ready'
 
 # The script writes the stamp last, so an interrupted set-up starts again.
-$(STAMP): pyproject.toml tools/setup.sh
+$(STAMP): pyproject.toml constraints.txt tools/setup.sh
 	@PYTHON='$(PYTHON)' sh tools/setup.sh
+
+lock: ## write constraints.txt anew: the newest releases that the set-up may install
+	@PYTHON='$(PYTHON)' sh tools/lock.sh
 
 demo: $(STAMP) ## eight real nodes hold a conversation, in a few seconds
 	@$(BIN)/cubecast demo $(ARGS)

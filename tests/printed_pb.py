@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cubecast.protocol.port import NodeId, Port, Process
 from cubecast.protocol.vcube_pb import Ack, Top, TopicState, Tree, VCubePB
 from cubecast.protocol.vcube_ps import NEVER, NOBODY, Ident, Idents
-from cubecast.topology import children
+from cubecast.topology import children, members_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,20 @@ class Line33(VCubePB):
         self, state: TopicState, parent: NodeId, ident: Ident, node: NodeId, heir: NodeId | None
     ) -> None:
         pass
+
+
+@broken("validity")
+class Lines38(VCubePB):
+    """5.3:38-39 inside the `if` of line 34, as indented: an ACK of the dead is awaited for ever.
+
+    That is so where nobody is left in its cluster, or the next one there has the message already.
+    """
+
+    def _send_round(
+        self, state: TopicState, parent: NodeId, ident: Ident, node: NodeId, heir: NodeId | None
+    ) -> None:
+        if heir is not None and not state.acks[ident][parent] >> heir & 1:
+            super()._send_round(state, parent, ident, node, heir)
 
 
 @broken("agreement")
@@ -97,6 +111,15 @@ class Lines20(VCubePB):
             state.received(message)
         message.barrier = state.barrier
         state.barrier = Idents({counter: 1 << source})
+
+
+@broken("validity")
+class Line16(VCubePB):
+    """5.2:16 for whatever is broadcast: a rebroadcast waits for the ACKs of the one before."""
+
+    def _must_wait(self, state: TopicState, message: Tree) -> bool:
+        source, counter = message.ident
+        return NOBODY in state.acks.get((source, counter - 1), ())
 
 
 @broken("agreement", 400)
@@ -152,6 +175,24 @@ class Line28Of52(VCubePB):
 
     def _answered(self, entry: dict[NodeId, int], sender: NodeId) -> list[NodeId]:
         return super()._answered(entry, sender)[:1]
+
+
+class Line3(VCubePB):
+    """5.2:3: whoever joins is a member, also if it is known to have crashed.
+
+    Nobody joins in the crash runs: tests/test_vcube_pb.py has the story.
+    """
+
+    def _living(self, joined: int) -> int:
+        return joined
+
+
+class Line6(VCubePB):
+    """5.2:5-6: those who leave are taken out one by one.  Its story is there, too."""
+
+    def _take_leave(self, state: TopicState, left: int) -> None:
+        for node in members_of(left):
+            super()._take_leave(state, 1 << node)
 
 
 @broken("validity", 400)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from terminal import in_front
 
 COMMAND = [sys.executable, "-m", "cubecast.cli.main"]
 
@@ -24,7 +25,8 @@ def cubecast(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[st
 
 @contextmanager
 def background(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, text=True)
+    with in_front():
+        process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, text=True)
     try:
         yield process
     finally:

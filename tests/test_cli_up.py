@@ -9,24 +9,31 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from terminal import ignoring, in_front
 from test_cli_live import COMMAND, background, cubecast, read_line
 
 GENEROUS_S = 60
 
 
 @contextmanager
-def cluster(nodes: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A cluster that is up, and where to reach it; all of it is gone at the end."""
-    up = subprocess.Popen(
-        [*COMMAND, "up", "-n", str(nodes), "--listen", "127.0.0.1:0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def cluster(
+    nodes: int, how: AbstractContextManager[None] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A cluster that is up, and where to reach it; all of it is gone at the end.
+
+    It is started in front of a terminal, or as `how` says.
+    """
+    with in_front() if how is None else how:
+        up = subprocess.Popen(
+            [*COMMAND, "up", "-n", str(nodes), "--listen", "127.0.0.1:0"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
     try:
         assert up.stdout is not None
         greetings = [up.stdout.readline() for _ in range(nodes + 1)]
@@ -141,23 +148,32 @@ def test_nodes_may_say_more_than_a_pipe_holds() -> None:
 
 
 def test_nohup_lets_it_outlive_its_terminal() -> None:
-    up = subprocess.Popen(
-        ["nohup", *COMMAND, "up", "-n", "1", "--listen", "127.0.0.1:0"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert up.stdout is not None
-    seed = up.stdout.readline().rsplit(" ", 1)[1].strip()
-    assert up.stdout.readline().startswith("1 node up")
-    up.send_signal(signal.SIGHUP)
-    listed = json.loads(cubecast("nodes", "--json", "--at", seed).stdout)
-    assert listed["nodes"] == {"0": seed}
-    assert up.poll() is None
-    up.send_signal(signal.SIGTERM)
-    out, _ = up.communicate(timeout=GENEROUS_S)
-    assert (up.returncode, out) == (0, "stopping\n")
+    """As ``nohup cubecast up &`` in a script: neither its Ctrl-C nor its end stops the nodes."""
+    with cluster(1, ignoring(signal.SIGHUP, signal.SIGINT)) as (up, seed):
+        up.send_signal(signal.SIGHUP)
+        up.send_signal(signal.SIGINT)
+        assert members(seed) == ["0"]
+        assert up.poll() is None
+        up.send_signal(signal.SIGTERM)
+        out, _ = up.communicate(timeout=GENEROUS_S)
+        assert (up.returncode, out) == (0, "stopping\n")
+
+
+def test_ctrl_c_stops_it_in_front_of_a_terminal_that_it_may_outlive() -> None:
+    with cluster(1, ignoring(signal.SIGHUP)) as (up, _):
+        up.send_signal(signal.SIGINT)
+        out, _ = up.communicate(timeout=GENEROUS_S)
+        assert (up.returncode, out) == (0, "stopping\n")
+
+
+def test_ctrl_c_stops_it_in_the_background_of_a_script() -> None:
+    """The script's shell has it ignore Ctrl-C; no node is left behind all the same."""
+    with cluster(1, ignoring(signal.SIGINT)) as (up, _):
+        nodes = children_of(up.pid)
+        up.send_signal(signal.SIGINT)
+        out, err = up.communicate(timeout=GENEROUS_S)
+        assert (up.returncode, out, err) == (0, "stopping\n", "")
+        assert all(map(gone, nodes))
 
 
 def test_a_closed_terminal_lets_a_node_leave() -> None:

@@ -6,9 +6,12 @@ import asyncio
 
 import pytest
 
+import cubecast
 from cubecast.errors import Closed, NotSent
 from cubecast.net.config import NodeConfig
+from cubecast.net.guests import LAST_WORDS_S
 from cubecast.net.node import Node
+from cubecast.net.remote import RemoteSubscription
 from cubecast.protocol.detector import DetectorConfig
 from cubecast.testing import Cluster, on_virtual_time
 
@@ -154,3 +157,70 @@ async def test_who_asks_for_topics_hears_that_the_node_closed() -> None:
         with pytest.raises(Closed):
             await leaver.topics()
         cluster._nodes.clear()
+
+
+# -- light clients ---------------------------------------------------------------------------------
+
+
+async def read_until_closed(messages: RemoteSubscription, each_s: float = 0) -> tuple[int, str]:
+    """How many messages came, and what the subscription said at its end."""
+    count = 0
+    try:
+        async for _ in messages:
+            count += 1
+            await asyncio.sleep(each_s)
+    except Closed as error:
+        return count, str(error)
+    raise AssertionError("the subscription ended without a word")
+
+
+@pytest.mark.parametrize("frames", [0, 1, 20])
+@on_virtual_time
+async def test_a_client_has_everything_before_its_node_is_gone(frames: int) -> None:
+    """Nobody is to be waited for when a lone node leaves, except those who serve its clients."""
+    async with Cluster(1) as cluster:
+        node = cluster[0]
+        async with (
+            cubecast.connect(node.address, network=node.network) as client,
+            client.subscribe(TOPIC) as messages,
+        ):
+            for _ in range(frames):
+                await node.publish(TOPIC, b"x")
+                await asyncio.sleep(0)  # a frame each
+            await node.close()
+            assert await read_until_closed(messages) == (frames, "the node leaves the cluster")
+
+
+@on_virtual_time
+async def test_a_client_that_reads_slowly_has_the_rest_from_a_node_that_left() -> None:
+    """What it was not sent for want of credit is sent as it reads on."""
+    async with Cluster(1) as cluster:
+        node = cluster[0]
+        async with (
+            cubecast.connect(node.address, network=node.network) as client,
+            client.subscribe(TOPIC, queue_bytes=1000) as messages,
+        ):
+            for _ in range(6):
+                await node.publish(TOPIC, bytes(500))
+                await asyncio.sleep(0.1)
+            _, read = await asyncio.gather(node.close(), read_until_closed(messages, each_s=0.05))
+            assert read == (6, "the node leaves the cluster")
+
+
+@on_virtual_time
+async def test_a_client_that_does_not_read_holds_its_node_up_for_a_moment_only() -> None:
+    async with Cluster(1) as cluster:
+        node = cluster[0]
+        async with (
+            cubecast.connect(node.address, network=node.network) as client,
+            client.subscribe(TOPIC, queue_bytes=1000) as messages,
+        ):
+            for _ in range(10):
+                await node.publish(TOPIC, bytes(500))
+                await asyncio.sleep(0.1)
+            began = cluster.time
+            await node.close()
+            assert cluster.time - began < 2 * LAST_WORDS_S
+            count, why = await read_until_closed(messages)
+            assert count < 10
+            assert "the node left the cluster" in why

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 from rich.console import Console
+from terminal import in_front
 from typer.testing import CliRunner
 
 from cubecast.cli import demo as module
@@ -154,14 +155,15 @@ def processes_with(marker: str) -> list[str]:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "killed"])
 def test_no_process_is_left_behind(how: signal.Signals, tmp_path: Path) -> None:
     marker = f"cubecast-demo-{uuid4()}"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "cubecast.cli.main", "demo", "--rounds", "20"],
-        cwd=tmp_path,
-        env={**os.environ, "MARKER": marker},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    with in_front():
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cubecast.cli.main", "demo", "--rounds", "20"],
+            cwd=tmp_path,
+            env={**os.environ, "MARKER": marker},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
     wait_until(lambda: len(processes_with(marker)) == 9)
     process.send_signal(how)
     _, complaint = process.communicate(timeout=30)

@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from lab_toys import GATED_FROM, POINTS, SEEDS, toy, toy_cells
+from terminal import in_front
 
 TOYS = Path(__file__).with_name("lab_toys.py")
 ALL = POINTS * SEEDS
@@ -40,14 +41,15 @@ def start() -> Iterator[Start]:
     with TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
 
         def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
-            process = subprocess.Popen(
-                [sys.executable, "-W", "error", *map(str, arguments)],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env={**os.environ, "TMPDIR": scratch},
-                **options,
-            )
+            with in_front():
+                process = subprocess.Popen(
+                    [sys.executable, "-W", "error", *map(str, arguments)],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    env={**os.environ, "TMPDIR": scratch},
+                    **options,
+                )
             started.append(process)
             return process
 

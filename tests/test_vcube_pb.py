@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 from pb_wire import T, Wire
-from printed_pb import Line28Of52
+from printed_pb import Line3, Line6, Line16, Line28Of52, Lines38
 
 from cubecast.protocol.vcube_pb import Tree, VCubePB
 from cubecast.sim.networks import Uniform
@@ -242,6 +242,102 @@ def test_the_last_subscriber_crashes() -> None:
     wire.tell(2, 0)
     wire.publish(0)
     assert wire.delivered[0] == [(0, 1), (0, 2)]
+
+
+@pytest.mark.parametrize("kind", [VCubePB, Lines38])
+def test_nobody_is_left_in_the_cluster_of_the_dead(kind: type[VCubePB]) -> None:
+    """5.3:38-39: its ACK is awaited no longer; inside the `if` of line 34 it is, for ever."""
+    wire = Wire(2, [0, 1], kind)
+    wire.publish(0)
+    wire.publish(0)
+    wire.crash(1)
+    wire.settle()
+    wire.tell(1, 0)
+    assert (wire.delivered[0] == [(0, 1), (0, 2)]) == (kind is VCubePB)
+
+
+@pytest.mark.parametrize("kind", [VCubePB, Line3])
+def test_a_newcomer_crashes_before_it_is_announced(kind: type[VCubePB]) -> None:
+    """5.2:3: as printed it is a member for good, and whoever sends to it waits for ever."""
+    wire = Wire(4, [0, 1], kind)
+    wire.nodes[2].subscribe(T, 5)
+    wire.crash(2)
+    wire.tell(2, 0, 1)
+    wire.ring()
+    wire.publish(0)
+    wire.publish(0)
+    wire.settle()
+    assert (wire.delivered[1] == [(0, 1), (0, 2)]) == (kind is VCubePB)
+    assert ((0, 2) in wire.links()) == (kind is Line3)
+
+
+def test_a_crash_and_a_leave_of_the_same_node_in_either_order() -> None:
+    """The second news of it changes nothing."""
+    for crash_first in (True, False):
+        wire = Wire(8, range(8))
+        wire.publish(0)
+        wire.nodes[4].unsubscribe(T, 1)
+        wire.crash(4)
+        alive = [node for node in range(8) if node != 4]
+        if crash_first:
+            wire.tell(4, *alive)
+            wire.ring()
+        else:
+            wire.ring()
+            wire.tell(4, *alive)
+        wire.settle()
+        wire.publish(0)
+        wire.settle()
+        assert all(wire.delivered[node] == [(0, 1), (0, 2)] for node in alive)
+
+
+@pytest.mark.parametrize("kind", [VCubePB, Line6])
+def test_several_leave_in_one_round(kind: type[VCubePB]) -> None:
+    """4 has not acknowledged and leaves with 5 and 6: 7 is sent the message, and nobody else.
+
+    As printed it goes from one leaver to the next (5.2:6), and they deliver it after they left.
+    """
+    wire = Wire(8, range(8), kind)
+    wire.publish(0)
+    for node in (4, 5, 6):
+        wire.nodes[node].unsubscribe(T, 1)
+    wire.flying = [flight for flight in wire.flying if flight[1] != 4]  # it takes its time
+    wire.ring()
+    round_them = [peer for _, peer in wire.links()[3:]]
+    assert round_them == ([7] if kind is VCubePB else [5, 6, 7])
+    wire.settle()
+    assert wire.delivered[7] == [(0, 1)]
+    assert (wire.delivered[5] == []) == (kind is VCubePB)
+    wire.publish(0)
+    wire.settle()
+    assert wire.delivered[7] == wire.delivered[0] == [(0, 1), (0, 2)]
+
+
+@pytest.mark.parametrize("kind", [VCubePB, Line16])
+def test_a_rebroadcast_waits_for_no_ack(kind: type[VCubePB]) -> None:
+    """5.2:16, for own messages only.
+
+    1 dies after its first message, and when its second one has reached 3 alone.  0 broadcasts the
+    first.  4 has a copy of it from 0 and hears of the crash before its own children have
+    acknowledged: it forgets about their ACKs (5.3:31-32) and never sends its own to 0.  If the
+    second message waits for that at 0, what 0 publishes itself waits behind it for ever.
+    """
+    wire = Wire(8, range(8), kind)
+    wire.publish(1)
+    wire.settle()
+    wire.publish(1)
+    wire.arrive(1, 3)
+    wire.crash(1)
+    wire.flying.clear()
+    wire.tell(1, 0)
+    wire.arrive(0, 4)
+    wire.tell(1, 4, 2, 3, 5, 6, 7)
+    wire.settle()
+    wire.publish(0)
+    wire.settle()
+    theirs = [(1, 1), (1, 2)]
+    for node in (0, 2, 3, 4, 5, 6, 7):
+        assert wire.delivered[node] == (theirs if kind is Line16 else [*theirs, (0, 1)])
 
 
 def test_what_is_kept() -> None:

@@ -1,7 +1,9 @@
 #!/bin/sh
 # Make .venv and install cubecast in it, editable, with its development tools.
 #
-# `make setup` runs this when pyproject.toml changed. It may be run again at any time: a .venv that
+# Releases are those of constraints.txt, on every Python; `make lock` renews that file.
+#
+# `make setup` runs this when that file or pyproject.toml changed. It may be run again: a .venv that
 # works is brought up to date, one that an earlier attempt left half made is replaced. The file
 # .venv/.complete tells them apart: it is there only while everything is installed.
 #
@@ -142,8 +144,11 @@ if ! environment_is_sound; then
 fi
 rm -f .venv/.complete
 say "installing cubecast and its development tools"
-# pyspark comes as source; pip is to build it in the way that it does not warn about.
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[dev]' ||
+# The variables, unlike the option, hold for what pip needs to build a package as well: the first for
+# the pips of Debian, the second for newer ones. pyspark comes as source; pip is to build it in the way
+# that it does not warn about.
+PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[dev]' ||
     die "pip could not install the dependencies; see its message above, then run 'make setup' again"
 touch .venv/.complete
 add_java

@@ -92,9 +92,17 @@ async def _node(config: cubecast.NodeConfig, seed: str | None) -> None:
 
 
 def stop_signals() -> list[signal.Signals]:
-    """Ctrl-C, a request to end, and a terminal that is closed, unless nohup has us outlive it."""
+    """Ctrl-C, a request to end, and a terminal that is closed.
+
+    `nohup` has us outlive the terminal: what is ignored then stays so.  Without it Ctrl-C counts
+    even where a shell ignores it for us, as for what a script starts with `&`: nodes are not to be
+    left behind when their script is interrupted.
+    """
     outlive = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return [signal.SIGINT, signal.SIGTERM, *([] if outlive else [signal.SIGHUP])]
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    if outlive:
+        return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    return numbers
 
 
 def stop_signal(stop: Any) -> Any:

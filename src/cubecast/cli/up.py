@@ -37,7 +37,8 @@ def up(
     """Run a local cluster, one process a node, until Ctrl-C.
 
     The first one listens where it is told, the others on free ports beside it.
-    A second Ctrl-C does not wait until they have left.
+    A second Ctrl-C does not wait until they have left. Ctrl-C stops them also in a script that
+    started them with &; with nohup they outlive both the script and the terminal.
 
     Examples:
 

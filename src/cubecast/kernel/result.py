@@ -178,7 +178,7 @@ def metrics_of(
     events = int(m[at.PUBS]) + control
     metrics = {
         "latency_mean": latency,
-        "latency_max": float(table[:, at.LATENCY_MAX].max(initial=0)),
+        "latency_max": float(np.max(table[:, at.LATENCY_MAX], initial=0)),
         "reception_mean": reception,
         "delay_mean": latency - reception,
         "pub_messages": float(m[at.PUBS]),

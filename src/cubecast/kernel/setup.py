@@ -164,7 +164,7 @@ def _add_topics(
         line[at.DELIVERED] = memory.zeros(int(line[at.WORDS]) * plan.nodes)
         line[at.BARRIER] = memory.zeros(int(line[at.WORDS]) * plan.nodes)
         line[at.WANTED] = memory.zeros(int(line[at.WORDS]) * plan.nodes)
-    s[at.WIDEST] = 2 * table[:, at.WORDS].max(initial=0) + 2
+    s[at.WIDEST] = 2 * np.max(table[:, at.WORDS], initial=0) + 2
     s[at.TOPICS_AT] = memory.add(table)
     return [int(s[at.TOPICS_AT]) + topic * at.TOPIC_COLUMNS for topic in range(len(table))]
 

@@ -3,8 +3,8 @@
 1. From `begun` on nothing new is begun: no subscription, no question to the cluster.  Light
    clients' publications that were taken are still handed over, then nothing more is accepted.
 2. The node leaves every topic, waits until what it published is stable and what it said is
-   acknowledged, and asks the others to go on without it; all that within
-   `NodeConfig.leave_timeout_s`.
+   acknowledged, and asks the others to go on without it; then its light clients are sent the
+   rest of what was delivered.  All that within `NodeConfig.leave_timeout_s`.
 3. Its connections, timers and waiters end in any case, also after a time-out or a failure.
 """
 
@@ -81,6 +81,7 @@ class Closing:
         while self._unacknowledged():
             await asyncio.sleep(POLL_S)
         await self._presence.depart()
+        await self._guests.end_subscriptions()
 
     def _unsent(self) -> bool:
         """Whether something of ours is not with everyone; also if we wait to be taken back."""

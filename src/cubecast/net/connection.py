@@ -294,13 +294,21 @@ class Connection(asyncio.BufferedProtocol):
             self.write(outgoing)
 
     def write(self, packets: list[bytes]) -> None:
-        """Give packets to the transport; only `send` and the shaper decide that it is time."""
-        if self._transport is not None:
+        """Give packets to the transport; only `send` and the shaper decide that it is time.
+
+        A transport closes by itself when the peer hangs up, a tick before `connection_lost`.  What
+        it then does with packets depends on the loop: asyncio's raises from Python 3.12 on.
+        """
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(packets)
             unread = self._transport.get_write_buffer_size()
             self._large = min(self._large, unread)
             if unread > self._owner.unread_bytes + self._large:
                 self.turn_away(f"it leaves {unread} bytes unread")
+
+    def failed(self, error: Exception) -> None:
+        """Writing raised: that ends this connection, and only this one."""
+        self.turn_away(f"cannot write: {error!r}")
 
     def backlog(self) -> int:
         """Bytes sent before this tick that the network has not taken, or a fault holds back."""

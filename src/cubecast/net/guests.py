@@ -15,6 +15,9 @@ from cubecast.net.wire import WireError
 if TYPE_CHECKING:
     from cubecast.net.node import Node
 
+LAST_WORDS_S = 1.0
+"""How long a client that does not read may keep a node that has left from closing."""
+
 
 class Guests:
     """The sessions of one node, by their connections.
@@ -79,6 +82,16 @@ class Guests:
         tasks = {session.publishing for session in self._sessions.values()} | self._finishing
         # A client's publication that fails is that client's to hear of, not the node's.
         await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
+
+    async def end_subscriptions(self) -> None:
+        """Let every subscription send what it has left, and that it has ended.
+
+        The node has closed them all, so their tasks end by themselves, except where a client does
+        not read.
+        """
+        tasks = [task for session in self._sessions.values() for task in session.serving]
+        if tasks:
+            await asyncio.wait(tasks, timeout=LAST_WORDS_S)
 
     def close(self, reason: str) -> None:
         """End every session."""

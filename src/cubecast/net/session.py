@@ -436,6 +436,11 @@ class Session:
         return self._publishing
 
     @property
+    def serving(self) -> list[asyncio.Task[None]]:
+        """The tasks that send what is delivered, one a subscription."""
+        return list(self._serving.values())
+
+    @property
     def publishing(self) -> asyncio.Task[None] | None:
         """The task that hands publications to the node, while there are any."""
         return self._publishing

@@ -10,6 +10,7 @@ class Writer(Protocol):
     """What has gathered packets to write."""
 
     def flush(self) -> None: ...
+    def failed(self, error: Exception) -> None: ...
 
 
 class Writes:
@@ -51,7 +52,10 @@ class Writes:
         self.flush()
 
     def flush(self) -> None:
-        """Write what everyone has gathered."""
+        """Write what everyone has gathered; one that fails keeps nobody else from writing."""
         waiting, self._waiting = self._waiting, []
         for writer in waiting:
-            writer.flush()
+            try:
+                writer.flush()
+            except Exception as error:
+                writer.failed(error)

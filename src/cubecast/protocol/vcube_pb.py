@@ -25,7 +25,10 @@ tests/test_vcube_pb_as_printed.py puts the printed line back and shows what brea
    one who never published can broadcast what a dead publisher left.
 4. 5.2:16-22 and 26 are for the process's own messages.  A dead publisher's message that is
    broadcast again was delivered in its turn or will be, and keeps its barrier; as printed it is
-   delivered again, or too early, with the barrier of somebody else (hole 6).
+   delivered again, or too early, with the barrier of somebody else (hole 6).  Nor does it wait
+   for the ACKs of the publisher's message before (line 16): a child that hears of the crash forgets
+   those of its subtree (5.3:31-32) and never sends its own, so everything that is behind in the
+   queue would wait for ever.
 5. 5.2:23 sends such a message to the children of the *dead* root.  But receivers work out their
    part of the tree from the sender (5.2:45), so branches are left out.  Here the one who
    broadcasts is the root.
@@ -46,6 +49,13 @@ tests/test_vcube_pb_as_printed.py puts the printed line back and shows what brea
     after a crash, not after a leave.
 12. 5.3:15-16 remove a message from *msgs* when a later one has come, but only if that came before
     the delivery.  Here a process keeps the newest message of each source and those it holds.
+13. 5.3:38-39 stand inside the `if` of line 34 by their indentation: the ACK of one who is gone is
+    then awaited for ever if nobody is left in its cluster, or the next one there has the message
+    already.  Here it is no longer awaited in any case.
+14. 5.2:3 takes in whoever joins.  News of a join may come after that of the newcomer's crash; here
+    such a newcomer is no member, as nobody would ever take it out again.
+15. 5.2:5-6 and 5.3:24 take those who leave in one round out one by one, so what one of them has not
+    acknowledged is sent to the next who leaves.  Here all are out first.
 
 Silence of the paper, filled in: subscribers are registered as publishers too (a subscriber of this
 package may publish); publish by others (NOK, 5.1:15) raises `ValueError`; counters begin at 1
@@ -295,16 +305,24 @@ class VCubePB:
     def membership(self, topic: Topic, joined: int, left: int) -> None:
         """5.2:1-6, for one topic."""
         state = self._state(topic)
-        state.change(state.members | joined & ~self._faulty)
+        state.change(state.members | self._living(joined))
         if joined >> self._node & 1:
             self._port.joined(topic)
+        self._take_leave(state, left)
+        if left >> self._node & 1:
+            state.recs.clear()
+            self._port.left(topic)
+
+    def _living(self, joined: int) -> int:
+        """5.2:2-3: a newcomer of whose crash we know is no member, and nobody will say so again."""
+        return joined & ~self._faulty
+
+    def _take_leave(self, state: TopicState, left: int) -> None:
+        """5.2:5-6: all of them are out before what one has not acknowledged goes to another."""
         if left:
             state.change(state.members & ~left)
             for node in members_of(left):
                 self.check_leave(state, node)
-        if left >> self._node & 1:
-            state.recs.clear()
-            self._port.left(topic)
 
     def crashed(self, node: NodeId, now: Time) -> None:
         """5.2:49-51 (CRASH): perfect detection, so `node` has crashed and stays so."""
@@ -331,14 +349,17 @@ class VCubePB:
         """5.2:12-26, task T1: one message after the other, as far as line 16 lets it."""
         while state.queue:
             message = state.queue[0]
-            source, counter = message.ident
-            mine = source == self._node
-            if mine and NOBODY in state.acks.get((source, counter - 1), ()):
+            if self._must_wait(state, message):
                 return
             state.queue.popleft()
-            if mine:
+            if message.ident[0] == self._node:
                 self._take_own(state, message)
             self._pass_on(state, NOBODY, self._roots_children(state, message), message)
+
+    def _must_wait(self, state: TopicState, message: Tree) -> bool:
+        """5.2:16: the last own message has not been acknowledged by all."""
+        source, counter = message.ident
+        return source == self._node and NOBODY in state.acks.get((source, counter - 1), ())
 
     def _take_own(self, state: TopicState, message: Tree) -> None:
         """5.2:17-22 and 26: deliver an own message and give it its barrier."""
