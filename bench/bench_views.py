@@ -3,9 +3,9 @@
 Simulated, every message encoded and decoded as on the wire: a node of N joins, another leaves,
 another crashes.  Counted are messages and bytes by kind, without those of the failure detector,
 from the event until a while in which nodes say nothing but tests; and the processor time of all
-nodes together, codec included, less what as long a quiet time costs.  ``--publishers`` first lets every
-node subscribe to one topic and publish one message there: they are idle publishers, whose streams
-are settled, so that a crash leaves nothing to repair.
+nodes together, codec included, less what as long a quiet time costs.  ``--publishers`` first lets
+every node subscribe to one topic and publish one message there: they are idle publishers, whose
+streams are settled, so that a crash leaves nothing to repair.
 
 ``--grow N`` lets a cluster of live nodes in memory grow one by one instead, and prints processor
 time and bytes written at each power of two.

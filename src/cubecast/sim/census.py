@@ -6,7 +6,7 @@ that is added to the protocol tomorrow is counted without a change here.
 
 1. Only objects of the protocol are followed (`PACKAGES`).  The world, ports and functions are not:
    what they keep is not the process's.
-2. Each object is counted once per census, however many ways lead to it.  Objects that two
+2. Each object is counted once per census, where the shortest way leads to it.  Objects that two
    processes of one simulation share are counted in both.
 3. Numbers, bit masks, text and bytes are not tables; an int that is a set of slots has at most as
    many bits as there are slots.
@@ -33,9 +33,9 @@ def census(*roots: object) -> Tables:
     """Count the entries of all tables that can be reached from `roots`."""
     found: Tables = Counter()
     seen: set[int] = set()
-    todo: list[tuple[str, object]] = [("", root) for root in roots]
+    todo: deque[tuple[str, object]] = deque(("", root) for root in roots)
     while todo:
-        place, thing = todo.pop()
+        place, thing = todo.popleft()
         if isinstance(thing, _LEAVES) or id(thing) in seen:
             continue
         seen.add(id(thing))
