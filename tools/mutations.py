@@ -180,6 +180,10 @@ class _Finder(ast.NodeVisitor):
     def visit_Assert(self, node: ast.Assert) -> None:
         """An assertion is a check itself."""
 
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if "marks[" not in self._text(node):
+            self.generic_visit(node)
+
     def visit_Raise(self, node: ast.Raise) -> None:
         """Whatever it says."""
 
