@@ -1,0 +1,64 @@
+"""A year of 64 simulated nodes: does anything that they keep grow?
+
+    python tools/long_life.py --nodes 64 --days 365 --out year.jsonl
+
+Prints what all nodes keep at the end of each day, and at the end the tables that were larger in the
+last four weeks than ever in the first four (`cubecast.sim.longlife`).  Exits with 1 if there are
+any, or if the checkers find a fault.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from cubecast.sim.longlife import DayEnd, LifePlan, live
+
+SKIPPED = 3
+"""The first days are warm-up: history is kept for a day."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--nodes", type=int, default=64)
+    parser.add_argument("--days", type=int, default=365)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--allowed", type=int, help="entries by which a table may vary by chance")
+    parser.add_argument("--no-check", action="store_true", help="do not judge the trace")
+    parser.add_argument("--out", type=Path, help="write every day's tables here, one JSON a line")
+    options = parser.parse_args()
+    if options.nodes < 4 or options.days < 3 * SKIPPED:
+        parser.error(f"at least 4 nodes and {3 * SKIPPED} days")
+    plan = LifePlan(
+        nodes=options.nodes, days=options.days, seed=options.seed, check=not options.no_check
+    )
+    begun = time.process_time()
+    file = options.out.open("w") if options.out else None
+
+    def tell(end: DayEnd) -> None:
+        spent = time.process_time() - begun
+        print(f"day {end.day:>4}: {end.entries:>8,} entries, {end.most:>6,} at most at one node, "
+              f"{spent:.0f} s of CPU so far", flush=True)  # fmt: skip
+        if file is not None:
+            file.write(json.dumps({"day": end.day, "most": end.most, **end.tables}) + "\n")
+            file.flush()
+
+    chronicle = live(plan, tell)
+    if file is not None:
+        file.close()
+    window = min(28, (options.days - SKIPPED) // 2)
+    allowed = 2 * options.nodes if options.allowed is None else options.allowed
+    grown = chronicle.grown(slice(SKIPPED, SKIPPED + window), slice(-window, None), allowed)
+    print(", ".join(f"{count:,} {what}" for what, count in chronicle.happened.most_common()))
+    for name, (before, after) in grown.items():
+        print(f"GROWN: {name} from {before:,} to {after:,}")
+    if chronicle.report is not None:
+        print(chronicle.report)
+    return 1 if grown or (chronicle.report is not None and not chronicle.report.ok) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
