@@ -164,8 +164,8 @@ async def test_a_message_says_where_it_comes_from_and_what_caused_it() -> None:
         assert answer.published_at >= question.published_at
 
 
-def test_a_frame_read_in_part_is_not_consumed() -> None:
-    """Stability knows whole frames: reading one of three messages frees no credit."""
+def test_a_frame_read_in_part_gives_credit_for_the_part_and_is_not_stable() -> None:
+    """Stability knows whole frames, credit knows messages: two of three are read."""
     config = Config(
         window=3, ack_delay=0, stable_delay=10, resend_after=100_000, resend_max=100_000
     )
@@ -184,12 +184,12 @@ def test_a_frame_read_in_part_is_not_consumed() -> None:
     world.meter.published(0, 0)
     stream = writer._cores[TOPIC].own
     world.post(200, lambda a, b, now: reader.consumed(TOPIC, stream, 1, now))
-    world.post(300, lambda a, b, now: seen.append(writer.unstable()))
+    world.post(300, lambda a, b, now: seen.append((writer.unstable(), writer.stable_seq(TOPIC))))
     world.post(400, lambda a, b, now: reader.consumed(TOPIC, stream, 2, now))
-    world.post(500, lambda a, b, now: seen.append(writer.unstable()))
-    seen: list[int] = []
+    world.post(500, lambda a, b, now: seen.append((writer.unstable(), writer.stable_seq(TOPIC))))
+    seen: list[tuple[int, int]] = []
     world.run()
-    assert seen == [3, 0]
+    assert seen == [(1, -1), (0, 2)]
 
 
 @live

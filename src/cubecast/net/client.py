@@ -39,6 +39,7 @@ from cubecast.net.client_wire import (
     Question,
     Subscribed,
     Taken,
+    Taking,
     Unanswered,
     decode_from_node,
     encode,
@@ -392,6 +393,8 @@ class Client:
                     subscription.on_deliver(message)
             case Taken():
                 pipeline.on_taken(message)
+            case Taking():
+                pipeline.on_taking(message)
             case Consumed():
                 pipeline.on_consumed(message)
             case Declined():

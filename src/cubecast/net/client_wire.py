@@ -137,6 +137,13 @@ class Taken(msgspec.Struct, frozen=True, tag=True, array_like=True):
     number: Number
 
 
+class Taking(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The node has published so many bytes of this packet and waits for credit for the rest."""
+
+    number: Number
+    size: Number
+
+
 class Declined(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The publications of this packet were not sent and will not be."""
 
@@ -189,6 +196,7 @@ FromNode: TypeAlias = (
     | Dropped
     | Ended
     | Taken
+    | Taking
     | Declined
     | Consumed
     | Answered

@@ -103,6 +103,7 @@ class Node:
         """How a packet gets to a member; around a broken link if there is one."""
         self.vocabulary = Vocabulary()
         self._outboxes: dict[Topic, Outbox] = {}
+        self._waiting: set[Topic] = set()
         self._readers = Readers(self)
         self._listings = Listings(self, config.join_timeout_s)
         self._receipts = ReceiptBook()
@@ -300,7 +301,7 @@ class Node:
             box = None
         if box is None:
             box = self._new_outbox(topic)
-        if box.shut or box.bytes >= box.frame_bytes or len(box.payloads) >= box.frame_messages:
+        if box.shut or box.bytes >= box.room or len(box.payloads) >= box.frame_messages:
             await box.make_room(timeout)
         # Nothing below waits: from here on the message is accepted.
         box.payloads.append(payload)
@@ -386,9 +387,28 @@ class Node:
         """Why a publication is not taken."""
         return "no credit" if self._presence.core is not None else "in no cluster"
 
-    def credit_ran_out(self, topic: Topic) -> None:
-        """We wait to publish: whoever waits for us to read may go on, or nobody would."""
-        self._readers.release(topic)
+    def credit(self, topic: Topic, wanted: int) -> int:
+        """The bytes of messages that may be published to a topic now.
+
+        If these are fewer than `wanted` the outbox is told when there may be more.
+        """
+        core = self._presence.core
+        if core is None:
+            return self.config.protocol.window - frame_overhead(0)  # `publish` tells of a core
+        overhead = frame_overhead(core.dependencies(topic))
+        return core.credit(topic, wanted + overhead) - overhead
+
+    def has_to_wait(self, topic: Topic, waits: bool) -> None:
+        """A topic has no credit: who waits for us to read may go on, or nobody would."""
+        if not waits:
+            self._waiting.discard(topic)
+        elif topic not in self._waiting:
+            self._waiting.add(topic)
+            self._loop.call_soon(self._readers.settle)  # not from inside the core
+
+    def waits_to_publish(self) -> bool:
+        """Whether a publication to some topic has to wait for credit."""
+        return bool(self._waiting)
 
     async def attach(self, subscription: Subscription) -> None:
         """Begin to deliver to a subscription; returns when the cut is fixed."""
@@ -448,23 +468,9 @@ class Node:
         self._presence.reach(address, message)
 
     def deliver(self, publication: Any) -> bool:
-        topic = publication.topic
         if self.trace is not None:
             self.recorder.delivered(publication)
-        consumed = self._readers.deliver(publication)
-        if not consumed and self._waits_behind(topic):
-            self._loop.call_soon(self._readers.release, topic)
-        return consumed
-
-    def _waits_behind(self, topic: Topic) -> bool:
-        """Whether we wait to publish to a topic, or to one that is read together with it."""
-        box = self._outboxes.get(topic)
-        if box is not None and box.blocked:
-            return True
-        return self._readers.follow and any(
-            other.blocked and self._readers.share(topic, other.topic)
-            for other in self._outboxes.values()
-        )
+        return self._readers.deliver(publication)
 
     def joined(self, topic: Topic) -> None:
         self.recorder.membership("join", topic)

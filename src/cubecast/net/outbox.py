@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Iterable
 from typing import Protocol
 
 from cubecast.errors import Closed, NotSent
 from cubecast.net.config import NodeConfig
-from cubecast.net.wire import Outgoing
+from cubecast.net.subscription import READS
+from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing, frame_overhead
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Topic
 
@@ -18,6 +20,8 @@ log = logging.getLogger("cubecast")
 
 BLOCKED_NEWS_S = 1.0
 """A publisher that waits this long is worth an event."""
+LOOPS_SHARE = 4
+"""One part in so many of the window is for tasks that read, where such tasks have to wait."""
 
 
 class Publisher(Protocol):
@@ -27,9 +31,20 @@ class Publisher(Protocol):
     closed: bool
 
     def publish_frame(self, topic: Topic, body: Outgoing, size: int) -> bool: ...
-    def credit_ran_out(self, topic: Topic) -> None: ...
+    def credit(self, topic: Topic, wanted: int) -> int: ...
+    def has_to_wait(self, topic: Topic, waits: bool) -> None: ...
     def why_blocked(self) -> str: ...
     def publisher_blocked(self, topic: Topic, seconds: float) -> None: ...
+
+
+class Waiter:
+    """A `publish` that waits for its turn; `loops` if its task reads as well."""
+
+    __slots__ = ("called", "loops")
+
+    def __init__(self, called: asyncio.Future[None], loops: bool) -> None:
+        self.called = called
+        self.loops = loops
 
 
 class Outbox:
@@ -37,8 +52,13 @@ class Outbox:
 
     1. What `publish` has accepted is in `payloads` and will be sent, in order.  Accepting is the
        last thing a publish does, so one that raises or is cancelled was not sent and will not be.
-    2. While the door is `shut` nobody is accepted but those who waited, in the order they came;
-       so messages are numbered in the order of the calls.
+    2. No more is accepted than there is credit for, and one message.
+    3. While the door is `shut` nobody is accepted but those who waited, in the order they came;
+       so messages are numbered in the order of the calls.  The exception is
+    4. that tasks that read (`subscription.READS`) need not wait for those that only publish, and
+       that the last part of the window, one in `LOOPS_SHARE`, is theirs once such a task had to
+       wait.  A task that reads holds up its own publishers while it waits to publish; if others
+       had filled the window, a circle of such tasks would wait for ever (docs/design.md).
     """
 
     __slots__ = (
@@ -46,7 +66,9 @@ class Outbox:
         "_loop",
         "_news_planned",
         "_paused",
+        "_progress_at",
         "_publisher",
+        "_reserve",
         "_returning",
         "_stopped",
         "_tickets",
@@ -58,6 +80,7 @@ class Outbox:
         "frame_messages",
         "payloads",
         "planned",
+        "room",
         "shut",
         "topic",
     )
@@ -68,19 +91,23 @@ class Outbox:
         self._loop = asyncio.get_running_loop()
         self.frame_bytes = publisher.config.frame_bytes
         self.frame_messages = publisher.config.frame_messages
+        self.room = min(self.frame_bytes, publisher.config.protocol.window - frame_overhead(0))
+        """What may gather: a frame, or less if there is less credit."""
         self.payloads: list[bytes] = []
         self.bytes = 0
         self.planned = False
         self.shut = False
         self.blocked = False  # there is no credit
         self._blocked_at = 0.0
+        self._progress_at = 0.0  # when credit came back
         self._told_of = 0.0  # the `_blocked_at` that was told
         self._news_planned = False
         self._paused = False  # a frame was full: the loop is let read
         self._stopped = False  # the node closes
-        self._waiters: dict[int, asyncio.Future[None]] = {}  # by ticket, the order of the calls
+        self._waiters: dict[int, Waiter] = {}  # by ticket, the order of the calls
         self._tickets = 0
         self._returning = 0  # those who were called and are not back yet
+        self._reserve = 0  # the credit that is for tasks that read
 
     @property
     def is_idle(self) -> bool:
@@ -100,35 +127,75 @@ class Outbox:
             self.send()
 
     def send(self) -> None:
-        """Make a frame of what has gathered; without credit it waits, and so do publishers."""
+        """Make a frame of what has gathered; what there is no credit for waits."""
         if self._publisher.closed:
             return
         body = Outgoing(self.payloads, time.time_ns() // 1000)
-        if not self._publisher.publish_frame(self.topic, body, self.bytes):
-            if not self.blocked:
-                self._blocked_at = self._loop.time()
-            self.blocked = self.shut = True
-            self._publisher.credit_ran_out(self.topic)
-            return
-        self.payloads = []
-        self.bytes = 0
-        if self.blocked:
-            self.blocked = False
-            self._open()
+        fits = self.bytes <= self._publisher.config.protocol.window
+        if fits and self._publisher.publish_frame(self.topic, body, self.bytes):
+            self.payloads = []
+            self.bytes = 0
+        else:
+            self._send_part(body.time)
+        if self.payloads:
+            self._run_out()
+        else:
+            self._look_for_credit()
+
+    def _send_part(self, now_us: int) -> None:
+        """Make a frame of as many messages as there is credit for; a larger one goes alone."""
+        credit = self._publisher.credit(self.topic, sys.maxsize)
+        count = size = 0
+        for payload in self.payloads:
+            more = size + len(payload) + MESSAGE_OVERHEAD
+            if more > credit:
+                break
+            count, size = count + 1, more
+        if count == 0:
+            count, size = 1, len(self.payloads[0]) + MESSAGE_OVERHEAD
+        body = Outgoing(self.payloads[:count], now_us)
+        if self._publisher.publish_frame(self.topic, body, size):
+            del self.payloads[:count]
+            self.bytes -= size
 
     def retry(self) -> None:
         """There may be credit again; called from inside the core, so not at once."""
-        if self.blocked:
+        self._progress_at = self._loop.time()
+        if self.blocked or self._waiters:
             self._loop.call_soon(self._retry)
 
     def _retry(self) -> None:
-        if self.blocked:
+        if self.blocked and self.payloads:
             self.send()
+        elif self.blocked or self._waiters:
+            self._look_for_credit()
+
+    def _credit(self) -> int:
+        """What may be published; if somebody might have to wait we are told when it is more."""
+        return self._publisher.credit(self.topic, self._reserve + 1)
+
+    def _look_for_credit(self) -> None:
+        """Everything was sent: there may be room for those who wait."""
+        waits = self.blocked or bool(self._waiters)
+        credit = self._credit() if waits else self._publisher.credit(self.topic, 0)
+        self.room = min(self.frame_bytes, credit - self._reserve)
+        if self.blocked:
+            self.blocked = False
+            self._publisher.has_to_wait(self.topic, False)
+        if waits:
+            self._open()
+
+    def _run_out(self) -> None:
+        """There is no credit for what was accepted."""
+        if not self.blocked:
+            self._blocked_at = self._loop.time()
+        self.blocked = self.shut = True
+        self._publisher.has_to_wait(self.topic, True)
 
     # -- who may come in -------------------------------------------------------------------------
 
-    async def make_room(self, timeout_s: float | None) -> None:
-        """Return when one more may be accepted; `NotSent` if that takes too long.
+    async def make_room(self, timeout_s: float | None, loops: bool = False) -> None:
+        """Return when one more may be accepted; `NotSent` after too long without any progress.
 
         A full frame is sent, and the loop let read: publishing alone would never let it.
         """
@@ -137,33 +204,57 @@ class Outbox:
         limit = self._publisher.config.publish_timeout_s if timeout_s is None else timeout_s
         if not limit >= 0:
             raise ValueError(f"timeout must not be negative, not {limit}")
-        deadline = self._loop.time() + limit
+        loops = loops or READS.get()
         self._tickets += 1
         ticket = self._tickets
-        must_wait = self.shut
+        must_wait = self._has_to_queue(loops)
         while True:
             if self._stopped:
                 raise NotSent(self.topic, "the node is closing")
             if must_wait or self.blocked or self._paused:
                 must_wait = False
-                await self._turn(ticket, deadline, limit)
-            elif self.bytes >= self.frame_bytes or len(self.payloads) >= self.frame_messages:
+                await self._turn(ticket, loops, limit)
+                continue
+            full = self.bytes >= self.frame_bytes or len(self.payloads) >= self.frame_messages
+            if not full and self._has_room(loops):
+                return
+            if self.payloads:
                 self.send()
                 if not self.blocked:
                     await self._pause()
             else:
-                return
+                must_wait = True  # what credit is left is for tasks that read
 
-    async def _turn(self, ticket: int, deadline: float, limit: float) -> None:
-        """Wait to be called until `deadline`."""
-        waiter = self._waiters[ticket] = self._loop.create_future()
+    def _has_room(self, loops: bool) -> bool:
+        """Whether there is credit for one more, or nothing waits for credit yet."""
+        reserve = 0 if loops else self._reserve
+        return not (self.payloads or reserve) or self.bytes < self._credit() - reserve
+
+    def _has_to_queue(self, loops: bool) -> bool:
+        """Whether somebody waits who comes first."""
+        if not self.shut:
+            return False
+        if loops and not self._reserve:
+            self._reserve = self._publisher.config.protocol.window // LOOPS_SHARE
+        return bool(self._returning) or any(
+            waiter.loops or not loops for waiter in self._waiters.values()
+        )
+
+    async def _turn(self, ticket: int, loops: bool, limit: float) -> None:
+        """Wait to be called; for `limit` seconds, anew whenever credit came back."""
+        waiter = Waiter(self._loop.create_future(), loops)
+        self._waiters[ticket] = waiter
+        self.shut = True
+        began = self._loop.time()
         self._plan_news()
         try:
-            async with asyncio.timeout_at(deadline):
-                await waiter
-        except TimeoutError:
-            reason = self._publisher.why_blocked()
-            raise NotSent(self.topic, f"{reason} for {limit:g} s") from None
+            left = limit
+            while not waiter.called.done():
+                await asyncio.wait([waiter.called], timeout=left)
+                left = max(began, self._progress_at) + limit - self._loop.time()
+                if left <= 0 and not waiter.called.done():
+                    reason = self._publisher.why_blocked()
+                    raise NotSent(self.topic, f"{reason} for {limit:g} s")
         finally:
             if self._waiters.pop(ticket, None) is None:
                 self._returning -= 1  # we were called
@@ -196,19 +287,25 @@ class Outbox:
             self._open()
 
     def _open(self) -> None:
-        """Call those who wait, a frame's worth in order; open when nobody waits any more."""
+        """Call those who wait and may come in, a frame's worth in order.
+
+        The door opens when nobody waits any more.
+        """
         if self._waiters and not (self.blocked or self._paused or self._returning):
-            self._call(sorted(self._waiters)[: self.frame_messages])
+            tickets = sorted(self._waiters)
+            if self.room <= 0:
+                tickets = [ticket for ticket in tickets if self._waiters[ticket].loops]
+            self._call(tickets[: self.frame_messages if self.room >= self.frame_bytes else 1])
         self.shut = bool(
             self.blocked or self._paused or self._stopped or self._returning or self._waiters
         )
 
     def _call(self, tickets: Iterable[int]) -> None:
         for ticket in tickets:
-            waiter = self._waiters.pop(ticket)
+            called = self._waiters.pop(ticket).called
             self._returning += 1
-            if not waiter.done():
-                waiter.set_result(None)
+            if not called.done():
+                called.set_result(None)
 
     def stop(self) -> None:
         """Accept nothing more; what was accepted is still sent."""

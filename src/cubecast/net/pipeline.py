@@ -20,6 +20,7 @@ from cubecast.net.client_wire import (
     Declined,
     Publish,
     Taken,
+    Taking,
     encode,
 )
 from cubecast.net.wire import MESSAGE_OVERHEAD
@@ -73,6 +74,7 @@ class Parcel:
     __slots__ = (
         "number",
         "payloads",
+        "published",
         "receipt",
         "size",
         "stable",
@@ -87,6 +89,7 @@ class Parcel:
         self.number = -1
         self.payloads: list[bytes] = []
         self.size = 0
+        self.published = 0  # bytes of it that no longer count against the window
         self.receipt = False
         self.unwatched = False  # whether a `publish` returned before the node had taken it
         self.taken: asyncio.Future[None] = loop.create_future()
@@ -112,6 +115,7 @@ class Pipeline:
         self._planned = False
         self._next = 0
         self._used = 0
+        self._progress_at = 0.0  # when the node took something
         self._sent: deque[Parcel] = deque()
         self._unstable: dict[int, Parcel] = {}
         self._known: set[Topic] = set()
@@ -130,14 +134,13 @@ class Pipeline:
     ) -> ClientReceipt | None:
         """Accept one message, waiting for credit if there is none."""
         timeout_s = self._timeout_s if timeout is None else timeout
-        until = self._loop.time() + timeout_s
         if self._broken:
             raise NotSent(topic, self._broken)
         if self._used >= self._window:
-            await self._credit(topic, until, timeout_s)
+            await self._credit(topic, timeout_s)
         parcel = self._gather(topic, payload, receipt)
         if topic not in self._known:
-            await self._answer(parcel, until, timeout_s)
+            await self._answer(parcel, timeout_s)
             self._remember(topic)
             return ClientReceipt(topic, parcel.stable) if receipt else None
         parcel.unwatched = True
@@ -169,20 +172,29 @@ class Pipeline:
         self._tell_lost()
         if self._sent:
             try:
-                until = self._loop.time() + self._timeout_s
-                await self._answer(self._sent[-1], until, self._timeout_s)
+                await self._answer(self._sent[-1], self._timeout_s)
             except Unknown:
                 self._lost = None
                 raise
 
-    async def _answer(self, parcel: Parcel, until: float, timeout_s: float) -> None:
+    async def _answer(self, parcel: Parcel, timeout_s: float) -> None:
         """Wait until the node has taken a packet, or refused it, but not for ever."""
-        try:
-            async with asyncio.timeout_at(until):
-                await asyncio.shield(parcel.taken)
-        except TimeoutError:
-            reason = f"the node has not taken it in {timeout_s:g} s"
-            raise Unknown(parcel.topic, reason) from None
+        if await self._came(parcel.taken, timeout_s):
+            parcel.taken.result()
+        else:
+            reason = f"the node has taken nothing for {timeout_s:g} s"
+            raise Unknown(parcel.topic, reason)
+
+    async def _came(self, future: asyncio.Future[None], timeout_s: float) -> bool:
+        """Wait for something; False after `timeout_s` in which the node took nothing."""
+        began = self._loop.time()
+        left = timeout_s
+        while not future.done():
+            await asyncio.wait([future], timeout=left)
+            left = max(began, self._progress_at) + timeout_s - self._loop.time()
+            if left <= 0:
+                break
+        return future.done()
 
     def _tell_lost(self) -> None:
         lost, self._lost = self._lost, None
@@ -227,16 +239,14 @@ class Pipeline:
         self._used -= parcel.size
         self._wake()
 
-    async def _credit(self, topic: Topic, until: float, timeout_s: float) -> None:
-        """Wait for room in the window; `NotSent` if that takes too long or never comes."""
+    async def _credit(self, topic: Topic, timeout_s: float) -> None:
+        """Wait for room in the window; `NotSent` after too long without any progress."""
         while self._used >= self._window:
             waiter = self._loop.create_future()
             self._waiters.append(waiter)
             try:
-                async with asyncio.timeout_at(until):
-                    await waiter
-            except TimeoutError:
-                raise NotSent(topic, f"no credit for {timeout_s:g} s") from None
+                if not await self._came(waiter, timeout_s):
+                    raise NotSent(topic, f"no credit for {timeout_s:g} s")
             finally:
                 if waiter in self._waiters:
                     self._waiters.remove(waiter)
@@ -252,11 +262,22 @@ class Pipeline:
 
     def on_taken(self, news: Taken) -> None:
         """Everything up to there is with the node."""
+        self._progress_at = self._loop.time()
         while self._sent and self._sent[0].number <= news.number:
             parcel = self._sent.popleft()
-            self._used -= parcel.size
+            self._used -= parcel.size - parcel.published
             if not parcel.taken.done():
                 parcel.taken.set_result(None)
+        self._wake()
+
+    def on_taking(self, news: Taking) -> None:
+        """The node is at work on the first packet it has not taken."""
+        parcel = self._sent[0] if self._sent else None
+        if parcel is None or parcel.number != news.number or news.size > parcel.size:
+            return  # it is no news any more, or makes no sense
+        self._used -= max(0, news.size - parcel.published)
+        parcel.published = max(news.size, parcel.published)
+        self._progress_at = self._loop.time()
         self._wake()
 
     def on_declined(self, news: Declined) -> None:

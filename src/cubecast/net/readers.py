@@ -8,7 +8,6 @@ empty.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
 from typing import Protocol
 
 from cubecast.errors import Closed, TooManyTopics
@@ -50,6 +49,7 @@ class Readers:
         self._leaving: dict[Topic, asyncio.Future[bool]] = {}
         self._following: dict[str, asyncio.Future[bool]] = {}
         self._ledger = Ledger()
+        self._owing: dict[Subscription, None] = {}  # those that owed when last looked at
 
     # -- coming and going ------------------------------------------------------------------------
 
@@ -144,6 +144,7 @@ class Readers:
         read = [topic for topic in topics if self._reads(subscription, topic)]
         idle = [topic for topic in topics if self._remove(subscription, topic)]
         settled = self._ledger.forgive(subscription)
+        self._owing.pop(subscription, None)
         if self._runtime.closed:
             return
         now = self._runtime.now()
@@ -216,10 +217,13 @@ class Readers:
 
     def deliver(self, frame: Frame) -> bool:
         """Hand a frame to every reader of its topic; True if it counts as consumed."""
-        owing: set[Hashable] = {
-            reader for reader in self._by_topic.get(frame.topic, ()) if not reader.deliver(frame)
-        }
-        return self._ledger.hand_out(frame.topic, frame.stream, frame.last, owing)
+        readers = self._by_topic.get(frame.topic, ())
+        owing = [reader for reader in readers if not reader.deliver(frame)]
+        consumed = self._ledger.hand_out(frame.topic, frame.stream, frame.last, owing)
+        for reader in owing:
+            self._owing[reader] = None
+            reader.settle()  # a part of it may fit
+        return consumed
 
     def consumed(self, subscription: Subscription, topic: Topic, stream: Stream, seq: Seq) -> None:
         """A subscription has read what it owed; the core is told when all have."""
@@ -227,20 +231,13 @@ class Readers:
         if settled is not None and not self._runtime.closed:
             self._runtime.member.consumed(topic, stream, settled, self._runtime.now())
 
-    def release(self, topic: Topic) -> None:
-        """Take what the readers of a topic owe, of whatever topic, for read."""
-        for reader in self._by_topic.get(topic, ()):
-            reader.release()
-
-    @property
-    def follow(self) -> bool:
-        """Whether there is a pattern."""
-        return bool(self._by_pattern)
-
-    def share(self, topic: Topic, other: Topic) -> bool:
-        """Whether a pattern reads both topics, so that one may wait for the other."""
-        others = self._by_topic.get(other, ())
-        return any(reader in others for reader in self._by_topic.get(topic, ()))
+    def settle(self) -> None:
+        """A publish has to wait: debts of whatever topic may be put off (`debts.py`)."""
+        for reader in list(self._owing):
+            if reader.owes:
+                reader.settle()
+            else:
+                del self._owing[reader]
 
     # -- what the core tells ---------------------------------------------------------------------
 

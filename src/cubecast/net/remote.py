@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator
+from operator import length_hint
 from typing import TYPE_CHECKING
 
 from cubecast.errors import Closed, CubecastError, Overflow
@@ -20,7 +21,7 @@ from cubecast.net.client_wire import (
 )
 from cubecast.net.context import ClosesAtEnd
 from cubecast.net.events import SlowSubscriber
-from cubecast.net.subscription import NOT_ENTERED, Message, Policy, cut
+from cubecast.net.subscription import ENTERED_TWICE, NOT_ENTERED, Message, Policy, cut
 from cubecast.net.wire import Outgoing, WireError
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Stream, Topic
@@ -29,10 +30,15 @@ if TYPE_CHECKING:
     from cubecast.net.client import Client
 
 
+GIVE_BACK_S = 0.002
+"""A slow reader gives the node credit this often, if it has read a message meanwhile."""
+
+
 class RemoteSubscription(ClosesAtEnd):
     """An async context manager and iterator over the messages of a topic, like `Subscription`.
 
-    At most a window of messages is here; the node keeps the rest, and applies the policy.
+    At most a window of messages is here; the node keeps the rest, and applies the policy.  It is
+    entered once, and several tasks may read it, as they may a `Subscription`.
     """
 
     def __init__(
@@ -47,8 +53,10 @@ class RemoteSubscription(ClosesAtEnd):
         self._frames: deque[Frame] = deque()
         self._messages: Iterator[Message] = iter(())
         self._reading: Frame | None = None
+        self._done = 0  # bytes of the frame being read that are counted in `_read`
         self._read = 0
         self._held = 0
+        self._told_at = 0.0
         self._ready: asyncio.Future[None] | None = None
         self._news = asyncio.Event()
         self._closed = False
@@ -57,7 +65,10 @@ class RemoteSubscription(ClosesAtEnd):
         """Messages this subscription's policy has dropped, at the node."""
 
     async def __aenter__(self) -> RemoteSubscription:
-        self._ready = asyncio.get_running_loop().create_future()
+        if self._ready is not None:
+            raise RuntimeError(ENTERED_TWICE)
+        self._loop = asyncio.get_running_loop()
+        self._ready = self._loop.create_future()
         self._client.open(self._number, self)
         request = Subscribe(self._number, self.topic, self.policy, self._queue_bytes)
         try:
@@ -144,31 +155,50 @@ class RemoteSubscription(ClosesAtEnd):
         return self
 
     async def __anext__(self) -> Message:
-        for message in self._messages:
-            return message
-        await self._next_frame()
-        return next(self._messages)
+        while True:
+            for message in self._messages:
+                if self._held * 2 >= self._window:  # else the node does not wait for us
+                    self._give_back(length_hint(self._messages) + 1)
+                return message
+            await self._next_frame()
 
     async def _next_frame(self) -> None:
-        """Give the node credit for what was read, and wait for more."""
+        """Give the node credit for what was read; begin what came next, or wait for it."""
         if self._reading is not None:
-            self._give_back(self._reading.size)
+            self._give_back(0)
             self._reading = None
-        while not self._frames:
-            if self._closed:
-                raise StopAsyncIteration
-            if self._error is not None:
-                raise self._error
-            if self._ready is None:
-                raise RuntimeError(NOT_ENTERED)
-            self._news.clear()
-            await self._news.wait()
-        self._reading = self._frames.popleft()
-        self._messages = iter(cut(self._reading))
+        if self._frames:
+            self._reading = self._frames.popleft()
+            self._done = 0
+            self._messages = iter(cut(self._reading))
+            return
+        if self._closed:
+            raise StopAsyncIteration
+        if self._error is not None:
+            raise self._error
+        if self._ready is None:
+            raise RuntimeError(NOT_ENTERED)
+        self._news.clear()
+        await self._news.wait()
 
-    def _give_back(self, size: int) -> None:
-        self._read += size
-        if self._read * 4 >= self._window and not self._closed and self._error is None:
+    def _give_back(self, left: int) -> None:
+        """All but `left` messages of the frame are read: say so if it is much, or after a while.
+
+        It is said at once as long as the node may wait for it, but not more often than it helps.
+        """
+        frame = self._reading
+        assert frame is not None
+        count = len(frame.body)
+        done = frame.size * (count - left) // count
+        self._read += done - self._done
+        self._done = done
+        if not self._read or self._closed or self._error is not None:
+            return
+        waits = self._held * 2 >= self._window
+        if self._read * 4 >= self._window or (
+            waits and self._loop.time() >= self._told_at + GIVE_BACK_S
+        ):
+            self._told_at = self._loop.time()
             self._client.say(Read(self._number, self._read))
             self._held -= self._read
             self._read = 0

@@ -11,8 +11,8 @@ Bounds, whatever the client does or leaves undone:
    waits in the node's subscription, where the client's policy applies.
 3. What the network does not take from us: `BACKLOG`, then we stop sending; `HARD_BACKLOG`, then we
    hang up.  A client that is silent for `client_silence_s` is gone.
-4. While a client itself waits to publish, its subscriptions count as read (or two clients that
-   publish while they read could wait for each other), up to `SLACK` times their bound.
+4. While a client itself waits to publish, debts of its subscriptions are put off (`debts.py`), or
+   two clients that publish while they read could wait for each other.
 
 A packet of publications is taken whole or not at all: one that was received is published even if
 the connection breaks meanwhile.
@@ -52,6 +52,7 @@ from cubecast.net.client_wire import (
     Subscribe,
     Subscribed,
     Taken,
+    Taking,
     Unanswered,
     Unsubscribe,
     clipped,
@@ -62,7 +63,7 @@ from cubecast.net.client_wire import (
 from cubecast.net.connection import Connection
 from cubecast.net.events import Returned, SlowSubscriber
 from cubecast.net.receipt import Receipt
-from cubecast.net.subscription import Message, Subscription
+from cubecast.net.subscription import READS, Message, Subscription
 from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing, Payloads, WireError
 from cubecast.protocol.port import Topic
 
@@ -76,7 +77,8 @@ HARD_BACKLOG = 4 * BACKLOG
 CONGESTED_POLL_S = 0.005
 RETRY_S = 0.05
 TELLING_S = 0.01
-SLACK = 8
+TAKING_S = 0.005
+"""How often a client hears how much of a packet is published while that takes its time."""
 MAX_TOPICS = 4096
 """Topics one client may publish or subscribe to by name: each costs its node memory for good."""
 
@@ -93,6 +95,11 @@ class Feed:
         self._unread = 0
         self._credit = asyncio.Event()
         self._credit.set()
+
+    @property
+    def room(self) -> int:
+        """What may be sent now."""
+        return self.window - self._unread
 
     def sent(self, size: int) -> None:
         """So much is on its way to the application."""
@@ -236,11 +243,18 @@ class Session:
         self._count_topic(batch.topic)
         last = len(batch.payloads) - 1
         receipt = None
+        size = 0
+        told_at = self._loop.time()
         self._waits_to_publish = True
+        READS.set(bool(self._feeds))
         try:
             for index, payload in enumerate(batch.payloads):
                 wants_receipt = batch.receipt and index == last
                 receipt = await self._publish_one(batch.topic, payload, wants_receipt)
+                size += len(payload) + MESSAGE_OVERHEAD
+                if self._loop.time() >= told_at + TAKING_S and index < last:
+                    told_at = self._loop.time()
+                    self._send(Taking(batch.number, size))
         finally:
             self._waits_to_publish = False
         if receipt is not None:
@@ -253,7 +267,7 @@ class Session:
         node = self._node
         while True:
             if node.out_of_credit(topic):
-                self._release()
+                self._put_off()
             try:
                 receipt = await node.publish(topic, payload, receipt=wants_receipt)
                 self._taken.add(topic)
@@ -264,11 +278,11 @@ class Session:
                     raise
             await asyncio.sleep(RETRY_S)
 
-    def _release(self) -> None:
+    def _put_off(self) -> None:
         """We wait to publish: our readers hold up nobody meanwhile, within bound 4."""
         for feed in self._feeds.values():
             if feed.subscription is not None:
-                feed.subscription.release()
+                feed.subscription.settle()
 
     def _count_topic(self, topic: Topic) -> None:
         if topic not in self._topics:
@@ -315,7 +329,7 @@ class Session:
             )
             if subscription.pattern is None:
                 self._count_topic(request.topic)
-            subscription.yields = lambda: self._yields(feed)
+            subscription.yields = self._yields
             subscription.on_slow = lambda: self._slow(feed)
             feed.subscription = subscription
             async with subscription:
@@ -329,17 +343,20 @@ class Session:
             self._send(Ended(feed.number, clipped(error)))
 
     async def _forward(self, subscription: Subscription, feed: Feed) -> None:
-        while messages := await subscription.batch():
+        """Send no more at a time than there is credit for, so that reading never comes in lumps."""
+        while True:
+            await feed.credit()
+            await self._room()
+            messages = await subscription.take(min(feed.room, BATCH_BYTES))
+            if not messages:
+                return
             for part in parts(messages):
-                await feed.credit()
-                await self._room()
                 payloads = [message.payload for message in part]
                 self._send(deliver(feed.number, subscription.dropped, part[0], payloads))
                 feed.sent(size_of(payloads))
 
-    def _yields(self, feed: Feed) -> bool:
-        assert feed.subscription is not None
-        return self._waits_to_publish and feed.subscription.unread < SLACK * feed.queue_bytes
+    def _yields(self) -> bool:
+        return self._waits_to_publish and self._node.waits_to_publish()
 
     def _slow(self, feed: Feed) -> None:
         """The policy had to act: tell the client, not more often than it helps."""

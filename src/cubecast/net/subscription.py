@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import repeat
+from contextlib import suppress
+from contextvars import ContextVar
+from itertools import islice, repeat
+from operator import length_hint
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from cubecast.errors import Closed, CubecastError, Overflow
 from cubecast.net.context import ClosesAtEnd
+from cubecast.net.debts import Debts, Key
 from cubecast.net.patterns import Pattern
 from cubecast.net.wire import Outgoing, Payloads, content_size
 from cubecast.protocol.messages import Frame
-from cubecast.protocol.port import NodeId, Seq, Stream, Topic
+from cubecast.protocol.port import NodeId, Seq, Topic
 
 if TYPE_CHECKING:
     from cubecast.net.node import Node
@@ -23,9 +28,18 @@ if TYPE_CHECKING:
 Policy = Literal["block", "drop-oldest", "drop-newest", "disconnect"]
 
 NOT_ENTERED = "a subscription is entered before it is read: async with ... as messages"
+ENTERED_TWICE = "a subscription is entered once; to read again, subscribe again"
 LEFT_BEHIND = "this node did not keep up, and the publishers went on without it"
 SHOWN = 60
 """Bytes of a payload that are printed."""
+SETTLE_S = 0.001
+"""How often credit is given back inside a frame: no more often than it is told."""
+
+SETTLE_SHARE = 8
+"""It is given back sooner once this part of the queue was read."""
+
+READS: ContextVar[bool] = ContextVar("READS", default=False)
+"""Whether this task has read from a subscription that blocks, and so may keep it waiting."""
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -73,9 +87,12 @@ def cut(frame: Frame) -> list[Message]:
 class Subscription(ClosesAtEnd):
     """An async context manager and iterator over the messages of a topic, or of many.
 
-    Entering it returns when everything published from then on will be delivered.  With a pattern,
-    `topic` is the pattern and `Message.topic` says where a message was published; messages of one
-    topic are in causal order, those of two topics in none.
+    Entering it, which is done once, returns when everything published from then on will be
+    delivered.  With a pattern, `topic` is the pattern and `Message.topic` says where a message was
+    published; messages of one topic are in causal order, those of two topics in none.
+
+    Several tasks may read one subscription: as with an `asyncio.Queue`, each message goes to one
+    of them, in the order in which they ask, and all of them end when it is closed.
     """
 
     def __init__(
@@ -93,10 +110,12 @@ class Subscription(ClosesAtEnd):
         self._limit = queue_bytes
         self._frames: deque[Frame] = deque()
         self._queued = 0
-        self._owing: dict[tuple[Topic, Stream], Seq] = {}
+        self._debts = Debts(queue_bytes)
+        self._settled_at = 0.0
+        self._settled_unread = 0
         self._messages: Iterator[Message] = iter(())
         self._reading: Frame | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiters: deque[asyncio.Future[None]] = deque()
         self._closed = False
         self._begun = False
         self._failure: CubecastError | None = None
@@ -106,10 +125,12 @@ class Subscription(ClosesAtEnd):
         """Messages this subscription's policy has dropped."""
         self.on_slow: Callable[[], None] = lambda: None
         """Called when the policy had to act."""
-        self.yields: Callable[[], bool] = lambda: True
-        """Whether unread messages may count as read because this node waits to publish."""
+        self.yields: Callable[[], bool] = node.waits_to_publish
+        """Whether unread messages may count as read because their reader waits to publish."""
 
     async def __aenter__(self) -> Subscription:
+        if self._begun:
+            raise RuntimeError(ENTERED_TWICE)
         self._begun = True
         try:
             await self._node.attach(self)
@@ -126,32 +147,46 @@ class Subscription(ClosesAtEnd):
 
     @property
     def unread(self) -> int:
-        """Bytes that wait to be read, the frame that is being read included."""
-        return self._queued
+        """Bytes that wait to be read, the message that is being read included."""
+        frame = self._reading
+        if frame is None:
+            return self._queued
+        size, count = content_size(frame), len(frame.body)
+        left = min(count, length_hint(self._messages) + 1)
+        return self._queued - size + size * left // count
+
+    @property
+    def owes(self) -> bool:
+        """Whether a publisher has no credit yet for something that is here."""
+        return bool(self._debts)
 
     async def close(self) -> None:
         """Deliver nothing more."""
         self._closed = True
-        self._owing.clear()
+        self._debts.clear()
         self.wake()
         await self._node.detach(self)
 
     # -- from the node ---------------------------------------------------------------------------
 
     def deliver(self, frame: Frame) -> bool:
-        """Queue a frame; True if it may count as consumed already."""
+        """Queue a frame; True if all of it may count as consumed already.
+
+        If not, `settle` tells how much of it may.
+        """
         if self._closed or self._failure is not None:
             return True
-        self.wake()
+        if self._waiters:
+            self.wake()
         size = content_size(frame)
-        over = self._queued + size > self._limit and self._queued > 0
-        if over and self.policy != "block":
+        over = self._queued + size > self._limit
+        if over and self.policy != "block" and self._queued > 0:
             self._overflow(frame)
             return True
         self._frames.append(frame)
         self._queued += size
-        if over or self._owing:
-            self._owing[frame.topic, frame.stream] = frame.last
+        if self.policy == "block" and (over or self._debts):
+            self._debts.add(frame, size)
             return False
         return True
 
@@ -180,9 +215,11 @@ class Subscription(ClosesAtEnd):
         self.on_slow()
 
     def wake(self) -> None:
-        """Look again: there may be something to read, or an end."""
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        """Look again, whoever waits: there may be something to read, or an end."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
 
     def fail(self, error: CubecastError) -> None:
         """Nothing complete will come any more: raise, once what is here has been read."""
@@ -190,14 +227,17 @@ class Subscription(ClosesAtEnd):
             self._failure = error
         self.wake()
 
-    def release(self) -> None:
-        """Let publishers go on although nothing was read: we ourselves wait to publish."""
-        if self._owing and self.yields():
-            self._settle()
+    def settle(self) -> None:
+        """Give publishers credit for what fits by now; for more if we ourselves wait to publish."""
+        if self._debts:
+            unread = self._settled_unread = self.unread
+            self._settled_at = asyncio.get_running_loop().time()
+            self._tell(self._debts.slide(unread))
+            if self._debts and self.yields():
+                self._tell(self._debts.put_off())
 
-    def _settle(self) -> None:
-        owing, self._owing = self._owing, {}
-        for (topic, stream), seq in owing.items():
+    def _tell(self, news: dict[Key, Seq]) -> None:
+        for (topic, stream), seq in news.items():
             self._node.consumed(self, topic, stream, seq)
 
     # -- to the application ----------------------------------------------------------------------
@@ -206,42 +246,76 @@ class Subscription(ClosesAtEnd):
         return self
 
     async def __anext__(self) -> Message:
-        for message in self._messages:
-            return message
-        await self._next_frame()
-        return next(self._messages)
+        while True:
+            for message in self._messages:
+                if self._debts:
+                    self._settle_inside()
+                return message
+            await self._next_frame()
 
     async def batch(self) -> list[Message]:
         """What is left of the frame being read, or else the next frame; empty at the end."""
-        messages = list(self._messages)
-        if not messages:
+        return await self.take(sys.maxsize)
+
+    async def take(self, limit: int) -> list[Message]:
+        """Messages of one frame, as many as `limit` bytes hold, but at least one; [] at the end."""
+        while True:
+            frame = self._reading
+            if frame is not None and (left := length_hint(self._messages)):
+                count = limit * len(frame.body) // max(1, content_size(frame))
+                messages = list(islice(self._messages, min(left, max(1, count))))
+                if self._debts:
+                    self._settle_inside()
+                return messages
             try:
                 await self._next_frame()
             except StopAsyncIteration:
                 return []
-            messages = list(self._messages)
-        return messages
 
     async def _next_frame(self) -> None:
-        """Finish with the frame that was read and begin the next one, waiting for it."""
+        """Finish with the frame that was read and begin the next one.
+
+        If there is none, wait until there may be something: another reader may have begun it.
+        """
         if self._reading is not None:
-            self._finish(self._reading)
-            self._reading = None
-        while not self._frames:
-            if self._closed:
-                raise StopAsyncIteration
-            if not self._begun:
-                raise RuntimeError(NOT_ENTERED)
-            if self._failure is not None:
-                raise self._failure
-            if self._node.closed:
-                raise Closed("the node is closed")
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        self._reading = self._frames.popleft()
-        self._messages = iter(cut(self._reading))
+            frame, self._reading = self._reading, None
+            self._finish(frame)
+        if self._frames:
+            self._reading = self._frames.popleft()
+            self._messages = iter(cut(self._reading))
+            if self.policy == "block" and not READS.get():
+                READS.set(True)
+            return
+        if self._closed:
+            raise StopAsyncIteration
+        if not self._begun:
+            raise RuntimeError(NOT_ENTERED)
+        if self._failure is not None:
+            raise self._failure
+        if self._node.closed:
+            raise Closed("the node is closed")
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            if not waiter.done() or waiter.cancelled():
+                with suppress(ValueError):
+                    self._waiters.remove(waiter)
 
     def _finish(self, frame: Frame) -> None:
-        self._queued -= content_size(frame)
-        if self._owing and self._queued <= self._limit // 2:
-            self._settle()
+        """A frame was read to its end."""
+        size = content_size(frame)
+        self._queued -= size
+        if self._debts:
+            self._tell(self._debts.read(frame, size))
+            self.settle()
+
+    def _settle_inside(self) -> None:
+        """Give credit in the middle of a frame if a part of the queue was read, or time passed."""
+        read = self._settled_unread - self.unread
+        if (
+            read >= self._limit // SETTLE_SHARE
+            or asyncio.get_running_loop().time() >= self._settled_at + SETTLE_S
+        ):
+            self.settle()

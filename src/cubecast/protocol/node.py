@@ -208,6 +208,11 @@ class CubecastNode:
         core = self._cores.get(topic)
         return len(core.front.frontier) if core is not None else 0
 
+    def credit(self, topic: Topic, wanted: int) -> int:
+        """What may be published to `topic` now; below `wanted`, `Port.writable` tells of more."""
+        core = self._cores.get(topic)
+        return core.credit(wanted) if core is not None else self.config.window
+
     def topics(self) -> list[Topic]:
         """The topics this node takes part in, or did."""
         return list(self._memberships)

@@ -45,6 +45,10 @@ class AckPace:
         self._heavy_until = now + HEAVY_PAUSES * self._pause
         return True
 
+    def waited_for(self, now: Time) -> None:
+        """Somebody may wait for credit until the next flush: as if traffic were heavy."""
+        self._heavy_until = now + HEAVY_PAUSES * self._pause
+
     def flushed(self, now: Time) -> None:
         """Everything is acknowledged as of now."""
         self._passed = 0

@@ -49,7 +49,8 @@ class Reliability(StreamTable):
                 self._advance(inbox, now)
                 continue
             for branch in inbox.branches.values():
-                covered = branch.cover(inbox.consumed if self.taking else self._passed(branch))
+                consumed = max(inbox.consumed, inbox.part)
+                covered = branch.cover(consumed if self.taking else self._passed(branch))
                 if covered > branch.acked or branch.asked or branch.slow != branch.slow_told:
                     self._acknowledge(inbox, branch, covered)
 
@@ -119,10 +120,14 @@ class Reliability(StreamTable):
     # -- stability ---------------------------------------------------------------------------------
 
     def _advance(self, inbox: Inbox, now: Time) -> None:
-        """Compute how far our own stream is stable, route by route, and forget that."""
+        """Compute how far our own stream is stable, route by route, and forget that.
+
+        Credit comes back message by message, also for a part of a frame; stable are whole frames.
+        """
         stable = inbox.stable
+        consumed = max(inbox.consumed, inbox.part)
         for number, branch in list(inbox.branches.items()):
-            covered = branch.cover(inbox.consumed if self.taking else branch.have)
+            covered = branch.cover(consumed if self.taking else branch.have)
             if branch.end is None:
                 stable = max(stable, covered)
             elif covered < branch.end:
@@ -132,14 +137,18 @@ class Reliability(StreamTable):
                 stable = max(stable, branch.end)
                 del inbox.branches[number]
                 self.unacked.pop((inbox.stream, number), None)
-        if stable == inbox.stable:
+        stable, part = inbox.whole(stable)
+        if stable == inbox.stable and part == self.in_part:
             return
-        self.in_flight -= inbox.forget(stable)
-        self._release_leavers(stable, now)
+        self.in_flight += self.in_part - part
+        self.in_part = part
+        if stable > inbox.stable:
+            self.in_flight -= inbox.forget(stable)
+            self._release_leavers(stable, now)
         if self.refused:
             self.refused = False
             self.port.writable(self.topic)
-        if self.tell_at is None:
+        if self.tell_at is None and self.told < inbox.stable:
             self.tell_at = now + self.config.stable_delay
             self._plan(self.tell_at)
 

@@ -85,6 +85,7 @@ class StreamTable:
         self.route_members = 0
         self.routes = 0
         self.in_flight = 0
+        self.in_part = 0  # the size of what is consumed of a frame that is not stable yet
         self.refused = False
         self.told: Seq = -1
         self.tell_at: Time | None = None

@@ -158,7 +158,8 @@ class Inbox:
 
     `frames` holds every frame received and not forgotten, by its first number; those from `next`
     on wait for delivery.  `stable` and everything below is forgotten; `oldest` is the first that
-    is not.  `branch` is the place in the newest route; `branches` has all that are not complete.
+    is not; whole frames are stable, `part` is for credit alone.  `branch` is the place in the
+    newest route; `branches` has all that are not complete.
     Once the publisher is gone and the stream `ended`, `branch` is None: every frame is looked at.
     """
 
@@ -172,6 +173,7 @@ class Inbox:
         "kept",
         "next",
         "oldest",
+        "part",
         "stable",
         "stream",
         "stuck",
@@ -183,6 +185,7 @@ class Inbox:
         self.stream = stream
         self.next = next_seq
         self.consumed = consumed
+        self.part: Seq = -1  # how far we are in a frame of which only a part is consumed
         self.frames: dict[Seq, Frame] = {}
         self.kept = 0  # the sizes of `frames`
         self.ended = False
@@ -212,6 +215,16 @@ class Inbox:
         self.oldest = oldest
         self.kept -= freed
         return freed
+
+    def whole(self, covered: Seq) -> tuple[Seq, int]:
+        """The end of the last frame that `covered` contains, and the size of what it contains
+        of the next one; for a stream without holes."""
+        frames, first = self.frames, self.oldest
+        while (frame := frames.get(first)) is not None and frame.last <= covered:
+            first = frame.last + 1
+        if frame is None or covered < first:
+            return first - 1, 0
+        return first - 1, frame.size * (covered - first + 1) // len(frame.body)
 
     def torn(self, stable: Seq) -> int:
         """The newest route of which we lack what everyone else has consumed; -1: none."""

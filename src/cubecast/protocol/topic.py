@@ -214,17 +214,29 @@ class TopicCore(Reliability):
     def consumed(self, stream: Stream, seq: Seq, now: Time) -> None:
         """The application has taken in what `Port.deliver` left open, up to `seq`.
 
-        Stability knows whole frames only, so a number in the middle of one counts as the end of
-        the frame before it.
+        Whole frames are consumed; a number in the middle of one is acknowledged as well, so that
+        the publisher gets credit for it.  Whoever is told so late may have to wait for credit, so
+        that is acknowledged soon.
         """
         inbox = self.inboxes.get(stream)
         if inbox is None:
             return
-        before = inbox.consumed
+        before = max(inbox.consumed, inbox.part)
         while (frame := inbox.frames.get(inbox.consumed + 1)) is not None and frame.last <= seq:
             inbox.consumed = frame.last
-        if inbox.consumed > before:
+        if frame is not None and frame.first <= seq:
+            inbox.part = seq
+        if max(inbox.consumed, inbox.part) > before:
+            self.pace.waited_for(now)
             self._touch(inbox, now)
+            self._hasten(now)
+
+    def credit(self, wanted: int) -> int:
+        """What may be published now; `Port.writable` tells of more if that is less than wanted."""
+        credit = self.config.window - self.in_flight
+        if credit < wanted:
+            self.refused = True
+        return credit
 
     # -- what Membership calls ---------------------------------------------------------------------
 

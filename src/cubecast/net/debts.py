@@ -1,0 +1,138 @@
+"""Credit that a subscription owes its publishers: when what it was handed counts as consumed.
+
+Theory of operation.  A subscription with policy `block` takes whatever it is handed.  What lies in
+its first `limit` unread bytes counts as consumed at once; the rest is a *debt*, and its publisher
+gets credit for it message by message as reading goes on.  While the reader's own node waits for
+credit to publish it may not be able to read; then debts may be *put off*: they count as consumed
+although they are unread, up to `put_off_bytes` for each stream.
+
+Invariants:
+
+1. Consumed and unread is at most `limit` (one larger message is taken alone), and in addition
+   `put_off_bytes` per stream (or one larger message); what is put off is paid back by reading.
+2. Of each stream a prefix is consumed, and everything that was read.
+3. Debts beyond that are in the windows of their publishers, so at most one window per stream is
+   unread and not consumed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from cubecast.protocol.messages import Frame
+from cubecast.protocol.port import Seq, Stream, Topic
+
+PUT_OFF_TIMES, PUT_OFF_LEAST, PUT_OFF_MOST = 8, 64 * 1024, 1024 * 1024
+
+Key = tuple[Topic, Stream]
+
+
+def put_off_bytes(limit: int) -> int:
+    """What a subscription with a queue of `limit` bytes puts off of one stream at most."""
+    return min(max(PUT_OFF_TIMES * limit, PUT_OFF_LEAST), PUT_OFF_MOST)
+
+
+class Debt:
+    """One frame, of which the first `given` messages count as consumed."""
+
+    __slots__ = ("count", "first", "given", "key", "size")
+
+    def __init__(self, frame: Frame, size: int) -> None:
+        self.key: Key = (frame.topic, frame.stream)
+        self.first = frame.first
+        self.count = len(frame.body)
+        self.size = size
+        self.given = 0
+
+    @property
+    def owed(self) -> int:
+        """The size of what does not count as consumed."""
+        return self.size * (self.count - self.given) // self.count
+
+    def fits(self, room: int) -> int:
+        """How many of the messages left are within `room`, taken to be of one size."""
+        return min(self.count - self.given, room * self.count // max(1, self.size))
+
+
+class Debts:
+    """The debts of one subscription, in the order in which they will be read."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._most = put_off_bytes(limit)
+        self._order: deque[Debt] = deque()
+        self._streams: dict[Key, deque[Debt]] = {}
+        self._put_off: dict[Key, int] = {}
+        self._owed = 0
+
+    def __bool__(self) -> bool:
+        return self._owed > 0
+
+    def add(self, frame: Frame, size: int) -> None:
+        """A frame was handed out that does not fit."""
+        debt = Debt(frame, size)
+        self._order.append(debt)
+        self._streams.setdefault(debt.key, deque()).append(debt)
+        self._owed += size
+
+    def slide(self, unread: int) -> dict[Key, Seq]:
+        """Consume what now lies in the first `limit` bytes of what is `unread`: how far, if."""
+        news: dict[Key, Seq] = {}
+        while self._owed:
+            debt = self._order[0]
+            if debt.given == debt.count:
+                self._order.popleft()
+                continue
+            room = self._limit - (unread - self._owed)
+            count = debt.fits(room) or (1 if room >= self._limit else 0)
+            if count <= 0:
+                break
+            self._give(debt, count, news)
+        if unread - self._owed <= self._limit:
+            self._put_off.clear()
+        return news
+
+    def put_off(self) -> dict[Key, Seq]:
+        """Consume unread debts of every stream, within the bound: how far, if at all."""
+        news: dict[Key, Seq] = {}
+        for key, debts in list(self._streams.items()):
+            done = self._put_off.get(key, 0)
+            while debts:
+                debt, before = debts[0], self._owed
+                count = debt.fits(self._most - done) or (1 if not done else 0)
+                if count <= 0:
+                    break
+                self._give(debt, count, news)
+                done += before - self._owed
+            self._put_off[key] = done
+        return news
+
+    def read(self, frame: Frame, size: int) -> dict[Key, Seq]:
+        """A frame was read to its end: it is consumed, and pays back what was put off."""
+        news: dict[Key, Seq] = {}
+        key = frame.topic, frame.stream
+        if key in self._put_off:
+            self._put_off[key] = max(0, self._put_off[key] - size)
+        debts = self._streams.get(key)
+        while debts and debts[0].first <= frame.last:
+            self._give(debts[0], debts[0].count - debts[0].given, news)
+        return news
+
+    def clear(self) -> None:
+        """Nothing more will be read: whoever closes the subscription settles with everyone."""
+        self._order.clear()
+        self._streams.clear()
+        self._put_off.clear()
+        self._owed = 0
+
+    def _give(self, debt: Debt, count: int, news: dict[Key, Seq]) -> None:
+        self._owed -= debt.owed
+        debt.given += count
+        self._owed += debt.owed
+        news[debt.key] = debt.first + debt.given - 1
+        if debt.given == debt.count:
+            debts = self._streams[debt.key]
+            assert debts[0] is debt, "of each stream a prefix is consumed"
+            debts.popleft()
+            if not debts:
+                del self._streams[debt.key]
