@@ -271,6 +271,7 @@ def _held(held: Held) -> bool:
         and all(-1 <= number < MAX_NUMBER for number in numbers)
         and len(held.unread) <= MAX_UNREAD
         and all(map(_unread, held.unread))
+        and _barrier(held.cut)
     )
 
 
@@ -283,6 +284,7 @@ def _final(final: Final) -> bool:
         _stream(final.stream)
         and -1 <= final.base <= final.seq < MAX_NUMBER
         and 0 <= final.heir < MAX_MEMBERS
+        and _barrier(final.after)
     )
 
 

@@ -48,7 +48,7 @@ def decide_topic(claims: Claims, is_live: Callable[[Stream], bool]) -> tuple[Fin
         )
         ends = {final.stream: final.seq for final in finals}
         if all(ends[stream] >= reached for (stream, _), reached in reach.items()):
-            return finals
+            return tuple(_clipped(final, ends, is_live) for final in finals)
         limits = ends  # an heir was preferred that has less: what depends on the rest must go, too
 
 
@@ -108,4 +108,19 @@ def _choose(stream: Stream, holders: Mapping[NodeId, Held], reach: Mapping[NodeI
         return end >= must, not jumps, held.takes, end, -held.base, -slot
 
     heir = max(holders, key=rank)
-    return Final(stream, reach[heir], heir, min(holders[heir].base, reach[heir]))
+    base = min(holders[heir].base, reach[heir])
+    lacking = any(held.takes and held.delivered < base for held in holders.values())
+    return Final(stream, reach[heir], heir, base, holders[heir].cut if lacking else ())
+
+
+def _clipped(final: Final, ends: Mapping[Stream, Seq], is_live: Callable[[Stream], bool]) -> Final:
+    """An end that has those skip after nothing that will not come: dead streams end, too.
+
+    A dead stream that nobody reported everyone has, as far as anyone has.
+    """
+    after = tuple(
+        (stream, seq if is_live(stream) else min(seq, ends[stream]))
+        for stream, seq in final.after
+        if is_live(stream) or ends.get(stream, -1) >= 0
+    )
+    return Final(final.stream, final.seq, final.heir, final.base, after)

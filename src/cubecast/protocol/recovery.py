@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from cubecast.protocol.messages import Route, Settled, Stable
+from cubecast.protocol.messages import Barrier, Frame, Lost, Route, Settled, Stable
 from cubecast.protocol.port import NodeId, Seq, Stream, Time
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
 from cubecast.protocol.topic import TopicCore
@@ -136,7 +136,8 @@ class RecoveringTopic(TopicCore):
             if stream not in self.inboxes:
                 self.marks["read what depends on a cut"] += 1
                 reached = self.front.delivered.get(stream, -1)
-                found.append(Held(stream, reached, seq, reached, reached, self.taking))
+                cut = self._cut_for(stream, reached)
+                found.append(Held(stream, reached, seq, reached, reached, self.taking, (), cut))
         return tuple(found)
 
     def _needed(self, is_live: Callable[[Stream], bool]) -> dict[Stream, Seq]:
@@ -168,7 +169,10 @@ class RecoveringTopic(TopicCore):
         stream = inbox.stream
         delivered = self.front.delivered.get(stream, -1)
         read = delivered if delivered > self.cut.get(stream, -1) else min(needed, delivered)
-        by_last = {frame.last: frame for frame in inbox.frames.values()}
+        lost = self._pending_loss(inbox)
+        if lost is not None:
+            delivered = read = lost.last  # it is agreed that we skip it
+        by_last = {frame.last: frame for frame in inbox.frames.values() if frame.size}
         base = delivered
         if not self.taking and delivered not in by_last and delivered + 1 not in inbox.frames:
             base = inbox.reached()  # it only passes frames on
@@ -180,7 +184,31 @@ class RecoveringTopic(TopicCore):
         while (frame := inbox.frames.get(seq)) is not None and len(unread) < MAX_UNREAD:
             unread.append(self._unread(frame.first, frame.last, frame.barrier))
             have, seq = frame.last, frame.last + 1
-        return Held(stream, delivered, read, base, have, self.taking, tuple(unread))
+        return Held(
+            stream,
+            delivered,
+            read,
+            base,
+            have,
+            self.taking,
+            tuple(unread),
+            self._cut_for(stream, base),
+        )
+
+    def _pending_loss(self, inbox: Inbox) -> Frame | None:
+        """The part of a dead stream that we shall skip, if there is one."""
+        head = inbox.frames.get(self.front.delivered.get(inbox.stream, -1) + 1)
+        return head if head is not None and not head.size else None
+
+    def _cut_for(self, stream: Stream, base: Seq) -> Barrier:
+        """Where we joined, if we lack what lies up to `base` for that reason alone."""
+        if not 0 <= base <= self.start.get(stream, -1):
+            return ()
+        return tuple(
+            (cause, seq)
+            for cause, seq in self.start.items()
+            if cause == stream or seq > self.floor.get(cause, -1)
+        )
 
     def _unread(self, first: Seq, last: Seq, barrier: tuple[tuple[Stream, Seq], ...]) -> Unread:
         """A frame with those of its causes that not everyone is known to have."""
@@ -212,8 +240,9 @@ class RecoveringTopic(TopicCore):
         if inbox is not None:
             inbox.ended, inbox.branch = True, None
             self._drop_above(inbox, final.seq)
-        if final.base >= final.seq:  # nobody has anything to send: who lacks it jumps
-            return self.settle(stream, final.seq, now)
+        lacking = self.taking and self.front.delivered.get(stream, -1) < final.base
+        if final.base >= final.seq and not (lacking and final.after):
+            return self.settle(stream, final.seq, now)  # nobody has anything to send
         if final.heir == self.node:
             self._inherit(stream, final.seq, now)
             self.resume(stream, now)
@@ -223,11 +252,40 @@ class RecoveringTopic(TopicCore):
                 branch.parent = final.heir
                 self._release_children(stream, branch)
         self.inherited.pop(stream, None)
-        lacking = self.front.delivered.get(stream, -1) < min(final.base, final.seq)
-        if self.taking and lacking:
+        if lacking and not final.after:
             return True
+        if lacking:
+            self._expect_loss(final)
         self.resume(stream, now)
         return False
+
+    def _expect_loss(self, final: Final) -> None:
+        """Nobody has what we lack up to `Final.base`: skip it in its turn.
+
+        Whoever has the rest joined at a cut that covers this.  The cut is closed, so all causes of
+        what we skip are in it; we wait for those, and nothing in it waits for what we skip.
+        """
+        stream, first = final.stream, self.front.delivered.get(final.stream, -1) + 1
+        self.marks["skips what nobody has"] += 1
+        inbox = self.inboxes.get(stream)
+        if inbox is None:
+            inbox = self._open(stream)
+        for number in [one for one in inbox.frames if one <= final.base]:
+            del inbox.frames[number]
+        inbox.kept = inbox.size()
+        after = tuple((cause, seq) for cause, seq in final.after if cause != stream)
+        inbox.frames[first] = Lost(self.topic, stream, first, final.base, after)
+        inbox.stable, inbox.oldest, inbox.ended = final.base, first, True
+        for branch in inbox.branches.values():
+            branch.have = max(branch.have, final.base)
+        if final.base >= final.seq:
+            del self.heirs[stream]  # nobody feeds it
+
+    def _settle_skipped(self, now: Time) -> None:
+        for stream in list(self.skipped):
+            if stream in self.inboxes and stream not in self.heirs:
+                self.settle(stream, self.front.delivered[stream], now)
+        super()._settle_skipped(now)
 
     def _needs_nothing_of(self, stream: Stream) -> bool:
         """Whether a dead stream was over here, or before we came, and others do not know it yet."""
@@ -281,7 +339,7 @@ class RecoveringTopic(TopicCore):
 
     def _drop_above(self, inbox: Inbox, end: Seq) -> None:
         """Discard what lies above the end of a dead stream, and say so."""
-        dropped = [frame for frame in inbox.frames.values() if frame.first > end]
+        dropped = [frame for frame in inbox.frames.values() if frame.first > end and frame.size]
         if dropped:
             self.marks["dropped above an end"] += 1
         for frame in dropped:
@@ -373,6 +431,9 @@ class RecoveringTopic(TopicCore):
         True if we have not: its publisher had gone on without us, and nobody can tell us any more.
         """
         inbox = self.inboxes.get(stream)
+        if inbox is not None and self.taking and self._pending_loss(inbox) is not None:
+            self.heirs.pop(stream, None)
+            return False  # as soon as that is skipped
         if inbox is not None:
             self._drop(inbox)
         self.floor[stream] = max(end, self.floor.get(stream, -1))

@@ -57,6 +57,8 @@ class StreamTable:
         self.epoch = 0
         self.frozen: set[Stream] = set()  # lives; shared by all topics of the node
         self.cut: dict[Stream, Seq] = {}  # what our cuts covered and we never read
+        self.start: dict[Stream, Seq] = {}  # the cut from which we began to take messages
+        self.skipped: list[Stream] = []  # dead streams of which a `Lost` part was just skipped
         self.finals: dict[Stream, Seq] = {}
         self.heirs: dict[Stream, NodeId] = self.guard.heirs
         self.inherited: dict[Stream, Seq] = {}
@@ -156,7 +158,7 @@ class StreamTable:
 
     def _forget_stream(self, stream: Stream) -> None:
         self.front.forget(stream)
-        for kept in (self.floor, self.cut, self.lost_routes):
+        for kept in (self.floor, self.cut, self.start, self.lost_routes):
             kept.pop(stream, None)
         if self.latest and self.latest.get(stream.life) == stream.generation:
             del self.latest[stream.life]  # only a life that is over ends with its last generation

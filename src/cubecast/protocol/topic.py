@@ -199,13 +199,30 @@ class TopicCore(Reliability):
                         self._plan(now)
                     break
                 inbox.next = frame.last + 1
+                progress = True
+                if not frame.size:
+                    self._skip(inbox, frame)
+                    continue
                 front.deliver(frame)
                 if self.port.deliver(frame):
                     inbox.consumed = frame.last
-                progress = True
             if progress:
                 self._touch(inbox, now)
                 work.extend(front.woken_by(inbox.stream))
+        if self.skipped:
+            self._settle_skipped(now)
+
+    def _skip(self, inbox: Inbox, lost: Frame) -> None:
+        """Report messages that nobody has: what comes after them may be delivered now."""
+        self.front.delivered[inbox.stream] = lost.last
+        if inbox.consumed == lost.first - 1:
+            inbox.consumed = lost.last
+        self.skipped.append(inbox.stream)
+        self.port.gap(self.topic, {inbox.stream: (lost.first, lost.last)})
+
+    def _settle_skipped(self, now: Time) -> None:
+        """See whether anything more will come of the streams of which something was skipped."""
+        self.skipped.clear()
 
     def _wake_waiters(self, stream: Stream, now: Time) -> None:
         for inbox in self.front.woken_by(stream):
@@ -247,6 +264,7 @@ class TopicCore(Reliability):
         self.front.raise_to(cut)
         self.taking = True
         self.expecting = False
+        self.start = dict(delivered)
         for inbox in list(self.inboxes.values()):
             done = delivered.get(inbox.stream, -1)
             inbox.next = done + 1 if inbox.stream.life not in self.frozen else NOT_TAKING

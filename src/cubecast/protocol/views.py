@@ -191,7 +191,8 @@ class Held(msgspec.Struct, frozen=True, array_like=True):
     `delivered`: the last message handed to its application, its cut counted; -1: none, or it
     consumes nothing.  `read`: the same, but not what only its cut covers and nothing that it read
     depends on.  It can send others everything above `base` and up to `have`; of that, `unread` lies
-    above `delivered`.
+    above `delivered`.  If it lacks what lies up to `base` because it joined above that, `cut` is
+    where it joined, as far as not everyone is known to be there: all causes of what it lacks.
     """
 
     stream: Stream
@@ -201,18 +202,21 @@ class Held(msgspec.Struct, frozen=True, array_like=True):
     have: Seq
     takes: bool
     unread: tuple[Unread, ...] = ()
+    cut: Barrier = ()
 
 
 class Final(msgspec.Struct, frozen=True, array_like=True):
     """The agreed end of a dead stream: all deliver it up to `seq`, nobody anything above.
 
-    The `heir` has what lies above `base` and feeds it to whoever lacks it.
+    The `heir` has what lies above `base` and feeds it to whoever lacks it.  What lies up to `base`
+    nobody has: a member that lacks it skips it when it is at `after`, or jumps if that is empty.
     """
 
     stream: Stream
     seq: Seq
     heir: NodeId
     base: Seq
+    after: Barrier = ()
 
 
 Reports: TypeAlias = dict[Topic, tuple[Held, ...]]

@@ -33,7 +33,7 @@ from cubecast.net.wire import (
     topic_id,
 )
 from cubecast.protocol.detector import DetectorMessage
-from cubecast.protocol.messages import Ack, Direct, Frame, Parcel, ParcelAck, Probe
+from cubecast.protocol.messages import Ack, Direct, Frame, Inquiry, Parcel, ParcelAck, Probe
 from cubecast.protocol.port import Message
 from cubecast.protocol.views import Clusterwide
 
@@ -87,7 +87,7 @@ class WireCodec:
             case Ack():
                 raw = encode_ack(message)
                 return raw, decode_ack(raw, {topic_id(message.topic): message.topic})
-            case Probe() | Direct() | Parcel() | ParcelAck():
+            case Probe() | Direct() | Inquiry() | Parcel() | ParcelAck():
                 raw = encode_control(message)
                 return raw, decode_control(raw)
             case _ if isinstance(message, DetectorMessage):
