@@ -423,6 +423,8 @@ def _within_bounds(message: Control | Carried) -> bool:
                 and _slot(message.origin)
                 and _number(message.number)
                 and _number(message.epoch)
+                and _number(message.since)
+                and _number(message.apart)
                 and _set(message.cluster)
             )
         case Answer():

@@ -73,6 +73,7 @@ class Membership:
         self._released: set[Stream] = set()
         self._known_before: list[Stream] = []  # what our publications depended on as we asked
         self._followed = False  # in for the sake of a pattern alone
+        self._apart: int | None = None  # the first view that we missed, until we have asked
         self._operations = 0  # how many of ours began
 
     @property
@@ -227,7 +228,9 @@ class Membership:
         elif op is Op.LEAVE:
             self._released.clear()
             self._leave = self._waves.next_number
-        done = self._waves.start(self.core.topic, op, own, now)
+        since = max(0, self.core.forgotten + 1)
+        apart = self._apart if self._apart is not None else self.core.epoch + 1
+        done = self._waves.start(self.core.topic, op, own, now, since=since, apart=apart)
         if done is not None:
             self.complete(done, now)
 
@@ -241,7 +244,8 @@ class Membership:
         if wave.op is Op.LEAVE:
             owed = self.core.bid_farewell(wave.origin, wave.number)
             return Contribution(owed, member, self._lossy)
-        return Contribution(self.core.vector(), member, self._lossy)
+        reached = self.core.reached_since(wave.since, wave.apart)
+        return Contribution(reached, member, self._lossy)
 
     def _note(self, peer: NodeId, joined: bool, lossy: bool) -> None:
         self._meanwhile[peer] = joined, lossy
@@ -265,6 +269,7 @@ class Membership:
         self._running = None
         self.core.drop_unknown(self._known_before, result.vector)
         self._known_before = []
+        self._apart = None
         if not self.informed:
             self._learn_members(result.members, result.lossy)
         if op is Op.JOIN:
@@ -387,6 +392,7 @@ class Membership:
         self.core.return_from(former.core)
         self._lossy = former._lossy
         self._followed = former._followed
+        self._apart = former.core.epoch + 1
         if former._want_in:
             self._want_in = True
             before = former._reached

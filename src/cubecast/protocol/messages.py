@@ -229,7 +229,10 @@ class Release(msgspec.Struct, frozen=True, tag=True):
 
 
 class Settled(msgspec.Struct, frozen=True, tag=True):
-    """The heir of a dead stream tells that all have it up to its end, as of the view `epoch`."""
+    """The heir of a dead stream tells that all have it up to its end, as of the view `epoch`.
+
+    Or a publisher that has forgotten the topic answers an `Inquiry`: everyone has all of it.
+    """
 
     kind: ClassVar[str] = "settled"
     topic: Topic
@@ -260,6 +263,10 @@ class Wave(msgspec.Struct, frozen=True, tag=True):
     """JOIN: the newcomer would rather miss messages than hold publishers up."""
     epoch: int = 0
     """The view its origin was in; when somebody is excluded, older waves are started again."""
+    since: int = 0
+    """The origin remembers the lives that ended from this view on."""
+    apart: int = 0
+    """The first view that the origin missed; it has had all of streams that were over before."""
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True):

@@ -356,18 +356,29 @@ class CubecastNode:
                 if core is not None:
                     core.on_probe(message, sender, now)
             case Inquiry():
-                core = self._cores.get(message.topic)
-                if core is not None and message.stream == core.own:
-                    core.on_inquiry(sender, now)
+                self._on_inquiry(message, sender, now)
             case Direct():
                 core = self._cores.get(message.topic)
-                if core is not None and message.epoch <= self._epoch:
+                if core is None and message.epoch >= 0:
+                    # We are out and have forgotten the topic; an heir knows only what we tell it.
+                    done = message.topic, message.stream, message.route, message.last, message.last
+                    self._port.control(sender, Ack(*done, 0, False))
+                elif core is not None and message.epoch <= self._epoch:
                     try:
                         core.on_direct(message, sender, now)
                     except Untimely:
                         core.guard.drop("the trees of another node given up")
             case _:
                 raise TypeError(f"node {self.node} cannot handle {message!r} from {sender}")
+
+    def _on_inquiry(self, inquiry: Inquiry, sender: NodeId, now: Time) -> None:
+        """Somebody still keeps a frame of ours and asks what is stable."""
+        core = self._cores.get(inquiry.topic)
+        if core is not None and inquiry.stream == core.own:
+            core.on_inquiry(sender, now)
+        elif inquiry.stream.life == Stream(self.node, self._incarnation):
+            # Of what we published in a topic that we have forgotten everyone has everything.
+            self._links.send(sender, Settled(inquiry.topic, inquiry.stream, -1, self._epoch), now)
 
     def _is_early(self, parcel: Parcel) -> bool:
         """Whether a message belongs to a view we have not heard of; it is sent again when we have.
@@ -393,8 +404,13 @@ class CubecastNode:
                     self._memberships[message.topic].finish_leaving(now)  # no heir any more
             case Settled():
                 core = self._cores.get(message.topic)
-                dead = core is not None and not self.is_live(message.stream)
-                if core is not None and dead and core.settle(message.stream, message.seq, now):
+                if core is None:
+                    pass
+                elif self.is_live(message.stream):
+                    if message.stream.source != sender:
+                        raise ProtocolError("news of a stream of another node that lives")
+                    core.all_stable(message.stream)
+                elif core.settle(message.stream, message.seq, now):
                     self._jump(self._memberships[message.topic], now)
             case Answer():
                 result = self._waves.on_answer(message, sender, now)
@@ -563,7 +579,8 @@ class CubecastNode:
         It has been `apart` from them since that view: what was over before, they know.
         """
         reached = {
-            topic: tuple(core.reached_since(apart).items()) for topic, core in self._cores.items()
+            topic: tuple(core.reached_since(apart, apart).items())
+            for topic, core in self._cores.items()
         }
         return {topic: known for topic, known in reached.items() if known}
 

@@ -37,12 +37,18 @@ MAX_UNREAD = 256
 class RecoveringTopic(TopicCore):
     """The data path of one topic, and how it goes on without some of its nodes."""
 
-    def reached_since(self, apart: int) -> dict[Stream, Seq]:
-        """How far we came in streams that were not over before view `apart`."""
+    def reached_since(self, since: int, apart: int) -> dict[Stream, Seq]:
+        """How far we came in streams that concern a node that asks or is told; causally closed.
+
+        Not in those of lives that ended before view `since`, nor those that were superseded while
+        the other one was with us, before view `apart`: it had all of them or came later, nothing
+        more of them will come, and it may not remember them.
+        """
+        over, superseded = self.over, self.superseded
         return {
             stream: seq
             for stream, seq in self.vector().items()
-            if self.over.get(stream, apart) >= apart and stream not in self.superseded
+            if over.get(stream, since) >= since and superseded.get(stream, apart) >= apart - 1
         }
 
     # -- what is over ------------------------------------------------------------------------------
@@ -465,8 +471,9 @@ class RecoveringTopic(TopicCore):
         if stream not in self.finals and stream not in self.ends:
             self.cut.pop(stream, None)
             self.lost_routes.pop(stream, None)
-            if stream not in self.superseded:
-                self.over[stream] = self.ended.get(stream.life, self.epoch)
+            if stream not in self.superseded and stream not in self.over:
+                # Whoever saw it end says since when it is over; if we did not, nobody asks us.
+                self.over[stream] = self.ended.get(stream.life, -1)
 
     def tidy(self) -> None:
         """Keep no more than is needed of every dead stream of which no more will come."""
@@ -531,9 +538,11 @@ class RecoveringTopic(TopicCore):
         """A node that comes back says how far a stream of its view went: what we lack is lost.
 
         It has been apart since view `apart`.  If we remember less than that, a stream that we do
-        not know may be one that we have read and forgotten: nothing can be said of it.
+        not know may be one that we have read and forgotten: nothing can be said of it.  Of one whose
+        publisher has begun anew since we had everything.
         """
-        if apart <= self.forgotten and stream not in self.front.delivered:
+        superseded = self.latest.get(stream.life, 0) > stream.generation
+        if stream not in self.front.delivered and (superseded or apart <= self.forgotten):
             self.marks["end of a stream that may be forgotten"] += 1
             return
         if last > max(self.ends.get(stream, -1), self.front.delivered.get(stream, -1)):
@@ -575,6 +584,8 @@ class RecoveringTopic(TopicCore):
                 self.cut[stream] = seq
             else:  # all were told when we came back, and jump over it
                 self.floor[stream] = seq
+                self.over[stream] = former.over.get(stream, former.epoch + 1)
+        self.forgotten = former.forgotten
         for known in (former.finals, former.ends):
             for stream, seq in known.items():
                 if seq >= 0:

@@ -232,6 +232,12 @@ class Reliability(StreamTable):
             self.tell_at = now + self.config.stable_delay
             self._plan(self.tell_at)
 
+    def all_stable(self, stream: Stream) -> None:
+        """Everyone has all of a stream whose publisher has forgotten the topic."""
+        inbox = self.inboxes.get(stream)
+        if inbox is not None and stream != self.own:
+            self._drop(inbox)
+
     def stable_seq(self) -> Seq:
         """The last own message that everyone has consumed."""
         inbox = self.inboxes.get(self.own)

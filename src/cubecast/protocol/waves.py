@@ -83,12 +83,15 @@ class Waves:
         own: Contribution,
         now: Time,
         topics: Mapping[Topic, int] | None = None,
+        since: int = 0,
+        apart: int = 0,
     ) -> Gathering | None:
         """Send a wave to everyone; return its result at once if there is nobody else.
 
         `topics` is what this node contributes to a TOPICS wave, here and in `on_wave`.
         """
-        wave = Wave(topic, self._node, self._number, op, self.cluster, own.lossy, self.epoch)
+        number, lossy = self._number, own.lossy
+        wave = Wave(topic, self._node, number, op, self.cluster, lossy, self.epoch, since, apart)
         self._number += 1
         return self._pass_on(wave, None, MAX_DIMENSION, own, now, topics)
 

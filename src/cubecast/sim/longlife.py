@@ -36,7 +36,7 @@ from cubecast.sim.census import Tables, census
 from cubecast.sim.lives import MortalWorld
 from cubecast.sim.networks import Uniform
 from cubecast.sim.params import Params
-from cubecast.sim.protocols import LIVES_APART, Mortality, recovery_of
+from cubecast.sim.protocols import LIVES_APART, NODES_APART, Mortality, recovery_of
 from cubecast.sim.settling import liveness_bound, run_until, settle, unsettled
 from cubecast.trace import Record, Report, check
 
@@ -162,14 +162,14 @@ def people(params: Params) -> Mortality:
     epochs = EpochConfig(12 * trip, 3 * trip, 16 * trip, 4 * trip, 100 * trip)
     epochs = _with(epochs, absent_for=ABSENT_FOR)
     nodes = range(params.nodes)
-    first = genesis({node: Who(f"{node}-0", str(node), 0) for node in nodes})
+    first = genesis({node: Who(f"{node}-0", str(node), node * NODES_APART) for node in nodes})
 
     def make(node: NodeId, port: Port, life: int) -> Process:
         return Member(
             node,
             cast(MemberPort, port),
             view=None if life else first,
-            who=Who(f"{node}-{life}", str(node), life * LIVES_APART),
+            who=Who(f"{node}-{life}", str(node), life * LIVES_APART + node * NODES_APART),
             config=config,
             epochs=epochs,
             detector=detector,
@@ -304,13 +304,17 @@ class LongLife:
     def _count(self, what: str) -> None:
         self.chronicle.happened[what] += 1
 
+    def _stays(self, node: NodeId) -> bool:
+        """Whether an application at `node` goes on: it is up, and does not leave."""
+        return self.world.is_up(node) and node not in self.world.leaving
+
     def _publish(self, node: NodeId, topic: Topic, now: Time) -> None:
-        if self.world.is_up(node):
+        if self._stays(node):
             self._count("publications")
             self.world.publish(node, topic)
 
     def _visit(self, node: NodeId, topic: Topic, now: Time) -> None:
-        if self.world.is_up(node) and not self.world.wants(node, topic):
+        if self._stays(node) and not self.world.wants(node, topic):
             self._count("visits")
             self.world.subscribe(node, topic)
 
@@ -320,7 +324,8 @@ class LongLife:
             self.world.unsubscribe(node, topic)
 
     def _ask(self, a: None, b: None, now: Time) -> None:
-        up = [node for node in self.world.running() if node not in self._followers]
+        up = [one for one in self.world.running() if one not in self._followers]
+        up = [node for node in up if self._stays(node)]
         if len(up) < 2:
             return
         asker, answerer = self._rng.sample(up, 2)
@@ -333,7 +338,7 @@ class LongLife:
     def on_joined(self, world: Any, node: NodeId, topic: Topic) -> None:
         """The topic of a reply is ready: answer."""
         asker, answerer = self._requests.get(topic, (-1, -1))
-        if node == asker and self.world.is_up(answerer):
+        if node == asker and self._stays(answerer):
             self.world.publish(answerer, topic)
 
     def on_deliver(self, world: Any, node: NodeId, topic: Topic, ident: int) -> None:
@@ -369,28 +374,20 @@ class LongLife:
 
     def _leave(self, node: NodeId, _: None, now: Time) -> None:
         """Leave every topic, then the cluster; come back some hours later."""
-        if not self.world.is_up(node):
+        if not self._stays(node):
             return
         self._count("leaves")
-        if node in self._followers:
-            self.world.unfollow(node, self._followers[node])
-        for topic in [one for one in self._all_topics() if self.world.wants(node, one)]:
-            self.world.unsubscribe(node, topic)
-        self._at(HOUR, self._depart, node, self.world.lives[node])
+        self.world.leave(node)
+        self._at(3 * HOUR, self._come_back, node, self.world.lives[node])
 
-    def _all_topics(self) -> list[Topic]:
-        return [*self._homes, *self._requests]
-
-    def _depart(self, node: NodeId, life: int, now: Time) -> None:
-        if self.world.is_up(node) and self.world.lives[node] == life:
-            cast(Any, self.world.processes[node]).depart(now)
-            self._at(2 * HOUR, self._end, node, life)
-
-    def _end(self, node: NodeId, life: int, now: Time) -> None:
-        """By now it is let go, and its process ends."""
-        if self.world.is_up(node) and self.world.lives[node] == life:
-            self.world.crash(node)
-            self._at(HOUR, self._restart, node)
+    def _come_back(self, node: NodeId, life: int, now: Time) -> None:
+        """Begin again, once the others have let this life go."""
+        if self.world.lives[node] != life:
+            return
+        if self.world.is_up(node):
+            self._at(HOUR, self._come_back, node, life)
+        else:
+            self._restart(node, None, now)
 
     def _part(self, side: frozenset[NodeId], _: None, now: Time) -> None:
         self._count("partitions" if side else "healings")
