@@ -104,7 +104,6 @@ class Housekeeping:
             if known != uses:
                 used_in = self.horizon.epoch
             elif not self.horizon.needs_superseded(used_in):
-                chosen.append(topic)
-                continue
+                chosen.append(topic)  # and again in the next round, if it cannot be let go yet
             self._uses[topic] = uses, used_in
         return chosen

@@ -122,10 +122,13 @@ class Membership:
             self._followed
             and self.receiving
             and self._running is None
-            and not self.informed
             and self._reached is None
             and self.core.is_idle
         )
+
+    def unlearn(self) -> None:
+        """Ask again who subscribes before the next publication, as if we had never asked."""
+        self.informed = self._want_informed = False
 
     @property
     def is_out(self) -> bool:

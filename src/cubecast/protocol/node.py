@@ -523,6 +523,7 @@ class CubecastNode:
                 self._since[slot] = view.epoch
         for core in self._cores.values():
             core.epoch, core.cluster = view.epoch, view.mask
+            core.forget_trees()
             if dead:
                 core.lose_children(dead)
         if dead:
@@ -646,6 +647,8 @@ class CubecastNode:
         """
         house = self._housekeeping
         self._forget(house.choose(self._memberships, lambda: self._present_horizon(now), now))
+        for topic in house.unused:
+            self._memberships[topic].unlearn()  # or it could be published to without a wave
         if house.unused:
             self._discovery.release(house.unused, now)
         self._forget_lives()

@@ -538,8 +538,8 @@ class RecoveringTopic(TopicCore):
         """A node that comes back says how far a stream of its view went: what we lack is lost.
 
         It has been apart since view `apart`.  If we remember less than that, a stream that we do
-        not know may be one that we have read and forgotten: nothing can be said of it.  Of one whose
-        publisher has begun anew since we had everything.
+        not know may be one that we have read and forgotten: nothing can be said of it.  Of one
+        whose publisher has begun anew since we had everything.
         """
         superseded = self.latest.get(stream.life, 0) > stream.generation
         if stream not in self.front.delivered and (superseded or apart <= self.forgotten):

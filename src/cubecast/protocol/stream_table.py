@@ -115,6 +115,10 @@ class StreamTable:
             found = self._trees[members, height] = children(self.node, members, height)
         return found
 
+    def forget_trees(self) -> None:
+        """Nodes came or went: most trees will be others."""
+        self._trees.clear()
+
     def _open(self, stream: Stream) -> Inbox:
         """Begin, or resume, to keep state for a stream."""
         if stream.incarnation >> LIFE_BITS and stream not in self.floor:

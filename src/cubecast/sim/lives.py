@@ -235,7 +235,9 @@ class MortalWorld(World):
         self.receivers[node] = receiver if service is None else service(node, receiver)
         for pattern in list(self._patterns[node]):
             self.follow(node, pattern)
-        for topic in list(self._wanted[node]):
+        wanted = [topic for topic, found in self._wanted[node].items() if not found]
+        self._wanted[node].clear()  # what patterns match they find again
+        for topic in wanted:
             self.subscribe(node, topic, topic in self._lossy[node])
 
     def follow(self, node: NodeId, pattern: str) -> None:

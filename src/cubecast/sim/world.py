@@ -124,7 +124,8 @@ class World:
         self.instants: list[Time] = []
         self.publications = 0
         self._subscribed: dict[Topic, bytearray] = {}
-        self._wanted: list[dict[Topic, None]] = [{} for _ in range(nodes)]
+        self._wanted: list[dict[Topic, bool]] = [{} for _ in range(nodes)]
+        """What each application wants to read; True: because of a pattern alone."""
         self._lossy: list[set[Topic]] = [set() for _ in range(nodes)]
         self._patterns: list[dict[str, Pattern]] = [{} for _ in range(nodes)]
         self._backlog: dict[tuple[NodeId, Topic], deque[tuple[tuple[int, ...], int]]] = {}
@@ -204,7 +205,7 @@ class World:
         for node in members:
             mask |= 1 << node
             flags[node] = 1
-            self._wanted[node][topic] = None
+            self._wanted[node][topic] = False
             self._record("subscribe", node, topic)
             self._record("join", node, topic)
         for node in self.running():
@@ -212,7 +213,7 @@ class World:
 
     def subscribe(self, node: NodeId, topic: Topic, lossy: bool = False) -> None:
         """The application at `node` calls ``subscribe(topic)``; `lossy`: it takes gaps."""
-        self._wanted[node][topic] = None
+        self._wanted[node][topic] = False
         self._record("subscribe", node, topic, "lossy" if lossy else "")
         self._lossy[node].discard(topic)
         if lossy:
@@ -393,7 +394,7 @@ class World:
     def discovered(self, node: NodeId, topic: Topic) -> None:
         """A pattern makes `node` subscribe to a topic."""
         if topic not in self._wanted[node]:
-            self._wanted[node][topic] = None
+            self._wanted[node][topic] = True
             self._record("subscribe", node, topic)
 
     def followed(self, node: NodeId, pattern: Hashable, complete: bool) -> None:
