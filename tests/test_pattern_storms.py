@@ -118,7 +118,7 @@ class AdoptsWhileItAsks(CubecastNode):
 
 
 class Forgetful(Discovery):
-    def saw(self, wave: Wave) -> None:
+    def saw(self, topic: str) -> None:
         pass
 
 

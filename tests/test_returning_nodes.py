@@ -227,7 +227,7 @@ def remains(seed: int) -> list[tuple[NodeId, str]]:
         core = run.world.processes[node].core  # type: ignore[attr-defined]
         for membership in core.memberships.values():
             topic = membership.core
-            for name in ("finals", "ends", "cut", "lost_routes", "heirs", "inherited"):
+            for name in ("finals", "ends", "losses", "lost_routes", "heirs", "inherited"):
                 kept = [stream for stream in getattr(topic, name) if not core.is_live(stream)]
                 found += [(node, name)] * len(kept)
     return found

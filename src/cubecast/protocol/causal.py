@@ -81,6 +81,10 @@ class CausalFront:
             if delivered.get(stream, -1) < seq:
                 delivered[stream] = seq
 
+    def is_awaited(self, stream: Stream) -> bool:
+        """Whether an inbox waits for `stream`."""
+        return bool(self._waiting.get(stream))
+
     def woken_by(self, stream: Stream) -> list[Inbox]:
         """The inboxes that waited for `stream`."""
         woken = self._waiting.pop(stream, None)

@@ -15,7 +15,9 @@ Q publishes nothing before its own first wave for t, JOIN or REGISTER, has visit
 * It started later: it visits W, because Q knew W when it answered, and W was asking by then.  It
   reaches W while W still asks (W notes the name and joins t as usual) or afterwards.
 * Q was not asked because it came into the cluster later: it knew W when it came, so its wave
-  visits W, as before.
+  visits W, as before.  If it comes back from another view and published there, the view that
+  takes it in says so to W (`Install.ends`), which notes the name while it asks, and afterwards
+  becomes a member and reports what it missed.
 * Q was not asked because it had left: all it published was consumed before it left.  Whoever
   still depends on it has a membership for t, and was asked, or has left as well.
 
@@ -43,7 +45,7 @@ from typing import Protocol
 from cubecast.protocol.listing import Listed
 from cubecast.protocol.marks import Marks
 from cubecast.protocol.membership import Membership, Standing
-from cubecast.protocol.messages import Op, Wave
+from cubecast.protocol.messages import Op
 from cubecast.protocol.port import NodeId, Port, Time, Topic, Wanted
 from cubecast.protocol.waves import NOTHING, Gathering, Waves
 
@@ -186,10 +188,10 @@ class Discovery:
             if self._owner.needs(topic)
         }
 
-    def saw(self, wave: Wave) -> None:
-        """A wave names its topic: the answers under way may be older than it."""
+    def saw(self, topic: Topic) -> None:
+        """A wave or a node that came back names a topic: answers under way may be older."""
         for question in self._asked:
-            question.saw(wave.topic)
+            question.saw(topic)
 
     def is_new(self, topic: Topic) -> bool:
         """Whether a topic is followed and nothing was ever published to it (invariant 1)."""

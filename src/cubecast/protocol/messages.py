@@ -98,21 +98,6 @@ class Frame:
         return f"Frame({self.topic!r}, {self.stream}, {self.first}..{self.last}, {self.barrier})"
 
 
-class Lost(Frame):
-    """Messages of a dead stream that nobody has: in their place, to be skipped in their turn.
-
-    It has no size and no body, and never leaves the node; `after` is its barrier.
-    """
-
-    __slots__ = ()
-
-    def __init__(
-        self, topic: Topic, stream: Stream, first: Seq, last: Seq, after: Barrier
-    ) -> None:
-        super().__init__(topic, stream, first, after, Route(0, first, 0), -1, (), 0)
-        self.last = last
-
-
 class Ack:
     """A child tells its parent in a route's tree how far it and its subtree have come.
 

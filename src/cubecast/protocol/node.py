@@ -443,7 +443,7 @@ class CubecastNode:
         if wave.op is Op.TOPICS:
             self._waves.on_wave(wave, sender, NOTHING, now, self._discovery.known())
             return
-        self._discovery.saw(wave)
+        self._discovery.saw(wave.topic)
         if wave.op is not Op.LEAVE:
             self.adopt_if_new(wave.topic)
         self._waves.on_wave(wave, sender, self._contribution(wave), now)
@@ -554,6 +554,7 @@ class CubecastNode:
         for topic, ends in install.ends.items():
             dead = [(stream, last) for stream, last in ends if not self.is_live(stream)]
             if dead:
+                self._discovery.saw(topic)
                 self.adopt_if_new(topic)
             core = self._cores.get(topic)
             if core is not None:

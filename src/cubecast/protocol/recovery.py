@@ -23,8 +23,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from cubecast.protocol.messages import Barrier, Frame, Lost, Route, Settled, Stable
+from cubecast.protocol.messages import Barrier, Route, Settled, Stable
 from cubecast.protocol.port import NodeId, Seq, Stream, Time
+from cubecast.protocol.stream_table import Loss
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
 from cubecast.protocol.topic import TopicCore
 from cubecast.protocol.views import Final, Held, Unread
@@ -77,6 +78,7 @@ class RecoveringTopic(TopicCore):
         return (
             stream in self.inboxes
             or stream in self.heirs
+            or stream in self.losses
             or self.finals.get(stream, -1) > done
             or self.ends.get(stream, -1) > done
         )
@@ -89,6 +91,7 @@ class RecoveringTopic(TopicCore):
         self.stranded = False
         for inbox in self.front.waiting():
             self._wake_waiters_of(inbox, now)
+        self.skip_losses(now)
 
     def _wake_waiters_of(self, inbox: Inbox, now: Time) -> None:
         self.front.stop_waiting_of(inbox)
@@ -150,9 +153,12 @@ class RecoveringTopic(TopicCore):
         """What the messages depend on that were read or published here and not by everyone.
 
         Of dead streams alone, as far as it is not known that everyone has it or jumps over it.
+        What our cut covers may be a cause of anything that we have read since.
         """
         front = self.front
         causes = list(front.frontier.items())
+        if self.taking:
+            causes += self.start.items()
         for inbox in self.inboxes.values():
             read = front.delivered.get(inbox.stream, -1)
             for frame in inbox.frames.values():
@@ -160,10 +166,15 @@ class RecoveringTopic(TopicCore):
                     causes += frame.barrier
         needed: dict[Stream, Seq] = {}
         for stream, seq in causes:
-            known = max(needed.get(stream, -1), self.floor.get(stream, -1))
-            if not is_live(stream) and seq > known and not self._is_forgotten(stream):
+            if not is_live(stream) and seq > max(needed.get(stream, -1), self._settled_to(stream)):
                 needed[stream] = seq
-        return needed
+        return {stream: seq for stream, seq in needed.items() if not self._is_forgotten(stream)}
+
+    def _settled_to(self, stream: Stream) -> Seq:
+        """How much of a stream everyone is known to have, or to have skipped."""
+        if stream in self.over or stream in self.superseded:
+            return self.front.delivered.get(stream, -1)
+        return -1 if stream in self.heirs else self.floor.get(stream, -1)
 
     def _is_forgotten(self, stream: Stream) -> bool:
         """Whether a stream was over for everyone so long ago that nothing is kept of it."""
@@ -174,11 +185,10 @@ class RecoveringTopic(TopicCore):
     def _held(self, inbox: Inbox, needed: Seq) -> Held:
         stream = inbox.stream
         delivered = self.front.delivered.get(stream, -1)
-        read = delivered if delivered > self.cut.get(stream, -1) else min(needed, delivered)
-        lost = self._pending_loss(inbox)
-        if lost is not None:
-            delivered = read = lost.last  # it is agreed that we skip it
-        by_last = {frame.last: frame for frame in inbox.frames.values() if frame.size}
+        read = delivered if self.taking else min(needed, delivered)
+        if stream in self.losses:
+            delivered = read = self.losses[stream].last  # it is agreed that we skip it
+        by_last = {frame.last: frame for frame in inbox.frames.values()}
         base = delivered
         if not self.taking and delivered not in by_last and delivered + 1 not in inbox.frames:
             base = inbox.reached()  # it only passes frames on
@@ -201,11 +211,6 @@ class RecoveringTopic(TopicCore):
             self._cut_for(stream, base),
         )
 
-    def _pending_loss(self, inbox: Inbox) -> Frame | None:
-        """The part of a dead stream that we shall skip, if there is one."""
-        head = inbox.frames.get(self.front.delivered.get(inbox.stream, -1) + 1)
-        return head if head is not None and not head.size else None
-
     def _cut_for(self, stream: Stream, base: Seq) -> Barrier:
         """Where we joined, if we lack what lies up to `base` for that reason alone."""
         if not 0 <= base <= self.start.get(stream, -1):
@@ -213,7 +218,7 @@ class RecoveringTopic(TopicCore):
         return tuple(
             (cause, seq)
             for cause, seq in self.start.items()
-            if cause == stream or seq > self.floor.get(cause, -1)
+            if cause == stream or seq > self._settled_to(cause)
         )
 
     def _unread(self, first: Seq, last: Seq, barrier: tuple[tuple[Stream, Seq], ...]) -> Unread:
@@ -221,7 +226,7 @@ class RecoveringTopic(TopicCore):
         open_causes = tuple(
             (stream, seq)
             for stream, seq in barrier
-            if seq > self.floor.get(stream, -1) and not self._is_forgotten(stream)
+            if seq > self._settled_to(stream) and not self._is_forgotten(stream)
         )
         return Unread(first, last, open_causes)
 
@@ -246,7 +251,7 @@ class RecoveringTopic(TopicCore):
         if inbox is not None:
             inbox.ended, inbox.branch = True, None
             self._drop_above(inbox, final.seq)
-        lacking = self.taking and self.front.delivered.get(stream, -1) < final.base
+        lacking = self.taking and self._counted(stream) < final.base
         if final.base >= final.seq and not (lacking and final.after):
             return self.settle(stream, final.seq, now)  # nobody has anything to send
         if final.heir == self.node:
@@ -265,13 +270,16 @@ class RecoveringTopic(TopicCore):
         self.resume(stream, now)
         return False
 
-    def _expect_loss(self, final: Final) -> None:
-        """Nobody has what we lack up to `Final.base`: skip it in its turn.
+    def _counted(self, stream: Stream) -> Seq:
+        """How far we are, what we are to skip included."""
+        done = self.front.delivered.get(stream, -1)
+        return self.losses[stream].last if stream in self.losses else done
 
-        Whoever has the rest joined at a cut that covers this.  The cut is closed, so all causes of
-        what we skip are in it; we wait for those, and nothing in it waits for what we skip.
-        """
-        stream, first = final.stream, self.front.delivered.get(final.stream, -1) + 1
+    # -- what nobody has ---------------------------------------------------------------------------
+
+    def _expect_loss(self, final: Final) -> None:
+        """Nobody has what we lack up to `Final.base`: skip it when its turn has come."""
+        stream = final.stream
         self.marks["skips what nobody has"] += 1
         inbox = self.inboxes.get(stream)
         if inbox is None:
@@ -279,19 +287,64 @@ class RecoveringTopic(TopicCore):
         for number in [one for one in inbox.frames if one <= final.base]:
             del inbox.frames[number]
         inbox.kept = inbox.size()
-        after = tuple((cause, seq) for cause, seq in final.after if cause != stream)
-        inbox.frames[first] = Lost(self.topic, stream, first, final.base, after)
-        inbox.stable, inbox.oldest, inbox.ended = final.base, first, True
+        inbox.stable, inbox.oldest, inbox.ended = final.base, final.base + 1, True
         for branch in inbox.branches.values():
             branch.have = max(branch.have, final.base)
+        after = tuple((cause, seq) for cause, seq in final.after if cause != stream)
+        self.losses[stream] = Loss(final.base, after)
         if final.base >= final.seq:
             del self.heirs[stream]  # nobody feeds it
 
-    def _settle_skipped(self, now: Time) -> None:
-        for stream in list(self.skipped):
-            if stream in self.inboxes and stream not in self.heirs:
-                self.settle(stream, self.front.delivered[stream], now)
-        super()._settle_skipped(now)
+    def skip_losses(self, now: Time) -> None:
+        """Skip what nobody has, as far as no cause of it can still come.
+
+        Its causes lie at or below the cut where somebody joined who has what follows it.  Of these,
+        those that need nothing that is lost come by themselves.  When the next message of every
+        stream below the cut is here, or delivered, what is not delivered waits for something lost,
+        and the first lost message depends on none of it.
+        """
+        progress = True
+        while progress and self.taking:
+            progress = False
+            for stream in sorted(self.losses):
+                if stream in self.losses and self._may_skip(stream):
+                    self._skip(stream, now)
+                    progress = True
+
+    def _may_skip(self, stream: Stream) -> bool:
+        return stream.life not in self.frozen and all(
+            self._is_here(cause, seq) for cause, seq in self.losses[stream].after
+        )
+
+    def _is_here(self, cause: Stream, seq: Seq) -> bool:
+        """Whether nothing more of `cause` up to `seq` has to come before something is skipped."""
+        done = self.front.delivered.get(cause, -1)
+        if done >= seq or cause in self.losses:
+            return True
+        inbox = self.inboxes.get(cause)
+        if inbox is not None and done + 1 in inbox.frames:
+            return inbox.next == done + 1
+        return not self.guard.is_live(cause) and not self._is_pending(cause)
+
+    def _skip(self, stream: Stream, now: Time) -> None:
+        """Skip lost messages up to the next one that something waits for."""
+        last = self.losses[stream].last
+        first = self.front.delivered.get(stream, -1) + 1
+        if self.front.is_awaited(stream):
+            last = first
+        if last == self.losses[stream].last:
+            del self.losses[stream]
+        inbox = self.inboxes[stream]
+        self.front.delivered[stream] = last
+        inbox.skip(first, last)
+        self.port.gap(self.topic, {stream: (first, last)})
+        self._wake_waiters(stream, now)
+        if stream in self.losses or stream not in self.inboxes:
+            return
+        if stream in self.heirs:
+            self._drain(inbox, now)
+        else:
+            self.settle(stream, last, now)
 
     def _needs_nothing_of(self, stream: Stream) -> bool:
         """Whether a dead stream was over here, or before we came, and others do not know it yet."""
@@ -345,7 +398,7 @@ class RecoveringTopic(TopicCore):
 
     def _drop_above(self, inbox: Inbox, end: Seq) -> None:
         """Discard what lies above the end of a dead stream, and say so."""
-        dropped = [frame for frame in inbox.frames.values() if frame.first > end and frame.size]
+        dropped = [frame for frame in inbox.frames.values() if frame.first > end]
         if dropped:
             self.marks["dropped above an end"] += 1
         for frame in dropped:
@@ -437,7 +490,7 @@ class RecoveringTopic(TopicCore):
         True if we have not: its publisher had gone on without us, and nobody can tell us any more.
         """
         inbox = self.inboxes.get(stream)
-        if inbox is not None and self.taking and self._pending_loss(inbox) is not None:
+        if stream in self.losses:
             self.heirs.pop(stream, None)
             return False  # as soon as that is skipped
         if inbox is not None:
@@ -469,7 +522,6 @@ class RecoveringTopic(TopicCore):
                 if end >= 0:
                     self.floor[stream] = end
         if stream not in self.finals and stream not in self.ends:
-            self.cut.pop(stream, None)
             self.lost_routes.pop(stream, None)
             if stream not in self.superseded and stream not in self.over:
                 # Whoever saw it end says since when it is over; if we did not, nobody asks us.
@@ -482,7 +534,6 @@ class RecoveringTopic(TopicCore):
             **self.floor,
             **self.finals,
             **self.ends,
-            **self.cut,
             **self.lost_routes,
         }
         for stream in known:
@@ -580,9 +631,7 @@ class RecoveringTopic(TopicCore):
         self.latest = dict(former.latest)
         self.superseded = dict(former.superseded)
         for stream, seq in delivered.items():
-            if self.guard.is_live(stream):
-                self.cut[stream] = seq
-            else:  # all were told when we came back, and jump over it
+            if not self.guard.is_live(stream):  # all were told as we came back, and jump over it
                 self.floor[stream] = seq
                 self.over[stream] = former.over.get(stream, former.epoch + 1)
         self.forgotten = former.forgotten

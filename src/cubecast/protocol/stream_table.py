@@ -10,6 +10,8 @@ in the frontier.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from cubecast.protocol.agenda import Agenda
 from cubecast.protocol.causal import CausalFront
 from cubecast.protocol.config import Config
@@ -17,7 +19,7 @@ from cubecast.protocol.guard import Guard
 from cubecast.protocol.horizon import KEPT_STREAMS, Horizon
 from cubecast.protocol.laggards import Laggards
 from cubecast.protocol.links import Links
-from cubecast.protocol.messages import Route
+from cubecast.protocol.messages import Barrier, Route
 from cubecast.protocol.pacing import AckPace
 from cubecast.protocol.port import LIFE_BITS, Load, NodeId, Port, Seq, Stream, Time, Topic
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
@@ -25,6 +27,16 @@ from cubecast.topology import children
 
 REMEMBERED_TREES = 256
 """How many (members, height) a node remembers its children for."""
+
+
+class Loss(NamedTuple):
+    """Messages of a dead stream that nobody has, from the next one up to `last`.
+
+    `after`: where somebody joined that has what follows them; all their causes are there.
+    """
+
+    last: Seq
+    after: Barrier
 
 
 class StreamTable:
@@ -56,9 +68,8 @@ class StreamTable:
         self.cluster = -1  # the slots in use
         self.epoch = 0
         self.frozen: set[Stream] = set()  # lives; shared by all topics of the node
-        self.cut: dict[Stream, Seq] = {}  # what our cuts covered and we never read
         self.start: dict[Stream, Seq] = {}  # the cut from which we began to take messages
-        self.skipped: list[Stream] = []  # dead streams of which a `Lost` part was just skipped
+        self.losses: dict[Stream, Loss] = {}  # what we are to skip of dead streams
         self.finals: dict[Stream, Seq] = {}
         self.heirs: dict[Stream, NodeId] = self.guard.heirs
         self.inherited: dict[Stream, Seq] = {}
@@ -162,7 +173,7 @@ class StreamTable:
 
     def _forget_stream(self, stream: Stream) -> None:
         self.front.forget(stream)
-        for kept in (self.floor, self.cut, self.start, self.lost_routes):
+        for kept in (self.floor, self.start, self.lost_routes):
             kept.pop(stream, None)
         if self.latest and self.latest.get(stream.life) == stream.generation:
             del self.latest[stream.life]  # only a life that is over ends with its last generation

@@ -170,6 +170,7 @@ class Inbox:
         "consumed",
         "ended",
         "frames",
+        "holes",
         "kept",
         "next",
         "oldest",
@@ -188,6 +189,7 @@ class Inbox:
         self.part: Seq = -1  # how far we are in a frame of which only a part is consumed
         self.frames: dict[Seq, Frame] = {}
         self.kept = 0  # the sizes of `frames`
+        self.holes: dict[Seq, Seq] = {}  # what was skipped as lost and is not consumed: first, last
         self.ended = False
         self.told_by: NodeId | None = None  # who alone told us of this stream; -1: several did
         self.stable: Seq = -1
@@ -225,6 +227,20 @@ class Inbox:
         if frame is None or covered < first:
             return first - 1, 0
         return first - 1, frame.size * (covered - first + 1) // len(frame.body)
+
+    def skip(self, first: Seq, last: Seq) -> None:
+        """Go on behind messages that are lost."""
+        self.next = last + 1
+        self.holes[first] = last
+        self.pass_hole()
+
+    def pass_hole(self) -> bool:
+        """Count lost messages as consumed, once everything before them is."""
+        last = self.holes.pop(self.consumed + 1, None)
+        if last is None:
+            return False
+        self.consumed = last
+        return True
 
     def torn(self, stable: Seq) -> int:
         """The newest route of which we lack what everyone else has consumed; -1: none."""

@@ -150,6 +150,8 @@ class TopicCore(Reliability):
             self._touch(inbox, now)
         if self.pace.passed(frame.size, now):
             self._hasten(now)
+        if self.losses:
+            self.skip_losses(now)
 
     def _forget_routes(self, inbox: Inbox, frame: Frame) -> None:
         """Forget what is stable, and leave the trees of routes that are complete."""
@@ -199,30 +201,13 @@ class TopicCore(Reliability):
                         self._plan(now)
                     break
                 inbox.next = frame.last + 1
-                progress = True
-                if not frame.size:
-                    self._skip(inbox, frame)
-                    continue
                 front.deliver(frame)
                 if self.port.deliver(frame):
                     inbox.consumed = frame.last
+                progress = True
             if progress:
                 self._touch(inbox, now)
                 work.extend(front.woken_by(inbox.stream))
-        if self.skipped:
-            self._settle_skipped(now)
-
-    def _skip(self, inbox: Inbox, lost: Frame) -> None:
-        """Report messages that nobody has: what comes after them may be delivered now."""
-        self.front.delivered[inbox.stream] = lost.last
-        if inbox.consumed == lost.first - 1:
-            inbox.consumed = lost.last
-        self.skipped.append(inbox.stream)
-        self.port.gap(self.topic, {inbox.stream: (lost.first, lost.last)})
-
-    def _settle_skipped(self, now: Time) -> None:
-        """See whether anything more will come of the streams of which something was skipped."""
-        self.skipped.clear()
 
     def _wake_waiters(self, stream: Stream, now: Time) -> None:
         for inbox in self.front.woken_by(stream):
@@ -255,12 +240,14 @@ class TopicCore(Reliability):
             self.refused = True
         return credit
 
+    def skip_losses(self, now: Time) -> None:
+        """Skip what nobody has and nothing that can come has to come before (`recovery`)."""
+
     # -- what Membership calls ---------------------------------------------------------------------
 
     def begin(self, cut: dict[Stream, Seq], now: Time) -> None:
         """Take messages from `cut` on: nothing at or below it, everything above it."""
         delivered = self.front.delivered
-        self.cut.update({s: seq for s, seq in cut.items() if seq > delivered.get(s, -1)})
         self.front.raise_to(cut)
         self.taking = True
         self.expecting = False
@@ -276,6 +263,7 @@ class TopicCore(Reliability):
         """Deliver nothing until `begin`: a new cut is being fixed."""
         self.taking = False
         self.expecting = True
+        self.losses.clear()
         self.front.stop_waiting()
         for inbox in self.inboxes.values():
             inbox.next = NOT_TAKING
@@ -283,6 +271,7 @@ class TopicCore(Reliability):
     def stop(self, now: Time) -> None:
         """Take nothing more; go on passing frames to others."""
         self.taking = False
+        self.losses.clear()
         self.front.stop_waiting()
         for inbox in self.inboxes.values():
             inbox.next = NOT_TAKING

@@ -480,12 +480,12 @@ class LifePort(SimPort):
         self._network.relay(self._node, peers, self._packet(message, len(peers)))
 
     def _places(self, slots: Sequence[NodeId]) -> Sequence[NodeId]:
-        """The nodes that have these slots in the view of ours."""
+        """The nodes that have these slots in the view of ours; nobody is known at another slot."""
         view = getattr(self._world.processes[self._node], "view", None)
         if view is None:
             return slots
         members = view.members
-        return [int(members[slot].address) if slot in members else slot for slot in slots]
+        return [int(members[slot].address) for slot in slots if slot in members]
 
     def control(self, peer: NodeId, message: Message) -> None:
         self.send(self._places((peer,))[0], message)
