@@ -161,6 +161,13 @@ def test_what_was_published_before_the_subscription_is_not_owed() -> None:
     told(story, "before the subscription")
 
 
+def test_a_call_that_was_taken_back_before_it_returned_may_answer_the_next() -> None:
+    story = begin(A).subscribe(B).leave(B).publish(A, "m").subscribe(B).join(B)
+    assert story.views("B C", B, C).gap(B, id="m").reasons() == []
+    ended = begin(A).subscribe(B).join(B).leave(B).publish(A, "m").subscribe(B).join(B)
+    told(ended.views("B C", B, C).gap(B, id="m"), "before the subscription")
+
+
 def test_who_cannot_know_that_it_was_published_before_may_say_so() -> None:
     """A and B were apart: for B, nothing was published before its subscription."""
     story = begin(A).views("B C", B, C).views("A", A).publish(A, "m").subscribe(B).join(B)

@@ -81,6 +81,9 @@ class LossReasons(Population):
         """A stable message -> those who were apart from its publisher before it was."""
         self.places: dict[tuple[int, str], _Place] = {}
         """Node, and topic or pattern -> the subscription."""
+        self.taken_back: dict[tuple[int, str], int] = {}
+        """When ``subscribe()`` was called and taken back before it returned: the next call may be
+        answered by what the first one began."""
 
     # -- what was promised -----------------------------------------------------------------------
 
@@ -117,11 +120,15 @@ class LossReasons(Population):
         """The subscription that a record speaks of; one that was never asked for begins with it."""
         key = record.node, record.topic
         if key not in self.places:
-            self.places[key] = _Place(self._tick(), matcher_of(record.topic))
+            asked = self.taken_back.pop(key, self._tick())
+            self.places[key] = _Place(asked, matcher_of(record.topic))
         return self.places[key]
 
     def leave(self, record: Record, topic: Topic, seat: Seat) -> None:
-        self.places.pop((record.node, topic.name), None)
+        key = record.node, topic.name
+        place = self.places.pop(key, None)
+        if place is not None and place.apart is None:
+            self.taken_back[key] = place.asked
 
     def _tick(self) -> int:
         self.at += 1
@@ -133,8 +140,9 @@ class LossReasons(Population):
         super().crash(record, seats)
         self.needed = True
         self.companions.end(record.node, self._tick())
-        for key in [key for key in self.places if key[0] == record.node]:
-            del self.places[key]
+        for table in (self.places, self.taken_back):
+            for key in [key for key in table if key[0] == record.node]:
+                del table[key]
 
     def view(self, record: Record) -> None:
         super().view(record)
