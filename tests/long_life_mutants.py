@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from chaos_mutants import mutant, of_topics
 
+from cubecast.protocol.discovery import Discovery
+from cubecast.protocol.epochs import Epochs
 from cubecast.protocol.member import Member
+from cubecast.protocol.membership import Membership
+from cubecast.protocol.messages import ROUTE_BITS, Stable
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Port, Publication, Time
 from cubecast.protocol.recovery import RecoveringTopic
-from cubecast.protocol.views import Install
+from cubecast.protocol.views import Depart, Install
+from cubecast.protocol.waves import Gathering
 
 # -- gaps that nobody needs ------------------------------------------------------------------------
 
@@ -66,3 +72,89 @@ class SkipsEveryThird(Member):
     """Turns every third message of living publishers into a gap once a view has changed."""
 
     core_class = of_topics(Picky)
+
+
+# -- what is forgotten, and when -------------------------------------------------------------------
+
+
+class Hoarder(CubecastNode):
+    def _clean_up(self, now: Time) -> None:
+        """Forget nothing."""
+
+
+class KeepsTopicsForEver(Member):
+    """Never forgets a topic, however long nobody has had to do with it."""
+
+    core_class = Hoarder
+
+
+class Amnesiac(CubecastNode):
+    def _present_horizon(self, now: Time) -> Any:
+        from cubecast.protocol.horizon import Horizon
+
+        return Horizon(1 << 40)
+
+
+class PrunesTooEarly(Member):
+    """Forgets history as if nobody were absent and all views had passed."""
+
+    core_class = Amnesiac
+
+
+# -- patterns ------------------------------------------------------------------------------------
+
+
+class Cutless(Membership):
+    by_pattern = False
+
+    def _finish_joining(self, result: Gathering, now: Time) -> None:
+        if self.by_pattern:
+            result.vector.clear()
+        super()._finish_joining(result, now)
+
+
+class Careless(Discovery):
+    def _join_existing(self, question: Any, wanted: Any, listed: Any, now: Time) -> None:
+        before = set(self._owner.memberships)
+        super()._join_existing(question, wanted, listed, now)
+        for topic, membership in self._owner.memberships.items():
+            if topic not in before:
+                membership.by_pattern = True  # type: ignore[attr-defined]
+
+
+class FollowsWithoutACut(Member):
+    """Joins what a pattern finds, and begins at the first message instead of at the cut."""
+
+    core_class = type(
+        "Core", (CubecastNode,), {"membership_class": Cutless, "discovery_class": Careless}
+    )
+
+
+# -- views -----------------------------------------------------------------------------------------
+
+
+class Unnumbered(RecoveringTopic):
+    def _pass_on(self, news: Stable, height: int, now: Time) -> None:
+        route = news.route & (1 << ROUTE_BITS) - 1
+        super()._pass_on(msgspec.structs.replace(news, route=route), height, now)
+
+
+class TellsRoutesWithoutTheirView(Member):
+    """Leaves the epoch out of the number of the route in what it says of stability."""
+
+    core_class = of_topics(Unnumbered)
+
+
+class Credulous(Epochs):
+    def on_depart(self, depart: Depart, now: Time) -> None:
+        if self.view.has(depart.uid) and self.leader == self.slot:
+            self._departing[depart.uid] = None
+            self.consider(now)
+        else:
+            super().on_depart(depart, now)
+
+
+class TrustsDepartures(Member):
+    """Lets a member go because another one said that it wants to."""
+
+    epochs_class = Credulous

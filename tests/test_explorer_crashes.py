@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -65,6 +66,7 @@ def crashing(
     crashes: int = 1,
     mortal: int = -1,
     outside: int = 0,
+    restarts: int = 0,
     doubts: int = 0,
     doubted: int = -1,
     rules: Rules = EAGER,
@@ -75,22 +77,26 @@ def crashing(
     people = {slot: Who(f"n{slot}", str(slot), 0) for slot in range(nodes)}
     view = genesis({slot: who for slot, who in people.items() if not outside >> slot & 1})
 
-    def make(node: NodeId, port: Any) -> Process:
+    def make(node: NodeId, port: Any, again: bool = False) -> Process:
+        inside = not again and not outside >> node & 1
         return member_class(
             node,
             port,
-            view=None if outside >> node & 1 else view,
-            who=people[node],
+            view=view if inside else None,
+            who=Who(f"again{node}", str(node), 100) if again else people[node],
             config=CONFIG,
             epochs=EPOCHS,
             seeds=[who.address for who in view.members.values()],
         )
 
     rules = replace(rules, crashes=crashes, mortal=mortal, doubts=doubts, doubted=doubted)
+    rules = replace(rules, restarts=restarts)
+    more["reborn"] = partial(make, again=True)
     return Case(nodes, make, steps, {"t": members}, rules, idle, likeness=MEMBERS, **more)
 
 
 ANYTHING = Rules()
+ONE_LOSS = replace(EAGER, drops=1)
 A = publish(0, "a")
 B = publish(1, "b", "a")
 LEADER_DIES: dict[str, Any] = {"members": 0, "crashes": 2, "mortal": 0b1001}
@@ -98,6 +104,13 @@ LEADER_DIES: dict[str, Any] = {"members": 0, "crashes": 2, "mortal": 0b1001}
 
 # By number of nodes.  Node 0 publishes; of four nodes, 2 is the relay to 3, and 1 the heir of 0.
 CASES: dict[str, Case] = {
+    "2: anybody begins again, one loss": crashing(2, A, members=3, restarts=1, rules=ONE_LOSS),
+    "2: anybody begins again, one loss, with an answer": crashing(
+        2, A, B, members=3, restarts=1, rules=ONE_LOSS
+    ),
+    "3: one loss, with an answer": crashing(3, A, B, members=7, crashes=0, rules=ONE_LOSS),
+    "3: anybody, one loss": crashing(3, A, members=7, rules=ONE_LOSS),
+    "3: anybody begins again": crashing(3, A, members=7, restarts=1),
     "3: anybody, any order": crashing(3, A, members=7, rules=ANYTHING),
     "3: anybody, with an answer": crashing(3, A, B, members=7),
     "3: two, with an answer": crashing(3, A, B, members=7, crashes=2),

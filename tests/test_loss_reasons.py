@@ -161,6 +161,13 @@ def test_what_was_published_before_the_subscription_is_not_owed() -> None:
     told(story, "before the subscription")
 
 
+def test_a_call_that_was_taken_back_before_it_returned_may_answer_the_next() -> None:
+    story = begin(A).subscribe(B).leave(B).publish(A, "m").subscribe(B).join(B)
+    assert story.views("B C", B, C).gap(B, id="m").reasons() == []
+    ended = begin(A).subscribe(B).join(B).leave(B).publish(A, "m").subscribe(B).join(B)
+    told(ended.views("B C", B, C).gap(B, id="m"), "before the subscription")
+
+
 def test_who_cannot_know_that_it_was_published_before_may_say_so() -> None:
     """A and B were apart: for B, nothing was published before its subscription."""
     story = begin(A).views("B C", B, C).views("A", A).publish(A, "m").subscribe(B).join(B)
@@ -216,6 +223,13 @@ def test_who_leaves_where_it_is_alone_takes_along_what_only_it_knew() -> None:
 def test_needless_losses_are_counted() -> None:
     report = check(begin().publish(A, "m").gap(B, id="m").records)
     assert (report.gaps, report.needless) == (1, 1)
+
+
+def test_views_that_name_no_lives_say_only_whether_anybody_was_left_out() -> None:
+    """Who comes back in another life cannot be told from who stayed."""
+    story = Views(joined=(A, B)).view(1, 0b11, A, B).publish(A, "m").gap(B, id="m")
+    told(story, "nobody crashed or was excluded")
+    assert story.view(2, 0b01, A).view(3, 0b11, A, B).reasons() == []
 
 
 def test_nothing_is_judged_of_nodes_without_views() -> None:

@@ -164,6 +164,24 @@ def test_a_follower_excluded_again_before_it_was_answered_still_reports_what_it_
     assert spans(world, 2, "n") == [(0, 0)], "it was promised all topics, and missed this message"
 
 
+def test_a_topic_that_is_subscribed_to_as_well_while_away_is_still_owed_to_the_pattern() -> None:
+    """The pattern was promised the topic; that the application now names it takes nothing back."""
+    world = Members(3)
+    world.members[2].follow("#", lambda topic: True, world.now)
+    world.settle()
+    away(world, 2)
+    world.members[0].register("n", world.now)
+    world.settle(lambda one: 2 not in (one.source, one.to))
+    assert world.publish(0, "born meanwhile", "n")
+    world.settle(lambda one: one.message.kind != "enter", ticks=20)
+    assert world.members[2].core is None, "it knows that it is out"
+    world.members[2].subscribe("n", world.now)
+    world.settle()
+    assert world.masks() == [0b111] * 3
+    assert world.ports[2].delivered("n") == []
+    assert spans(world, 2, "n") == [(0, 0)]
+
+
 def test_a_pattern_that_is_given_up_and_followed_anew_reports_no_gap() -> None:
     world = follower_that_came_back()
     world.members[2].unfollow("#")

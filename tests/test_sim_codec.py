@@ -71,7 +71,7 @@ SOUND = [
     ),
     LinkTest(1, 2, 3),
     Beacon("n0", genesis({0: Who("n0", "0", 0), 3: Who("n3", "3", 1)})),
-    Enter(Who("n1", "1", 0), 1, {"t": ((S, 1),)}),
+    Enter(Who("n1", "1", 0), 1, reached={"t": ((S, -1),)}),
     Depart("n1"),
 ]
 
@@ -100,7 +100,7 @@ BROKEN = [
     Parcel(0, Stable("t", S, 3, 0, -1, 0b11)),
     Parcel(-1, WAVE),
     Enter(Who("not a uid", "1", 0), 1),
-    Enter(Who("n1", "1", 0), 1, {"t": ((S, -2),)}),
+    Enter(Who("n1", "1", 0), 1, reached={"t": ((S, -2),)}),
     genesis({0: Who("n0", "0", 0)}),
 ]
 

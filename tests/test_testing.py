@@ -402,7 +402,7 @@ async def test_a_gap_is_right_where_it_was_asked_for_and_nowhere_else() -> None:
             assert sum(b - a + 1 for a, b in event.skipped[0]) == report.gaps
 
         cluster[2].gap(TOPIC, {Stream(0, 1): (0, 4)})  # as if the protocol were broken
-        with pytest.raises(AssertionError, match="loss-reasons: 5 violations"):
+        with pytest.raises(AssertionError, match="loss-reports: 5 violations"):
             cluster.check()
 
 

@@ -196,7 +196,7 @@ class Presence:
         before, self.members = self.members, view.members
         was, self._slot = self._slot, member.node
         node.mesh.set_members(view.members)
-        node.recorder.view(view.epoch, view.mask, was)
+        node.recorder.view(view, was)
         first = was == NOBODY
         if not first and not self._inside.is_set():
             log.warning(

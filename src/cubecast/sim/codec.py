@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from cubecast.net.view_wire import decode_detector, decode_view, encode_detector, encode_view
 from cubecast.net.wire import (
+    Control,
     FrameDecoder,
     Outgoing,
     WireError,
@@ -33,7 +34,7 @@ from cubecast.net.wire import (
     topic_id,
 )
 from cubecast.protocol.detector import DetectorMessage
-from cubecast.protocol.messages import Ack, Direct, Frame, Inquiry, Parcel, ParcelAck, Probe
+from cubecast.protocol.messages import Ack, Frame, Parcel
 from cubecast.protocol.port import Message
 from cubecast.protocol.views import Clusterwide
 
@@ -87,7 +88,7 @@ class WireCodec:
             case Ack():
                 raw = encode_ack(message)
                 return raw, decode_ack(raw, {topic_id(message.topic): message.topic})
-            case Probe() | Direct() | Inquiry() | Parcel() | ParcelAck():
+            case _ if isinstance(message, Control):
                 raw = encode_control(message)
                 return raw, decode_control(raw)
             case _ if isinstance(message, DetectorMessage):

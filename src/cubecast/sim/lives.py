@@ -488,7 +488,8 @@ class LifePort(SimPort):
         return [int(members[slot].address) for slot in slots if slot in members]
 
     def control(self, peer: NodeId, message: Message) -> None:
-        self.send(self._places((peer,))[0], message)
+        for place in self._places((peer,)):
+            self.send(place, message)
 
     def send(self, place: NodeId, message: Message) -> None:
         """Send to a node, whatever its slot is."""

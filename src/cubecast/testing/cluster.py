@@ -14,6 +14,7 @@ from typing import Any
 from cubecast.net.config import NodeConfig
 from cubecast.net.faults import CLEAR, LinkFaults, Rule
 from cubecast.net.node import Node
+from cubecast.protocol.port import Stream
 from cubecast.protocol.views import process_of
 from cubecast.testing.memory import MemoryNetwork
 from cubecast.trace import Record, Report, check
@@ -46,9 +47,14 @@ class Cluster:
         self._started = 0
         self._killed: dict[int, str] = {}
         self._used: set[int] = set()
+        self._owners: dict[Stream, int] = {}
+        self._ended: set[str] = set()
+        self._places: dict[str, int] = {}
+        """Process -> what it is called, here and in the trace, whatever its slot is."""
         self._everywhere = CLEAR
         self.trace: list[Record] | None = [] if trace else None
-        """What the applications at all nodes did, in order."""
+        """What the applications at all nodes did, in order; nodes are named as in ``cluster[0]``
+        and keep their names."""
 
     async def __aenter__(self) -> Cluster:
         try:
@@ -76,6 +82,11 @@ class Cluster:
     # -- the nodes -------------------------------------------------------------------------------
 
     @property
+    def places(self) -> dict[int, Node]:
+        """The nodes by name."""
+        return dict(self._nodes)
+
+    @property
     def nodes(self) -> list[Node]:
         """The nodes, by slot."""
         return [node for _, node in sorted(self._nodes.items())]
@@ -93,7 +104,7 @@ class Cluster:
         """One more node joins; it gets the lowest free slot."""
         return await self._start(self._config)
 
-    async def _start(self, config: NodeConfig) -> Node:
+    async def _start(self, config: NodeConfig, place: int | None = None) -> Node:
         random = Random(f"{self._seed}/{self._started}")
         self._started += 1
         node = Node(
@@ -104,31 +115,53 @@ class Cluster:
             random=random,
         )
         node.recorder.former_slots = self._used
+        node.recorder.places = self._place
+        node.recorder.owners = self._owners
+        if place is not None:
+            self._places[process_of(node.uid)] = place
         seed = self.nodes[0].address if self._nodes else None
         await node.start(seed)
-        self._nodes[self._name(node.slot)] = node
+        self._nodes[self._place(process_of(node.uid), node.slot)] = node
         return node
 
-    def _name(self, slot: int) -> int:
+    def _place(self, process: str, slot: int) -> int:
         """A newcomer is called by its slot, unless one that was excluded is still called so."""
-        while slot in self._nodes:
-            slot += 1
-        return slot
+        place = self._places.get(process)
+        if place is None:
+            taken = {*self._nodes, *(self._places[one] for one in self._starting())}
+            while slot in taken:
+                slot += 1
+            place = self._places[process] = slot
+        return place
+
+    def _starting(self) -> list[str]:
+        """Processes that have a name and are not among the nodes: they start, or have ended."""
+        running = {process_of(node.uid) for node in self._nodes.values()}
+        return [one for one in self._places if one not in running and one not in self._ended]
 
     def kill(self, slot: int) -> None:
         """A node ends at once, as its process would by SIGKILL; the others find out."""
         node = self._nodes.pop(slot)
         self._killed[slot] = node.address
+        self._ended.add(process_of(node.uid))
         node.kill()
 
     async def restart(self, slot: int) -> Node:
         """A node that was killed begins again at its address, with nothing."""
         address = self._killed.pop(slot)
-        return await self._start(replace(self._config, listen=address))
+        return await self._start(replace(self._config, listen=address), slot)
+
+    async def begin(self, place: int) -> Node:
+        """A new process begins and is called so; at the address of one that was killed there."""
+        if place in self._killed:
+            return await self.restart(place)
+        return await self._start(self._config, place)
 
     async def shrink(self, slot: int) -> None:
         """A node leaves gracefully."""
-        await self[slot].close()
+        node = self[slot]
+        await node.close()
+        self._ended.add(process_of(node.uid))
         del self._nodes[slot]
 
     # -- faults ----------------------------------------------------------------------------------
@@ -149,6 +182,10 @@ class Cluster:
             self._set(a, b, True, cut_outgoing=True)
         else:
             self._set(a, b, False, cut=True)
+
+    def hinder(self, a: int, b: int, cut: bool) -> None:
+        """Nothing gets from `a` to `b`, or it does again; other faults of the link stay."""
+        self._set(a, b, True, cut_outgoing=cut)
 
     def partition(self, *groups: Collection[int]) -> None:
         """Cut all links between the groups; nodes in none of them form one more."""

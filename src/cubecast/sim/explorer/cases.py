@@ -71,6 +71,9 @@ class Rules:
     view is told sooner or later (`Member.suspect`), in any order; no timer fires before."""
     mortal: int = -1
     """The nodes that may crash, as a bit mask."""
+    restarts: int = 0
+    """So many nodes that crashed may begin again, at any later moment (`Case.reborn`); their
+    applications subscribe again to what they had at the beginning, and do nothing else."""
     doubts: int = 0
     """So many times a node may suspect another that is alive; it may trust it again later."""
     doubted: int = -1
@@ -90,6 +93,8 @@ class Case:
     at_rest: Callable[[Process], str | None] = lambda process: None
     """Says what is wrong with a process when nothing more can happen."""
     likeness: Likeness = PRODUCTION
+    reborn: MakeProcess | None = None
+    """Makes the process of a node that begins again."""
     slow: int = 0
     """Nodes whose applications do not take in at once what is delivered, as a bit mask.
 

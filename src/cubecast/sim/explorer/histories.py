@@ -38,6 +38,7 @@ _KINDS: dict[str, Kind] = {
     "discard": "discard",
     "view": "view",
     "crash": "crash",
+    "restart": "restart",
     "departed": "view",  # without members: out of the cluster for good
 }
 
@@ -53,13 +54,14 @@ class Entry(NamedTuple):
 class Past:
     """What follows from one node's history."""
 
-    __slots__ = ("delivered", "departed", "entries", "joins", "leaving", "subscribed")
+    __slots__ = ("delivered", "departed", "entries", "joins", "leaving", "reborn", "subscribed")
 
     def __init__(self, entries: tuple[Entry, ...]) -> None:
         self.entries = entries
         self.delivered = frozenset(e.note.name for e in entries if e.note.kind == "deliver")
         self.joins = sum(e.note.kind == "join" for e in entries)
         self.departed = any(e.note.kind == "departed" for e in entries)
+        self.reborn = any(e.note.kind == "restart" for e in entries)
         self.subscribed: frozenset[Topic] = frozenset()
         self.leaving: frozenset[Topic] = frozenset()
         """Topics whose ``unsubscribe`` has not come to its end."""
@@ -73,6 +75,14 @@ class Past:
                     self.leaving |= topic
                 case "subscribe" | "left":
                     self.leaving -= topic
+                case "restart":
+                    self.subscribed = self.leaving = frozenset()
+
+
+def present(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """What a node did since its present process began."""
+    begun = [place for place, entry in enumerate(entries) if entry.note.kind == "restart"]
+    return entries[begun[-1] :] if begun else entries
 
 
 def without_end(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:

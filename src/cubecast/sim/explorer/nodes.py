@@ -7,6 +7,7 @@ step costs a few look-ups however much the protocol does.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import NamedTuple
 
 from cubecast.protocol.port import Load, Message, NodeId, Process
@@ -55,9 +56,9 @@ class Nodes:
     def __init__(self, case: Case) -> None:
         self.processes = Processes(case.likeness)
         self._rules = case.rules
-        self._scripts = [
-            tuple(step for step in case.steps if step.node == node) for node in range(case.nodes)
-        ]
+        self._case = case
+        self._scripts = [_script(case, node) for node in range(case.nodes)]
+        """What each node does; after `None`, what it does if it begins again."""
         self.locals: list[Local] = []
         self.node: list[NodeId] = []
         """Local state: whose it is."""
@@ -114,7 +115,8 @@ class Nodes:
 
     def remaining(self, local: int) -> tuple[Step, ...]:
         """The steps that were not taken."""
-        return self._scripts[self.node[local]][self.locals[local].position :]
+        script = self._scripts[self.node[local]][self.locals[local].position :]
+        return tuple([step for step in takewhile(lambda step: step is not None, script) if step])
 
     def message(self, item: int) -> Message:
         return self.processes.messages[self.items[item].message]
@@ -160,6 +162,17 @@ class Nodes:
         past = self._past((*without_end(self.past(local).entries), Entry(Note("crash"))))
         return self._number(self.node[local], Local(DEAD, past, 0))
 
+    def restart(self, local: int) -> int:
+        """The local state of a node at which a process begins after one that has ended."""
+        node, case = self.node[local], self._case
+        assert case.reborn is not None
+        slow = bool(case.slow >> node & 1)
+        first = self.processes.first(node, case.reborn, (), slow)
+        notes = (Note("restart"), *first.notes)
+        past = self._past((*self.past(local).entries, *[Entry(note) for note in notes]))
+        again = self._scripts[node].index(None) + 1
+        return self._number(node, Local(first.body, past, again))
+
     def _react(self, local: int, event: Event, said: Entry | None = None) -> Reaction:
         node = self.node[local]
         body, past, position = self.locals[local]
@@ -203,6 +216,8 @@ class Nodes:
         if local.body == DEAD or local.position == len(script):
             return None
         step = script[local.position]
+        if step is None:
+            return None
         past = self._pasts[local.past]
         waits = step.joined and step.topic not in past.subscribed
         match step.action:
@@ -233,6 +248,15 @@ class Nodes:
             place = getattr(message, "number", 0) if kinds & self._rules.ordered else None
             self.order.append(None if place is None else (item.sender, item.receiver, place))
         return number
+
+
+def _script(case: Case, node: NodeId) -> tuple[Step | None, ...]:
+    """The steps of a node, and those of a process that begins there again."""
+    steps = tuple([step for step in case.steps if step.node == node])
+    again = [
+        Step(node, "subscribe", topic=t) for t, mask in case.members.items() if mask >> node & 1
+    ]
+    return (*steps, None, *again)
 
 
 def _kinds_of(message: Message) -> frozenset[str]:

@@ -49,7 +49,7 @@ class Note(NamedTuple):
     """Something a process did that a trace records."""
 
     kind: str  # deliver, subscribe, join, left, state, gap, discard, view, accept,
-    # departed, begin, crash
+    # departed, begin, crash, restart
     topic: Topic = ""
     name: str = ""
     source: NodeId = -1

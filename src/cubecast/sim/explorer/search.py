@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from cubecast.protocol.port import NodeId
 from cubecast.sim.explorer.cases import Case, Exploration, Finding
-from cubecast.sim.explorer.histories import SHOWS_AT_ONCE, judge, merge
+from cubecast.sim.explorer.histories import SHOWS_AT_ONCE, judge, merge, present
 from cubecast.sim.explorer.space import Crash, Move, Space, State
 from cubecast.trace import Property, Record, check
 
@@ -88,7 +88,7 @@ class _Search:
         owed = {
             entry.note.name
             for local in self.space.locals(state)
-            for entry in nodes.past(local).entries
+            for entry in present(nodes.past(local).entries)
             if entry.note.kind == "publish" and not nodes.dead[local]
         }
         gaps = {r.id for r in self._trace(state) if r.kind == "gap" and r.node == node}

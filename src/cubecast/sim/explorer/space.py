@@ -36,6 +36,7 @@ class Move(NamedTuple):
         "wakes",
         "timers fire",
         "crashes",
+        "restarts",
         "suspect",
         "trust",
     ]
@@ -56,6 +57,7 @@ class Budget(NamedTuple):
     early_wakes: int
     crashes: int = 0
     doubts: int = 0
+    restarts: int = 0
     rounds: int = 0
 
 
@@ -64,7 +66,8 @@ class Space:
 
     def __init__(self, case: Case) -> None:
         self.nodes = Nodes(case)
-        self.rounds = ROUNDS * (1 + len(case.steps) + 4 * (case.rules.crashes + case.rules.doubts))
+        trouble = case.rules.crashes + case.rules.doubts + case.rules.restarts
+        self.rounds = ROUNDS * (1 + len(case.steps) + 4 * trouble)
         self._case = case
         self._size = case.nodes
         self._relative = case.likeness.relative
@@ -87,7 +90,14 @@ class Space:
                 assert not crash, crash
         rules = case.rules
         budget = self._budget(
-            Budget(rules.drops, rules.duplicates, rules.early_wakes, rules.crashes, rules.doubts)
+            Budget(
+                rules.drops,
+                rules.duplicates,
+                rules.early_wakes,
+                rules.crashes,
+                rules.doubts,
+                rules.restarts,
+            )
         )
         return (budget, *now, *sorted(flight))
 
@@ -114,6 +124,8 @@ class Space:
                 yield Move("step", node), self._after(fresh, locals_, list(flight), reaction)
         if left.crashes:
             yield from self._crashes(state)
+        if left.restarts:
+            yield from self._restarts(state)
         if left.doubts or any(self.nodes.kept(local).suspects for local in locals_):
             yield from self._doubts(state)
         news = [] if not self._case.rules.crashes else self._news(locals_)
@@ -152,6 +164,17 @@ class Space:
                     rest.remove(item)
                 yield Move("crashes", node, lost), (budget, *now, *rest)
 
+    def _restarts(self, state: State) -> Iterator[tuple[Move, State]]:
+        """A process begins where one has crashed; it knows nothing."""
+        left = self._budgets[state[0]]
+        budget = self._budget(left._replace(restarts=left.restarts - 1, rounds=0))
+        locals_ = state[1 : self._size + 1]
+        for node, local in enumerate(locals_):
+            if self.nodes.dead[local]:
+                now = list(locals_)
+                now[node] = self.nodes.restart(local)
+                yield Move("restarts", node), (budget, *now, *state[self._size + 1 :])
+
     def _news(self, locals_: State) -> list[tuple[NodeId, NodeId]]:
         """Who has not been told of whose crash, though it has it in its view."""
         nodes = self.nodes
@@ -171,9 +194,14 @@ class Space:
         left = self._budgets[state[0]]
         locals_ = state[1 : self._size + 1]
         flight = state[self._size + 1 :]
-        alive = sum(1 << node for node, local in enumerate(locals_) if not nodes.dead[local])
+        up = [(slot, local) for slot, local in enumerate(locals_) if not nodes.dead[local]]
         for node, local in enumerate(locals_):
             kept = nodes.kept(local)
+            alive = 0
+            for slot, other in up:
+                # One that began again is not the one that the detector of this view looks for.
+                if not nodes.past(other).reborn or (slot, nodes.kept(other).life) in kept.lives:
+                    alive |= 1 << slot
             budget = self._budget(left._replace(rounds=0))
             for slot in members_of(kept.suspects & alive):
                 reaction = nodes.hear(local, "trust", slot)
@@ -351,6 +379,8 @@ class Space:
             case "crashes":
                 lost = [self._told(item) for item in move.others]
                 return f"node {move.subject} crashes" + "".join(f"; lost: {one}" for one in lost)
+            case "restarts":
+                return f"node {move.subject} begins again"
             case "suspect" | "trust":
                 return f"node {move.subject}: {move.kind}s {move.others[0]}"
             case "wakes":

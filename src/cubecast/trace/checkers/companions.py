@@ -21,6 +21,7 @@ class Companions:
     def __init__(self) -> None:
         self._views: dict[int, dict[int, str]] = {}
         """Node -> the lives in the view it installed last, itself included; empty: in none."""
+        self._named: set[int] = set()
         self._apart: set[tuple[int, int]] = set()
         self._met: dict[tuple[int, int], int] = {}
         """Pair -> when it was last found together again; left out: it was never apart."""
@@ -35,6 +36,8 @@ class Companions:
         node = record.node
         nodes = [one for one in range(record.members.bit_length()) if record.members >> one & 1]
         lives = record.lives or ("",) * len(nodes)
+        if record.lives:
+            self._named.add(node)
         before = self._views.get(node)
         self._views[node] = dict(zip(nodes, lives, strict=False))
         mine = self._views[node].get(node)
@@ -68,9 +71,9 @@ class Companions:
                 self._apart.remove(pair)
                 self._met[pair] = at
 
-    def known(self, node: int) -> bool:
-        """Whether a node ever installed a view."""
-        return node in self._views
+    def known(self, *nodes: int) -> bool:
+        """Whether all of these ever installed a view that says who is in which life."""
+        return self._named.issuperset(nodes)
 
     def apart_since(self, one: int, other: int, start: int) -> bool:
         """Whether two were apart at any moment from `start` on."""

@@ -63,10 +63,10 @@ class LossReasons(Population):
     It is undue if W was not subscribed, by itself or by a pattern; or called ``subscribe`` after m
     was published, and was together with P from then until the ``join``.
 
-    A ``discard`` is needless in the cases 1 and 2. Both are judged if P and W ever installed a
-    view. Of losses without an id: in a trace that has ``view`` records but no ``crash``, and in
-    which no view leaves out a node that was seen before, there is none, but for gaps marked
-    "lossy".
+    A ``discard`` is needless in the cases 1 and 2. Both are judged so if P and W ever installed a
+    view that names lives. Of other losses, and of those without an id: in a trace that has
+    ``view`` records but no ``crash``, and in which no view leaves out a node that was seen before,
+    there is none, but for gaps marked "lossy".
     """
 
     def __init__(self, tally: Tally) -> None:
@@ -81,6 +81,9 @@ class LossReasons(Population):
         """A stable message -> those who were apart from its publisher before it was."""
         self.places: dict[tuple[int, str], _Place] = {}
         """Node, and topic or pattern -> the subscription."""
+        self.taken_back: dict[tuple[int, str], int] = {}
+        """When ``subscribe()`` was called and taken back before it returned: the next call may be
+        answered by what the first one began."""
 
     # -- what was promised -----------------------------------------------------------------------
 
@@ -117,11 +120,15 @@ class LossReasons(Population):
         """The subscription that a record speaks of; one that was never asked for begins with it."""
         key = record.node, record.topic
         if key not in self.places:
-            self.places[key] = _Place(self._tick(), matcher_of(record.topic))
+            asked = self.taken_back.pop(key, self._tick())
+            self.places[key] = _Place(asked, matcher_of(record.topic))
         return self.places[key]
 
     def leave(self, record: Record, topic: Topic, seat: Seat) -> None:
-        self.places.pop((record.node, topic.name), None)
+        key = record.node, topic.name
+        place = self.places.pop(key, None)
+        if place is not None and place.apart is None:
+            self.taken_back[key] = place.asked
 
     def _tick(self) -> int:
         self.at += 1
@@ -133,8 +140,9 @@ class LossReasons(Population):
         super().crash(record, seats)
         self.needed = True
         self.companions.end(record.node, self._tick())
-        for key in [key for key in self.places if key[0] == record.node]:
-            del self.places[key]
+        for table in (self.places, self.taken_back):
+            for key in [key for key in table if key[0] == record.node]:
+                del table[key]
 
     def view(self, record: Record) -> None:
         super().view(record)
@@ -148,21 +156,30 @@ class LossReasons(Population):
     # -- judgement -------------------------------------------------------------------------------
 
     def gap(self, record: Record, topic: Topic, seat: Seat) -> None:
-        index = None if record.id is None else topic.index.get(record.id)
-        if record.id is None:
-            if record.message != LOSSY:
-                self.counted.append(record)
-        elif index is not None and record.message != LOSSY:
-            why = self._undue(record, topic, index) or self._needless(record, topic, index)
-            if not why:
-                why = self._had_by_another(record, topic, index)
+        if record.message == LOSSY:
+            return
+        index = self._judged(record, topic)
+        if index is not None:
+            why = self._undue(record, topic, index)
+            if not why and self._is_whole(record, topic, index):
+                why = self._together(record, topic, index)
+                why = why or self._had_by_another(record, topic, index)
             self._add(record, why)
 
     def discard(self, record: Record, topic: Topic, seat: Seat) -> None:
-        if record.id is None:
-            self.counted.append(record)
-        elif (index := topic.index.get(record.id)) is not None:
+        index = self._judged(record, topic)
+        if index is not None:
             self._add(record, self._together(record, topic, index))
+
+    def _judged(self, record: Record, topic: Topic) -> int | None:
+        """The message that is lost, if its loss can be judged by itself; else it is counted."""
+        index = None if record.id is None else topic.index.get(record.id)
+        if index is not None:
+            publisher = topic.causality.publisher(index).node
+            if self.companions.known(record.node, publisher):
+                return index
+        self.counted.append(record)
+        return None
 
     def _undue(self, record: Record, topic: Topic, index: int) -> str:
         places = [
@@ -183,17 +200,10 @@ class LossReasons(Population):
         place = self.places.get((record.node, topic.name))
         return place is not None and place.whole < self.taken_at[topic.name, index]
 
-    def _needless(self, record: Record, topic: Topic, index: int) -> str:
-        if not self._is_whole(record, topic, index):
-            return ""
-        return self._together(record, topic, index)
-
     def _together(self, record: Record, topic: Topic, index: int) -> str:
         """Why a loss was needless, given who was in which view."""
         node, publisher = record.node, topic.causality.publisher(index).node
         companions, start = self.companions, self.taken_at[topic.name, index]
-        if not (companions.known(node) and companions.known(publisher)):
-            return ""
         if node not in self.parted.get((topic.name, index), (node,)):
             return f"a {record.kind} of what everyone had taken in, in one view with its publisher"
         if companions.apart_since(node, publisher, start):
@@ -201,13 +211,11 @@ class LossReasons(Population):
         return f"a {record.kind}, though in one view with its publisher all the time"
 
     def _had_by_another(self, record: Record, topic: Topic, index: int) -> str:
-        if not self._is_whole(record, topic, index):
-            return ""
         start = self.taken_at[topic.name, index]
         for other in topic.seats.values():
             if other.node == record.node or not (other.up and other.has(index)):
                 continue
-            known = self.companions.known(other.node) and self.companions.known(record.node)
+            known = self.companions.known(other.node)
             if known and not self.companions.apart_since(record.node, other.node, start):
                 return f"a gap, though node {other.node} has it and was in one view all the time"
         return ""

@@ -1,0 +1,78 @@
+"""Eventful schedules on live nodes in memory: the simulator's generator and the same checkers.
+
+A hundred run here, a thousand in ``make soak``.  A failure is replayed by its seed.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from cubecast.net.config import NodeConfig
+from cubecast.sim.ingredients import draw_eventful
+from cubecast.sim.schedule import Fault, Schedule, Step, checked
+from cubecast.testing import Cluster, run
+from cubecast.testing.schedules import play
+from cubecast.trace import Record, Report
+
+PATIENT = NodeConfig(leave_timeout_s=3600, join_timeout_s=3600, publish_timeout_s=3600)
+"""Who is cut off waits until it is not, however long that is in virtual time."""
+BLOCK = 10
+
+
+async def played(schedule: Schedule, seed: int = 0) -> tuple[Report, list[Record]]:
+    there = schedule.nodes - len(schedule.later)
+    async with Cluster(there, seed=seed, config=PATIENT) as cluster:
+        await play(cluster, schedule)
+        assert cluster.trace is not None
+        return cluster.check(), list(cluster.trace)
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_ten_eventful_schedules_on_live_nodes(block: int) -> None:
+    for seed in range(BLOCK * block, BLOCK * block + BLOCK):
+        try:
+            report, _ = run(played(draw_eventful(seed, 2 + seed % 3), seed))
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        assert report.publications > 0
+        assert report.needless == 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("block", range(10, 110))
+def test_a_thousand_eventful_schedules_on_live_nodes(block: int) -> None:
+    for seed in range(BLOCK * block, BLOCK * block + BLOCK):
+        run(played(draw_eventful(seed, 2 + seed % 5), seed))
+
+
+def test_the_same_schedule_and_seed_leave_the_same_trace() -> None:
+    schedule = draw_eventful(3, 3)
+    assert run(played(schedule, 3))[1] == run(played(schedule, 3))[1]
+
+
+def test_records_are_about_nodes_whoever_has_which_slot() -> None:
+    """Node 2 is alone, and meanwhile a stranger takes its slot; both publish under it."""
+    schedule = checked(
+        Schedule(
+            nodes=4,
+            later=(3,),
+            length=20_000,
+            faults=(
+                Fault(1_000, "partition", sides=((2,),), lasts=14_000),
+                Fault(6_000, "restart", 3),
+            ),
+            steps=(
+                Step(7_000, "subscribe", 3, "t"),
+                *(Step(9_000 + 100 * number, "publish", 2) for number in range(10)),
+                *(Step(9_050 + 100 * number, "publish", 3) for number in range(10)),
+            ),
+        )
+    )
+    _, trace = run(played(schedule))
+    said = [record for record in trace if record.kind == "publish"]
+    apart = [record for record in said if record.topic == "t"][:20]
+    assert {record.node for record in apart} == {2, 3}
+    slots = {(record.node, str(record.id).split(".")[0]) for record in apart}
+    assert slots == {(2, "2"), (3, "2")}, "both had slot 2, each on its side"
+    sources = {(record.source, record.node) for record in trace if record.kind == "deliver"}
+    assert {source for source, _ in sources} >= {2, 3}
