@@ -124,6 +124,20 @@ def test_a_process_that_was_restarted_at_once_is_in_after_a_few_round_trips() ->
     assert world.now == 0
 
 
+def test_a_late_request_of_a_former_life_is_not_even_asked_about() -> None:
+    """Node 1 is back in its second life when what the first one said arrives."""
+    world = Members(3)
+    world.suspect(1, 0, 2)
+    world.settle(lambda one: 1 not in (one.source, one.to))
+    world.settle(ticks=60)
+    assert world.masks() == [0b111] * 3
+    assert world.members[1].who.uid == "n1.1"
+    say(world, 2, 0, Enter(Who("n1", "1", 0), 1))
+    world.hand_over()
+    assert world.members[0].marks["late entry of a former life"] == 1
+    assert not world.flying
+
+
 def test_a_stranger_with_the_name_of_a_later_life_evicts_nobody() -> None:
     world = Members(4)
     say(world, 3, 0, Enter(Who("n1.1", "9", 9), 1))
@@ -180,7 +194,9 @@ def test_a_newcomer_takes_the_name_of_the_cluster_and_keeps_it() -> None:
     world.settle()
     assert member.view is not None
     assert member.view.cluster == "here"
-    assert member.foreign(Beacon("x", genesis({}, "there"))) == "there"
+    there = Beacon("x", genesis({0: Who("x", "0", 0)}, "there"))
+    assert member.foreign(there) == "there"
+    assert member.hear(there, "x", world.now) is None
     member.hear(Outlived(member.who.uid), "n0", world.now)
     world.suspect(1, 0, 2)
     world.settle(lambda one: 1 not in (one.source, one.to))

@@ -12,8 +12,10 @@ import epoch_toys
 import member_scenarios
 import member_toys
 import pytest
+import test_doubts
 import test_epochs
 import test_members
+import test_telling
 
 from cubecast.protocol import member
 from cubecast.protocol.member import Member
@@ -78,10 +80,11 @@ def by_hand(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """The branches that tests take which move messages by hand."""
     monkeypatch.setattr(RecordedMembers, "made", [])
     monkeypatch.setattr(RecordedToys, "made", [])
-    for module in (test_members, member_scenarios):
+    for module in (test_members, test_doubts, member_scenarios):
         monkeypatch.setattr(module, "Members", RecordedMembers)
-    monkeypatch.setattr(test_epochs, "Toys", RecordedToys)
-    for module in (test_members, test_epochs):
+    for module in (test_epochs, test_telling):
+        monkeypatch.setattr(module, "Toys", RecordedToys)
+    for module in (test_members, test_epochs, test_doubts, test_telling):
         for name, test in vars(module).items():
             if name.startswith("test_") and not inspect.signature(test).parameters:
                 test()

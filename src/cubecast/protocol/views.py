@@ -64,8 +64,8 @@ EPOCH_SHIFT = 28
 """Bits of `View.number` below the epoch: 16 of the attempt, 12 of the slot."""
 
 
-CHECK_BITS = 63
-"""Of a view's checksum: it fits the integers of any JSON reader that has 64 bits."""
+CHECK_BITS = 48
+"""Of a view's checksum: exact in any reader of JSON, and no time of the explorer's."""
 
 
 @lru_cache(maxsize=8192)
