@@ -232,7 +232,7 @@ class InstallsOldBallots(Member):
 class Credulous(Epochs):
     def on_depart(self, depart: Depart, now: Time) -> None:
         if self.view.has(depart.uid):
-            self._departing[depart.uid] = None
+            self._admission.departing[depart.uid] = None
             self.consider(now)
 
 

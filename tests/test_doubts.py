@@ -87,7 +87,7 @@ def test_a_late_request_of_a_dead_process_evicts_nobody() -> None:
     assert world.masks() == [0b111] * 3
     assert all(member.view is not None and member.view.epoch == 0 for member in world.members)
     assert world.members[0]._epochs is not None
-    assert not world.members[0]._epochs._entering
+    assert not world.members[0]._epochs._admission.entering
 
 
 def test_a_request_waits_not_until_somebody_joins_at_its_address() -> None:
@@ -95,7 +95,7 @@ def test_a_request_waits_not_until_somebody_joins_at_its_address() -> None:
     world = Members(2)
     epochs = world.members[0]._epochs
     assert epochs is not None
-    epochs._entering["ghost"] = Enter(Who("ghost", "1", 0), 3)
+    epochs._admission.entering["ghost"] = Enter(Who("ghost", "1", 0), 3)
     world.suspect(1, 0)
     world.members[0].trust(1, world.now)
     world.settle()
