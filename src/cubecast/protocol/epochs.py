@@ -129,6 +129,11 @@ class Attempt:
         self.again_at = again_at
         self.deadline = deadline
 
+    @property
+    def complete(self) -> bool:
+        """Whether all have reported."""
+        return len(self.reports) == self.survivors.bit_count()
+
     def missing(self) -> list[NodeId]:
         """Those who have not reported."""
         return [slot for slot in members_of(self.survivors) if slot not in self.reports]
@@ -190,8 +195,8 @@ class Epochs:
     @property
     def leader(self) -> NodeId:
         """Who changes the view, as far as we know: the lowest slot that is not suspected."""
-        doubted = (self.suspects | self._silent) & ~(1 << self.slot)
-        return min(slot for slot in self.view.members if not doubted >> slot & 1)
+        trusted = self.view.mask & ~self._doubted | 1 << self.slot
+        return (trusted & -trusted).bit_length() - 1
 
     def suspect(self, suspects: int, now: Time) -> None:
         """The detector's opinion has changed."""
@@ -323,7 +328,7 @@ class Epochs:
 
     def _decide_if_complete(self, now: Time) -> None:
         attempt = self.attempt
-        if attempt is None or attempt.missing():
+        if attempt is None or not attempt.complete:
             return
         members = {slot: self.view.members[slot] for slot in members_of(attempt.survivors)}
         places = {who.address for who in members.values()}
