@@ -90,16 +90,16 @@ def test_a_late_request_of_a_dead_process_evicts_nobody() -> None:
     assert not world.members[0]._epochs._admission.entering
 
 
-def test_a_request_waits_not_until_somebody_joins_at_its_address() -> None:
-    """Node 0 keeps an old request for a free address; node 1 admits another process there."""
+def test_an_old_request_for_an_address_that_is_taken_by_now_evicts_nobody() -> None:
+    """It came to node 0 when the address was free, and was kept while another led."""
     world = Members(2)
     epochs = world.members[0]._epochs
     assert epochs is not None
     epochs._admission.entering["ghost"] = Enter(Who("ghost", "1", 0), 3)
-    world.suspect(1, 0)
-    world.members[0].trust(1, world.now)
+    epochs.consider(world.now)
     world.settle()
     assert world.masks() == [0b11, 0b11]
+    assert epochs.view.epoch == 0
 
 
 def start_again(world: Members, node: int) -> Member:
