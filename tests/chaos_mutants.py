@@ -173,7 +173,7 @@ class BothStay(Member):
         super().elsewhere(view, uid, now)
 
 
-@mutant("raised", 9)
+@mutant("raised", 19)
 class HearsOldLives(Member):
     """Takes a message of a former life for one of the present life."""
 
@@ -209,7 +209,7 @@ class DecidesAgain(Epochs):
         return super().on_install(install, now)
 
 
-@mutant("liveness", 12)
+@mutant("liveness", 1)
 class DecidesTwice(Member):
     """Does not tell a successor what was decided before, and lets it decide anew."""
 
@@ -232,7 +232,7 @@ class InstallsOldBallots(Member):
 class Credulous(Epochs):
     def on_depart(self, depart: Depart, now: Time) -> None:
         if self.view.has(depart.uid):
-            self._departing[depart.uid] = None
+            self._admission.departing[depart.uid] = None
             self.consider(now)
 
 
@@ -325,7 +325,7 @@ class OwnEnd(RecoveringTopic):
         return super().end_stream(msgspec.structs.replace(final, seq=reached), now)
 
 
-@mutant("agreement", 14)
+@mutant("agreement", 65)
 class EndsWhereItIs(Member):
     """Discards locally: a dead stream ends at whatever was delivered here."""
 

@@ -87,19 +87,19 @@ def test_a_late_request_of_a_dead_process_evicts_nobody() -> None:
     assert world.masks() == [0b111] * 3
     assert all(member.view is not None and member.view.epoch == 0 for member in world.members)
     assert world.members[0]._epochs is not None
-    assert not world.members[0]._epochs._entering
+    assert not world.members[0]._epochs._admission.entering
 
 
-def test_a_request_waits_not_until_somebody_joins_at_its_address() -> None:
-    """Node 0 keeps an old request for a free address; node 1 admits another process there."""
+def test_an_old_request_for_an_address_that_is_taken_by_now_evicts_nobody() -> None:
+    """It came to node 0 when the address was free, and was kept while another led."""
     world = Members(2)
     epochs = world.members[0]._epochs
     assert epochs is not None
-    epochs._entering["ghost"] = Enter(Who("ghost", "1", 0), 3)
-    world.suspect(1, 0)
-    world.members[0].trust(1, world.now)
+    epochs._admission.entering["ghost"] = Enter(Who("ghost", "1", 0), 3)
+    epochs.consider(world.now)
     world.settle()
     assert world.masks() == [0b11, 0b11]
+    assert epochs.view.epoch == 0
 
 
 def start_again(world: Members, node: int) -> Member:
@@ -122,6 +122,20 @@ def test_a_process_that_was_restarted_at_once_is_in_after_a_few_round_trips() ->
     assert member.view.slot_of("again1") is not None
     assert world.masks() == [member.view.mask] * 4
     assert world.now == 0
+
+
+def test_a_late_request_of_a_former_life_is_not_even_asked_about() -> None:
+    """Node 1 is back in its second life when what the first one said arrives."""
+    world = Members(3)
+    world.suspect(1, 0, 2)
+    world.settle(lambda one: 1 not in (one.source, one.to))
+    world.settle(ticks=60)
+    assert world.masks() == [0b111] * 3
+    assert world.members[1].who.uid == "n1.1"
+    say(world, 2, 0, Enter(Who("n1", "1", 0), 1))
+    world.hand_over()
+    assert world.members[0].marks["late entry of a former life"] == 1
+    assert not world.flying
 
 
 def test_a_stranger_with_the_name_of_a_later_life_evicts_nobody() -> None:
@@ -180,7 +194,9 @@ def test_a_newcomer_takes_the_name_of_the_cluster_and_keeps_it() -> None:
     world.settle()
     assert member.view is not None
     assert member.view.cluster == "here"
-    assert member.foreign(Beacon("x", genesis({}, "there"))) == "there"
+    there = Beacon("x", genesis({0: Who("x", "0", 0)}, "there"))
+    assert member.foreign(there) == "there"
+    assert member.hear(there, "x", world.now) is None
     member.hear(Outlived(member.who.uid), "n0", world.now)
     world.suspect(1, 0, 2)
     world.settle(lambda one: 1 not in (one.source, one.to))

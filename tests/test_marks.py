@@ -12,8 +12,10 @@ import epoch_toys
 import member_scenarios
 import member_toys
 import pytest
+import test_doubts
 import test_epochs
 import test_members
+import test_telling
 
 from cubecast.protocol import member
 from cubecast.protocol.member import Member
@@ -50,7 +52,7 @@ def test_two_numbers_are_kept_of_a_stream_whose_publisher_is_gone() -> None:
     assert lives > 100
 
 
-SEEDS = (50, 53, 77, 85, 93, 126, 142, 252, 259, 30637)
+SEEDS = (50, 53, 77, 85, 93, 115, 126, 142, 252, 259, 494, 30637)
 """Schedules that take together what no test by hand does, or did when this was written."""
 
 
@@ -78,10 +80,11 @@ def by_hand(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """The branches that tests take which move messages by hand."""
     monkeypatch.setattr(RecordedMembers, "made", [])
     monkeypatch.setattr(RecordedToys, "made", [])
-    for module in (test_members, member_scenarios):
+    for module in (test_members, test_doubts, member_scenarios):
         monkeypatch.setattr(module, "Members", RecordedMembers)
-    monkeypatch.setattr(test_epochs, "Toys", RecordedToys)
-    for module in (test_members, test_epochs):
+    for module in (test_epochs, test_telling):
+        monkeypatch.setattr(module, "Toys", RecordedToys)
+    for module in (test_members, test_epochs, test_doubts, test_telling):
         for name, test in vars(module).items():
             if name.startswith("test_") and not inspect.signature(test).parameters:
                 test()

@@ -201,16 +201,22 @@ def test_hostile_parts_are_bounded(said: list[tuple[int, int, int, int, int]]) -
 
 
 @on_virtual_time
-async def test_a_cluster_whose_views_go_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nearly all that is said about views is too large here, and one part in twenty is lost."""
+async def test_a_cluster_whose_views_and_waves_go_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly all that members say is too large here, and one part in twenty is lost."""
+    large = (VIEW, CONTROL)
     monkeypatch.setattr(parts, "PART_BYTES", SMALL)
-    monkeypatch.setattr(connection_module, "fits", lambda raw: len(raw) <= SMALL or raw[4] != VIEW)
+    monkeypatch.setattr(
+        connection_module, "fits", lambda raw: len(raw) <= SMALL or raw[4] not in large
+    )
     async with Cluster(5) as cluster:
         cluster.on_every_link(Rule(loss=0.05))
         cluster.kill(3)
         await cluster.restart(3)
         await cluster.grow()
         cluster.heal()
+        async with cluster[5].subscribe("t") as reader:
+            await cluster[1].publish("t", b"hello")
+            assert (await anext(reader)).payload == b"hello"
         await cluster.settle()
         assert [len(node.members) for node in cluster.nodes] == [6] * 6
         assert sum(one._wholes for node in cluster.nodes for one in node.mesh._open) > 20

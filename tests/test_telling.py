@@ -197,6 +197,21 @@ def test_who_cannot_read_a_change_asks_for_the_whole_view() -> None:
     assert toys.views() == {frozenset({0, 2})}
 
 
+def test_who_is_past_a_view_says_that_it_has_been_there() -> None:
+    """The leader did not hear node 2's answer, and then died; what it said is still on its way."""
+    toys = Toys(4)
+    crash(toys, 3)
+    decide(toys)
+    late = [one for one in toys.flying if one[1] == 2]
+    toys.drain()
+    crash(toys, 0)
+    toys.drain()
+    assert toys.toys[2].epochs.view.epoch == 2
+    (told,) = late
+    toys.toys[2].epochs.on_change(told[2], 1, toys.now)
+    assert toys.flying == [(2, 1, Installed(told[2].view))]
+
+
 def test_one_packet_of_a_change_has_one_size_however_large_the_view() -> None:
     sizes = []
     for nodes in (8, 64, 512):

@@ -9,6 +9,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -150,7 +151,8 @@ ends = st.dictionaries(topics, st.lists(st.tuples(streams, seqs), max_size=3).ma
 def some_views(draw: st.DrawFn) -> views.View:
     found = draw(st.lists(whos, min_size=1, max_size=5, unique_by=lambda who: who.uid))
     places = draw(st.lists(members, min_size=len(found), max_size=len(found), unique=True))
-    return views.View(draw(view_ids), dict(zip(places, found, strict=True)))
+    cluster = draw(st.just("") | uids)
+    return views.View(draw(view_ids), dict(zip(places, found, strict=True)), cluster)
 
 
 @st.composite
@@ -185,11 +187,27 @@ installs = st.builds(
     ends,
     st.lists(st.builds(views.Absent, whos, numbers), max_size=2).map(tuple),
 )
+sets_of_members = st.integers(0, (1 << 4096) - 1)
 clusterwide = st.one_of(
-    st.builds(views.Prepare, ballots, view_ids, st.integers(0, (1 << 4096) - 1)),
+    st.builds(views.Prepare, ballots, view_ids, sets_of_members),
     st.builds(views.Report, ballots, ballots, st.none() | installs, reports),
     installs,
-    st.builds(views.Installed, view_ids),
+    st.builds(
+        views.Change,
+        ballots,
+        view_ids,
+        view_ids,
+        sets_of_members,
+        st.dictionaries(members, whos, max_size=2),
+        st.dictionaries(topics, st.lists(finals(), max_size=2).map(tuple), max_size=2),
+        ends,
+        st.lists(uids, max_size=2).map(tuple),
+        st.lists(st.builds(views.Absent, whos, numbers), max_size=2).map(tuple),
+        st.integers(0, (1 << views.CHECK_BITS) - 1),
+        st.booleans(),
+    ),
+    st.builds(views.Unclear, view_ids),
+    st.builds(views.Installed, view_ids, sets_of_members),
     st.builds(views.Stuck, view_ids),
     st.builds(
         views.Enter,
@@ -889,3 +907,29 @@ def test_addresses_as_people_write_them(text: str, host: str, port: int) -> None
 def test_what_is_not_an_address(text: str) -> None:
     with pytest.raises(ValueError, match="not a"):
         parse_address(text)
+
+
+CHANGE = views.Change(
+    VIEW_ID.ballot, VIEW_ID, VIEW_ID, 0b10, {3: views.Who("a", "h:1", 0)}, {}, {}, ("b",), (), 7
+)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"gone": 1 << 4096},
+        {"gone": -1},
+        {"came": {4096: views.Who("a", "h:1", 0)}},
+        {"came": {3: views.Who("a", "nowhere:70000", 0)}},
+        {"forgotten": ("not a uid",)},
+        {"forgotten": ("b",) * 257},
+        {"check": 1 << views.CHECK_BITS},
+        {"check": -1},
+        {"absent": (views.Absent(views.Who("a", "h:1", 0), -1),)},
+    ],
+    ids=lambda lie: next(iter(lie)),
+)
+def test_a_change_out_of_bounds_is_refused(lie: dict[str, Any]) -> None:
+    assert decode_view(encode_view(CHANGE)) == CHANGE
+    with pytest.raises(WireError, match="Change out of bounds"):
+        decode_view(encode_view(msgspec.structs.replace(CHANGE, **lie)))

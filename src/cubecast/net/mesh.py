@@ -23,7 +23,7 @@ from cubecast.net.faults import LinkCut
 from cubecast.net.parts import Parts
 from cubecast.net.transport import Network
 from cubecast.protocol.port import NodeId
-from cubecast.protocol.views import Who
+from cubecast.protocol.views import View, Who
 
 log = logging.getLogger("cubecast")
 
@@ -136,22 +136,26 @@ class Mesh:
         self._waiting_bytes.pop(peer, None)
         return self._waiting.pop(peer, [])
 
-    def set_members(self, members: Mapping[NodeId, Who]) -> None:
+    def set_view(self, view: View) -> None:
         """There is a new view: see whose each connection is now."""
-        before, self._members = self._members, members
-        self._slots = {who.uid: slot for slot, who in members.items()}
-        self._places = {who.address: slot for slot, who in members.items()}
-        for slot, who in members.items():
-            self._seen.pop(who.address, None)
-            self._seen[who.address] = slot, who.uid
-        while len(self._seen) > MAX_REMEMBERED:
-            del self._seen[next(iter(self._seen))]
-        for slot, who in before.items():
-            if slot not in members or members[slot].uid != who.uid:
-                connection = self._connections.pop(slot, None)
-                if connection is not None and who.address not in self._places:
-                    self._keep_outside(who.address, connection)
-                self._give_up(slot)
+        before, self._members = self._members, view.members
+        known, self._slots = self._slots, view.slots
+        self._places = view.places
+        for uid in sorted(view.slots.keys() - known.keys()):
+            slot = view.slots[uid]
+            address = view.members[slot].address
+            self._seen.pop(address, None)
+            self._seen[address] = slot, uid
+        if len(self._seen) > MAX_REMEMBERED:
+            gone = [address for address in self._seen if address not in self._places]
+            for address in gone[: len(self._seen) - MAX_REMEMBERED]:
+                del self._seen[address]
+        for slot in sorted(known[uid] for uid in known.keys() - view.slots.keys()):
+            address = before[slot].address
+            connection = self._connections.pop(slot, None)
+            if connection is not None and address not in self._places:
+                self._keep_outside(address, connection)
+            self._give_up(slot)
         for connection in list(self._open):
             if connection.ready and not connection.guest and not connection.closing:
                 self._assign(connection)

@@ -69,6 +69,7 @@ class Presence:
         """The latest core there was."""
         self.detector: Detector | None = None
         self.members: Mapping[NodeId, Who] = {}
+        self._last_view: View | None = None
         self._slot = NOBODY
         self._inside = asyncio.Event()
         self._refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -193,9 +194,9 @@ class Presence:
         assert view is not None
         self.core = self.last_core = member.core
         self.detector = member.detector
-        before, self.members = self.members, view.members
+        before, self._last_view, self.members = self._last_view, view, view.members
         was, self._slot = self._slot, member.node
-        node.mesh.set_members(view.members)
+        node.mesh.set_view(view)
         node.recorder.view(view, was)
         first = was == NOBODY
         if not first and not self._inside.is_set():
@@ -206,23 +207,22 @@ class Presence:
             node.tell(event)
             node.guests.moved(event)
         self._inside.set()
-        if not first:
-            self._tell_changes(before, member)
+        if not first and before is not None:
+            self._tell_changes(before, view, member)
 
-    def _tell_changes(self, before: Mapping[NodeId, Who], member: Member) -> None:
+    def _tell_changes(self, before: View, view: View, member: Member) -> None:
         """Say who came and went, by uid: a slot may have changed hands."""
-        uids = {who.uid for who in self.members.values()}
-        known = {who.uid for who in before.values()}
         absent = {one.who.uid for one in member.absent}
-        places = {who.address for who in self.members.values()}
         mine = member.who.process
-        for slot, who in sorted(before.items()):
-            if who.uid not in uids and who.process != mine:
-                crashed = who.uid in absent or who.address in places
+        for slot in before.lost_in(view):
+            who = before.members[slot]
+            if who.process != mine:
+                crashed = who.uid in absent or who.address in view.places
                 log.info("node %d %s", slot, "is gone" if crashed else "left")
                 self._node.tell(MemberLeft(slot, crashed))
-        for slot, who in sorted(self.members.items()):
-            if who.uid not in known and who.process != mine:
+        for slot in view.lost_in(before):
+            who = view.members[slot]
+            if who.process != mine:
                 log.info("node %d joined from %s", slot, who.address)
                 self._node.tell(MemberJoined(slot, who.address))
 

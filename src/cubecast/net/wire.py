@@ -47,7 +47,7 @@ from cubecast.protocol.messages import (
 )
 from cubecast.protocol.port import Seq, Stream, Topic
 
-VERSION = 2
+VERSION = 3
 MAX_PACKET = 16 * 1024 * 1024
 MAX_PAYLOAD = 8 * 1024 * 1024
 """A single message may not be larger; a frame of the largest still fits a packet."""

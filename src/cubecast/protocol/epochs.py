@@ -23,17 +23,17 @@ There is no majority: every side of a partition goes on.  What holds is this.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
 from cubecast.protocol.absence import Absences
-from cubecast.protocol.doubts import Doubts
+from cubecast.protocol.admission import Admission, ends_of
 from cubecast.protocol.finals import decide
 from cubecast.protocol.marks import Marks
-from cubecast.protocol.port import NodeId, Seq, Stream, Time
+from cubecast.protocol.port import NodeId, Time
 from cubecast.protocol.telling import Telling, difference, restored
 from cubecast.protocol.views import (
     FIRST,
@@ -42,7 +42,6 @@ from cubecast.protocol.views import (
     Change,
     Clusterwide,
     Depart,
-    Ends,
     Enter,
     Finals,
     Install,
@@ -60,8 +59,6 @@ from cubecast.protocol.views import (
 from cubecast.topology import members_of
 
 MAX_SLOTS = 4096
-MAX_ENTERING = 1024
-"""Newcomers that may wait for the next view."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +129,11 @@ class Attempt:
         self.again_at = again_at
         self.deadline = deadline
 
+    @property
+    def complete(self) -> bool:
+        """Whether all have reported."""
+        return len(self.reports) == self.survivors.bit_count()
+
     def missing(self) -> list[NodeId]:
         """Those who have not reported."""
         return [slot for slot in members_of(self.survivors) if slot not in self.reports]
@@ -158,13 +160,11 @@ class Epochs:
         self.promised = view.id.ballot
         self.suspects = 0
         self._silent = 0  # did not report in time; forgotten with the next view
-        self._entering: dict[str, Enter] = {}
-        self._departing: dict[str, None] = {}
+        self._admission = Admission(key)
         self.attempt: Attempt | None = None
         self._retry_at: Time | None = None  # until then another leads
         self._complain_at: Time | None = None
         self._absences = Absences(config.absent_for)
-        self._doubts = Doubts(key)
         self._frozen = False  # somebody has reported here, and the next view is not known
         self._install: Install | None = None  # how we came to `view`
         self._telling: Telling | None = None  # who has said that it installed `_install`
@@ -195,8 +195,8 @@ class Epochs:
     @property
     def leader(self) -> NodeId:
         """Who changes the view, as far as we know: the lowest slot that is not suspected."""
-        doubted = (self.suspects | self._silent) & ~(1 << self.slot)
-        return min(slot for slot in self.view.members if not doubted >> slot & 1)
+        trusted = self.view.mask & ~self._doubted | 1 << self.slot
+        return (trusted & -trusted).bit_length() - 1
 
     def suspect(self, suspects: int, now: Time) -> None:
         """The detector's opinion has changed."""
@@ -229,7 +229,7 @@ class Epochs:
             return  # the others have a view, and whoever leads there changes it
         survivors = self._survivors()
         same = survivors == self.view.mask and not self._frozen
-        if same and not self._admissible():
+        if same and not self._admission.admissible(self.view, self._doubted):
             return
         if self._untold() and same:
             return  # first everyone gets here
@@ -246,21 +246,13 @@ class Epochs:
 
     def _survivors(self) -> int:
         """Those of the view who are to stay."""
-        view = self.view
-        going = [view.slot_of(uid) for uid in self._departing]
-        going += [view.places.get(one.who.address) for one in self._admissible()]
-        gone = sum(1 << slot for slot in set(going) if slot is not None)
-        return view.mask & ~self.suspects & ~self._silent & ~gone
+        going = self._admission.going(self.view, self._doubted)
+        return self.view.mask & ~self._doubted & ~going
 
-    def _admissible(self) -> list[Enter]:
-        return [enter for enter in self._entering.values() if self._may_enter(enter)]
-
-    def _may_enter(self, enter: Enter) -> bool:
-        """Whether a newcomer's place is free, or it has proved to be there instead of a member."""
-        slot = self.view.places.get(enter.who.address)
-        if slot is None or (self.suspects | self._silent) >> slot & 1:
-            return True
-        return self._doubts.settled(enter.who.uid, enter.proof, self.view)
+    @property
+    def _doubted(self) -> int:
+        """Slots of those on whom we do not count."""
+        return self.suspects | self._silent
 
     def _begin(self, survivors: int, now: Time) -> None:
         self._host.marks["led"] += 1
@@ -336,11 +328,11 @@ class Epochs:
 
     def _decide_if_complete(self, now: Time) -> None:
         attempt = self.attempt
-        if attempt is None or attempt.missing():
+        if attempt is None or not attempt.complete:
             return
         members = {slot: self.view.members[slot] for slot in members_of(attempt.survivors)}
         places = {who.address for who in members.values()}
-        waiting = self._admissible()
+        waiting = self._admission.admissible(self.view, self._doubted)
         entering = [one for one in waiting if one.who.address not in places]
         if len(entering) < len(waiting):
             self._host.marks["newcomer waits for its former life"] += 1
@@ -354,15 +346,16 @@ class Epochs:
             return
         view = View(ViewId(self.view.epoch + 1, attempt.ballot), members, self.view.cluster)
         finals = self._finals(attempt.reports, view)
-        ends = _ends(entering, view)
-        excluded = [who for who in self.view.members.values() if who.uid not in self._departing]
+        ends = ends_of(entering, view)
+        departing = self._admission.departing
+        excluded = [who for who in self.view.members.values() if who.uid not in departing]
         absent = self._absences.after(view, excluded, now)
         apart = min((enter.apart for enter in entering if enter.reached), default=0)
         install = Install(attempt.ballot, self.view.id, view, finals, ends, absent, apart)
         leavers = [
             who
             for who in self.view.members.values()
-            if who.uid in self._departing and not view.has(who.uid)
+            if who.uid in departing and not view.has(who.uid)
         ]
         telling = self._prepare_telling(install)
         if view.has(self.uid):
@@ -403,11 +396,7 @@ class Epochs:
         self._silent = 0
         self._telling = None
         self.suspects &= self.view.mask
-        places = self.view.places
-        self._entering = {
-            uid: enter for uid, enter in self._entering.items() if enter.who.address not in places
-        }
-        self._departing = {uid: None for uid in self._departing if self.view.has(uid)}
+        self._admission.went_over(self.view)
         self._host.went_over(install, now)
 
     def _prepare_telling(self, install: Install) -> Telling:
@@ -491,7 +480,7 @@ class Epochs:
             self._vouch(now)
             return False
         if not install.view.has(self.uid):
-            if self.uid in self._departing:
+            if self.uid in self._admission.departing:
                 self._host.marks["let go"] += 1
                 self._host.let_go(now)
             else:
@@ -561,31 +550,24 @@ class Epochs:
         elif any(gone.who.uid == enter.who.uid for gone in self.absent):
             self._host.marks["excluded life asks again"] += 1
             self._host.reach(enter.who.address, Outlived(enter.who.uid))
-        elif self._outlived(enter.who):
+        elif self._admission.outlived(enter.who, self._known_lives()):
             self._host.marks["late entry of a former life"] += 1
-        elif not self._may_enter(enter):
+        elif not self._admission.may_enter(enter, self.view, self._doubted):
             self._host.marks["asked whether a newcomer is there"] += 1
-            self._host.reach(enter.who.address, self._doubts.about(enter.who.uid, self.view))
-        elif len(self._entering) < MAX_ENTERING:
-            for uid, other in list(self._entering.items()):
-                if other.who.address == enter.who.address and uid != enter.who.uid:
-                    self._host.marks["entry replaced by a later life"] += 1
-                    del self._entering[uid]
-            self._entering[enter.who.uid] = enter
+            self._host.reach(enter.who.address, self._admission.doubt(enter.who.uid, self.view))
+        else:
+            if self._admission.await_place(enter):
+                self._host.marks["entry replaced by a later life"] += 1
             self.consider(now)
 
-    def _outlived(self, who: Who) -> bool:
-        """Whether we know a later life of the same process: the request is a late copy."""
-        entering = [enter.who for enter in self._entering.values()]
-        absent = [gone.who for gone in self.absent]
-        return any(
-            other.process == who.process and other.incarnation > who.incarnation
-            for other in (*self.view.members.values(), *absent, *entering)
-        )
+    def _known_lives(self) -> Iterator[Who]:
+        yield from self.view.members.values()
+        for gone in self.absent:
+            yield gone.who
 
     def depart(self, now: Time) -> None:
         """We want to be let go; nobody but this node itself calls this."""
-        self._departing[self.uid] = None
+        self._admission.departing[self.uid] = None
         if self.leader != self.slot:
             self._host.send(self.leader, Depart(self.uid))
         else:
@@ -599,12 +581,12 @@ class Epochs:
         if self.leader != self.slot:
             self._host.marks["departure passed on"] += 1
             self._host.send(self.leader, depart)
-        elif self._doubts.settled(depart.uid, depart.proof, self.view):
-            self._departing[depart.uid] = None
+        elif self._admission.may_leave(depart, self.view):
+            self._admission.departing[depart.uid] = None
             self.consider(now)
         else:
             self._host.marks["asked whether a member leaves"] += 1
-            self._host.send(slot, self._doubts.about(depart.uid, self.view))
+            self._host.send(slot, self._admission.doubt(depart.uid, self.view))
 
     def _complain(self, now: Time) -> None:
         """We wait for a view that does not come, and do not lead: whoever does is to know."""
@@ -650,15 +632,3 @@ class Epochs:
         tell = telling.due if telling is not None else None
         due = again, self._retry_at, self._complain_at, tell
         return min((at for at in due if at is not None), default=None)
-
-
-def _ends(entering: Collection[Enter], view: View) -> Ends:
-    """How far streams went that nobody in the view publishes, as newcomers from elsewhere say."""
-    ends: dict[str, dict[Stream, Seq]] = {}
-    for enter in entering:
-        for topic, reached in enter.reached.items():
-            known = ends.setdefault(topic, {})
-            for stream, seq in reached:
-                if not view.has_stream(stream) and known.get(stream, -1) < seq:
-                    known[stream] = seq
-    return {topic: tuple(known.items()) for topic, known in ends.items() if known}

@@ -22,7 +22,6 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from cubecast.protocol.port import NodeId
-from cubecast.topology import members_of
 
 States: TypeAlias = tuple[tuple[NodeId, int], ...]
 """(node, stamp) pairs; a member that is not named has stamp 0, correct."""
@@ -130,8 +129,10 @@ class Knowledge:
         """Change the set of members; who is new to it is correct.  `afresh`: so is everyone."""
         members |= 1 << self.node
         gone = self.members if afresh else self.members ^ members
-        for node in members_of(gone):
-            self._forget(node)
+        known = self.stamps.keys() | self._changed.keys() | self.news.keys()
+        for node in sorted(known):
+            if gone >> node & 1:
+                self._forget(node)
         self.members = members
         if self.node in self.news:
             self._touch(self.node)

@@ -428,9 +428,9 @@ class Member:
         before = self._core.view
         view = install.view
         assert before is not None
-        for who in before.members.values():
-            if not view.has(who.uid):
-                self.marks["excluded another"] += 1
+        lost = before.lost_in(view)
+        if lost:
+            self.marks["excluded another"] += len(lost)
         if install.finals:
             self.marks["ended streams"] += 1
         self._port.view(view.epoch, view.mask)  # first: what follows is sent to those in it

@@ -64,8 +64,8 @@ EPOCH_SHIFT = 28
 """Bits of `View.number` below the epoch: 16 of the attempt, 12 of the slot."""
 
 
-CHECK_BITS = 63
-"""Of a view's checksum: it fits the integers of any JSON reader that has 64 bits."""
+CHECK_BITS = 48
+"""Of a view's checksum: exact in any reader of JSON, and no time of the explorer's."""
 
 
 @lru_cache(maxsize=8192)
@@ -112,7 +112,12 @@ class View(msgspec.Struct, frozen=True, dict=True):
         check = self.checksum + sum(_check_of(slot, who) for slot, who in came.items())
         check -= sum(_check_of(slot, self.members[slot]) for slot in left)
         view.__dict__["checksum"] = check & (1 << CHECK_BITS) - 1
+        view.__dict__["mask"] = self.mask & ~gone | sum(1 << slot for slot in came)
         return view
+
+    def lost_in(self, other: View) -> list[NodeId]:
+        """Slots, here, of the lives that are not in the other view."""
+        return sorted(self.slots[uid] for uid in self.slots.keys() - other.slots.keys())
 
     @property
     def epoch(self) -> int:

@@ -109,7 +109,7 @@ MEMBERS = replace(
     caches=PRODUCTION.caches
     | {"Member._due", "Member._epoch_config", "Epochs._config", "Absences._remember_for"}
     | {"View.slots", "View.places", "View.mask", "View.checksum"},
-    unordered=PRODUCTION.unordered | {"Member._told", "Epochs._departing", "Attempt.reports"},
+    unordered=PRODUCTION.unordered | {"Member._told", "Admission.departing", "Attempt.reports"},
 )
 """The production protocol where nodes die (`cubecast.protocol.member`).
 
