@@ -10,9 +10,9 @@
 #               in a script, so that SIGHUP and SIGINT are ignored
 #
 # ARGS    arguments for pytest, in both of the latter
-# BARE    where the bare system is kept, by default a directory of the release under ${TMPDIR:-/tmp}.
-#         It is made once; each run takes a fresh clone. Remove it with rm -rf: nothing is mounted there
-#         outside of a run
+# BARE    where bare systems are kept, by default cubecast-bare under ${TMPDIR:-/tmp}. One is made once a
+#         release; each run has a fresh copy, RELEASE.run, which stays to be looked at. Remove them with
+#         rm -rf: nothing is mounted there outside of a run
 # MIRROR  Debian's mirror; by default the first one that apt uses here
 #
 # It needs debootstrap, git and unshare. pip is configured inside as it is outside.
@@ -26,7 +26,8 @@ say() { printf 'bare: %s\n' "$*"; }
 release=$1
 shift
 steps=${*:-demo test background}
-root=${BARE:-${TMPDIR:-/tmp}/cubecast-bare-$release}
+base=${BARE:-${TMPDIR:-/tmp}/cubecast-bare}/$release
+root=$base.run
 
 [ "$(id -u)" -eq 0 ] || die "only root can make and enter a bare system"
 for program in debootstrap git unshare; do
@@ -38,15 +39,18 @@ mirror() {
     apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep '/debian/*$' | head -n 1
 }
 
-if [ ! -e "$root/.complete" ]; then
+if [ ! -e "$base/.complete" ]; then
     from=${MIRROR:-$(mirror)}
     [ -n "$from" ] || die "apt knows no mirror of Debian; name one: MIRROR=..."
-    say "making a bare $release in $root"
-    rm -rf "$root"
-    debootstrap --variant=minbase --include=make,git,python3 "$release" "$root" "$from" >"$root.log" 2>&1 ||
-        die "debootstrap failed; see $root.log"
-    touch "$root/.complete"
+    say "making a bare $release in $base"
+    rm -rf "$base"
+    mkdir -p "$base"
+    debootstrap --variant=minbase --include=make,git,python3 "$release" "$base" "$from" >"$base.log" 2>&1 ||
+        die "debootstrap failed; see $base.log"
+    touch "$base/.complete"
 fi
+rm -rf "$root"
+cp -a "$base" "$root"
 
 # How names are resolved and pip reaches its index is the machine's business, not the release's.
 cp -L /etc/resolv.conf "$root/etc/resolv.conf"
@@ -56,7 +60,6 @@ certificates=${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}
 [ -e "$certificates" ] || die "no file of certificates at $certificates; name it: PIP_CERT=..."
 cp -L "$certificates" "$root/etc/machine-certificates.crt"
 
-rm -rf "$root/root/cubecast" "$root/root/cubecast.bundle"
 git bundle create --quiet "$root/root/cubecast.bundle" HEAD
 
 cat >"$root/root/steps.sh" <<'END'

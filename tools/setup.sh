@@ -63,11 +63,14 @@ is_debian() {
         command -v apt-get >/dev/null
 }
 
+# Learn which packages there are. One unreachable source does not matter if another has them.
+refresh_packages() {
+    apt-get update -qq >/dev/null 2>&1 || true
+}
+
 # Install a system package; false, with apt-get's own words printed, if that did not work.
 install_package() {
     say "installing the system package $1"
-    # One unreachable source does not matter if the package comes from another.
-    apt-get update -qq >/dev/null 2>&1 || true
     # Images without manual pages lack the directory that Java's packages link them in.
     mkdir -p /usr/share/man/man1
     if ! log=$(DEBIAN_FRONTEND=noninteractive \
@@ -85,6 +88,7 @@ add_ensurepip() {
     elif [ "$(id -u)" -ne 0 ]; then
         die "$1 cannot make virtual environments; run 'sudo apt-get install $package', then 'make setup' again"
     fi
+    refresh_packages
     install_package "$package" ||
         die "apt-get could not install $package; install it, then run 'make setup' again"
     makes_environments "$1" ||
@@ -119,18 +123,31 @@ find_java() {
     return 1
 }
 
+# The package of a Java that is recent enough: 17 where there is one, and elsewhere the usual one, which
+# is older than 17 only where 17 is packaged, too.
+java_package() {
+    if apt-cache policy openjdk-17-jre-headless 2>/dev/null | grep -q 'Candidate: [^(]'; then
+        echo openjdk-17-jre-headless
+    else
+        echo default-jre-headless
+    fi
+}
+
 # Java for the lab, if it can be had; the last words if not.
 add_java() {
-    package=openjdk-17-jre-headless
     if find_java; then
         return
     elif ! is_debian; then
         say "no Java 17 or later found: only the lab needs it. Install any JDK 17 or later, or set"
         say "JAVA_HOME to one; then 'cubecast lab' works, nothing has to be set up again"
+        return
     elif [ "$(id -u)" -ne 0 ]; then
-        say "no Java 17 or later found: only the lab needs it. Run 'sudo apt-get install $package';"
+        say "no Java 17 or later found: only the lab needs it. Run 'sudo apt-get install $(java_package)';"
         say "then 'cubecast lab' works, nothing has to be set up again"
-    elif ! { install_package "$package" || install_package default-jre-headless; } || ! find_java; then
+        return
+    fi
+    refresh_packages
+    if ! install_package "$(java_package)" || ! find_java; then
         say "no Java 17 or later could be installed: only the lab needs it. Install one, or set"
         say "JAVA_HOME to one; then 'cubecast lab' works, nothing has to be set up again"
     fi
