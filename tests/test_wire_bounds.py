@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cubecast.net.address import parse_address
 from cubecast.net.view_wire import (
     MAX_NEWS,
     MAX_STATED_VIEW,
@@ -287,3 +288,13 @@ def test_a_detector_says_something_of_each_slot_at_most_once(field: str) -> None
     notice = detector.Notice(3, ((1, 2),), ((1, 2, ()),))
     assert is_read(notice, (field,), [one[field]] * MAX_MEMBERS)
     assert not is_read(notice, (field,), [one[field]] * (MAX_MEMBERS + 1))
+
+
+# -- addresses -------------------------------------------------------------------------------------
+
+
+def test_the_highest_port_is_one_and_zeros_do_not_make_it_longer() -> None:
+    assert parse_address("host:65535") == ("host", 65535)
+    for wrong in ("host:65536", "host:007000", "host:-1", "host:+1", "host:٣"):
+        with pytest.raises(ValueError, match="not a port"):
+            parse_address(wrong)
