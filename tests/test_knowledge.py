@@ -155,6 +155,21 @@ def test_a_broken_link_to_one_that_others_suspect_is_not_looked_at_as_broken() -
     assert (detector.suspects, detector.broken) == (0b0010, 0b0100)
 
 
+def test_nobody_is_tested_or_suspected_after_it_left() -> None:
+    alone = Alone()
+    detector = alone.detector
+    detector.on_wake(0)
+    tested = {peer for peer, _ in alone.sent}
+    assert 1 in tested, "a test is under way"
+    detector.set_members(0b1101, 1)
+    alone.sent.clear()
+    for now in range(2, 2 * detector.config.deaf_after, detector.config.suspect_min // 4):
+        detector.on_wake(now)
+    assert 1 not in {peer for peer, _ in alone.sent}
+    assert not detector.suspects >> 1 & 1
+    detector.knowledge.check_invariants()
+
+
 def test_a_vouch_that_nobody_was_asked_for_changes_nothing() -> None:
     alone = Alone()
     alone.detector.on_message(Vouch(1, 2), 3, 10)
