@@ -45,7 +45,7 @@ from cubecast.protocol.member import Member
 from cubecast.protocol.messages import Ack, Frame
 from cubecast.protocol.port import MemberPort, Message, NodeId, Port, Process
 from cubecast.protocol.views import Clusterwide, Who, genesis
-from cubecast.sim.lives import LifePort, MortalWorld, Packet
+from cubecast.sim.lives import MortalWorld, Packet
 from cubecast.sim.networks import Uniform
 from cubecast.sim.params import Params
 from cubecast.sim.settling import run_until
@@ -58,7 +58,6 @@ ROUND_TRIP = 40
 STEP = 4 * ROUND_TRIP
 """A run is looked at this often."""
 MOST_STEPS = 200
-FIRST_PORT = 7000
 LIMIT_S = 1e7
 """Of virtual time, for the live nodes."""
 
@@ -117,26 +116,15 @@ class WireNetwork(Uniform):
         self._tally.bytes[kind] += len(raw)
 
 
-class AddressedPort(LifePort):
-    """Nodes have addresses as on a network."""
-
-    __slots__ = ()
-
-    def reach(self, address: str, message: Message) -> None:
-        self.control(int(address.rpartition(":")[2]) - FIRST_PORT, message)
-
-
-class AddressedWorld(MortalWorld):
-    """A world of `AddressedPort`."""
-
-    def _port(self, node: NodeId) -> LifePort:
-        return AddressedPort(self, node, self._network)
+def _address(node: NodeId) -> str:
+    """As long as one on a network; in a simulated world nodes are where their number says."""
+    return f"{node:015}"
 
 
 def _who(node: NodeId, life: int) -> Who:
     """Names as long as those of live nodes."""
     uid = f"{Random(f'{node}/{life}').getrandbits(128):032x}"
-    return Who(uid, f"127.0.0.1:{FIRST_PORT + node}", life << 20)
+    return Who(uid, _address(node), life << 20)
 
 
 def world_of(nodes: int, tally: Tally) -> MortalWorld:
@@ -155,10 +143,10 @@ def world_of(nodes: int, tally: Tally) -> MortalWorld:
             config=config,
             epochs=epochs,
             detector=detector,
-            seeds=[f"127.0.0.1:{FIRST_PORT + (node + 1) % nodes}"] if life else (),
+            seeds=[_address((node + 1) % nodes)] if life else (),
         )
 
-    return AddressedWorld(nodes, make, WireNetwork(tally))
+    return MortalWorld(nodes, make, WireNetwork(tally))
 
 
 class Bench:
@@ -242,7 +230,8 @@ class Bench:
             others = [one for one in self.world.running() if one != node]
             if all(not self.world.views[one][1] >> node & 1 for one in others):
                 break
-        self.world.crash(node)
+        if self.world.is_up(node):
+            self.world.crash(node)
 
 
 def simulated(sizes: list[int], publishers: bool, cap_s: float) -> list[dict[str, Any]]:

@@ -147,6 +147,8 @@ def test_the_extreme_of_a_curve_has_the_interval_of_its_own_point() -> None:
     assert verdict(at + 'fold = "max"\n', rows).ci == 3.0
     assert verdict(at + 'fold = "min"\n', rows).ci == 1.0
     assert verdict(at + 'fold = "linear-fit"\n', rows).ci == 0.0
+    two = verdict(at + 'fold = "linear-fit"\n', rows[:2])
+    assert (two.ours, two.ci) == (None, 0.0)
 
 
 def test_a_line_needs_three_points_and_a_law_of_logarithms_takes_them() -> None:

@@ -148,7 +148,7 @@ class Selection:
         """Tests that run a line of the changed statement.
 
         A line that runs as its module is imported (a bound, a default) is looked for by the name it
-        defines: tests that run a line with that name.  Else by its module.
+        defines: first the tests that run a line with that name, then those that run its module.
         """
         path = str(ROOT / mutant.path)
         lines = self._lines.get(path, {})
@@ -156,10 +156,14 @@ class Selection:
         found: set[str] = set()
         for line in range(first, last + 1):
             found |= lines.get(line, set())
+        others: set[str] = set()
         if not found and first in lines:
             found = self._by_name(path, first)
-            found = found or set().union(*lines.values())
-        known = [test for test in found if test in self._times]
+            others = set().union(*lines.values()) - found
+        return [*self._fastest(found), *self._fastest(others)]
+
+    def _fastest(self, tests: set[str]) -> list[str]:
+        known = [test for test in tests if test in self._times]
         return sorted(known, key=lambda test: (self._times[test], test))
 
     def _by_name(self, path: str, line: int) -> set[str]:

@@ -263,7 +263,7 @@ class _Finder(ast.NodeVisitor):
         match node:
             case ast.If() | ast.While():
                 self._negate(node.test)
-            case ast.Return(value=ast.expr() as value) if not _is_none(value):
+            case ast.Return(value=ast.expr() as value) if not _is_nothing(value):
                 self._note("return", node, "return None")
             case ast.Expr(value=ast.Call() as call) if not _speaks(call):
                 self._note("statement", node, "pass")
@@ -291,8 +291,9 @@ def _head_end(node: ast.stmt) -> int:
     return node.end_lineno
 
 
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+def _is_nothing(node: ast.expr) -> bool:
+    """None, or False, which nobody tells from it."""
+    return isinstance(node, ast.Constant) and node.value in (None, False)
 
 
 def _is_text(*nodes: ast.expr) -> bool:

@@ -154,6 +154,7 @@ class Links:
         elif progress:
             link.pause = self._config.resend_after
             link.resend_at = now + link.pause
+            self._arm(link.resend_at)  # after a long pause it is earlier than before
 
     def on_wake(self, now: Time) -> None:
         """Acknowledge what is due, repeat what is overdue, ask for the next wake."""

@@ -49,11 +49,10 @@ DAY: Time = 24 * HOUR
 EVENTS_UNTIL: Time = 12 * HOUR
 WEEK = 7
 REPLY = "reply/"
-PATTERNS = ("reply/#", "#")
 
 
-FORGET_AFTER: Time = HOUR
-"""A topic that nobody here uses is forgotten."""
+FORGET_AFTER: Time = 5 * HOUR
+"""A topic that nobody here uses is forgotten, by the end of its day."""
 ABSENT_FOR: Time = DAY
 """A node that was excluded is looked for, and history kept for it."""
 
@@ -88,6 +87,8 @@ class LifePlan:
     """Nodes a day that subscribe to a topic for some hours."""
     replies: int = 12
     """Requests a day, each with a topic of its own."""
+    patterns: tuple[str, ...] = ("reply/#", "#")
+    """Each is followed by a node of its own."""
     crashes: int = 2
     leaves: int = 1
     loss: float = 0.005
@@ -242,8 +243,8 @@ class LongLife:
             count = min(plan.subscribers, plan.nodes)
             self._homes[topic] = sorted(rng.sample(range(plan.nodes), count))
             self.world.establish(topic, self._homes[topic])
-        chosen = rng.sample(range(plan.nodes), len(PATTERNS))
-        self._followers = dict(zip(chosen, PATTERNS, strict=True))
+        chosen = rng.sample(range(plan.nodes), len(plan.patterns))
+        self._followers = dict(zip(chosen, plan.patterns, strict=True))
         for node, pattern in self._followers.items():
             self.world.follow(node, pattern)
 
