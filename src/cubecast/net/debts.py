@@ -10,6 +10,9 @@ Invariants:
 
 1. Consumed and unread is at most `limit` (one larger message is taken alone), and in addition
    `put_off_bytes` per stream (or one larger message); what is put off is paid back by reading.
+   If nothing at all moves the bound is raised by one message (a frame of it), again and again up
+   to twice as much, and then each time after twice as long: in a time T by log2(T / `STEP_S`)
+   messages more.  It falls back once `limit` is kept.
 2. Of each stream a prefix is consumed, and everything that was read.
 3. Debts beyond that are in the windows of their publishers, so at most one window per stream is
    unread and not consumed.
@@ -19,12 +22,16 @@ from __future__ import annotations
 
 from collections import deque
 
+from cubecast.net.wire import frame_overhead
 from cubecast.protocol.messages import Frame
 from cubecast.protocol.port import Seq, Stream, Topic
 
 PUT_OFF_TIMES, PUT_OFF_LEAST, PUT_OFF_MOST = 8, 64 * 1024, 1024 * 1024
 
 Key = tuple[Topic, Stream]
+
+STEP_S = 0.01
+"""How long nothing moves before the bound is raised, at first."""
 
 
 def put_off_bytes(limit: int) -> int:
@@ -64,9 +71,21 @@ class Debts:
         self._streams: dict[Key, deque[Debt]] = {}
         self._put_off: dict[Key, int] = {}
         self._owed = 0
+        self.delay_s = STEP_S
+        """How long nothing moves before the bound is raised."""
 
     def __bool__(self) -> bool:
         return self._owed > 0
+
+    @property
+    def owed(self) -> int:
+        """The size of what does not count as consumed."""
+        return self._owed
+
+    @property
+    def open(self) -> bool:
+        """Whether reading changes anything: something is owed, or was put off."""
+        return self._owed > 0 or bool(self._put_off)
 
     def add(self, frame: Frame, size: int) -> None:
         """A frame was handed out that does not fit."""
@@ -90,13 +109,16 @@ class Debts:
             self._give(debt, count, news)
         if unread - self._owed <= self._limit:
             self._put_off.clear()
+            self._most = put_off_bytes(self._limit)
+            self.delay_s = STEP_S
         return news
 
-    def put_off(self) -> dict[Key, Seq]:
+    def put_off(self, unread: int) -> dict[Key, Seq]:
         """Consume unread debts of every stream, within the bound: how far, if at all."""
         news: dict[Key, Seq] = {}
+        over = unread - self._owed - self._limit
         for key, debts in list(self._streams.items()):
-            done = self._put_off.get(key, 0)
+            done = min(self._put_off.get(key, 0), max(0, over))
             while debts:
                 debt, before = debts[0], self._owed
                 count = debt.fits(self._most - done) or (1 if not done else 0)
@@ -107,12 +129,22 @@ class Debts:
             self._put_off[key] = done
         return news
 
+    def step(self, unread: int) -> dict[Key, Seq]:
+        """Raise the bound by what a frame of one message takes, until `limit` is kept again."""
+        if self._most >= 2 * put_off_bytes(self._limit):
+            self.delay_s *= 2
+        sizes = (-(-debts[0].size // debts[0].count) for debts in self._streams.values())
+        self._most += max(sizes) + frame_overhead(1)
+        return self.put_off(unread)
+
     def read(self, frame: Frame, size: int) -> dict[Key, Seq]:
         """A frame was read to its end: it is consumed, and pays back what was put off."""
         news: dict[Key, Seq] = {}
         key = frame.topic, frame.stream
         if key in self._put_off:
-            self._put_off[key] = max(0, self._put_off[key] - size)
+            self._put_off[key] -= size
+            if self._put_off[key] <= 0:
+                del self._put_off[key]
         debts = self._streams.get(key)
         while debts and debts[0].first <= frame.last:
             self._give(debts[0], debts[0].count - debts[0].given, news)

@@ -410,6 +410,10 @@ class Node:
         """Whether a publication to some topic has to wait for credit."""
         return bool(self._waiting)
 
+    def holds_readers(self) -> bool:
+        """Whether a task that reads waits for credit, so that nobody reads meanwhile."""
+        return any(self._outboxes[topic].holds_readers for topic in self._waiting)
+
     async def attach(self, subscription: Subscription) -> None:
         """Begin to deliver to a subscription; returns when the cut is fixed."""
         self.check_open()

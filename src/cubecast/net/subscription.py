@@ -111,6 +111,7 @@ class Subscription(ClosesAtEnd):
         self._frames: deque[Frame] = deque()
         self._queued = 0
         self._debts = Debts(queue_bytes)
+        self._step: asyncio.TimerHandle | None = None
         self._settled_at = 0.0
         self._settled_unread = 0
         self._messages: Iterator[Message] = iter(())
@@ -164,6 +165,9 @@ class Subscription(ClosesAtEnd):
         """Deliver nothing more."""
         self._closed = True
         self._debts.clear()
+        if self._step is not None:
+            self._step.cancel()
+            self._step = None
         self.wake()
         await self._node.detach(self)
 
@@ -229,12 +233,29 @@ class Subscription(ClosesAtEnd):
 
     def settle(self) -> None:
         """Give publishers credit for what fits by now; for more if we ourselves wait to publish."""
-        if self._debts:
+        if self._debts.open:
             unread = self._settled_unread = self.unread
             self._settled_at = asyncio.get_running_loop().time()
             self._tell(self._debts.slide(unread))
             if self._debts and self.yields():
-                self._tell(self._debts.put_off())
+                self._tell(self._debts.put_off(unread))
+                if self._debts and self._step is None:
+                    self._plan_step()
+
+    def _plan_step(self) -> None:
+        """Look again whether anything has moved."""
+        moved = self.unread, self._debts.owed
+        loop = asyncio.get_running_loop()
+        self._step = loop.call_later(self._debts.delay_s, self._take_step, moved)
+
+    def _take_step(self, moved: tuple[int, int]) -> None:
+        """Nobody can move, so it seems: let each publisher go one message further."""
+        self._step = None
+        if self._debts and self.yields() and not self._node.closed:
+            if (self.unread, self._debts.owed) == moved and self._node.holds_readers():
+                self._tell(self._debts.step(self.unread))
+            if self._debts:
+                self._plan_step()
 
     def _tell(self, news: dict[Key, Seq]) -> None:
         for (topic, stream), seq in news.items():
@@ -307,7 +328,7 @@ class Subscription(ClosesAtEnd):
         """A frame was read to its end."""
         size = content_size(frame)
         self._queued -= size
-        if self._debts:
+        if self._debts.open:
             self._tell(self._debts.read(frame, size))
             self.settle()
 
