@@ -36,7 +36,7 @@ from cubecast.net.faults import LinkFaults
 from cubecast.net.guests import Guests
 from cubecast.net.listings import Listings
 from cubecast.net.mesh import Mesh
-from cubecast.net.outbox import Outbox
+from cubecast.net.outbox import Leftover, Outbox
 from cubecast.net.presence import Presence
 from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, ReceiptBook
@@ -104,6 +104,8 @@ class Node:
         self.vocabulary = Vocabulary()
         self._outboxes: dict[Topic, Outbox] = {}
         self._waiting: set[Topic] = set()
+        self.leftovers: list[Leftover] = []
+        """Once the node is closed: accepted publications that not everyone is known to have."""
         self._readers = Readers(self)
         self._listings = Listings(self, config.join_timeout_s)
         self._receipts = ReceiptBook()
@@ -136,7 +138,10 @@ class Node:
     async def close(self) -> None:
         """Leave gracefully: nothing published is lost, and the others hear of it.
 
-        Cancelling it does not stop the leaving; calling it again waits for the same end.
+        Cancelling it does not stop the leaving; calling it again waits for the same end.  If
+        publications are left after `leave_timeout_s` the node is closed all the same, and it
+        raises `NotSent` (some were accepted and never sent) or `Unknown` (all were sent, but some
+        are not known to be with everyone); `leftovers` has the counts of each topic.
         """
         await self._closing.close()
 
@@ -186,8 +191,8 @@ class Node:
         self._listings.close()
         core = self._presence.last_core
         self._receipts.close(core)
-        for box in self._outboxes.values():
-            box.close(core)
+        left = [box.close(core) for box in self._outboxes.values()]
+        self.leftovers = [leftover for leftover in left if leftover is not None]
         self._audience.close()
 
     def __repr__(self) -> str:

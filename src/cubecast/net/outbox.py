@@ -7,9 +7,9 @@ import logging
 import sys
 import time
 from collections.abc import Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from cubecast.errors import Closed, NotSent
+from cubecast.errors import Closed, NotSent, Unknown
 from cubecast.net.config import NodeConfig
 from cubecast.net.subscription import READS
 from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing, frame_overhead
@@ -35,6 +35,22 @@ class Publisher(Protocol):
     def has_to_wait(self, topic: Topic, waits: bool) -> None: ...
     def why_blocked(self) -> str: ...
     def publisher_blocked(self, topic: Topic, seconds: float) -> None: ...
+
+
+class Leftover(NamedTuple):
+    """What was accepted for a topic and is not known to be received when the node is closed."""
+
+    topic: Topic
+    unsent: int
+    unknown: int
+
+    def error(self) -> NotSent | Unknown:
+        """What the application is told of it."""
+        if self.unsent:
+            more = f", and of {self.unknown} it is not known" if self.unknown else ""
+            reason = f"the node closed before {self.unsent} accepted messages were sent{more}"
+            return NotSent(self.topic, reason)
+        return Unknown(self.topic, f"the node closed before {self.unknown} messages were confirmed")
 
 
 class Waiter:
@@ -332,7 +348,7 @@ class Outbox:
         self._stopped = self.shut = True
         self._call(sorted(self._waiters))
 
-    def close(self, core: CubecastNode | None) -> None:
+    def close(self, core: CubecastNode | None) -> Leftover | None:
         """Nothing more will be sent: say what becomes of that, also where no receipt does."""
         unknown = 0
         if core is not None:
@@ -343,3 +359,5 @@ class Outbox:
                 "and %d are not known to be received",
                 *(self.topic, len(self.payloads), unknown),
             )
+            return Leftover(self.topic, len(self.payloads), unknown)
+        return None

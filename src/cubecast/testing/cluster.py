@@ -11,6 +11,7 @@ from random import Random
 from types import TracebackType
 from typing import Any
 
+from cubecast.errors import NotSent, Unknown
 from cubecast.net.config import NodeConfig
 from cubecast.net.faults import CLEAR, LinkFaults, Rule
 from cubecast.net.node import Node
@@ -70,7 +71,8 @@ class Cluster:
     async def _close(self) -> None:
         self.heal()
         for node in reversed(self.nodes):
-            await node.close()
+            with suppress(NotSent, Unknown):  # whoever asks for receipts is told
+                await node.close()
         self._nodes.clear()
 
     # -- the nodes -------------------------------------------------------------------------------
@@ -127,9 +129,11 @@ class Cluster:
         return await self._start(replace(self._config, listen=address))
 
     async def shrink(self, slot: int) -> None:
-        """A node leaves gracefully."""
-        await self[slot].close()
-        del self._nodes[slot]
+        """A node leaves gracefully; raises what `Node.close` does."""
+        try:
+            await self[slot].close()
+        finally:
+            del self._nodes[slot]
 
     # -- faults ----------------------------------------------------------------------------------
 
