@@ -71,11 +71,9 @@ class Debts:
         self._streams: dict[Key, deque[Debt]] = {}
         self._put_off: dict[Key, int] = {}
         self._owed = 0
+        self._peak = 0  # the most that was put off of all streams since `limit` was kept
         self.delay_s = STEP_S
         """How long nothing moves before the bound is raised."""
-
-    def __bool__(self) -> bool:
-        return self._owed > 0
 
     @property
     def owed(self) -> int:
@@ -110,22 +108,33 @@ class Debts:
         if unread - self._owed <= self._limit:
             self._put_off.clear()
             self._most = put_off_bytes(self._limit)
+            self._peak = 0
             self.delay_s = STEP_S
         return news
 
     def put_off(self, unread: int) -> dict[Key, Seq]:
-        """Consume unread debts of every stream, within the bound: how far, if at all."""
+        """Consume unread debts of every stream, within the bound: how far, if at all.
+
+        What was paid back by reading one stream may be put off of another: where messages go in a
+        circle, what is read of one publisher comes back by another.  It is for those of which most
+        was put off; a stream that only brings new messages has no more than its own share.
+        """
         news: dict[Key, Seq] = {}
-        over = unread - self._owed - self._limit
-        for key, debts in list(self._streams.items()):
-            done = min(self._put_off.get(key, 0), max(0, over))
+        over = max(0, unread - self._owed - self._limit)
+        total = min(over, sum(self._put_off.values()))
+        self._peak = max(self._peak, total)
+        for key in sorted(self._streams, key=lambda key: -self._put_off.get(key, 0)):
+            debts = self._streams[key]
+            done = min(self._put_off.get(key, 0), over)
             while debts:
                 debt, before = debts[0], self._owed
-                count = debt.fits(self._most - done) or (1 if not done else 0)
+                room = max(self._most - done, self._peak - total)
+                count = debt.fits(room) or (1 if not done else 0)
                 if count <= 0:
                     break
                 self._give(debt, count, news)
                 done += before - self._owed
+                total += before - self._owed
             self._put_off[key] = done
         return news
 
@@ -134,7 +143,9 @@ class Debts:
         if self._most >= 2 * put_off_bytes(self._limit):
             self.delay_s *= 2
         sizes = (-(-debts[0].size // debts[0].count) for debts in self._streams.values())
-        self._most += max(sizes) + frame_overhead(1)
+        step = max(sizes) + frame_overhead(1)
+        self._most += step
+        self._peak += step
         return self.put_off(unread)
 
     def read(self, frame: Frame, size: int) -> dict[Key, Seq]:
