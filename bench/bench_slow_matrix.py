@@ -2,8 +2,9 @@
 
 A cell is one publisher, as fast as it may, and one reader that takes a fixed time for each message:
 two nodes, or two light clients of two nodes, in a process of their own over TCP, with the default
-window of 4 MiB.  Reported are the pace of both once the queues are full, what was lost or raised, the most that was unread at a time
-against its bound, and the longest time between two publications in times of one message.
+window of 4 MiB.  Reported are the pace of both once the queues are full, what was lost or raised,
+the most that was unread at a time against its bound, and the longest time between two publications
+in times of one message.
 
     python bench/bench_slow_matrix.py --quick          # 3 s a cell
     python bench/bench_slow_matrix.py --seconds 120    # the whole matrix, some 72 cells

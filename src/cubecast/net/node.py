@@ -254,7 +254,15 @@ class Node:
     ) -> Subscription:
         """Subscribe with ``async with node.subscribe(topic) as messages``.
 
-        `topic` may be a pattern with the wildcards ``+`` and ``#`` of MQTT.
+        `topic` may be a pattern with the wildcards ``+`` and ``#`` of MQTT.  `queue_bytes` is what
+        may be unread (`NodeConfig.queue_bytes` if None), and `policy` says what happens beyond:
+
+        * ``"block"``: nothing is lost; publishers wait, and go on at the pace of this reader.
+        * ``"drop-oldest"``: the oldest unread messages are dropped and counted in `dropped`.
+        * ``"drop-newest"``: what comes is dropped and counted in `dropped`.
+        * ``"disconnect"``: the subscription ends; after what is queued, reading raises `Overflow`.
+
+        The last three never hold up a publisher, and tell a `SlowSubscriber` event.
         """
         limit = self.config.queue_bytes if queue_bytes is None else queue_bytes
         pattern = check_subscription(topic, policy, limit)
@@ -292,9 +300,9 @@ class Node:
         """Publish one message; it waits for credit if subscribers are slow.
 
         A publish that raises or is cancelled was not sent and will not be; `NotSent` after
-        `timeout` seconds without credit (`NodeConfig.publish_timeout_s` if None).  One that
-        returns is sent unless the node closes first; a receipt tells, and tells when everyone
-        has taken the message in.
+        `timeout` seconds in which no credit came back at all (`NodeConfig.publish_timeout_s` if
+        None).  One that returns is sent unless the node closes first; closing tells, and a
+        receipt, which also tells when everyone has taken the message in.
         """
         if type(payload) is not bytes:
             payload = encode_payload(payload)
