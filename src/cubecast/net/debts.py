@@ -95,6 +95,11 @@ class Debts:
     def slide(self, unread: int) -> dict[Key, Seq]:
         """Consume what now lies in the first `limit` bytes of what is `unread`: how far, if."""
         news: dict[Key, Seq] = {}
+        if unread - self._owed <= self._limit:  # before: one message may be larger than `limit`
+            self._put_off.clear()
+            self._most = put_off_bytes(self._limit)
+            self._peak = 0
+            self.delay_s = STEP_S
         while self._owed:
             debt = self._order[0]
             if debt.given == debt.count:
@@ -105,11 +110,8 @@ class Debts:
             if count <= 0:
                 break
             self._give(debt, count, news)
-        if unread - self._owed <= self._limit:
-            self._put_off.clear()
-            self._most = put_off_bytes(self._limit)
-            self._peak = 0
-            self.delay_s = STEP_S
+        if not self._owed:
+            self._order.clear()
         return news
 
     def put_off(self, unread: int) -> dict[Key, Seq]:
