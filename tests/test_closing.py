@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from test_live import small_window
 
 import cubecast
-from cubecast.errors import Closed, NotSent
+from cubecast.errors import Closed, NotSent, Unknown
 from cubecast.net.config import NodeConfig
 from cubecast.net.guests import LAST_WORDS_S
 from cubecast.net.node import Node
@@ -224,3 +225,61 @@ async def test_a_client_that_does_not_read_holds_its_node_up_for_a_moment_only()
             count, why = await read_until_closed(messages)
             assert count < 10
             assert "the node left the cluster" in why
+
+
+@on_virtual_time
+async def test_whoever_closes_a_node_hears_of_accepted_publications_that_are_not_sent() -> None:
+    """Nobody asked for a receipt; without the error they would vanish with a line in the log."""
+    config = NodeConfig(protocol=small_window(), leave_timeout_s=1.0)
+    async with (
+        Cluster(2, config=config) as cluster,
+        cluster[1].subscribe(TOPIC, queue_bytes=1000) as messages,  # it is not read in time
+    ):
+        node, sent = cluster[0], 0
+
+        async def publish() -> None:
+            nonlocal sent
+            while True:
+                await node.publish(TOPIC, b"%d" % sent + bytes(500))
+                sent += 1
+
+        publishing = asyncio.create_task(publish())
+        await asyncio.sleep(1)
+        for _ in range(2):  # whoever asks again is told as well
+            with pytest.raises(NotSent, match="the node closed before 1 accepted message"):
+                await node.close()
+        with pytest.raises(NotSent, match="the node is closing"):
+            await publishing
+        ((topic, unsent, unknown),) = node.leftovers
+        assert (topic, unsent) == (TOPIC, 1)
+        arrived = [(await anext(messages)).seq for _ in range(sent - unsent)]
+        assert arrived == list(range(sent - 1))
+        assert 0 < unknown < sent
+
+
+@on_virtual_time
+async def test_whoever_closes_a_node_hears_of_publications_that_nobody_confirmed() -> None:
+    config = NodeConfig(protocol=small_window(), leave_timeout_s=1.0)
+    async with (
+        Cluster(2, config=config) as cluster,
+        cluster[1].subscribe(TOPIC, queue_bytes=1000),
+    ):
+        for _ in range(4):
+            await cluster[0].publish(TOPIC, bytes(500))
+        with pytest.raises(Unknown, match=r"the node closed before \d messages were confirmed"):
+            await cluster.shrink(0)
+
+
+@on_virtual_time
+async def test_what_goes_wrong_inside_is_not_hidden_by_what_is_left_at_the_end() -> None:
+    config = NodeConfig(protocol=small_window(), leave_timeout_s=1.0)
+
+    async def fail(address: str, network: cubecast.Network) -> None:
+        async with cubecast.join(address, config=config, network=network) as node:
+            for _ in range(4):
+                await node.publish(TOPIC, bytes(500))
+            raise KeyError("the application's own")
+
+    async with Cluster(1, config=config) as cluster, cluster[0].subscribe(TOPIC, queue_bytes=1000):
+        with pytest.raises(KeyError, match="the application's own"):
+            await fail(cluster[0].address, cluster[0].network)

@@ -49,3 +49,13 @@ def test_streams_and_topics_are_apart() -> None:
     assert not ledger.hand_out("t", STREAM, 4, {"a"})
     assert ledger.hand_out("u", STREAM, 4, set())
     assert ledger.settle("a", "u", STREAM, 4) is None
+
+
+def test_a_part_of_a_frame_counts_as_far_as_the_slowest_has_it() -> None:
+    ledger = Ledger()
+    assert not ledger.hand_out("t", STREAM, 9, {"a", "b"})
+    assert ledger.settle("a", "t", STREAM, 5) is None
+    assert ledger.settle("b", "t", STREAM, 3) == 3
+    assert ledger.settle("b", "t", STREAM, 9) == 5
+    assert ledger.forgive("a") == [("t", STREAM, 9)]
+    assert ledger.hand_out("t", STREAM, 12, set())

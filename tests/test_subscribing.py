@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -175,3 +176,71 @@ async def test_a_client_hears_of_a_gap_before_anything_else_is_delivered() -> No
             async with asyncio.timeout(LONG_S):
                 assert await anext(events) == cubecast.SlowSubscriber(TOPIC, "drop-oldest", 3)
             assert messages.dropped == 3
+
+
+@pytest.mark.parametrize("client", [False, True], ids=["node", "client"])
+@on_virtual_time
+async def test_two_tasks_share_one_subscription_and_both_end(client: bool) -> None:
+    """As with an `asyncio.Queue`: each message goes to one of them, and nobody is forgotten."""
+    async with Cluster(2) as cluster, AsyncExitStack() as stack:
+        host: Any = cluster[1]
+        if client:
+            host = await stack.enter_async_context(
+                cubecast.connect(host.address, network=host.network)
+            )
+        messages = await stack.enter_async_context(host.subscribe(TOPIC))
+        read: list[list[int]] = [[], [], []]
+
+        async def reader(mine: list[int]) -> None:
+            async for message in messages:
+                mine.append(message.seq)
+                await asyncio.sleep(0.01)
+
+        readers = [asyncio.create_task(reader(mine)) for mine in read]
+        await asyncio.sleep(1)  # all of them wait
+        for _ in range(30):
+            await cluster[0].publish(TOPIC, b"x")  # most share a frame
+        await asyncio.sleep(1)
+        await cluster[0].publish(TOPIC, b"one more")
+        await asyncio.sleep(1)
+        assert sorted(seq for mine in read for seq in mine) == list(range(31))
+        assert all(len(mine) >= 9 for mine in read)
+        assert all(mine == sorted(mine) for mine in read)
+        await messages.close()
+        async with asyncio.timeout(LONG_S):
+            await asyncio.gather(*readers)
+
+
+@on_virtual_time
+async def test_a_reader_that_is_cancelled_leaves_the_message_to_the_other() -> None:
+    async with Cluster(1) as cluster, cluster[0].subscribe(TOPIC) as messages:
+        first, second = (asyncio.create_task(anext(messages)) for _ in range(2))
+        await asyncio.sleep(1)
+        await cluster[0].publish(TOPIC, b"x")
+        first.cancel()
+        async with asyncio.timeout(LONG_S):
+            assert (await second).payload == b"x"
+
+
+@on_virtual_time
+async def test_entering_a_subscription_twice_is_an_error_and_nothing_else_is_lost() -> None:
+    async with Cluster(2) as cluster:
+        node = cluster[1]
+        async with cubecast.connect(node.address, network=node.network) as client:
+            for host in (node, client):
+                async with host.subscribe(TOPIC) as messages:
+                    with pytest.raises(RuntimeError, match="entered once; to read again"):
+                        await messages.__aenter__()
+                    async with asyncio.timeout(LONG_S):
+                        for number in range(3):
+                            await cluster[0].publish(TOPIC, f"{number}")
+                            assert (await anext(messages)).payload == b"%d" % number
+                with pytest.raises(RuntimeError, match="entered once"):
+                    await messages.__aenter__()
+                listener = host.on(TOPIC, print)
+                async with listener:
+                    with pytest.raises(RuntimeError, match="entered once"):
+                        await listener.__aenter__()
+            assert not client.closed
+        await cluster.settle()
+        assert await cluster[0].subscribers(TOPIC) == []

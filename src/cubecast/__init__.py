@@ -10,7 +10,7 @@ async with cubecast.join("127.0.0.1:7400") as node:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 from cubecast.errors import (
     AttachError,
@@ -114,7 +114,8 @@ async def join(
     Entering raises `JoinError` if there is no answer from `seed` in `join_timeout_s` or we are
     refused (another secret, another version), `OSError` if `listen` is taken, and `ValueError` if
     it is no address.
-    Leaving waits until what was published is with everyone, for at most `leave_timeout_s`.
+    Leaving waits until what was published is with everyone, for at most `leave_timeout_s`; if
+    something is left then, it raises what `Node.close` does.
     """
     if not (seed is None or isinstance(seed, str)):
         raise TypeError(f'seed must be "host:port" of a member, or None, not {seed!r}')
@@ -123,8 +124,11 @@ async def join(
     await node.start(seed)
     try:
         yield node
-    finally:
-        await node.close()
+    except BaseException:
+        with suppress(NotSent, Unknown):  # logged; what went wrong first is what matters
+            await node.close()
+        raise
+    await node.close()
 
 
 def start(

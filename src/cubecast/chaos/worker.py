@@ -42,7 +42,7 @@ from cubecast.chaos.orders import (
     Up,
 )
 from cubecast.chaos.tracelog import RecordedWrites, TraceLog
-from cubecast.errors import Closed, CubecastError, JoinError
+from cubecast.errors import Closed, CubecastError, JoinError, NotSent, Unknown
 from cubecast.net.address import format_address, parse_address
 from cubecast.net.config import NodeConfig
 from cubecast.net.events import (
@@ -286,7 +286,8 @@ class Worker:
         for topic in list(self._open):
             await self._unsubscribe(topic)
         if self._node is not None:
-            await self._node.close()
+            with contextlib.suppress(NotSent, Unknown):  # the trace shows what became of them
+                await self._node.close()
         if self._log is not None:
             self._log.close()
         report(Finished(time.monotonic()))

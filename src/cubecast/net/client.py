@@ -200,8 +200,10 @@ class Client:
     ) -> RemoteSubscription:
         """Subscribe with ``async with client.subscribe(topic) as messages``.
 
-        `topic` may be a pattern, as at a node.  `queue_bytes` is what the node keeps unread before
-        `policy` applies there; if None, what the node is configured for.
+        `topic` may be a pattern, as at a node.  `queue_bytes` is what the node keeps unread; if
+        None, what it is configured for.  `policy` applies there, beyond that, as at a node:
+        ``"block"`` (publishers wait, nothing is lost), ``"drop-oldest"``, ``"drop-newest"`` (what
+        is dropped is counted in `dropped`), or ``"disconnect"`` (reading ends with `Overflow`).
         """
         check_subscription(topic, policy, MAX_QUEUE if queue_bytes is None else queue_bytes)
         if queue_bytes is not None and queue_bytes > MAX_QUEUE:
@@ -232,10 +234,10 @@ class Client:
         """Publish one message; it waits if the node has no room for it.
 
         It returns when the message is on its way; `flush`, or leaving the client, tells when
-        the node has taken it.  Raises `NotSent` after `timeout` seconds without credit (the node's
-        `publish_timeout_s` if None), or if the node refuses the topic, and `Unknown` if `timeout`
-        passes or the connection breaks while it waits for the node's word on a topic that is new
-        to it.
+        the node has taken it.  Raises `NotSent` after `timeout` seconds in which the node took
+        nothing (its `publish_timeout_s` if None), or if the node refuses the topic, and `Unknown`
+        if `timeout` passes or the connection breaks while it waits for the node's word on a topic
+        that is new to it.
         """
         if type(payload) is not bytes:
             payload = encode_payload(payload)

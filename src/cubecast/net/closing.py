@@ -6,6 +6,7 @@
    acknowledged, and asks the others to go on without it; then its light clients are sent the
    rest of what was delivered.  All that within `NodeConfig.leave_timeout_s`.
 3. Its connections, timers and waiters end in any case, also after a time-out or a failure.
+4. Whoever closes the node hears of accepted publications that are not known to be with everyone.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Closing:
                 return
             self.begun = True
             self._task = asyncio.get_running_loop().create_task(self._close())
+            self._task.add_done_callback(_look)
         await asyncio.shield(self._task)
 
     async def _close(self) -> None:
@@ -69,6 +71,8 @@ class Closing:
             log.warning("node %d left without an answer from everyone", node.slot)
         finally:
             await node.shut_down()
+        if node.leftovers:
+            raise max(node.leftovers, key=lambda leftover: leftover.unsent).error()
 
     async def _leave(self) -> None:
         await self._guests.finish()
@@ -104,3 +108,9 @@ class Closing:
         self.accepts = False
         for box in self._outboxes.values():
             box.stop()
+
+
+def _look(task: asyncio.Task[None]) -> None:
+    """What was left is logged; whoever asked and waits is told."""
+    if not task.cancelled():
+        task.exception()

@@ -83,7 +83,7 @@ class NodeConfig:
     """What a peer may leave unread before its connection is closed: as many windows as a peer is
     sent streams at a time.  What was lost is sent again after it is back."""
     publish_timeout_s: float = 30.0
-    """A publish that gets no credit for this long raises `NotSent`."""
+    """A publish raises `NotSent` if no credit at all came back for this long."""
     max_clients: int = 1000
     """Light clients attached at a time; one more is refused."""
     client_subscriptions: int = 256

@@ -10,6 +10,9 @@ Invariants:
 
 1. Consumed and unread is at most `limit` (one larger message is taken alone), and in addition
    `put_off_bytes` per stream (or one larger message); what is put off is paid back by reading.
+   If nothing at all moves the bound is raised by one message (a frame of it), again and again up
+   to twice as much, and then each time after twice as long: in a time T by log2(T / `STEP_S`)
+   messages more.  It falls back once `limit` is kept.
 2. Of each stream a prefix is consumed, and everything that was read.
 3. Debts beyond that are in the windows of their publishers, so at most one window per stream is
    unread and not consumed.
@@ -19,12 +22,16 @@ from __future__ import annotations
 
 from collections import deque
 
+from cubecast.net.wire import frame_overhead
 from cubecast.protocol.messages import Frame
 from cubecast.protocol.port import Seq, Stream, Topic
 
 PUT_OFF_TIMES, PUT_OFF_LEAST, PUT_OFF_MOST = 8, 64 * 1024, 1024 * 1024
 
 Key = tuple[Topic, Stream]
+
+STEP_S = 0.01
+"""How long nothing moves before the bound is raised, at first."""
 
 
 def put_off_bytes(limit: int) -> int:
@@ -64,9 +71,19 @@ class Debts:
         self._streams: dict[Key, deque[Debt]] = {}
         self._put_off: dict[Key, int] = {}
         self._owed = 0
+        self._peak = 0  # the most that was put off of all streams since `limit` was kept
+        self.delay_s = STEP_S
+        """How long nothing moves before the bound is raised."""
 
-    def __bool__(self) -> bool:
-        return self._owed > 0
+    @property
+    def owed(self) -> int:
+        """The size of what does not count as consumed."""
+        return self._owed
+
+    @property
+    def open(self) -> bool:
+        """Whether reading changes anything: something is owed, or was put off."""
+        return self._owed > 0 or bool(self._put_off)
 
     def add(self, frame: Frame, size: int) -> None:
         """A frame was handed out that does not fit."""
@@ -78,6 +95,11 @@ class Debts:
     def slide(self, unread: int) -> dict[Key, Seq]:
         """Consume what now lies in the first `limit` bytes of what is `unread`: how far, if."""
         news: dict[Key, Seq] = {}
+        if unread - self._owed <= self._limit:  # before: one message may be larger than `limit`
+            self._put_off.clear()
+            self._most = put_off_bytes(self._limit)
+            self._peak = 0
+            self.delay_s = STEP_S
         while self._owed:
             debt = self._order[0]
             if debt.given == debt.count:
@@ -88,31 +110,54 @@ class Debts:
             if count <= 0:
                 break
             self._give(debt, count, news)
-        if unread - self._owed <= self._limit:
-            self._put_off.clear()
+        if not self._owed:
+            self._order.clear()
         return news
 
-    def put_off(self) -> dict[Key, Seq]:
-        """Consume unread debts of every stream, within the bound: how far, if at all."""
+    def put_off(self, unread: int) -> dict[Key, Seq]:
+        """Consume unread debts of every stream, within the bound: how far, if at all.
+
+        What was paid back by reading one stream may be put off of another: where messages go in a
+        circle, what is read of one publisher comes back by another.  It is for those of which most
+        was put off; a stream that only brings new messages has no more than its own share.
+        """
         news: dict[Key, Seq] = {}
-        for key, debts in list(self._streams.items()):
-            done = self._put_off.get(key, 0)
+        over = max(0, unread - self._owed - self._limit)
+        total = min(over, sum(self._put_off.values()))
+        self._peak = max(self._peak, total)
+        for key in sorted(self._streams, key=lambda key: -self._put_off.get(key, 0)):
+            debts = self._streams[key]
+            done = min(self._put_off.get(key, 0), over)
             while debts:
                 debt, before = debts[0], self._owed
-                count = debt.fits(self._most - done) or (1 if not done else 0)
+                room = max(self._most - done, self._peak - total)
+                count = debt.fits(room) or (1 if not done else 0)
                 if count <= 0:
                     break
                 self._give(debt, count, news)
                 done += before - self._owed
+                total += before - self._owed
             self._put_off[key] = done
         return news
+
+    def step(self, unread: int) -> dict[Key, Seq]:
+        """Raise the bound by what a frame of one message takes, until `limit` is kept again."""
+        if self._most >= 2 * put_off_bytes(self._limit):
+            self.delay_s *= 2
+        sizes = (-(-debts[0].size // debts[0].count) for debts in self._streams.values())
+        step = max(sizes) + frame_overhead(1)
+        self._most += step
+        self._peak += step
+        return self.put_off(unread)
 
     def read(self, frame: Frame, size: int) -> dict[Key, Seq]:
         """A frame was read to its end: it is consumed, and pays back what was put off."""
         news: dict[Key, Seq] = {}
         key = frame.topic, frame.stream
         if key in self._put_off:
-            self._put_off[key] = max(0, self._put_off[key] - size)
+            self._put_off[key] -= size
+            if self._put_off[key] <= 0:
+                del self._put_off[key]
         debts = self._streams.get(key)
         while debts and debts[0].first <= frame.last:
             self._give(debts[0], debts[0].count - debts[0].given, news)

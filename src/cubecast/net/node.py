@@ -36,7 +36,7 @@ from cubecast.net.faults import LinkFaults
 from cubecast.net.guests import Guests
 from cubecast.net.listings import Listings
 from cubecast.net.mesh import Mesh
-from cubecast.net.outbox import Outbox
+from cubecast.net.outbox import Leftover, Outbox
 from cubecast.net.presence import Presence
 from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, ReceiptBook
@@ -104,6 +104,8 @@ class Node:
         self.vocabulary = Vocabulary()
         self._outboxes: dict[Topic, Outbox] = {}
         self._waiting: set[Topic] = set()
+        self.leftovers: list[Leftover] = []
+        """Once the node is closed: accepted publications that not everyone is known to have."""
         self._readers = Readers(self)
         self._listings = Listings(self, config.join_timeout_s)
         self._receipts = ReceiptBook()
@@ -136,7 +138,10 @@ class Node:
     async def close(self) -> None:
         """Leave gracefully: nothing published is lost, and the others hear of it.
 
-        Cancelling it does not stop the leaving; calling it again waits for the same end.
+        Cancelling it does not stop the leaving; calling it again waits for the same end.  If
+        publications are left after `leave_timeout_s` the node is closed all the same, and it
+        raises `NotSent` (some were accepted and never sent) or `Unknown` (all were sent, but some
+        are not known to be with everyone); `leftovers` has the counts of each topic.
         """
         await self._closing.close()
 
@@ -186,8 +191,8 @@ class Node:
         self._listings.close()
         core = self._presence.last_core
         self._receipts.close(core)
-        for box in self._outboxes.values():
-            box.close(core)
+        left = [box.close(core) for box in self._outboxes.values()]
+        self.leftovers = [leftover for leftover in left if leftover is not None]
         self._audience.close()
 
     def __repr__(self) -> str:
@@ -249,7 +254,15 @@ class Node:
     ) -> Subscription:
         """Subscribe with ``async with node.subscribe(topic) as messages``.
 
-        `topic` may be a pattern with the wildcards ``+`` and ``#`` of MQTT.
+        `topic` may be a pattern with the wildcards ``+`` and ``#`` of MQTT.  `queue_bytes` is what
+        may be unread (`NodeConfig.queue_bytes` if None), and `policy` says what happens beyond:
+
+        * ``"block"``: nothing is lost; publishers wait, and go on at the pace of this reader.
+        * ``"drop-oldest"``: the oldest unread messages are dropped and counted in `dropped`.
+        * ``"drop-newest"``: what comes is dropped and counted in `dropped`.
+        * ``"disconnect"``: the subscription ends; after what is queued, reading raises `Overflow`.
+
+        The last three never hold up a publisher, and tell a `SlowSubscriber` event.
         """
         limit = self.config.queue_bytes if queue_bytes is None else queue_bytes
         pattern = check_subscription(topic, policy, limit)
@@ -287,9 +300,9 @@ class Node:
         """Publish one message; it waits for credit if subscribers are slow.
 
         A publish that raises or is cancelled was not sent and will not be; `NotSent` after
-        `timeout` seconds without credit (`NodeConfig.publish_timeout_s` if None).  One that
-        returns is sent unless the node closes first; a receipt tells, and tells when everyone
-        has taken the message in.
+        `timeout` seconds in which no credit came back at all (`NodeConfig.publish_timeout_s` if
+        None).  One that returns is sent unless the node closes first; closing tells, and a
+        receipt, which also tells when everyone has taken the message in.
         """
         if type(payload) is not bytes:
             payload = encode_payload(payload)
@@ -409,6 +422,10 @@ class Node:
     def waits_to_publish(self) -> bool:
         """Whether a publication to some topic has to wait for credit."""
         return bool(self._waiting)
+
+    def holds_readers(self) -> bool:
+        """Whether a task that reads waits for credit, so that nobody reads meanwhile."""
+        return any(self._outboxes[topic].holds_readers for topic in self._waiting)
 
     async def attach(self, subscription: Subscription) -> None:
         """Begin to deliver to a subscription; returns when the cut is fixed."""

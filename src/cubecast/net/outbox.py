@@ -7,9 +7,9 @@ import logging
 import sys
 import time
 from collections.abc import Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from cubecast.errors import Closed, NotSent
+from cubecast.errors import Closed, NotSent, Unknown
 from cubecast.net.config import NodeConfig
 from cubecast.net.subscription import READS
 from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing, frame_overhead
@@ -20,8 +20,8 @@ log = logging.getLogger("cubecast")
 
 BLOCKED_NEWS_S = 1.0
 """A publisher that waits this long is worth an event."""
-LOOPS_SHARE = 4
-"""One part in so many of the window is for tasks that read, where such tasks have to wait."""
+LOOPS_FIRST_S = 0.1
+"""For so long after a task that reads had to wait, those that only publish stand back."""
 
 
 class Publisher(Protocol):
@@ -35,6 +35,22 @@ class Publisher(Protocol):
     def has_to_wait(self, topic: Topic, waits: bool) -> None: ...
     def why_blocked(self) -> str: ...
     def publisher_blocked(self, topic: Topic, seconds: float) -> None: ...
+
+
+class Leftover(NamedTuple):
+    """What was accepted for a topic and is not known to be received when the node is closed."""
+
+    topic: Topic
+    unsent: int
+    unknown: int
+
+    def error(self) -> NotSent | Unknown:
+        """What the application is told of it."""
+        if self.unsent:
+            more = f", and of {self.unknown} it is not known" if self.unknown else ""
+            reason = f"the node closed before {self.unsent} accepted messages were sent{more}"
+            return NotSent(self.topic, reason)
+        return Unknown(self.topic, f"the node closed before {self.unknown} messages were confirmed")
 
 
 class Waiter:
@@ -54,21 +70,22 @@ class Outbox:
        last thing a publish does, so one that raises or is cancelled was not sent and will not be.
     2. No more is accepted than there is credit for, and one message.
     3. While the door is `shut` nobody is accepted but those who waited, in the order they came;
-       so messages are numbered in the order of the calls.  The exception is
-    4. that tasks that read (`subscription.READS`) need not wait for those that only publish, and
-       that the last part of the window, one in `LOOPS_SHARE`, is theirs once such a task had to
-       wait.  A task that reads holds up its own publishers while it waits to publish; if others
-       had filled the window, a circle of such tasks would wait for ever (docs/design.md).
+       so messages are numbered in the order of the calls.  With one exception:
+    4. Tasks that read (`subscription.READS`) come before those that only publish, and as long as
+       they have to wait, and `LOOPS_FIRST_S` longer, they alone get credit.  A task that reads
+       holds up its own publishers while it waits to publish; if others took the credit that it
+       waits for, a circle of such tasks would wait for ever (docs/design.md).
     """
 
     __slots__ = (
         "_blocked_at",
         "_loop",
+        "_looped_at",
         "_news_planned",
         "_paused",
         "_progress_at",
         "_publisher",
-        "_reserve",
+        "_resuming",
         "_returning",
         "_stopped",
         "_tickets",
@@ -107,7 +124,8 @@ class Outbox:
         self._waiters: dict[int, Waiter] = {}  # by ticket, the order of the calls
         self._tickets = 0
         self._returning = 0  # those who were called and are not back yet
-        self._reserve = 0  # the credit that is for tasks that read
+        self._looped_at = -LOOPS_FIRST_S  # when a task that reads had to wait
+        self._resuming = False  # those that only publish are about to be called
 
     @property
     def is_idle(self) -> bool:
@@ -171,19 +189,36 @@ class Outbox:
             self._look_for_credit()
 
     def _credit(self) -> int:
-        """What may be published; if somebody might have to wait we are told when it is more."""
-        return self._publisher.credit(self.topic, self._reserve + 1)
+        """What may be published; if it is nothing we are told when it is more."""
+        return self._publisher.credit(self.topic, 1)
 
     def _look_for_credit(self) -> None:
         """Everything was sent: there may be room for those who wait."""
         waits = self.blocked or bool(self._waiters)
         credit = self._credit() if waits else self._publisher.credit(self.topic, 0)
-        self.room = min(self.frame_bytes, credit - self._reserve)
+        self.room = 0 if self._loops_first() else min(self.frame_bytes, credit)
         if self.blocked:
             self.blocked = False
             self._publisher.has_to_wait(self.topic, False)
         if waits:
             self._open()
+
+    def _loops_first(self) -> bool:
+        """Whether those that only publish stand back; they are called when that is over."""
+        until = self._looped_at + LOOPS_FIRST_S
+        if self._loop.time() >= until:
+            return False
+        if not self._resuming:
+            self._resuming = True
+            self._loop.call_at(until, self._resume)
+        return True
+
+    def _resume(self) -> None:
+        self._resuming = False
+        if not self.blocked:
+            self._look_for_credit()
+        elif self._waiters:
+            self._loops_first()
 
     def _run_out(self) -> None:
         """There is no credit for what was accepted."""
@@ -227,15 +262,19 @@ class Outbox:
 
     def _has_room(self, loops: bool) -> bool:
         """Whether there is credit for one more, or nothing waits for credit yet."""
-        reserve = 0 if loops else self._reserve
-        return not (self.payloads or reserve) or self.bytes < self._credit() - reserve
+        if not loops and self._loops_first():
+            return False
+        return not self.payloads or self.bytes < self._credit()
+
+    @property
+    def holds_readers(self) -> bool:
+        """Whether a task that reads waits here."""
+        return any(waiter.loops for waiter in self._waiters.values())
 
     def _has_to_queue(self, loops: bool) -> bool:
         """Whether somebody waits who comes first."""
         if not self.shut:
             return False
-        if loops and not self._reserve:
-            self._reserve = self._publisher.config.protocol.window // LOOPS_SHARE
         return bool(self._returning) or any(
             waiter.loops or not loops for waiter in self._waiters.values()
         )
@@ -246,6 +285,8 @@ class Outbox:
         self._waiters[ticket] = waiter
         self.shut = True
         began = self._loop.time()
+        if loops:
+            self._looped_at = began
         self._plan_news()
         try:
             left = limit
@@ -293,7 +334,7 @@ class Outbox:
         """
         if self._waiters and not (self.blocked or self._paused or self._returning):
             tickets = sorted(self._waiters)
-            if self.room <= 0:
+            if self._loops_first():
                 tickets = [ticket for ticket in tickets if self._waiters[ticket].loops]
             self._call(tickets[: self.frame_messages if self.room >= self.frame_bytes else 1])
         self.shut = bool(
@@ -312,7 +353,7 @@ class Outbox:
         self._stopped = self.shut = True
         self._call(sorted(self._waiters))
 
-    def close(self, core: CubecastNode | None) -> None:
+    def close(self, core: CubecastNode | None) -> Leftover | None:
         """Nothing more will be sent: say what becomes of that, also where no receipt does."""
         unknown = 0
         if core is not None:
@@ -323,3 +364,5 @@ class Outbox:
                 "and %d are not known to be received",
                 *(self.topic, len(self.payloads), unknown),
             )
+            return Leftover(self.topic, len(self.payloads), unknown)
+        return None

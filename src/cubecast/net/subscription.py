@@ -111,6 +111,10 @@ class Subscription(ClosesAtEnd):
         self._frames: deque[Frame] = deque()
         self._queued = 0
         self._debts = Debts(queue_bytes)
+        self._open_debts = False  # something is owed, or was put off
+        self.owes = False
+        """Whether a publisher has no credit yet for something that is here."""
+        self._step: asyncio.TimerHandle | None = None
         self._settled_at = 0.0
         self._settled_unread = 0
         self._messages: Iterator[Message] = iter(())
@@ -155,15 +159,14 @@ class Subscription(ClosesAtEnd):
         left = min(count, length_hint(self._messages) + 1)
         return self._queued - size + size * left // count
 
-    @property
-    def owes(self) -> bool:
-        """Whether a publisher has no credit yet for something that is here."""
-        return bool(self._debts)
-
     async def close(self) -> None:
         """Deliver nothing more."""
         self._closed = True
         self._debts.clear()
+        self.owes = self._open_debts = False
+        if self._step is not None:
+            self._step.cancel()
+            self._step = None
         self.wake()
         await self._node.detach(self)
 
@@ -185,8 +188,9 @@ class Subscription(ClosesAtEnd):
             return True
         self._frames.append(frame)
         self._queued += size
-        if self.policy == "block" and (over or self._debts):
+        if (over or self.owes) and self.policy == "block":
             self._debts.add(frame, size)
+            self.owes = self._open_debts = True
             return False
         return True
 
@@ -229,12 +233,34 @@ class Subscription(ClosesAtEnd):
 
     def settle(self) -> None:
         """Give publishers credit for what fits by now; for more if we ourselves wait to publish."""
-        if self._debts:
-            unread = self._settled_unread = self.unread
-            self._settled_at = asyncio.get_running_loop().time()
-            self._tell(self._debts.slide(unread))
-            if self._debts and self.yields():
-                self._tell(self._debts.put_off())
+        if not self._open_debts:
+            return
+        debts = self._debts
+        unread = self._settled_unread = self.unread
+        self._settled_at = asyncio.get_running_loop().time()
+        self._tell(debts.slide(unread))
+        if debts.owed and self.yields():
+            self._tell(debts.put_off(unread))
+            if debts.owed and self._step is None:
+                self._plan_step()
+        self.owes, self._open_debts = debts.owed > 0, debts.open
+
+    def _plan_step(self) -> None:
+        """Look again whether anything has moved."""
+        moved = self.unread, self._debts.owed
+        loop = asyncio.get_running_loop()
+        self._step = loop.call_later(self._debts.delay_s, self._take_step, moved)
+
+    def _take_step(self, moved: tuple[int, int]) -> None:
+        """Nobody can move, so it seems: let each publisher go one message further."""
+        self._step = None
+        debts = self._debts
+        if debts.owed and self.yields() and not self._node.closed:
+            if (self.unread, debts.owed) == moved and self._node.holds_readers():
+                self._tell(debts.step(self.unread))
+            if debts.owed:
+                self._plan_step()
+            self.owes = debts.owed > 0
 
     def _tell(self, news: dict[Key, Seq]) -> None:
         for (topic, stream), seq in news.items():
@@ -248,7 +274,7 @@ class Subscription(ClosesAtEnd):
     async def __anext__(self) -> Message:
         while True:
             for message in self._messages:
-                if self._debts:
+                if self.owes:  # looked at for each message: a plain attribute
                     self._settle_inside()
                 return message
             await self._next_frame()
@@ -264,7 +290,7 @@ class Subscription(ClosesAtEnd):
             if frame is not None and (left := length_hint(self._messages)):
                 count = limit * len(frame.body) // max(1, content_size(frame))
                 messages = list(islice(self._messages, min(left, max(1, count))))
-                if self._debts:
+                if self.owes:
                     self._settle_inside()
                 return messages
             try:
@@ -307,7 +333,7 @@ class Subscription(ClosesAtEnd):
         """A frame was read to its end."""
         size = content_size(frame)
         self._queued -= size
-        if self._debts:
+        if self._open_debts:
             self._tell(self._debts.read(frame, size))
             self.settle()
 

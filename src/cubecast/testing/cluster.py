@@ -11,6 +11,7 @@ from random import Random
 from types import TracebackType
 from typing import Any
 
+from cubecast.errors import NotSent, Unknown
 from cubecast.net.config import NodeConfig
 from cubecast.net.faults import CLEAR, LinkFaults, Rule
 from cubecast.net.node import Node
@@ -76,7 +77,8 @@ class Cluster:
     async def _close(self) -> None:
         self.heal()
         for node in reversed(self.nodes):
-            await node.close()
+            with suppress(NotSent, Unknown):  # whoever asks for receipts is told
+                await node.close()
         self._nodes.clear()
 
     # -- the nodes -------------------------------------------------------------------------------
@@ -158,11 +160,13 @@ class Cluster:
         return await self._start(self._config, place)
 
     async def shrink(self, slot: int) -> None:
-        """A node leaves gracefully."""
+        """A node leaves gracefully; raises what `Node.close` does."""
         node = self[slot]
-        await node.close()
-        self._ended.add(process_of(node.uid))
-        del self._nodes[slot]
+        try:
+            await node.close()
+        finally:
+            self._ended.add(process_of(node.uid))
+            del self._nodes[slot]
 
     # -- faults ----------------------------------------------------------------------------------
 
