@@ -106,7 +106,7 @@ class Discovery:
         """What the running wave is to answer; perhaps nothing any more."""
         self._running = False
         self._waiting: list[Question] = []
-        self._returned: set[Hashable] = set()
+        self._returned: dict[Hashable, Wanted] = {}
         """Followed in another view before; not yet again.  An answer or `unfollow` removes it."""
 
     # -- commands --------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class Discovery:
         """Subscribe to nothing more for `key`; the world leaves the topics it has."""
         self.active.pop(key, None)
         self.joining.pop(key, None)
-        self._returned.discard(key)  # who follows it anew was promised nothing before
+        self._returned.pop(key, None)  # who follows it anew was promised nothing before
         for questions in (self._asked, self._waiting):
             questions[:] = [one for one in questions if one.wanted is None or one.key != key]
 
@@ -165,14 +165,18 @@ class Discovery:
         A topic that came into being meanwhile was promised and missed: its whole cut is a gap.
         That holds, too, if it was excluded again before it had an answer.
         """
-        self._returned |= former._returned
+        self._returned.update(former._returned)
         for key, wanted in former.active.items():
             self._owner.marks["follows again"] += 1
-            self._returned.add(key)
+            self._returned[key] = wanted
             self.follow(key, wanted, now)
         for question in (*former._asked, *former._waiting):
             if question.unused is None:
                 self._ask(question, now)
+
+    def is_owed(self, topic: Topic) -> bool:
+        """Whether a pattern that we followed in another view, and not yet again, has this topic."""
+        return any(wanted(topic) for wanted in self._returned.values())
 
     # -- what passes -----------------------------------------------------------------------------
 
@@ -248,7 +252,7 @@ class Discovery:
                 if question.key in self._returned:
                     membership.missed_all()
                 membership.subscribe(now, followed=True)
-        self._returned.discard(question.key)
+        self._returned.pop(question.key, None)
         self.active[question.key] = wanted
         self.joining[question.key] = topics
 

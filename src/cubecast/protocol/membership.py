@@ -432,10 +432,13 @@ class Membership:
             self.finish_leaving(now)
 
     def finish_leaving(self, now: Time) -> None:
-        """Be out when nobody needs us any more, heirs of the dead included."""
+        """Be out when nobody needs us any more.
+
+        What we have of a dead stream somebody may lack, and its heir die, until it is settled.
+        """
         if self._running is not Op.LEAVE or self._unreleased is None:
             return
-        if self._unreleased or self.core.inherited:
+        if self._unreleased or self.core.heirs:
             return
         self._unreleased = None
         self._released.clear()

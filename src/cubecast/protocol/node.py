@@ -148,7 +148,10 @@ class CubecastNode:
         `followed`: only because of a pattern; the topic may be let go while nothing happens in it.
         """
         self.adopt_if_new(topic)
-        self._membership(topic).subscribe(now, lossy, followed)
+        membership = self._membership(topic)
+        if not membership.wanted and self._discovery.is_owed(topic):
+            membership.missed_all()
+        membership.subscribe(now, lossy, followed)
 
     def unsubscribe(self, topic: Topic, now: Time) -> None:
         self._membership(topic).unsubscribe(now)
@@ -412,6 +415,8 @@ class CubecastNode:
                     core.all_stable(message.stream)
                 elif core.settle(message.stream, message.seq, now):
                     self._jump(self._memberships[message.topic], now)
+                else:
+                    self._memberships[message.topic].finish_leaving(now)
             case Answer():
                 result = self._waves.on_answer(message, sender, now)
                 if result is not None:
