@@ -351,6 +351,8 @@ class RecoveringTopic(TopicCore):
         known = self.front.delivered.get(stream, -1), self.floor.get(stream, -1)
         if max(known) >= 0 or stream in self.inboxes or stream in self.heirs:
             return False
+        if self.latest.get(stream.life, 0) > stream.generation:
+            return True
         return self.ended.get(stream.life, -1) <= max(self.began, self.forgotten)
 
     def _lost_elsewhere(self, final: Final) -> bool:
@@ -574,6 +576,8 @@ class RecoveringTopic(TopicCore):
     def begin(self, cut: dict[Stream, Seq], now: Time) -> None:
         self.began = self.epoch
         super().begin(cut, now)
+        for stream in [one for one in cut if one.generation]:
+            self._supersede(stream)  # somebody may not have forgotten the one before
         self.tidy()
         for stream, end in self.finals.items():
             over = self.front.delivered.get(stream, -1) >= end
