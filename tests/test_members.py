@@ -285,3 +285,68 @@ def test_what_another_view_had_alone_is_skipped_without_a_jump() -> None:
     assert world.ports[0].of("gap") == [("t", {dead: (1, 2)})]
     assert topic.front.delivered[dead] == topic.floor[dead] == 2
     assert dead not in {**topic.inboxes, **topic.heirs, **topic.finals, **topic.ends}
+
+
+def test_what_only_the_dead_had_is_skipped_and_nothing_else() -> None:
+    """Node 2 joined when node 0 had sent "lost" to nobody; then it read what node 0 said after that.
+
+    Nobody can send "lost" to nodes 1 and 3.  What node 1 published meanwhile they get.
+    """
+    world = Members(4, members=0b1011)
+    quiet = kind("pub", "probe", "direct")
+    assert world.publish(0, "lost")
+    world.lose(kind("pub"))
+    world.members[2].subscribe("t", world.now)
+    world.settle(lambda one: not quiet(one), ticks=3)
+    assert world.publish(0, "after")
+    world.hand_over(both(kind("pub"), link(0, 2)))
+    assert world.ports[2].delivered() == ["after"]
+    assert world.publish(1, "of the living")
+    world.lose(kind("pub"))
+    world.down.add(0)
+    world.suspect(0)
+    world.settle()
+    lost = {Stream(0, 0): (0, 0)}
+    for node in (1, 3):
+        assert [skipped for _, skipped in world.ports[node].of("gap")] == [lost]
+        assert sorted(map(str, world.ports[node].delivered())) == ["after", "of the living"]
+    assert world.ports[2].of("gap") == []
+
+
+def test_who_leaves_keeps_what_others_may_need_of_the_dead() -> None:
+    """Node 2 alone has what node 0 said; it leaves the topic while the view changes."""
+    world = Members(4)
+    assert world.publish(0, "a")
+    world.hand_over(both(kind("pub"), link(0, 2)))
+    world.lose(kind("pub"))
+    world.members[2].unsubscribe("t", world.now)
+    world.down.add(0)
+    world.suspect(0)
+    world.settle()
+    assert world.ports[1].delivered() == world.ports[3].delivered() == ["a"]
+    assert world.ports[2].of("left") == [("t",)]
+
+
+def test_an_effect_waits_for_the_causes_of_what_is_skipped() -> None:
+    """Node 1's "cause" precedes node 0's "lost", which precedes "after": node 3 reads it first."""
+    world = Members(4, members=0b1011)
+    assert world.publish(1, "cause")
+    world.hand_over(both(kind("pub"), link(1, 0)))
+    held = [one for one in world.flying if one.message.kind == "pub"]
+    world.lose(kind("pub"))
+    assert world.publish(0, "lost")
+    world.lose(kind("pub"))
+    world.members[2].subscribe("t", world.now)
+    world.settle(lambda one: one.message.kind not in ("pub", "probe", "direct"), ticks=3)
+    assert world.publish(0, "after")
+    world.hand_over(both(kind("pub"), link(0, 2)))
+    world.lose(kind("pub"))
+    world.down.add(0)
+    world.suspect(0)
+    late = both(kind("pub"), lambda one: one.message.stream.source == 1)
+    world.settle(lambda one: not late(one))
+    assert world.ports[3].delivered() == [], "what was lost comes after the cause, which will come"
+    world.flying += held
+    world.settle()
+    assert world.ports[3].delivered() == ["cause", "after"]
+    assert [skipped for _, skipped in world.ports[3].of("gap")] == [{Stream(0, 0): (0, 0)}]

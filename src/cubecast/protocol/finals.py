@@ -109,8 +109,7 @@ def _choose(stream: Stream, holders: Mapping[NodeId, Held], reach: Mapping[NodeI
 
     heir = max(holders, key=rank)
     base = min(holders[heir].base, reach[heir])
-    lacking = any(held.takes and held.delivered < base for held in holders.values())
-    return Final(stream, reach[heir], heir, base, holders[heir].cut if lacking else ())
+    return Final(stream, reach[heir], heir, base, holders[heir].cut)  # others may have nothing
 
 
 def _clipped(final: Final, ends: Mapping[Stream, Seq], is_live: Callable[[Stream], bool]) -> Final:
