@@ -101,7 +101,7 @@ MORTAL: dict[str, str] = {
 
 ANY_SLOT = -1
 STRANGERS = 1 << 10
-"""Where slots may change hands, each node counts its later lives from a number of its own."""
+"""Where slots may change hands, each node counts its lives from a number of its own."""
 LIVES_APART = 1 << 20
 """A process that returns takes the next incarnation; the next process begins so much higher."""
 
@@ -151,15 +151,19 @@ def members(params: Params, kind: type[Member] = Member) -> Mortality:
     )
     nodes = range(params.nodes)
     later = frozenset(params.later)
-    first = genesis({node: Who(f"{node}-0", str(node), 0) for node in nodes if node not in later})
+
+    def who(node: NodeId, life: int) -> Who:
+        number = life + (STRANGERS * (node + 1) if later else 0)
+        return Who(f"{node}-{life}", str(node), number * LIVES_APART)
+
+    first = genesis({node: who(node, 0) for node in nodes if node not in later})
 
     def make(node: NodeId, port: Port, life: int) -> Process:
-        number = life + (STRANGERS * (node + 1) if life and later else 0)
         return kind(
             ANY_SLOT if node in later else node,
             cast(MemberPort, port),
             view=None if life else first,
-            who=Who(f"{node}-{life}", str(node), number * LIVES_APART),
+            who=who(node, life),
             config=config,
             epochs=epochs,
             detector=detector,
