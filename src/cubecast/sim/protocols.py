@@ -100,10 +100,10 @@ MORTAL: dict[str, str] = {
 """The protocols whose nodes may crash and restart, by name."""
 
 ANY_SLOT = -1
-STRANGERS = 1 << 10
-"""Where slots may change hands, each node counts its lives from a number of its own."""
+NODES_APART = 1 << 10
 LIVES_APART = 1 << 20
-"""A process that returns takes the next incarnation; the next process begins so much higher."""
+"""A node that was excluded takes the next incarnation; its next process begins so much higher, and
+where slots may change hands, so does the next node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,19 +151,17 @@ def members(params: Params, kind: type[Member] = Member) -> Mortality:
     )
     nodes = range(params.nodes)
     later = frozenset(params.later)
-
-    def who(node: NodeId, life: int) -> Who:
-        number = life + (STRANGERS * (node + 1) if later else 0)
-        return Who(f"{node}-{life}", str(node), number * LIVES_APART)
-
-    first = genesis({node: who(node, 0) for node in nodes if node not in later})
+    apart = NODES_APART if later else 0
+    first = genesis(
+        {node: Who(f"{node}-0", str(node), node * apart) for node in nodes if node not in later}
+    )
 
     def make(node: NodeId, port: Port, life: int) -> Process:
         return kind(
             ANY_SLOT if node in later else node,
             cast(MemberPort, port),
             view=None if life else first,
-            who=who(node, life),
+            who=Who(f"{node}-{life}", str(node), life * LIVES_APART + node * apart),
             config=config,
             epochs=epochs,
             detector=detector,
