@@ -172,7 +172,7 @@ class BothStay(Member):
         super().elsewhere(view, uid, now)
 
 
-@mutant("raised", 76)
+@mutant("raised", 9)
 class HearsOldLives(Member):
     """Takes a message of a former life for one of the present life."""
 
