@@ -148,7 +148,7 @@ class TellsRoutesWithoutTheirView(Member):
 class Credulous(Epochs):
     def on_depart(self, depart: Depart, now: Time) -> None:
         if self.view.has(depart.uid) and self.leader == self.slot:
-            self._departing[depart.uid] = None
+            self._admission.departing[depart.uid] = None  # type: ignore[attr-defined]
             self.consider(now)
         else:
             super().on_depart(depart, now)
