@@ -60,7 +60,7 @@ ABSENT_FOR: Time = DAY
 PER_NODE = 64
 PER_MEMBER = 16
 PER_TOPIC = 16
-PER_STREAM = 12
+PER_STREAM = 6
 """Entries of all tables that a node keeps: for itself, for each member of the view, for each topic,
 and for each topic and each member."""
 
