@@ -31,7 +31,7 @@ from cubecast.net.wire import (
     decode_control,
     encode_control,
 )
-from cubecast.protocol import detector
+from cubecast.protocol import detector, port
 from cubecast.protocol.epochs import MAX_SLOTS as MAX_MEMBERS
 from cubecast.protocol.messages import (
     Answer,
@@ -72,6 +72,8 @@ OR_NONE = (-1, MAX_NUMBER - 1)
 SLOT = (0, MAX_SLOTS - 1)
 MEMBER = (0, MAX_MEMBERS - 1)
 LIFE = (0, (1 << 64) - 1)
+NODE_LIFE = (0, getattr(port, "LIFE_MASK", LIFE[1]))
+"""Of a node; that of a stream may have more bits, where it says which generation it is."""
 SLOTS = (0, (1 << MAX_SLOTS) - 1)
 MEMBERS = (0, (1 << MAX_MEMBERS) - 1)
 VERSION = (0, MAX_VERSION - 1)
@@ -142,7 +144,7 @@ VIEWS: list[tuple[Any, dict[Path, tuple[int, int]]]] = [
     (
         Install(Ballot(1, 2), ID, VIEW, {"t": (FINAL,)}, {"t": ((S, 1),)}),
         {**ballot_bounds("ballot"), **id_bounds("parent"), **id_bounds("view", "id"),
-         ("view", "members", "1", "incarnation"): LIFE,
+         ("view", "members", "1", "incarnation"): NODE_LIFE,
          ("finals", "t", 0, 0, 0): SLOT, ("finals", "t", 0, 0, 1): LIFE,
          ("finals", "t", 0, 1): (1, MAX_NUMBER - 1), ("finals", "t", 0, 2): MEMBER,
          ("finals", "t", 0, 3): (-1, 5),
@@ -152,7 +154,7 @@ VIEWS: list[tuple[Any, dict[Path, tuple[int, int]]]] = [
     (Stuck(ID), id_bounds("view")),
     (
         Enter(WHO, 3, reached={"t": ((S, 1),)}),
-        {("who", "incarnation"): LIFE, ("wish",): (-1, MAX_MEMBERS - 1),
+        {("who", "incarnation"): NODE_LIFE, ("wish",): (-1, MAX_MEMBERS - 1),
          ("reached", "t", 0, 0, 0): SLOT, ("reached", "t", 0, 0, 1): LIFE},
     ),
     (Beacon("abc", VIEW), id_bounds("view", "id")),

@@ -64,7 +64,7 @@ view's message is as large as what the last node brought along.  They count for 
 PER_NODE = 64
 PER_MEMBER = 16
 PER_TOPIC = 16
-PER_STREAM = 12
+PER_STREAM = 6
 """Entries of all tables that a node keeps: for itself, for each member of the view, for each topic,
 and for each topic and each member."""
 
