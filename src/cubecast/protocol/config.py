@@ -65,6 +65,11 @@ class Config:
         for name in (*times, "patience", "idle_topics"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
+        if 0 < self.forget_after < self.stable_delay:
+            raise ValueError(
+                f"forget_after ({self.forget_after}) must be 0, or not below "
+                f"stable_delay ({self.stable_delay})"
+            )
         if self.resend_max < self.resend_after:
             raise ValueError(
                 f"resend_max ({self.resend_max}) must not be below "
