@@ -19,6 +19,7 @@ from cubecast.protocol.errors import (
     ProtocolError,
     Untimely,
 )
+from cubecast.protocol.explain import behind, explain
 from cubecast.protocol.horizon import KEPT_LIVES, Horizon
 from cubecast.protocol.housekeeping import Housekeeping
 from cubecast.protocol.links import Carried, Links
@@ -54,7 +55,6 @@ from cubecast.protocol.port import (
     Wanted,
 )
 from cubecast.protocol.recovery import RecoveringTopic
-from cubecast.protocol.streams import Inbox
 from cubecast.protocol.views import Ends, Finals, Install, Reports, View
 from cubecast.protocol.waves import NOTHING, Contribution, Gathering, Waves
 from cubecast.topology import members_of
@@ -63,25 +63,6 @@ from cubecast.topology import members_of
 def _nobody_is_absent(now: Time) -> int | None:
     """Where nodes never die nobody comes back."""
     return None
-
-
-def _name(stream: Stream) -> str:
-    """A stream for people: its node, and which life of it."""
-    return f"{stream.source}.{stream.incarnation:x}"
-
-
-def _wait(core: RecoveringTopic, inbox: Inbox, now: Time) -> dict[str, object]:
-    """Which message waits, for which one, and for how long it has."""
-    head = inbox.frames[inbox.next]
-    cause, seq = head.barrier[min(inbox.checked, len(head.barrier) - 1)]
-    return {
-        "stream": _name(inbox.stream),
-        "seq": head.first,
-        "for_stream": _name(cause),
-        "for_seq": seq,
-        "delivered": core.front.delivered.get(cause, -1),
-        "waited": now - inbox.stuck[1] if inbox.stuck[0] == head.first else 0,
-    }
 
 
 class CubecastNode:
@@ -235,45 +216,12 @@ class CubecastNode:
         membership = self._memberships.get(topic)
         if membership is None:
             return {"standing": "out", "informed": False}
-        core = membership.core
-        return {
-            "standing": membership.standing.value,
-            "informed": membership.informed,
-            "members": list(members_of(membership.members)),
-            "next": core.next_seq,
-            "in_flight": core.in_flight,
-            "leaves": list(members_of(core.laggards.leaves)),
-            "suspended": list(members_of(core.laggards.suspended)),
-            "behind": self.behind(topic),
-            "held": core.load().held,
-            "dropped": dict(core.guard.dropped),
-            "delivered": {_name(stream): seq for stream, seq in core.front.delivered.items()},
-            "waiting": [
-                _wait(core, inbox, now)
-                for inbox in core.front.waiting()
-                if inbox.next in inbox.frames and inbox.frames[inbox.next].barrier
-            ],
-            "missing": {
-                _name(inbox.stream): inbox.next
-                for inbox in core.inboxes.values()
-                if core.taking and inbox.next not in inbox.frames and inbox.held()
-            },
-        }
+        return explain(membership, now)
 
     def behind(self, topic: Topic) -> dict[NodeId, int]:
-        """Who holds our credit: how many own messages each child, or this node, has yet to take.
-
-        Empty with messages in flight, for a moment: all have taken them, and the credit for them
-        comes back with our own next round.
-        """
+        """Who holds our credit: how many own messages each child, or this node, has yet to take."""
         core = self._cores.get(topic)
-        inbox = core.inboxes.get(core.own) if core is not None else None
-        if core is None or inbox is None:
-            return {}
-        lag = inbox.behind()
-        if core.taking and inbox.consumed < core.next_seq - 1:
-            lag[self.node] = core.next_seq - 1 - inbox.consumed
-        return lag
+        return {} if core is None else behind(core)
 
     def set_cluster(self, cluster: int) -> None:
         """Nodes came or went; new waves visit those of `cluster`.

@@ -408,7 +408,7 @@ class RecoveringTopic(TopicCore):
         inbox.kept = inbox.size()
         for branch in inbox.branches.values():
             branch.have = min(branch.have, max(end, branch.route.start - 1))
-            branch.covered = min(branch.covered, branch.have)  # who only passes frames on covers all
+            branch.covered = min(branch.covered, branch.have)  # it only passed frames on
             branch.early = {first: last for first, last in branch.early.items() if last <= end}
         if dropped and self.taking:
             first = min(frame.first for frame in dropped)

@@ -1,0 +1,71 @@
+"""What a node knows of a topic, for people: who is in it, and who waits for whom."""
+
+from __future__ import annotations
+
+from cubecast.protocol.membership import Membership
+from cubecast.protocol.port import NodeId, Stream, Time
+from cubecast.protocol.recovery import RecoveringTopic
+from cubecast.protocol.streams import Inbox
+from cubecast.topology import members_of
+
+
+def explain(membership: Membership, now: Time) -> dict[str, object]:
+    """The standing of a node in a topic, the members, and what is held, waits or is missing."""
+    core = membership.core
+    return {
+        "standing": membership.standing.value,
+        "informed": membership.informed,
+        "members": list(members_of(membership.members)),
+        "next": core.next_seq,
+        "in_flight": core.in_flight,
+        "leaves": list(members_of(core.laggards.leaves)),
+        "suspended": list(members_of(core.laggards.suspended)),
+        "behind": behind(core),
+        "held": core.load().held,
+        "dropped": dict(core.guard.dropped),
+        "delivered": {_name(stream): seq for stream, seq in core.front.delivered.items()},
+        "waiting": [
+            _wait(core, inbox, now)
+            for inbox in core.front.waiting()
+            if inbox.next in inbox.frames and inbox.frames[inbox.next].barrier
+        ],
+        "missing": {
+            _name(inbox.stream): inbox.next
+            for inbox in core.inboxes.values()
+            if core.taking and inbox.next not in inbox.frames and inbox.held()
+        },
+    }
+
+
+def behind(core: RecoveringTopic) -> dict[NodeId, int]:
+    """Who holds our credit: how many own messages each child, or this node, has yet to take.
+
+    Empty with messages in flight, for a moment: all have taken them, and the credit for them
+    comes back with our own next round.
+    """
+    inbox = core.inboxes.get(core.own)
+    if inbox is None:
+        return {}
+    lag = inbox.behind()
+    if core.taking and inbox.consumed < core.next_seq - 1:
+        lag[core.node] = core.next_seq - 1 - inbox.consumed
+    return lag
+
+
+def _name(stream: Stream) -> str:
+    """A stream: its node, and which life of it."""
+    return f"{stream.source}.{stream.incarnation:x}"
+
+
+def _wait(core: RecoveringTopic, inbox: Inbox, now: Time) -> dict[str, object]:
+    """Which message waits, for which one, and for how long it has."""
+    head = inbox.frames[inbox.next]
+    cause, seq = head.barrier[min(inbox.checked, len(head.barrier) - 1)]
+    return {
+        "stream": _name(inbox.stream),
+        "seq": head.first,
+        "for_stream": _name(cause),
+        "for_seq": seq,
+        "delivered": core.front.delivered.get(cause, -1),
+        "waited": now - inbox.stuck[1] if inbox.stuck[0] == head.first else 0,
+    }
