@@ -173,7 +173,7 @@ class BothStay(Member):
         super().elsewhere(view, uid, now)
 
 
-@mutant("raised", 19)
+@mutant("raised", 117)
 class HearsOldLives(Member):
     """Takes a message of a former life for one of the present life."""
 
@@ -312,7 +312,7 @@ class Unfrozen(RecoveringTopic):
         pass
 
 
-@mutant("loss-reports", 160)
+@mutant("loss-reports", 336)
 class NeverFreezes(Member):
     """Goes on delivering a dead stream after it has reported what it has of it."""
 

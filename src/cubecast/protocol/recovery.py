@@ -136,11 +136,12 @@ class RecoveringTopic(TopicCore):
         others who lack it would wait for it in vain.
         """
         needed = self._needed(is_live)
-        found = [
+        reports = [
             self._held(inbox, needed.get(inbox.stream, -1))
             for inbox in self.inboxes.values()
             if not is_live(inbox.stream)
         ]
+        found = [one for one in reports if one.have >= 0]
         for stream, seq in needed.items():
             if stream not in self.inboxes:
                 self.marks["read what depends on a cut"] += 1
@@ -200,6 +201,10 @@ class RecoveringTopic(TopicCore):
         while (frame := inbox.frames.get(seq)) is not None and len(unread) < MAX_UNREAD:
             unread.append(self._unread(frame.first, frame.last, frame.barrier))
             have, seq = frame.last, frame.last + 1
+        if self.expecting and base > max(delivered, inbox.stable):
+            # We are about to join, and lack what nobody may have: from us nobody can go on.
+            self.marks["has only what follows a loss"] += 1
+            return Held(stream, delivered, read, delivered, delivered, False)
         return Held(
             stream,
             delivered,
