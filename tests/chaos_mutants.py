@@ -479,8 +479,8 @@ class AsksOnce(Member):
 
 
 class Forgetful(Membership):
-    def return_from(self, former: Membership) -> None:
-        super().return_from(former)
+    def return_from(self, former: Membership, apart: int) -> None:
+        super().return_from(former, apart)
         self.core.front.delivered.clear()
         if self._reached is not None:
             self._reached = {}
@@ -494,8 +494,8 @@ class ForgetsWhatItRead(Member):
 
 
 class Discreet(Membership):
-    def return_from(self, former: Membership) -> None:
-        super().return_from(former)
+    def return_from(self, former: Membership, apart: int) -> None:
+        super().return_from(former, apart)
         self._reached = None
 
 
@@ -507,12 +507,12 @@ class ReturnsWithoutAGap(Member):
 
 
 class Independent(RecoveringTopic):
-    def return_from(self, former: RecoveringTopic) -> None:
-        super().return_from(former)
+    def return_from(self, former: RecoveringTopic, apart: int) -> None:
+        super().return_from(former, apart)
         self.front.frontier.clear()
 
 
-@mutant("causal-order", 328)
+@mutant("causal-order", 468)
 class SpeaksAsIfItHadReadNothing(Member):
     """What it publishes first after its return depends on nothing that it had read before."""
 

@@ -22,8 +22,8 @@ from cubecast.protocol.membership import Membership, Standing
 from cubecast.protocol.messages import Frame, Op, Wave
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Port, Seq, Stream
+from cubecast.protocol.recovery import RecoveringTopic
 from cubecast.protocol.streams import Branch, Inbox
-from cubecast.protocol.topic import TopicCore
 from cubecast.protocol.waves import Contribution, Gathering
 from cubecast.sim.params import Params
 from cubecast.sim.run import run
@@ -97,7 +97,7 @@ def mutant(symptom: str, within: int) -> Callable[[type[CubecastNode]], type[Cub
     return register
 
 
-class FrontCore(TopicCore):
+class FrontCore(RecoveringTopic):
     """A core whose idea of causal order is `front_class`."""
 
     front_class: type[CausalFront] = CausalFront
@@ -203,7 +203,7 @@ class CutsPerPublisher(CubecastNode):
     membership_class = AnswersForItself
 
 
-class BeginsAtZero(TopicCore):
+class BeginsAtZero(RecoveringTopic):
     def begin(self, cut: dict[Stream, Seq], now: int) -> None:
         super().begin({}, now)
 
@@ -215,7 +215,7 @@ class ForgetsTheCut(CubecastNode):
     core_class = BeginsAtZero
 
 
-class BeginsAnywhere(TopicCore):
+class BeginsAnywhere(RecoveringTopic):
     def begin(self, cut: dict[Stream, Seq], now: int) -> None:
         super().begin({s: min(i.frames) - 1 for s, i in self.inboxes.items() if i.frames}, now)
 
@@ -298,7 +298,7 @@ class RejoinsWithoutItsPast(CubecastNode):
     membership_class = Pastless
 
 
-class ConsumesUnseen(TopicCore):
+class ConsumesUnseen(RecoveringTopic):
     def _passed(self, branch: Branch) -> Seq:
         return branch.have
 
@@ -310,7 +310,7 @@ class AcknowledgesBeforeItsCut(CubecastNode):
     core_class = ConsumesUnseen
 
 
-class EarlyOwn(TopicCore):
+class EarlyOwn(RecoveringTopic):
     def publish(self, members: int, body: tuple[object, ...], size: int, now: int) -> bool:
         if not super().publish(members, body, size, now):
             return False
@@ -347,7 +347,7 @@ class DeliversAfterLeaving(CubecastNode):
     membership_class = SlowToStop
 
 
-class Quitter(TopicCore):
+class Quitter(RecoveringTopic):
     def on_frame(self, frame: Frame, sender: NodeId, now: int) -> None:
         if not self.absent:
             super().on_frame(frame, sender, now)
@@ -360,7 +360,7 @@ class StopsRelayingWhenItLeaves(CubecastNode):
     core_class = Quitter
 
 
-class NoFarewell(TopicCore):
+class NoFarewell(RecoveringTopic):
     def bid_farewell(self, leaver: NodeId, wave: int) -> dict[Stream, Seq]:
         super().bid_farewell(leaver, wave)
         self.leavers.pop(leaver, None)
@@ -374,7 +374,7 @@ class ReleasesLeaversAtOnce(CubecastNode):
     core_class = NoFarewell
 
 
-class KeepsItsRoute(TopicCore):
+class KeepsItsRoute(RecoveringTopic):
     def bid_farewell(self, leaver: NodeId, wave: int) -> dict[Stream, Seq]:
         members = self.route_members
         owed = super().bid_farewell(leaver, wave)
@@ -392,7 +392,7 @@ class KeepsARouteAcrossADeparture(CubecastNode):
 # -- trees and numbers ----------------------------------------------------------------------------
 
 
-class Pruned(TopicCore):
+class Pruned(RecoveringTopic):
     def _children(self, members: int, height: int) -> tuple[NodeId, ...]:
         return super()._children(members, height)[:-1]
 
@@ -404,7 +404,7 @@ class DropsABranch(CubecastNode):
     core_class = Pruned
 
 
-class Opinionated(TopicCore):
+class Opinionated(RecoveringTopic):
     membership: Membership
 
     def _children(self, members: int, height: int) -> tuple[NodeId, ...]:
@@ -427,7 +427,7 @@ class RelaysByItsOwnView(CubecastNode):
     membership_class = TellsItsCore
 
 
-class Stutters(TopicCore):
+class Stutters(RecoveringTopic):
     def publish(self, members: int, body: tuple[object, ...], size: int, now: int) -> bool:
         if self.next_seq == 3 and self.routes < 1000:
             self.routes += 1000
@@ -442,7 +442,7 @@ class ReusesANumber(CubecastNode):
     core_class = Stutters
 
 
-class Echoing(TopicCore):
+class Echoing(RecoveringTopic):
     def on_frame(self, frame: Frame, sender: NodeId, now: int) -> None:
         super().on_frame(frame, sender, now)
         inbox = self.inboxes.get(frame.stream)
@@ -465,7 +465,7 @@ class Gullible(Branch):
         return True
 
 
-class TakesCopies(TopicCore):
+class TakesCopies(RecoveringTopic):
     def _branch_for(self, inbox: Inbox, frame: Frame, sender: NodeId) -> Branch | None:
         branch = super()._branch_for(inbox, frame, sender)
         if branch is not None:
@@ -483,7 +483,7 @@ class TakesCopiesForNew(CubecastNode):
 # -- repair, stability, credit --------------------------------------------------------------------
 
 
-class Careless(TopicCore):
+class Careless(RecoveringTopic):
     def _repair_due(self, now: int) -> None:
         self.repair_at = None
 
@@ -495,7 +495,7 @@ class NeverRepairs(CubecastNode):
     core_class = Careless
 
 
-class Boastful(TopicCore):
+class Boastful(RecoveringTopic):
     def _acknowledge(self, inbox: Inbox, branch: Branch, covered: Seq) -> None:
         super()._acknowledge(inbox, branch, branch.have)
 
@@ -515,7 +515,7 @@ class Hoard(Inbox):
         return sum(f.size for first, f in self.frames.items() if first <= stable)
 
 
-class Hoarding(TopicCore):
+class Hoarding(RecoveringTopic):
     def _open(self, stream: Stream) -> Inbox:
         inbox = super()._open(stream)
         if stream != self.own:
@@ -530,7 +530,7 @@ class NeverForgets(CubecastNode):
     core_class = Hoarding
 
 
-class Spendthrift(TopicCore):
+class Spendthrift(RecoveringTopic):
     def publish(self, members: int, body: tuple[object, ...], size: int, now: int) -> bool:
         self.in_flight = 0
         return super().publish(members, body, size, now)

@@ -18,8 +18,8 @@ from cubecast.protocol.membership import Membership
 from cubecast.protocol.messages import Answer, Direct, Parcel, Suspended
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Port, Process, Seq, Stream
+from cubecast.protocol.recovery import RecoveringTopic
 from cubecast.protocol.streams import Branch, Inbox
-from cubecast.protocol.topic import TopicCore
 from cubecast.sim.explorer import Case, Rules, Step, explore
 from cubecast.sim.params import Params
 from cubecast.sim.run import run
@@ -189,13 +189,13 @@ class Ruthless(Laggards):
         return super().judge(slow, members, out_of_credit, now)
 
 
-class SuspendsAnyone(TopicCore):
+class SuspendsAnyone(RecoveringTopic):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.laggards = Ruthless(self.config)
 
 
-class Secretive(TopicCore):
+class Secretive(RecoveringTopic):
     """Goes on without a member and does not tell it."""
 
     def _on_slow(self, inbox: Inbox, branch: Branch, slow: int, now: int) -> None:
@@ -207,7 +207,7 @@ class Secretive(TopicCore):
         del self.links.send  # type: ignore[method-assign]
 
 
-class Sentimental(TopicCore):
+class Sentimental(RecoveringTopic):
     """Suspends a member and still waits for it in the routes before."""
 
     def _feed_directly(self, inbox: Inbox, branch: Branch, now: int) -> None:
@@ -215,7 +215,7 @@ class Sentimental(TopicCore):
         super()._feed_directly(inbox, branch, now)
 
 
-class Credulous(TopicCore):
+class Credulous(RecoveringTopic):
     """Takes late frames of routes that it was suspended from."""
 
     def on_suspended(self, stream: Stream, route: int) -> bool:
@@ -224,7 +224,7 @@ class Credulous(TopicCore):
         return again
 
 
-class Proud(TopicCore):
+class Proud(RecoveringTopic):
     """Keeps its place in a tree that the publisher gave up."""
 
     def on_direct(self, news: Direct, sender: NodeId, now: int) -> None:

@@ -575,6 +575,7 @@ class Member:
         """We have a place: begin there, and take up what was before."""
         self._enter_at = self._alone_at = None
         former, self._former = self._former, None
+        apart = self._apart()
         self._former_view = None
         self._begin(install.view, install.view.epoch, now)
         assert self._epochs is not None
@@ -583,7 +584,7 @@ class Member:
         assert self._core is not None
         if former is not None:
             self.marks["returned"] += 1
-            self._core.carry_over(former)
+            self._core.carry_over(former, apart)
             self._refused.update(dict.fromkeys(former.topics()))  # it may have had no credit there
             self._core.return_from(former, now)
         commands, self._commands = self._commands, {}

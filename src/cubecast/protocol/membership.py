@@ -390,9 +390,9 @@ class Membership:
         else:
             self._next_operation(now)
 
-    def return_from(self, former: Membership) -> None:
+    def return_from(self, former: Membership, apart: int) -> None:
         """Carry over how far we came in another view, and join again if we want to be in."""
-        self.core.return_from(former.core)
+        self.core.return_from(former.core, apart)
         self._lossy = former._lossy
         self._followed = former._followed
         self._apart = former.core.epoch + 1

@@ -544,10 +544,10 @@ class CubecastNode:
         if topic in self._memberships:
             self._memberships[topic].give_up()
 
-    def carry_over(self, former: CubecastNode) -> None:
-        """Take over what this node wanted and had read in a view that it is no longer in."""
+    def carry_over(self, former: CubecastNode, apart: int) -> None:
+        """Take over what this node wanted and had read in another view, since view `apart`."""
         for topic, membership in former.memberships.items():
-            self._membership(topic).return_from(membership)
+            self._membership(topic).return_from(membership, apart)
 
     def return_from(self, former: CubecastNode, now: Time) -> None:
         """Join again what was carried over and is still wanted."""

@@ -605,12 +605,14 @@ class RecoveringTopic(TopicCore):
         superseded = self.latest.get(stream.life, 0) > stream.generation
         if stream not in self.front.delivered and (superseded or apart <= self.forgotten):
             self.marks["end of a stream that may be forgotten"] += 1
-            return
-        if last > max(self.ends.get(stream, -1), self.front.delivered.get(stream, -1)):
-            self.over.pop(stream, None)
+            self.front.delivered[stream] = self.floor[stream] = last
+        elif last > max(self.ends.get(stream, -1), self.front.delivered.get(stream, -1)):
             self.ends[stream] = last
             self._skip_lost(stream, now)
-            self._tidy(stream)
+        self.over.pop(stream, None)
+        self._tidy(stream)
+        if stream in self.over:
+            self.over[stream] = self.epoch  # since now it is known here how far it went
 
     def _skip_lost(self, stream: Stream, now: Time) -> None:
         """Report what was published in another view, once we have what our own view agreed on."""
@@ -627,8 +629,11 @@ class RecoveringTopic(TopicCore):
             self.port.gap(self.topic, {stream: (done + 1, last)})
         self._wake_waiters(stream, now)
 
-    def return_from(self, former: RecoveringTopic) -> None:
+    def return_from(self, former: RecoveringTopic, apart: int) -> None:
         """Carry over what was read in another view, and what was known to be lost there.
+
+        We have been apart since view `apart`: how far streams went that ended since, the others
+        learn as we come back.
 
         What we publish from now on comes after all of that.  Nobody waits for it in vain: what the
         dead published was announced when we were admitted (`hear_end`), the living have the rest.
@@ -643,7 +648,8 @@ class RecoveringTopic(TopicCore):
         for stream, seq in delivered.items():
             if not self.guard.is_live(stream):  # all were told as we came back, and jump over it
                 self.floor[stream] = seq
-                self.over[stream] = former.over.get(stream, former.epoch + 1)
+                ended = former.over.get(stream, apart)
+                self.over[stream] = ended if ended < apart else self.epoch
         self.forgotten = former.forgotten
         for known in (former.finals, former.ends):
             for stream, seq in known.items():
