@@ -241,8 +241,8 @@ class DoesNotAddressTheNewcomer(CubecastNode):
 
 
 class Hasty(Membership):
-    def subscribe(self, now: int, lossy: bool = False) -> None:
-        super().subscribe(now, lossy)
+    def subscribe(self, now: int, lossy: bool = False, followed: bool = False) -> None:
+        super().subscribe(now, lossy, followed)
         if self.standing is Standing.JOINING:
             self._port.joined(self.core.topic)
 

@@ -273,7 +273,7 @@ class Obstinate(Epochs):
 class Unfrozen(RecoveringTopic):
     """Goes on delivering what a dead node published after it has reported what it has of it."""
 
-    def freeze(self, stream: Stream) -> None:
+    def freeze(self) -> None:
         pass
 
     def _open(self, stream: Stream) -> Inbox:

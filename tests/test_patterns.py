@@ -21,6 +21,7 @@ from cubecast.protocol import discovery, listing
 from cubecast.protocol.listing import ENTRY, MAX_LISTING, Listing
 from cubecast.protocol.messages import Answer, Parcel
 from cubecast.trace import Record
+from cubecast.trace.checkers.patterns import matcher_of
 
 # -- matching -------------------------------------------------------------------------------------
 
@@ -108,9 +109,7 @@ def test_patterns_match_by_definition(pattern: str, topic: str) -> None:
 
 @given(PATTERN.filter(is_pattern), TOPIC)
 def test_the_checkers_read_patterns_in_the_same_way(pattern: str, topic: str) -> None:
-    from cubecast.trace.checkers.patterns import _matcher
-
-    matcher = _matcher(pattern)
+    matcher = matcher_of(pattern)
     assert isinstance(matcher, re.Pattern)
     assert (matcher.match(topic) is not None) == Pattern(pattern)(topic)
 

@@ -204,6 +204,7 @@ clusterwide = st.one_of(
         st.lists(uids, max_size=2).map(tuple),
         st.lists(st.builds(views.Absent, whos, numbers), max_size=2).map(tuple),
         st.integers(0, (1 << views.CHECK_BITS) - 1),
+        numbers,
         st.booleans(),
     ),
     st.builds(views.Unclear, view_ids),

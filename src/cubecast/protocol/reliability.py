@@ -341,8 +341,10 @@ class Reliability(StreamTable):
         self.guard.check_direct(news, sender)
         inbox = self.inboxes.get(news.stream)
         stable = inbox.stable if inbox is not None else self.floor.get(news.stream, -1)
-        if news.last <= stable or news.route <= self.lost_routes.get(news.stream, -1):
-            if sender != news.stream.source:  # an heir knows no more than we tell it
+        by_heir = sender != news.stream.source
+        here = news.last <= stable or news.route <= self.lost_routes.get(news.stream, -1)
+        if here or (by_heir and self.absent):
+            if by_heir:  # it knows no more than we tell it; who leaves needs nothing of the dead
                 self.marks["heir told that all is here"] += 1
                 done = Ack(self.topic, news.stream, news.route, news.last, news.last, 0, False)
                 self.port.control(sender, done)
