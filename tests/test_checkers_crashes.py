@@ -437,3 +437,10 @@ def test_completeness_and_agreement_agree_with_their_definitions(records: list[R
         found[violation.property].append((violation.node, violation.id))
     assert sorted(found["completeness"]) == oracle.incomplete()
     assert sorted(found["agreement"]) == oracle.disagreeing()
+
+
+def test_who_left_the_cluster_waits_for_nothing_and_who_stays_does() -> None:
+    waiting = [Record("state", 5, node, "t", held=2) for node in (0, 1)]
+    left = Record("view", 9, 0, seq=1, members=0)
+    found = check([*waiting, left], ["quiescence"])
+    assert [one.node for one in found.violations] == [1]

@@ -96,16 +96,17 @@ def _allowed(
 def _choose(stream: Stream, holders: Mapping[NodeId, Held], reach: Mapping[NodeId, Seq]) -> Final:
     """The heir: nobody is further than it goes, nobody has to jump if possible, and it goes far.
 
-    Who consumes nothing (it left the topic) inherits only if nobody else can.
+    Some who lack everything have reported nothing, so of equals the one that has the most inherits,
+    and one that left the topic only if nobody else has as much.
     """
     must = max(held.read for held in holders.values())
 
-    def rank(slot: NodeId) -> tuple[bool, bool, bool, Seq, Seq, NodeId]:
+    def rank(slot: NodeId) -> tuple[bool, bool, Seq, Seq, bool, NodeId]:
         held, end = holders[slot], reach[slot]
         jumps = any(
             other.takes and other.delivered < min(held.base, end) for other in holders.values()
         )
-        return end >= must, not jumps, held.takes, end, -held.base, -slot
+        return end >= must, not jumps, end, -held.base, held.takes, -slot
 
     heir = max(holders, key=rank)
     base = min(holders[heir].base, reach[heir])

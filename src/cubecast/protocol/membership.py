@@ -187,6 +187,7 @@ class Membership:
 
     def unsubscribe(self, now: Time) -> None:
         self._want_in = False
+        self._cut_off, self._reached, self._owed = False, None, None  # nothing is promised any more
         if self.standing is Standing.IN:
             self.core.stop(now)
         self._next_operation(now)
@@ -248,7 +249,7 @@ class Membership:
             owed = self.core.bid_farewell(wave.origin, wave.number)
             return Contribution(owed, member, self._lossy)
         reached = self.core.reached_since(wave.since, wave.apart)
-        return Contribution(reached, member, self._lossy)
+        return Contribution(reached, member, self._lossy, self.core.over_of(reached))
 
     def _note(self, peer: NodeId, joined: bool, lossy: bool) -> None:
         self._meanwhile[peer] = joined, lossy
@@ -281,6 +282,7 @@ class Membership:
             elif self._lossy_known or self._owed is not None:
                 self._owed = dict(result.vector)
             self._lossy_known = result.wave.lossy
+            self.core.told_over = result.over
             self._finish_joining(result, now)
         self._next_operation(now)
 

@@ -274,6 +274,8 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
     more: bool = False
     epoch: int = 0
     """That of the wave."""
+    over: Barrier = ()
+    """Streams of `vector` that ended, and with which view."""
 
 
 class Parcel(msgspec.Struct, frozen=True, tag=True):

@@ -52,6 +52,11 @@ class RecoveringTopic(TopicCore):
             if over.get(stream, since) >= since and superseded.get(stream, apart) >= apart - 1
         }
 
+    def over_of(self, streams: Collection[Stream]) -> dict[Stream, int]:
+        """With which view those of some streams ended that did, for who does not know it."""
+        dead = [stream for stream in streams if not self.guard.is_live(stream)]
+        return {one: self.over.get(one, self.ended.get(one.life, self.epoch)) for one in dead}
+
     # -- what is over ------------------------------------------------------------------------------
 
     def _is_over(self, stream: Stream) -> bool:
@@ -532,8 +537,8 @@ class RecoveringTopic(TopicCore):
         if stream not in self.finals and stream not in self.ends:
             self.lost_routes.pop(stream, None)
             if stream not in self.superseded and stream not in self.over:
-                # Whoever saw it end says since when it is over; if we did not, nobody asks us.
-                self.over[stream] = self.ended.get(stream.life, -1)
+                told = self.told_over.pop(stream, -1)
+                self.over[stream] = self.ended.get(stream.life, told)
 
     def tidy(self) -> None:
         """Keep no more than is needed of every dead stream of which no more will come."""
@@ -585,6 +590,7 @@ class RecoveringTopic(TopicCore):
         for stream in [one for one in cut if one.generation]:
             self._supersede(stream)  # somebody may not have forgotten the one before
         self.tidy()
+        self.told_over = {one: at for one, at in self.told_over.items() if self._is_pending(one)}
         for stream, end in self.finals.items():
             over = self.front.delivered.get(stream, -1) >= end
             if over and stream in self.heirs and stream not in self.inherited:

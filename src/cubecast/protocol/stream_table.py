@@ -76,6 +76,7 @@ class StreamTable:
         self.ends: dict[Stream, Seq] = {}
         self.ended: dict[Stream, int] = {}  # lives that ended, and with which view; shared
         self.over: dict[Stream, int] = {}  # dead and settled streams that are remembered, the same
+        self.told_over: dict[Stream, int] = {}  # the same as others say, of what our cuts cover
         self.superseded: dict[Stream, int] = {}  # begun anew by their publishers in which view
         self.latest: dict[Stream, int] = {}  # the last generation of those who began anew, by life
         self.forgotten = -1  # what was over in this view or before may not be remembered
@@ -173,7 +174,7 @@ class StreamTable:
 
     def _forget_stream(self, stream: Stream) -> None:
         self.front.forget(stream)
-        for kept in (self.floor, self.start, self.lost_routes):
+        for kept in (self.floor, self.start, self.lost_routes, self.told_over):
             kept.pop(stream, None)
         if self.latest and self.latest.get(stream.life) == stream.generation:
             del self.latest[stream.life]  # only a life that is over ends with its last generation

@@ -15,7 +15,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from cubecast.protocol.errors import MAX_STREAMS, MAX_WAVES, ProtocolError
@@ -35,6 +36,8 @@ class Contribution(NamedTuple):
     vector: dict[Stream, Seq]
     member: bool
     lossy: bool = False
+    over: Mapping[Stream, int] = MappingProxyType({})
+    """With which view streams of `vector` ended."""
 
 
 NOTHING = Contribution({}, False)
@@ -43,19 +46,28 @@ NOTHING = Contribution({}, False)
 class Gathering:
     """A wave that passed here and whose answer is not complete."""
 
-    __slots__ = ("awaited", "listing", "lossy", "members", "parent", "vector", "wave")
+    __slots__ = ("awaited", "listing", "lossy", "members", "over", "parent", "vector", "wave")
 
     def __init__(self, wave: Wave, parent: NodeId | None, awaited: int) -> None:
         self.wave = wave
         self.parent = parent
         self.awaited = awaited
         self.vector: dict[Stream, Seq] = {}
+        self.over: dict[Stream, int] = {}
         self.members = 0
         self.lossy = 0
         self.listing: Listing | None = None  # of a TOPICS wave
 
-    def merge(self, vector: dict[Stream, Seq], members: int, lossy: int) -> None:
+    def merge(
+        self,
+        vector: dict[Stream, Seq],
+        members: int,
+        lossy: int,
+        over: Iterable[tuple[Stream, int]] = (),
+    ) -> None:
         """Add one node's or one subtree's answer."""
+        for stream, epoch in over:
+            self.over[stream] = max(epoch, self.over.get(stream, epoch))
         self.members |= members
         self.lossy |= lossy
         mine = self.vector
@@ -139,7 +151,7 @@ class Waves:
         below = children(self._node, wave.cluster, height)
         gathering = Gathering(wave, parent, sum(1 << child for child in below))
         member = 1 << self._node if own.member else 0
-        gathering.merge(own.vector, member, member if own.lossy else 0)
+        gathering.merge(own.vector, member, member if own.lossy else 0, own.over.items())
         if topics is not None:
             gathering.listing = Listing(topics)
         self._gatherings[wave.origin, wave.topic, wave.number, wave.epoch] = gathering
@@ -158,7 +170,7 @@ class Waves:
         if many > MAX_STREAMS and len({*gathering.vector, *dict(answer.vector)}) > MAX_STREAMS:
             raise ProtocolError(f"an answer with more than {MAX_STREAMS} streams")
         gathering.awaited &= ~(1 << sender)
-        gathering.merge(dict(answer.vector), answer.members, answer.lossy)
+        gathering.merge(dict(answer.vector), answer.members, answer.lossy, answer.over)
         if gathering.listing is not None:
             gathering.listing.merge(answer.topics, answer.more)
         return self._finish(gathering, now)
@@ -181,6 +193,7 @@ class Waves:
             listed,
             more,
             wave.epoch,
+            tuple(gathering.over.items()),
         )
         self._links.send(gathering.parent, answer, now)
         return None

@@ -51,7 +51,7 @@ WEEK = 7
 REPLY = "reply/"
 
 
-FORGET_AFTER: Time = 5 * HOUR
+FORGET_AFTER: Time = 2 * HOUR
 """A topic that nobody here uses is forgotten, by the end of its day."""
 ABSENT_FOR: Time = DAY
 """A node that was excluded is looked for, and history kept for it."""

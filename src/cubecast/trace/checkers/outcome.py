@@ -200,7 +200,8 @@ class Quiescence(Checker):
     """Nothing waits at the end.
 
     Every ``subscribe`` had its ``join``, unless a ``leave`` came first; and the last ``state`` of
-    each node and topic holds no message back from delivery. A life that ended waits for nothing.
+    each node and topic holds no message back from delivery. A life that ended waits for nothing,
+    by a crash or because it left: then its last view has no members.
     """
 
     def __init__(self, tally: Tally) -> None:
@@ -211,7 +212,14 @@ class Quiescence(Checker):
         self.last[record.node, record.topic] = record
 
     def crash(self, record: Record, seats: Sequence[tuple[Topic, Seat]]) -> None:
-        for key in [key for key in self.last if key[0] == record.node]:
+        self._end(record.node)
+
+    def view(self, record: Record) -> None:
+        if not record.members:
+            self._end(record.node)
+
+    def _end(self, node: int) -> None:
+        for key in [key for key in self.last if key[0] == node]:
             del self.last[key]
 
     def finish(self, time: int, topics: Iterable[Topic]) -> None:
