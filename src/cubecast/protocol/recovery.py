@@ -246,6 +246,7 @@ class RecoveringTopic(TopicCore):
         """Take over the end of a dead stream; True if this node has to jump."""
         stream = final.stream
         self.over.pop(stream, None)
+        self.inherited.pop(stream, None)
         if self.heirs.get(stream, final.heir) != final.heir:
             self.marks["heir died"] += 1
         if self._needs_nothing_of(stream):
@@ -492,9 +493,7 @@ class RecoveringTopic(TopicCore):
 
     def _tell_settled(self, stream: Stream, end: Seq, now: Time) -> None:
         """Everyone has what we inherited: tell them, and forget it."""
-        news = Settled(self.topic, stream, end, self.epoch)
-        for peer in members_of(self.cluster & ~(1 << self.node)):
-            self.links.send(peer, news, now)
+        self.inherited[stream] = end
         self.settle(stream, end, now)
 
     def settle(self, stream: Stream, end: Seq, now: Time) -> bool:
@@ -502,6 +501,10 @@ class RecoveringTopic(TopicCore):
 
         True if we have not: its publisher had gone on without us, and nobody can tell us any more.
         """
+        if self.inherited.pop(stream, None) is not None:  # also if the heir before us says so
+            news = Settled(self.topic, stream, end, self.epoch)
+            for peer in members_of(self.cluster & ~(1 << self.node)):
+                self.links.send(peer, news, now)
         inbox = self.inboxes.get(stream)
         if stream in self.losses:
             self.heirs.pop(stream, None)
@@ -510,7 +513,6 @@ class RecoveringTopic(TopicCore):
             self._drop(inbox)
         self.floor[stream] = max(end, self.floor.get(stream, -1))
         self.heirs.pop(stream, None)
-        self.inherited.pop(stream, None)
         self._skip_lost(stream, now)
         self._tidy(stream)
         self._wake_waiters(stream, now)
