@@ -307,3 +307,48 @@ def test_who_missed_the_last_news_as_its_relay_died_asks_and_forgets() -> None:
     world.settle()
     assert not core.inboxes
     assert not core.inquire
+
+
+# -- who comes back too late -----------------------------------------------------------------------
+
+
+def long_away(world: Members, node: NodeId) -> None:
+    """A node is cut off for longer than anybody remembers it, and goes on by itself."""
+
+    def apart(one: Flying) -> bool:
+        return node not in (one.source, one.to)
+
+    world.suspect(node)
+    for other in range(len(world.members)):
+        if other != node:
+            world.suspect(other, node)
+    world.settle(apart)
+    world.now += EPOCHS.absent_for
+    for _ in range(4):
+        world.settle(apart, ticks=2)
+        world.now += ROUND
+
+
+def test_who_comes_back_too_late_brings_nothing_that_others_wait_for() -> None:
+    """Node 2 read what node 0 said in a topic that node 0 forgot while node 2 was away."""
+    world = Members(3)
+    request(world, 2, 0, "n")
+    world.members[2].subscribe("n", world.now)
+    world.settle()
+    long_away(world, 2)
+    assert "n" not in known(world, 0)
+    assert "n" in known(world, 2)
+    world.members[1].subscribe("n", world.now)
+    world.settle(lambda one: 2 not in (one.source, one.to))
+    world.members[0].suspect(2, world.now)
+    for node in (0, 1):  # they find each other by chance, long after they gave each other up
+        view = world.members[node].view
+        assert view is not None
+        world.members[2].elsewhere(view, view.members[node].uid, world.now)
+    world.settle()
+    assert world.masks() == [0b111] * 3
+    world.publish(2, "asks", "n")
+    world.settle()
+    assert world.publish(2, "back", "n")
+    world.settle()
+    assert world.ports[1].delivered("n")[-1] == "back", "it names what node 1 has never heard of"

@@ -9,8 +9,9 @@ from member_scenarios import SCENARIOS
 from member_toys import Flying, Members, both, kind, link
 
 from cubecast.protocol.member import Member
+from cubecast.protocol.messages import Op
 from cubecast.protocol.port import Stream
-from cubecast.protocol.views import Enter, Final, Who
+from cubecast.protocol.views import Ballot, Enter, Final, Install, ViewId, Who
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
@@ -350,3 +351,31 @@ def test_an_effect_waits_for_the_causes_of_what_is_skipped() -> None:
     world.settle()
     assert world.ports[3].delivered() == ["cause", "after"]
     assert [skipped for _, skipped in world.ports[3].of("gap")] == [{Stream(0, 0): (0, 0)}]
+
+
+def test_who_lacks_what_no_heir_can_feed_it_joins_again() -> None:
+    """The heir lacks what everyone else had taken in: a publisher had gone on without node 0."""
+    world = Members(3)
+    core = world.members[0].core
+    assert core is not None
+    assert core.view is not None
+    next_id = ViewId(1, Ballot(1, 0))
+    finals = {"t": (Final(Stream(2, 0), 3, heir=1, base=2),)}
+    view = core.view.changed(next_id, 0b100, {})
+    core.install(Install(next_id.ballot, core.view.id, view, finals, {}), world.now)
+    assert core.marks["jump, as nobody can feed us"] == 1
+    assert [one.message.message.op for one in world.flying if one.message.kind == "parcel"] == [
+        Op.JOIN
+    ]
+
+
+def test_of_what_may_be_forgotten_nothing_is_reported() -> None:
+    world = Members(2)
+    core = world.members[0].core
+    assert core is not None
+    topic = core.membership_of("t").core
+    topic.forgotten = 5
+    topic.hear_end(Stream(1, 77), 3, world.now, apart=5)
+    assert world.ports[0].of("gap") == []
+    topic.hear_end(Stream(1, 78), 3, world.now, apart=6)
+    assert world.ports[0].of("gap") == [("t", {Stream(1, 78): (0, 3)})]
