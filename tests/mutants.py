@@ -190,10 +190,11 @@ class ReducesTheFrontierTooFar(CubecastNode):
 
 class AnswersForItself(Membership):
     def apply(self, wave: Wave) -> Contribution:
-        vector, member, own_lossy = super().apply(wave)
-        if wave.op is Op.JOIN:
-            vector = {stream: seq for stream, seq in vector.items() if stream == self.core.own}
-        return Contribution(vector, member, own_lossy)
+        answer = super().apply(wave)
+        if wave.op is not Op.JOIN:
+            return answer
+        own = {stream: seq for stream, seq in answer.vector.items() if stream == self.core.own}
+        return answer._replace(vector=own)
 
 
 @mutant("causal-order", 500)

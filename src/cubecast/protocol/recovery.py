@@ -52,10 +52,11 @@ class RecoveringTopic(TopicCore):
             if over.get(stream, since) >= since and superseded.get(stream, apart) >= apart - 1
         }
 
-    def over_of(self, streams: Collection[Stream]) -> dict[Stream, int]:
+    def over_of(self, streams: Collection[Stream]) -> Barrier:
         """With which view those of some streams ended that did, for who does not know it."""
         dead = [stream for stream in streams if not self.guard.is_live(stream)]
-        return {one: self.over.get(one, self.ended.get(one.life, self.epoch)) for one in dead}
+        seen = self.ended
+        return tuple((one, self.over.get(one, seen.get(one.life, self.epoch))) for one in dead)
 
     # -- what is over ------------------------------------------------------------------------------
 

@@ -16,7 +16,6 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 from cubecast.protocol.errors import MAX_STREAMS, MAX_WAVES, ProtocolError
@@ -36,7 +35,7 @@ class Contribution(NamedTuple):
     vector: dict[Stream, Seq]
     member: bool
     lossy: bool = False
-    over: Mapping[Stream, int] = MappingProxyType({})
+    over: tuple[tuple[Stream, int], ...] = ()
     """With which view streams of `vector` ended."""
 
 
@@ -151,7 +150,7 @@ class Waves:
         below = children(self._node, wave.cluster, height)
         gathering = Gathering(wave, parent, sum(1 << child for child in below))
         member = 1 << self._node if own.member else 0
-        gathering.merge(own.vector, member, member if own.lossy else 0, own.over.items())
+        gathering.merge(own.vector, member, member if own.lossy else 0, own.over)
         if topics is not None:
             gathering.listing = Listing(topics)
         self._gatherings[wave.origin, wave.topic, wave.number, wave.epoch] = gathering

@@ -345,19 +345,23 @@ def late_exclusions(trace: list[Record], calm: Time) -> set[tuple[int, int]]:
 def recovery_time(trace: list[Record], last_fault: Time) -> Time:
     """From the last fault to the last view, or to the last word on what was published until then.
 
-    The word on a message is a delivery, gap or discard anywhere.
+    The word on a message is a delivery, gap or discard anywhere; that on a subscription which was
+    asked for until then is its ``join``.
     """
-    early: set[tuple[Topic, Any]] = set()
+    early: set[tuple[str, Topic, Any]] = set()
     last = last_fault
     for record in trace:
-        if record.kind == "publish" and record.time <= last_fault:
-            early.add((record.topic, record.id))
+        about = "message", record.topic, record.id
+        if record.kind in ("subscribe", "join"):
+            about = "subscription", record.topic, record.node
+        if record.kind in ("publish", "subscribe"):
+            if record.time <= last_fault:
+                early.add(about)
+            else:
+                early.discard(about)
         elif record.time > last and (
             record.kind == "view"
-            or (
-                record.kind in ("deliver", "gap", "discard", "join")
-                and (record.kind == "join" or (record.topic, record.id) in early)
-            )
+            or (record.kind in ("deliver", "gap", "discard", "join") and about in early)
         ):
             last = record.time
     return last - last_fault

@@ -163,6 +163,7 @@ class MortalWorld(World):
         self.receivers[node] = _nobody
         for key in [key for key in self._backlog if key[0] == node]:
             del self._backlog[key]
+        self._let_go[node].clear()
         for flags in self._subscribed.values():
             flags[node] = 0
         self.following = {one for one in self.following if one[0] != node}

@@ -126,6 +126,8 @@ class World:
         self._subscribed: dict[Topic, bytearray] = {}
         self._wanted: list[dict[Topic, bool]] = [{} for _ in range(nodes)]
         """What each application wants to read; True: because of a pattern alone."""
+        self._let_go: list[dict[Topic, bool]] = [{} for _ in range(nodes)]
+        """Of these, topics that the node has let go until somebody has to do with them."""
         self._lossy: list[set[Topic]] = [set() for _ in range(nodes)]
         self._patterns: list[dict[str, Pattern]] = [{} for _ in range(nodes)]
         self._backlog: dict[tuple[NodeId, Topic], deque[tuple[tuple[int, ...], int]]] = {}
@@ -214,6 +216,7 @@ class World:
     def subscribe(self, node: NodeId, topic: Topic, lossy: bool = False) -> None:
         """The application at `node` calls ``subscribe(topic)``; `lossy`: it takes gaps."""
         self._wanted[node][topic] = False
+        self._let_go[node].pop(topic, None)
         self._record("subscribe", node, topic, "lossy" if lossy else "")
         self._lossy[node].discard(topic)
         if lossy:
@@ -226,6 +229,7 @@ class World:
     def unsubscribe(self, node: NodeId, topic: Topic) -> None:
         """The application at `node` calls ``unsubscribe(topic)``: it wants no more messages."""
         self._wanted[node].pop(topic, None)
+        self._let_go[node].pop(topic, None)
         self._record("leave", node, topic)
         self._flags(topic)[node] = 0
         self.processes[node].unsubscribe(topic, self.now)
@@ -373,6 +377,8 @@ class World:
 
     def joined(self, node: NodeId, topic: Topic) -> None:
         """`subscribe` returned at `node`."""
+        if self._let_go[node].pop(topic, False):
+            return  # the application knows it already
         self._flags(topic)[node] = 1
         self._record("join", node, topic)
         self.post(self.now, self._tell_joined, node, topic)
@@ -390,6 +396,11 @@ class World:
         """`node` installed a view."""
         if self.trace is not None:
             self.trace.append(Record("view", self.now, node, seq=epoch, members=members))
+
+    def forgotten(self, node: NodeId, topic: Topic) -> None:
+        """`node` keeps nothing of a topic; if a pattern has it, its subscription goes on."""
+        if self._wanted[node].get(topic):
+            self._let_go[node][topic] = True
 
     def discovered(self, node: NodeId, topic: Topic) -> None:
         """A pattern makes `node` subscribe to a topic."""
@@ -499,7 +510,7 @@ class SimPort:
         """Nobody waits for the end of a leave in a simulation."""
 
     def forgotten(self, topic: Topic) -> None:
-        """What a process keeps is its own affair."""
+        self._world.forgotten(self._node, topic)
 
     def discovered(self, topic: Topic) -> None:
         self._world.discovered(self._node, topic)
