@@ -321,7 +321,7 @@ class Epochs:
         install = msgspec.structs.replace(install, ballot=ballot)
         telling = self._prepare_telling(install)
         self._go_over(install, now)
-        self._tell(telling, now)
+        self._tell(telling, install, now)
         self.consider(now)
 
     # -- deciding ----------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ class Epochs:
             self._host.marks["leader left"] += 1
             self.attempt = None
             self._install = install
-        self._tell(telling, now, leavers)
+        self._tell(telling, install, now, leavers)
         self.consider(now)
 
     def _finals(self, reports: Mapping[NodeId, Reports], view: View) -> Finals:
@@ -409,17 +409,21 @@ class Epochs:
         wait = self._config.repeat_after
         return Telling(self._host, wait, self.slot, install, change, stay)
 
-    def _tell(self, telling: Telling, now: Time, leavers: Collection[Who] = ()) -> None:
-        """Say the new view to everyone in it, newcomers included, until they have it."""
-        self._telling = telling
-        install = self._install
-        assert install is not None
+    def _tell(
+        self, telling: Telling, install: Install, now: Time, leavers: Collection[Who] = ()
+    ) -> None:
+        """Say the new view to everyone in it, newcomers included, until they have it.
+
+        As we went there, the detector may have had us decide on the next one; that is told then.
+        """
         for who in leavers:
             if who.uid != self.uid:
                 self._host.marks["told a leaver"] += 1
                 self._host.reach(who.address, install)  # once: who misses it asks again
-        telling.tell(not self._goes, now)
-        self._let_go_if_told(now)
+        if self._install is install:
+            self._telling = telling
+            telling.tell(not self._goes, now)
+            self._let_go_if_told(now)
 
     def _let_go_if_told(self, now: Time) -> None:
         if self._goes and not self._untold():
