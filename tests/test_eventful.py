@@ -40,6 +40,24 @@ def test_twenty_five_eventful_schedules(block: int) -> None:
         assert verdict.metrics["recovery_time"] <= verdict.bound, again
 
 
+ONCE_BROKEN = (670, 974, 1469, 1504, 1545, 1576, 1743, 1841, 1879, 2180, 2415, 3769)
+ONCE_BROKEN_WIDE = (8, 43, 249, 263, 310, 661)
+"""Seeds that found faults, on small clusters and on those that they draw themselves."""
+
+
+@pytest.mark.parametrize(
+    ("seed", "nodes"),
+    [
+        *[(seed, nodes_of(seed)) for seed in ONCE_BROKEN],
+        *[(seed, None) for seed in ONCE_BROKEN_WIDE],
+    ],
+)
+def test_schedules_that_were_not_survived_once(seed: int, nodes: int | None) -> None:
+    verdict = run_schedule(draw_eventful(seed, nodes), population("cubecast"))
+    assert verdict.ok, verdict.failures
+    assert verdict.metrics["needless"] == 0
+
+
 ENOUGH = {
     "leaves": 200, "slots_handed_over": 100, "cut_short": 40, "follows": 400, "unfollows": 100,
     "names": 3000, "topics_born": 3000, "born_in_faults": 1000, "short_lived": 2000,
