@@ -57,7 +57,10 @@ ABSENT_FOR: Time = DAY
 """A node that was excluded is looked for, and history kept for it."""
 
 
-PASSING = ("Answer.", "Gathering.", "Install.", "Listing.", "Question.", "Waves._gatherings")
+PASSING = (
+    "Answer.", "Change.", "Final.", "Gathering.", "Install.", "Listing.", "Question.",
+    "Waves._gatherings",
+)  # fmt: skip
 """What belongs to messages and waves: how many are under way at midnight is chance, and the last
 view's message is as large as what the last node brought along.  They count for the bound."""
 
