@@ -72,7 +72,7 @@ OR_NONE = (-1, MAX_NUMBER - 1)
 SLOT = (0, MAX_SLOTS - 1)
 MEMBER = (0, MAX_MEMBERS - 1)
 LIFE = (0, (1 << 64) - 1)
-NODE_LIFE = (0, getattr(port, "LIFE_MASK", LIFE[1]))
+NODE_LIFE = (0, port.LIFE_MASK)
 """Of a node; that of a stream may have more bits, where it says which generation it is."""
 SLOTS = (0, (1 << MAX_SLOTS) - 1)
 MEMBERS = (0, (1 << MAX_MEMBERS) - 1)

@@ -22,11 +22,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
-from cubecast.protocol.config import Config
 from cubecast.protocol.detector import DetectorConfig
 from cubecast.protocol.epochs import EpochConfig
 from cubecast.protocol.member import Member
@@ -39,8 +38,6 @@ from cubecast.sim.params import Params
 from cubecast.sim.protocols import LIVES_APART, NODES_APART, Mortality, recovery_of
 from cubecast.sim.settling import liveness_bound, run_until, settle, unsettled
 from cubecast.trace import Record, Report, check
-
-C = TypeVar("C", Config, EpochConfig)
 
 SECONDS: Time = 10
 """In one unit of time."""
@@ -165,10 +162,10 @@ def people(params: Params) -> Mortality:
     Those by which something is forgotten are hours, so that a day sees the end of what it begins.
     """
     trip = params.round_trip()
-    config = _with(params.config(), forget_after=FORGET_AFTER)
+    config = replace(params.config(), forget_after=FORGET_AFTER)
     detector = DetectorConfig(4 * trip, 8 * trip, 20 * trip, 40 * trip)
     epochs = EpochConfig(12 * trip, 3 * trip, 16 * trip, 4 * trip, 100 * trip)
-    epochs = _with(epochs, absent_for=ABSENT_FOR)
+    epochs = replace(epochs, absent_for=ABSENT_FOR)
     nodes = range(params.nodes)
     first = genesis({node: Who(f"{node}-0", str(node), node * NODES_APART) for node in nodes})
 
@@ -185,13 +182,6 @@ def people(params: Params) -> Mortality:
         )
 
     return Mortality(make, recovery_of(detector, epochs, params.nodes))
-
-
-def _with(config: C, **values: Time) -> C:
-    """A configuration with other values, as far as it has them."""
-    known = {one.name for one in fields(cast(Any, config))}
-    changes: dict[str, Any] = {name: value for name, value in values.items() if name in known}
-    return replace(config, **changes)
 
 
 class PartedNetwork(Uniform):
