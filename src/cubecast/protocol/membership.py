@@ -332,13 +332,16 @@ class Membership:
     ) -> dict[Stream, tuple[Seq, Seq]]:
         """What lies above `reached` and not above the cut: from and to, per stream.
 
-        Own messages that were published meanwhile are delivered nowhere here, so they count.
+        Own messages that were published meanwhile are delivered nowhere here, so they count.  Of a
+        stream that we do not know, and whose publisher we saw begin anew, we had all.
         """
         self.core.front.raise_to(cut)
+        latest = self.core.latest
         return {
             stream: (reached.get(stream, -1) + 1, seq)
             for stream, seq in self.core.front.delivered.items()
             if seq > reached.get(stream, -1)
+            and (stream in reached or latest.get(stream.life, 0) <= stream.generation)
         }
 
     def on_suspended(self, news: Suspended, now: Time) -> None:
