@@ -14,7 +14,8 @@ Invariants:
    only adopted a topic (`cubecast.protocol.discovery`) is a member and not informed.
 3. An operation of a peer that arrives while our first wave runs overrides the membership that
    the wave gathers: the answers may be older than it.
-4. A leaver passes frames on until every publisher that addressed it says `Release`.
+4. A leaver passes frames on until every publisher that addressed it says `Release`, and keeps
+   what it has of dead streams until they are settled.
 5. A member that a publisher went on without (`Suspended`) delivers nothing before it has joined
    again; the jump from what it had delivered to the new cut is reported as a gap, exactly.
 6. Once `is_lossy` is false, everything that is published is delivered: whoever suspended us before

@@ -1,8 +1,8 @@
 """The production protocol of one node: topics, membership waves and reliable links together.
 
 The bound on state (docs/guarantees.md, "Bounds"): per topic and stream at most `Config.window` of
-frames and as many routes; per topic besides that two numbers and one frontier entry per stream
-ever seen; per peer the control messages it has not acknowledged.
+frames and as many routes; per topic besides that a few numbers per stream that lives or is
+remembered (`cubecast.protocol.horizon`); per peer the control messages it has not acknowledged.
 """
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ tree and feeds what is under way in it to everyone itself, as it does for laggar
 Invariants:
 
 1. Between a report and the next view nothing of a frozen stream is delivered.
-2. Everyone who stays in the topic delivers a dead stream up to its end, or jumps over what nobody
-   can send it (`Membership.cut_off`), and nobody delivers anything above the end.
+2. Everyone who stays in the topic delivers a dead stream up to its end, or skips what no node has
+   (`skip_losses`), and no node delivers anything above the end.  A member that its publisher had
+   suspended joins again (`Membership.cut_off`).
 3. A relay never counts a dead child as served: only the publisher may give up its tree.
 4. What a node answers to a JOIN contains the ends of dead streams, whether it has got there or
    not: they are causally closed together with what living publishers answer of themselves.
