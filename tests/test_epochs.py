@@ -8,7 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cubecast.protocol.epochs import Epochs
-from cubecast.protocol.views import Ballot, Change, Install, Prepare, Report, View, ViewId, Who
+from cubecast.protocol.views import (
+    Ballot,
+    Change,
+    Enter,
+    Install,
+    Prepare,
+    Report,
+    View,
+    ViewId,
+    Who,
+)
 
 NODES = 4
 KINDS = (
@@ -100,6 +110,23 @@ def test_a_leader_that_leaves_goes_although_somebody_it_has_to_tell_dies() -> No
     toys.come_to_rest()
     assert toys.views() == {frozenset({1})}
     assert toys.toys[0].let_go_at is not None
+
+
+def test_a_leader_that_leaves_waits_no_longer_for_a_newcomer_than_for_a_report() -> None:
+    """The newcomer has found a place elsewhere, and no detector watches it here."""
+    toys = Toys(3)
+    leader = toys.toys[0]
+    toys.depart(0)
+    toys.toys[2].crashed = True
+    toys.suspect(0, 2)
+    leader.epochs.on_enter(Enter(Who("n2.1", "2", 1), 2), toys.now)
+    for _ in range(0, CONFIG.answer_after, CONFIG.repeat_after):
+        assert leader.alive
+        toys.drain()
+        toys.tick()
+    assert not leader.alive
+    assert leader.marks["newcomers left untold"] == 1
+    assert {who.uid for who in toys.toys[1].epochs.view.members.values()} == {"n1", "n2.1"}
 
 
 def test_who_follows_a_ballot_that_came_to_nothing_is_brought_to_what_was_decided() -> None:

@@ -17,7 +17,8 @@ There is no majority: every side of a partition goes on.  What holds is this.
 2. *Succession.*  A leader that finds somebody in the next view already goes there itself, and takes
    everyone along, before it changes anything.  So what one survivor acts on, all do.
 3. Every wait ends: for reports after `answer_after`, for a view to be installed when the silent are
-   suspected, and then a ballot without them.
+   suspected, and then a ballot without them; a leader that leaves waits for newcomers, whom it
+   does not watch, for `answer_after`.
 4. A node that is excluded while it lives hears of it (`cubecast.protocol.member`).
 """
 
@@ -168,6 +169,7 @@ class Epochs:
         self._frozen = False  # somebody has reported here, and the next view is not known
         self._install: Install | None = None  # how we came to `view`
         self._telling: Telling | None = None  # who has said that it installed `_install`
+        self._leave_at: Time | None = None  # we go, and wait for newcomers until then
 
     def came_by(self, install: Install, now: Time) -> None:
         """We begin in a view that others made: whoever is behind us may need it."""
@@ -423,11 +425,26 @@ class Epochs:
         if self._install is install:
             self._telling = telling
             telling.tell(not self._goes, now)
+            if self._goes:
+                self._leave_at = now + self._config.answer_after
+                self._host.wake(self._leave_at)
             self._let_go_if_told(now)
 
     def _let_go_if_told(self, now: Time) -> None:
         if self._goes and not self._untold():
             self._host.let_go(now)
+
+    def _leave_newcomers(self, now: Time) -> None:
+        """We go, and newcomers have not answered in time: wait for them no longer.
+
+        The detector watches those of our view only, so nothing else ends this wait: a newcomer may
+        have found a place elsewhere.  If not, it asks again: whoever stays tells it the view.
+        """
+        self._leave_at = None
+        if self._telling is not None and self._goes and self._telling.untold:
+            self._host.marks["newcomers left untold"] += 1
+            self._telling.give_up(self._telling.newcomers)
+            self._let_go_if_told(now)
 
     def on_installed(self, ack: Installed, uid: str, now: Time) -> None:
         """Members are where we are."""
@@ -631,8 +648,10 @@ class Epochs:
         if self._telling is not None and self._telling.on_wake(now):
             self._host.marks["view told again"] += 1
             self._let_go_if_told(now)
+        if self._leave_at is not None and self._leave_at <= now:
+            self._leave_newcomers(now)
         attempt, telling = self.attempt, self._telling
         again = attempt.again_at if attempt is not None else None
         tell = telling.due if telling is not None else None
-        due = again, self._retry_at, self._complain_at, tell
+        due = again, self._retry_at, self._complain_at, tell, self._leave_at
         return min((at for at in due if at is not None), default=None)

@@ -149,6 +149,11 @@ class Telling:
         """Those of whom we do not know yet that they are there."""
         return self.wanted & ~self.there
 
+    @property
+    def newcomers(self) -> int:
+        """Those in the view who were not in the one before."""
+        return self._install.view.mask & ~self._tree
+
     def give_up(self, slots: int) -> None:
         """Tell these no more, if it is we who tell."""
         if self.leads:
