@@ -283,7 +283,7 @@ class Membership:
             elif self._lossy_known or self._owed is not None:
                 self._owed = dict(result.vector)
             self._lossy_known = result.wave.lossy
-            self.core.told_over = result.over
+            self.core.hear_over(result.over)
             self._finish_joining(result, now)
         self._next_operation(now)
 

@@ -34,6 +34,9 @@ from cubecast.topology import members_of
 
 MAX_UNREAD = 256
 """Frames of one dead stream that a report names; what lies above is given up."""
+UNDATED = -1
+"""The view with which a stream ended, if nobody told us and we were not there: before all others.
+We have nothing of such a stream, so nobody asks us for it."""
 
 
 class RecoveringTopic(TopicCore):
@@ -58,6 +61,17 @@ class RecoveringTopic(TopicCore):
         dead = [stream for stream in streams if not self.guard.is_live(stream)]
         seen = self.ended
         return tuple((one, self.over.get(one, seen.get(one.life, self.epoch))) for one in dead)
+
+    def hear_over(self, told: dict[Stream, int]) -> None:
+        """Everyone has answered our JOIN, and said with which views streams ended.
+
+        Some may have been settled here meanwhile, when that was not known.
+        """
+        self.told_over = told
+        for stream, ended in told.items():
+            if self.over.get(stream) == UNDATED:
+                self.marks["settled before it was dated"] += 1
+                self.over[stream] = ended
 
     # -- what is over ------------------------------------------------------------------------------
 
@@ -541,7 +555,7 @@ class RecoveringTopic(TopicCore):
         if stream not in self.finals and stream not in self.ends:
             self.lost_routes.pop(stream, None)
             if stream not in self.superseded and stream not in self.over:
-                told = self.told_over.pop(stream, -1)
+                told = self.told_over.pop(stream, UNDATED)
                 self.over[stream] = self.ended.get(stream.life, told)
 
     def tidy(self) -> None:
