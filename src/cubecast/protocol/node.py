@@ -568,6 +568,8 @@ class CubecastNode:
             if core is not None and core.planned == at:
                 core.planned = None
                 self._wake_topic(core, now)
+        if self._discovery.joining:
+            self._discovery.settle()  # whoever is alone may have joined just now
         if self._agenda.untidy:
             self._agenda.untidy = False
             self.stir(now)
