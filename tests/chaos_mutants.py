@@ -325,7 +325,7 @@ class OwnEnd(RecoveringTopic):
         return super().end_stream(msgspec.structs.replace(final, seq=reached), now)
 
 
-@mutant("agreement", 65)
+@mutant("agreement", 14)
 class EndsWhereItIs(Member):
     """Discards locally: a dead stream ends at whatever was delivered here."""
 
@@ -512,7 +512,7 @@ class Independent(RecoveringTopic):
         self.front.frontier.clear()
 
 
-@mutant("causal-order", 468)
+@mutant("causal-order", 126)
 class SpeaksAsIfItHadReadNothing(Member):
     """What it publishes first after its return depends on nothing that it had read before."""
 

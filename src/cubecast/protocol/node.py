@@ -26,6 +26,7 @@ from cubecast.protocol.links import Carried, Links
 from cubecast.protocol.marks import Marks
 from cubecast.protocol.membership import Membership, Standing
 from cubecast.protocol.messages import (
+    ROUTE_BITS,
     Ack,
     Answer,
     Direct,
@@ -339,6 +340,8 @@ class CubecastNode:
         message = parcel.message
         if type(message) is Settled:
             return message.epoch > self._epoch
+        if type(message) is Stable:
+            return message.route >> ROUTE_BITS > self._epoch
         if type(message) is not Wave:
             return False
         return message.epoch > self._epoch or bool(message.cluster & ~self._known)

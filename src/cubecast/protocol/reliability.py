@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from cubecast.protocol.errors import ProtocolError
 from cubecast.protocol.messages import (
-    ROUTE_BITS,
     Ack,
     Direct,
     Inquiry,
@@ -164,11 +163,17 @@ class Reliability(StreamTable):
         inbox = self.inboxes.get(self.own)
         if inbox is None or inbox.branch is None:
             return
+        route = inbox.branch.route
+        number, start = route.number, route.start
+        if route.epoch < self.epoch:
+            # What is stable without those who are gone concerns nobody who is still with them.
+            number, start = self._next_route, self.next_seq
+            if inbox.stable < start - 1:
+                return  # then all of the route
         if inbox.stable > self.told:
             self.told = inbox.stable
-            route = inbox.branch.route
             members = route.members & ~self.gone & ~self.laggards.suspended
-            what = self.topic, self.own, route.number, route.start, inbox.stable
+            what = self.topic, self.own, number, start, inbox.stable
             self._pass_on(Stable(*what, members & ~route.leaves), MAX_DIMENSION, now)
             for leaf in members_of(members & route.leaves):
                 self.links.send(leaf, Stable(*what, 0), now)
@@ -222,10 +227,9 @@ class Reliability(StreamTable):
         """A receiver asks what is stable: tell it, or tell everyone as soon as there is news."""
         inbox = self.inboxes.get(self.own)
         if inbox is None:
-            number = self.epoch << ROUTE_BITS | self.routes
             stable = self.floor.get(self.own, -1)
             if stable >= 0:
-                news = Stable(self.topic, self.own, number, self.next_seq, stable, 0)
+                news = Stable(self.topic, self.own, self._next_route, self.next_seq, stable, 0)
                 self.links.send(sender, news, now)
         elif inbox.stable >= 0 and self.tell_at is None:
             self.told = -1
@@ -349,6 +353,8 @@ class Reliability(StreamTable):
                 done = Ack(self.topic, news.stream, news.route, news.last, news.last, 0, False)
                 self.port.control(sender, done)
             return  # a late copy
+        if self._is_early(news.route):
+            return
         if inbox is None:
             if not self.guard.may_open(news.stream, self.inboxes, self.floor):
                 return

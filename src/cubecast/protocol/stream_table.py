@@ -19,7 +19,7 @@ from cubecast.protocol.guard import Guard
 from cubecast.protocol.horizon import KEPT_STREAMS, Horizon
 from cubecast.protocol.laggards import Laggards
 from cubecast.protocol.links import Links
-from cubecast.protocol.messages import Barrier, Route
+from cubecast.protocol.messages import ROUTE_BITS, Barrier, Route
 from cubecast.protocol.pacing import AckPace
 from cubecast.protocol.port import LIFE_BITS, Load, NodeId, Port, Seq, Stream, Time, Topic
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
@@ -130,6 +130,22 @@ class StreamTable:
     def forget_trees(self) -> None:
         """Nodes came or went: most trees will be others."""
         self._trees.clear()
+
+    @property
+    def _next_route(self) -> int:
+        """The number of the next route of ours, above those of all before."""
+        return self.epoch << ROUTE_BITS | self.routes
+
+    def _is_early(self, route: int) -> bool:
+        """Whether the number of a route belongs to a view that we are not in, or not yet.
+
+        It may leave out members of ours.  If that view comes to nothing, whoever goes on with those
+        must not have what they can never get.  If it comes, the frame is sent again.
+        """
+        if route >> ROUTE_BITS > self.epoch:
+            self.marks["route of a view to come"] += 1
+            return True
+        return False
 
     def _open(self, stream: Stream) -> Inbox:
         """Begin, or resume, to keep state for a stream."""

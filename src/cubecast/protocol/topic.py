@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from cubecast.protocol.messages import ROUTE_BITS, Frame, Route
+from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import NodeId, Seq, Stream, Time
 from cubecast.protocol.reliability import Reliability
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
@@ -94,8 +94,7 @@ class TopicCore(Reliability):
             inbox.branch.end = self.next_seq - 1
         self.route_members = members
         self.gone = 0
-        number = self.epoch << ROUTE_BITS | self.routes
-        route = Route(number, self.next_seq, members, self.laggards.leaves & members)
+        route = Route(self._next_route, self.next_seq, members, self.laggards.leaves & members)
         self.routes += 1
         below = self._children(route.interior, MAX_DIMENSION)
         if route.leaves:
@@ -116,6 +115,8 @@ class TopicCore(Reliability):
             if frame.route.number <= self.lost_routes.get(stream, -1):
                 return  # what it belongs to we shall never have
             self.guard.check_route(frame, sender)
+            if self._is_early(frame.route.number):
+                return
             if not self.guard.may_open(stream, self.inboxes, self.floor):
                 return
             inbox = self._open(stream)
@@ -171,7 +172,7 @@ class TopicCore(Reliability):
             return None
         branch = inbox.branches.get(route.number)
         if branch is None:
-            if not self.guard.may_branch(inbox, frame, sender):
+            if not self.guard.may_branch(inbox, frame, sender) or self._is_early(route.number):
                 return None
             below: tuple[NodeId, ...] = ()
             if self.guard.by_tree(frame, sender):
