@@ -309,9 +309,7 @@ class Membership:
         self._add_own(result.vector)
         reached, self._reached = self._reached, None
         if not self._want_in:  # unsubscribed meanwhile: nothing was or will be delivered
-            self.core.front.raise_to(result.vector)
-            self.core.expecting = False
-            self.core.stop(now)
+            self.core.pass_by(result.vector, now)
             return
         self._port.joined(self.core.topic)
         if reached is not None:

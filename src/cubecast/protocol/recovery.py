@@ -59,8 +59,18 @@ class RecoveringTopic(TopicCore):
     def over_of(self, streams: Collection[Stream]) -> Barrier:
         """With which view those of some streams ended that did, for who does not know it."""
         dead = [stream for stream in streams if not self.guard.is_live(stream)]
-        seen = self.ended
-        return tuple((one, self.over.get(one, seen.get(one.life, self.epoch))) for one in dead)
+        return tuple((stream, self._ended_with(stream)) for stream in dead)
+
+    def _ended_with(self, stream: Stream) -> int:
+        """The view with which a dead stream ended: as remembered, as seen, or as we were told."""
+        for known, key in (
+            (self.over, stream),
+            (self.ended, stream.life),
+            (self.told_over, stream),
+        ):
+            if key in known:
+                return known[key]
+        return self.epoch
 
     def hear_over(self, told: dict[Stream, int]) -> None:
         """Everyone has answered our JOIN, and said with which views streams ended.
@@ -616,6 +626,13 @@ class RecoveringTopic(TopicCore):
                     self.marks["began above an inheritance"] += 1
                     self._drop(self.inboxes[stream])
                 self.floor[stream] = max(end, self.floor.get(stream, -1))
+
+    def pass_by(self, cut: dict[Stream, Seq], now: Time) -> None:
+        """Do not begin after all: nothing that the cut covers was promised, or will come."""
+        self.front.raise_to(cut)
+        self.expecting = False
+        self.stop(now)
+        self.tidy()
 
     # -- what others published in a view that we were not in ---------------------------------------
 
