@@ -22,9 +22,9 @@ def view(epoch: int, *numbers: int) -> View:
 
 def test_an_entry_names_the_first_view_without_the_node() -> None:
     absences = Absences(10)
-    absences.learn(absences.after(view(3, 0, 1), [who(0), who(1), who(2)], 0), 0)
+    absences.learn(absences.after(view(3, 0, 1), [who(0), who(1), who(2)], {}, 0), 0)
     assert absences.entries == (Absent(who(2), 3),)
-    absences.learn(absences.after(view(4, 0), [who(0), who(1)], 1), 1)
+    absences.learn(absences.after(view(4, 0), [who(0), who(1)], {}, 1), 1)
     assert absences.entries == (Absent(who(2), 3), Absent(who(1), 4))
     assert absences.remembered_from(1) == 3
 
@@ -43,22 +43,78 @@ def test_the_next_view_leaves_out_whoever_is_expired_or_replaced() -> None:
     absences = Absences(10)
     absences.learn((Absent(who(2), 3), Absent(who(3), 3)), 0)
     again = View(ViewId(4, Ballot(4, 0)), {0: who(0), 9: Who("n2.1", "2", 1)})
-    assert absences.after(again, [who(0)], 9) == (Absent(who(3), 3),)
-    assert absences.after(again, [who(0)], 10) == ()
+    assert absences.after(again, [who(0)], {}, 9) == (Absent(who(3), 3),)
+    assert absences.after(again, [who(0)], {}, 10) == ()
 
 
 def test_who_is_excluded_again_is_absent_from_then_on() -> None:
     absences = Absences(10)
     absences.learn((Absent(who(2), 3),), 0)
     absences.learn((), 1)  # it came back
-    absences.learn(absences.after(view(7, 0), [who(0), who(2)], 9), 9)
+    absences.learn(absences.after(view(7, 0), [who(0), who(2)], {}, 9), 9)
     assert absences.remembered_from(18) == 7
+
+
+def returned(epoch: int) -> View:
+    """Node 2 is back, in another life."""
+    return View(ViewId(epoch, Ballot(epoch, 0)), {0: who(0), 9: Who("n2.1", "2", 1)})
+
+
+def back_in_view_5() -> Absences:
+    """Node 2 was absent from view 3 on, and says that it missed view 4."""
+    absences = Absences(10)
+    absences.learn((Absent(who(2), 3),), 0)
+    absences.learn(absences.after(returned(5), [who(0)], {"n2.1": 4}, 1), 1)
+    return absences
+
+
+def test_who_is_back_stays_named_until_it_has_caught_up() -> None:
+    absences = back_in_view_5()
+    assert absences.entries == (Absent(Who("n2.1", "2", 1), 3, back=True),)
+    assert absences.excluded() == ()
+    assert absences.remembered_from(9) == 3
+    absences.caught_up("n2.1")
+    assert absences.remembered_from(9) is None
+    assert absences.after(returned(6), [who(0)], {}, 9) == ()
+
+
+def test_a_leader_that_has_not_heard_it_yet_takes_nothing_back() -> None:
+    absences = back_in_view_5()
+    absences.caught_up("n2.1")
+    absences.learn(absences.entries, 2)
+    assert absences.remembered_from(9) is None
+
+
+def test_for_who_never_catches_up_history_is_kept_no_longer_than_for_the_absent() -> None:
+    absences = back_in_view_5()
+    assert absences.remembered_from(10) == 3
+    assert absences.remembered_from(11) is None
+
+
+def test_who_goes_again_before_it_caught_up_is_absent_from_the_first_time_on() -> None:
+    absences = back_in_view_5()
+    again = absences.after(view(6, 0), [who(0), Who("n2.1", "2", 1)], {}, 9)
+    assert again == (Absent(Who("n2.1", "2", 1), 3),)
+
+
+def test_who_goes_again_after_it_caught_up_is_absent_from_then_on() -> None:
+    absences = back_in_view_5()
+    absences.caught_up("n2.1")
+    again = absences.after(view(6, 0), [who(0), Who("n2.1", "2", 1)], {}, 9)
+    assert again == (Absent(Who("n2.1", "2", 1), 6),)
+
+
+def test_only_who_is_named_as_back_can_catch_up() -> None:
+    absences = Absences(10)
+    absences.learn((Absent(who(2), 3),), 0)
+    absences.caught_up("n2")
+    assert absences.remembered_from(9) == 3
 
 
 def test_of_too_many_the_oldest_are_forgotten() -> None:
     absences = Absences(10)
     everyone = [who(number) for number in range(MAX_ABSENT + 3)]
-    absences.learn(absences.after(view(1, 0), everyone, 0), 0)
+    absences.learn(absences.after(view(1, 0), everyone, {}, 0), 0)
     assert len(absences.entries) == MAX_ABSENT
     assert absences.entries[-1] == Absent(everyone[-1], 1)
 
@@ -128,3 +184,24 @@ def test_who_was_excluded_alone_is_apart_from_the_next_epoch_on() -> None:
     assert {enter.apart for enter in requests(world)} == {1}
     world.settle()
     assert world.masks() == [0b1111] * 4
+
+
+def test_a_node_that_is_back_says_when_it_has_asked_for_all_it_missed() -> None:
+    """Until its JOIN is answered everybody keeps history for it; then nobody does."""
+    world = Members(4)
+    world.suspect(3, 0, 1, 2)
+    world.settle(lambda one: 3 not in (one.source, one.to), ticks=20)
+
+    def unanswered(one: Flying) -> bool:
+        return not (one.message.kind == "parcel" and one.message.message.kind == "answer")
+
+    world.settle(unanswered)
+    assert world.masks() == [0b1111] * 4
+    assert [member.remembered_from(world.now) for member in world.members] == [1] * 4
+    assert all(member.absent == () for member in world.members), "nobody looks for it"
+    world.settle()
+    assert [member.remembered_from(world.now) for member in world.members] == [None] * 4
+    world.suspect(2, 0, 1, 3)
+    world.settle(lambda one: 2 not in (one.source, one.to), ticks=20)
+    absent = [world.members[node].absent for node in (0, 1, 3)]
+    assert [[one.who.uid for one in known] for known in absent] == [["n2"]] * 3

@@ -6,6 +6,7 @@ from collections import Counter
 
 from member_toys import CONFIG, EPOCHS, Flying, Members, both, kind, link
 
+from cubecast.protocol.membership import Standing
 from cubecast.protocol.port import LIFE_BITS, NodeId, Stream
 from cubecast.protocol.recovery import RecoveringTopic
 
@@ -256,6 +257,118 @@ def test_who_comes_back_in_time_is_told_exactly_what_it_missed_of_the_dead() -> 
     gaps = [skipped for _, skipped in world.ports[2].of("gap")]
     assert {Stream(3, 0): (1, 1)} in gaps
     assert world.ports[2].delivered() == ["before"]
+
+
+def unasked(one: Flying) -> bool:
+    """All but the waves of node 2."""
+    message = one.message
+    return one.source != 2 or not (message.kind == "parcel" and message.message.kind == "wave")
+
+
+def test_what_a_node_missed_is_kept_until_it_has_asked_however_long_that_takes() -> None:
+    """Node 0 alone knows of a message to nobody, and has done nothing in the topic since."""
+    world = Members(3)
+    world.members[2].subscribe("n", world.now)
+    world.settle()
+    world.suspect(2)
+    world.settle(lambda one: 2 not in (one.source, one.to))
+    world.members[0].register("n", world.now)
+    world.settle(lambda one: 2 not in (one.source, one.to), ticks=4)
+    assert world.publish(0, "missed", "n")
+    world.settle(unasked)
+    assert world.masks() == [0b111] * 3, "node 2 is back, and nobody hears what it asks"
+    for _ in range(4):
+        world.now += ROUND
+        world.settle(unasked, ticks=2)
+    world.settle()
+    gaps = [skipped for _, skipped in world.ports[2].of("gap")]
+    assert [list(skipped.values()) for skipped in gaps] == [[(0, 0)]]
+    pass_rounds(world)
+    assert "n" not in known(world, 0), "now it may"
+
+
+def test_a_publisher_began_anew_while_a_node_was_apart_through_several_views() -> None:
+    """The side of node 3 loses one after the other; the other side is in one view all the time."""
+    world = Members(5)
+    for node in (1, 3):
+        world.members[node].subscribe("n", world.now)
+    world.settle()
+    world.publish(0, "asks", "n")
+    world.settle()
+    assert world.publish(0, "read by all", "n")
+    world.settle()
+
+    def together(one: Flying) -> bool:
+        return (one.source < 2) == (one.to < 2)
+
+    for node in range(5):
+        for other in (2, 3, 4) if node < 2 else (0, 1):
+            world.suspect(other, node)
+    world.settle(together)
+    for other, by in ((4, (2, 3)), (2, (3,))):
+        world.down.add(other)
+        world.suspect(other, *by)
+        world.settle(together)
+    alone = world.members[3].view
+    assert alone is not None
+    assert alone.epoch >= 3
+    assert world.publish(0, "missed", "n")
+    world.settle(together, ticks=10)
+    publisher = world.members[0].core
+    assert publisher is not None
+    publisher._forget(["n"])  # as if too many topics were idle
+    world.publish(0, "asks", "n")
+    world.settle(together, ticks=10)
+    assert world.publish(0, "missed, in another stream", "n")
+    world.settle(together, ticks=10)
+    world.lose()
+    world.settle()
+    assert world.masks() == [0b01011] * 3
+    first, second = Stream(0, 0), Stream(0, 1 << LIFE_BITS)
+    gaps = [skipped for topic, skipped in world.ports[3].of("gap") if topic == "n"]
+    assert gaps == [{first: (1, 1), second: (0, 0)}]
+
+
+def test_a_publisher_that_went_on_without_somebody_keeps_the_topic_until_that_one_asks() -> None:
+    world = Members(3)
+    request(world, 2, 0, "n")
+    world.members[2].subscribe("n", world.now)
+    world.settle()
+    core = core_of(world, 0, "n")
+    assert core is not None
+    core.laggards.suspended = 0b100
+    assert world.publish(0, "not for node 2", "n")
+    pass_rounds(world)
+    assert "n" in known(world, 0)
+    world.members[2].unsubscribe("n", world.now)
+    world.settle()
+    pass_rounds(world)
+    assert "n" not in known(world, 0)
+
+
+def test_who_gave_up_before_it_had_joined_still_says_when_a_stream_ended() -> None:
+    """Who asks may have forgotten the stream since, and would take a later end for a loss."""
+    world = Members(4, members=0b1001)
+    world.publish(3, "last words")
+    world.settle()
+    world.down.add(3)
+    world.suspect(3)
+    world.settle()
+    dead = Stream(3, 0)
+    witness = core_of(world, 0, "t")
+    assert witness is not None
+    ended = witness.over[dead]
+    world.down.add(2)
+    world.suspect(2)
+    world.settle()  # another view
+    world.members[1].core._ended.clear()  # type: ignore[union-attr]  # as if it had come later
+    world.members[1].subscribe("t", world.now)
+    world.members[1].unsubscribe("t", world.now)
+    membership = world.members[1].core.membership_of("t")  # type: ignore[union-attr]
+    while membership.standing is not Standing.LEAVING:
+        assert world.hand_over()
+    assert dict(membership.core.over_of([dead])) == {dead: ended}
+    assert dead not in membership.core.reached_since(ended + 1, ended + 1)
 
 
 # -- what a crash costs ----------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from cubecast.protocol.messages import (
     Ack,
     Answer,
     Barrier,
+    CaughtUp,
     Direct,
     Frame,
     Inquiry,
@@ -395,6 +396,8 @@ def _within_bounds(message: Control | Carried) -> bool:
                 and all(map(_number, seqs))
                 and -1 <= message.epoch < MAX_NUMBER
             )
+        case CaughtUp():
+            return True
         case Inquiry():
             return _topic(message.topic) and _stream(message.stream)
         case Release():

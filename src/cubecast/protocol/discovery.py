@@ -178,6 +178,11 @@ class Discovery:
         """Whether a pattern that we followed in another view, and not yet again, has this topic."""
         return any(wanted(topic) for wanted in self._returned.values())
 
+    @property
+    def is_catching_up(self) -> bool:
+        """Whether we followed a pattern in another view, and some topic of it is not joined yet."""
+        return bool(self._returned or self.joining)
+
     # -- what passes -----------------------------------------------------------------------------
 
     def known(self) -> dict[Topic, int]:

@@ -179,14 +179,18 @@ class Epochs:
     @property
     def absent(self) -> tuple[Absent, ...]:
         """Excluded, and not back: they may be alive and apart from us.  As the view names them."""
-        return self._absences.entries
+        return self._absences.excluded()
 
     def sought(self, now: Time) -> list[Absent]:
         """Those of the absent who are not given up yet."""
-        return self._absences.remembered(now)
+        return [one for one in self._absences.remembered(now) if not one.back]
+
+    def caught_up(self, slot: NodeId) -> None:
+        """A member that came back has asked for all that it missed."""
+        self._absences.caught_up(self.view.members[slot].uid)
 
     def remembered_from(self, now: Time) -> int | None:
-        """The lowest epoch of those: lives that ended before are nobody's concern any more.
+        """The first epoch that somebody missed: lives that ended before concern nobody any more.
 
         None: there is nobody, and so no life that is over.
         """
@@ -351,7 +355,8 @@ class Epochs:
         ends = ends_of(entering, view)
         departing = self._admission.departing
         excluded = [who for who in self.view.members.values() if who.uid not in departing]
-        absent = self._absences.after(view, excluded, now)
+        returned = {enter.who.uid: enter.apart for enter in entering if enter.apart}
+        absent = self._absences.after(view, excluded, returned, now)
         apart = min((enter.apart for enter in entering if enter.reached), default=0)
         install = Install(attempt.ballot, self.view.id, view, finals, ends, absent, apart)
         leavers = [
@@ -403,7 +408,7 @@ class Epochs:
 
     def _prepare_telling(self, install: Install) -> Telling:
         """How to tell of the view after ours; to be made before we go there."""
-        change = difference(install, self.view, self.absent)
+        change = difference(install, self.view, self._absences.entries)
         return self._telling_of(install, change)
 
     def _telling_of(self, install: Install, change: Change) -> Telling:
@@ -516,7 +521,7 @@ class Epochs:
     def on_change(self, change: Change, sender: NodeId, now: Time) -> None:
         """The next view, as a difference: read it, go over, and pass it on."""
         parent, address = self.view, self.view.members[sender].address
-        install = restored(change, parent, self.absent)
+        install = restored(change, parent, self._absences.entries)
         if install is None:
             self._cannot_follow(change, sender, address)
             return

@@ -27,6 +27,7 @@ from cubecast.protocol.errors import (
 )
 from cubecast.protocol.messages import (
     Answer,
+    CaughtUp,
     Parcel,
     ParcelAck,
     Release,
@@ -37,7 +38,7 @@ from cubecast.protocol.messages import (
 )
 from cubecast.protocol.port import NodeId, Port, Time
 
-Carried: TypeAlias = Stable | Release | Suspended | Settled | Wave | Answer
+Carried: TypeAlias = Stable | Release | Suspended | Settled | CaughtUp | Wave | Answer
 
 
 def weight(message: Carried) -> int:

@@ -374,6 +374,7 @@ class Member:
             born=born,
             marks=self.marks,
             remembered_from=self.remembered_from,
+            on_caught_up=self._epochs.caught_up,
         )
         if self._detector_config is not None:
             self._detector = self.detector_class(

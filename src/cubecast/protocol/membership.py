@@ -395,11 +395,14 @@ class Membership:
             self._next_operation(now)
 
     def return_from(self, former: Membership, apart: int) -> None:
-        """Carry over how far we came in another view, and join again if we want to be in."""
+        """Carry over how far we came in another view, and join again if we want to be in.
+
+        `apart` is the first view that we missed, in this life.
+        """
         self.core.return_from(former.core, apart)
         self._lossy = former._lossy
         self._followed = former._followed
-        self._apart = former.core.epoch + 1
+        self._apart = apart if former._apart is None else min(apart, former._apart)
         if former._want_in:
             self._want_in = True
             before = former._reached
@@ -407,6 +410,11 @@ class Membership:
             if former.standing is Standing.JOINING and before is None:
                 self._reached = None  # it never began: nothing was promised
                 self.core.marks["returned before it had joined"] += 1
+
+    @property
+    def is_catching_up(self) -> bool:
+        """Whether we came from another view, and not everyone has told us what we missed."""
+        return self._want_in and self._apart is not None
 
     def give_up(self) -> None:
         """Want nothing any more, in a life that is over: do not carry it over."""

@@ -226,6 +226,12 @@ class Settled(msgspec.Struct, frozen=True, tag=True):
     epoch: int
 
 
+class CaughtUp(msgspec.Struct, frozen=True, tag=True):
+    """The sender came back from another view and has asked everyone for all that it missed."""
+
+    kind: ClassVar[str] = "caught-up"
+
+
 class Op(Enum):
     """Why a wave runs through the cluster."""
 
@@ -283,7 +289,7 @@ class Parcel(msgspec.Struct, frozen=True, tag=True):
 
     kind: ClassVar[str] = "parcel"
     number: int
-    message: Stable | Release | Suspended | Settled | Wave | Answer
+    message: Stable | Release | Suspended | Settled | CaughtUp | Wave | Answer
 
 
 class ParcelAck(msgspec.Struct, frozen=True, tag=True):

@@ -29,6 +29,7 @@ from cubecast.protocol.messages import (
     ROUTE_BITS,
     Ack,
     Answer,
+    CaughtUp,
     Direct,
     Frame,
     Inquiry,
@@ -66,6 +67,10 @@ def _nobody_is_absent(now: Time) -> int | None:
     return None
 
 
+def _ignore(peer: NodeId) -> None:
+    """The same: nobody has to catch up."""
+
+
 class CubecastNode:
     """A `Process`: causal publish/subscribe over lossy, reordering links."""
 
@@ -86,6 +91,7 @@ class CubecastNode:
         born: int = 0,
         marks: Marks | None = None,
         remembered_from: Callable[[Time], int | None] = _nobody_is_absent,
+        on_caught_up: Callable[[NodeId], None] = _ignore,
     ) -> None:
         if not cluster >> node & 1:
             raise ValueError(f"node {node} is not in its own cluster")
@@ -109,6 +115,8 @@ class CubecastNode:
         self._excluded_in = 0  # the last epoch in which somebody was excluded
         self._ended: dict[Stream, int] = {}  # lives that ended, and with which view
         self._remembered_from = remembered_from
+        self._on_caught_up = on_caught_up
+        self._catching_up: list[Topic] | None = None  # we came back, and are to ask about these
         self._agenda = Agenda(port)
         self._housekeeping = Housekeeping(self.config)
         self._generation = 0
@@ -378,12 +386,16 @@ class CubecastNode:
                     self.marks["wave of a view that is over"] += 1
                 elif self._waves.admits(message, sender):
                     self._on_wave(message, sender, now)
+            case CaughtUp():
+                self._on_caught_up(sender)
             case Release() | Suspended():
                 if message.stream.source != sender:
                     raise ProtocolError(f"a {message.kind} of a stream of another node")
                 self._on_verdict(message, now)
         if self._discovery.joining:
             self._discovery.settle()
+        if self._catching_up is not None:
+            self._tell_if_caught_up(now)
 
     def _on_verdict(self, message: Release | Suspended, now: Time) -> None:
         """A publisher says that it needs us no more, or does without us."""
@@ -558,6 +570,24 @@ class CubecastNode:
         for core in self._cores.values():
             core.tidy()
         self._discovery.return_from(former._discovery, now)
+        self._catching_up = self.topics()
+        self._tell_if_caught_up(now)
+
+    def _tell_if_caught_up(self, now: Time) -> None:
+        """As soon as everyone has told us what we missed, history need not be kept for us."""
+        topics, memberships = self._catching_up, self._memberships
+        assert topics is not None
+        while topics:
+            membership = memberships.get(topics[-1])
+            if membership is not None and membership.is_catching_up:
+                return
+            topics.pop()
+        if not self._discovery.is_catching_up:
+            self._catching_up = None
+            self.marks["caught up"] += 1
+            self._on_caught_up(self.node)
+            for peer in members_of(self._waves.cluster & ~(1 << self.node)):
+                self._links.send(peer, CaughtUp(), now)
 
     def rejoin(self, now: Time) -> None:
         """Begin what every membership wants and no wave of it does yet."""

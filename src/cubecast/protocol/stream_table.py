@@ -258,10 +258,14 @@ class StreamTable:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way: no frame, no duty to others, no end of a dead stream."""
+        """Whether nothing is under way: no frame, no duty to others, no end of a dead stream.
+
+        Who was suspended joins again, and asks then how far our stream went without it.
+        """
         return not (
             self.inboxes
             or self.leavers
+            or self.laggards.suspended
             or self.heirs
             or self.finals
             or self.ends

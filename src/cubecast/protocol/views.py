@@ -254,20 +254,22 @@ class Report(msgspec.Struct, frozen=True, tag=True):
 
 
 class Absent(msgspec.Struct, frozen=True, array_like=True):
-    """A node that was excluded and did not come back; `epoch` is that of the first view without it.
+    """A node that was excluded; `epoch` is that of the first view without it.
 
-    What all had delivered before that epoch it may have, and what came later it lacks.
+    What all had delivered before that epoch it may have, and what came later it lacks.  `back`: it
+    has come back, as the life `who`, and has not asked for all of that yet.
     """
 
     who: Who
     epoch: int
+    back: bool = False
 
 
 class Install(msgspec.Struct, frozen=True, tag=True):
     """The view after `parent` is this.
 
-    `absent` are nodes that were excluded and did not come back: whoever leads looks for them, for a
-    while (`cubecast.protocol.absence`).
+    `absent` are nodes that were excluded, and did not come back or just did: history is kept for
+    them, and whoever leads looks for the former, for a while (`cubecast.protocol.absence`).
     """
 
     kind: ClassVar[str] = "install"
