@@ -20,19 +20,23 @@ def view(epoch: int, *numbers: int) -> View:
     return View(ViewId(epoch, Ballot(epoch, 0)), {number: who(number) for number in numbers})
 
 
+def go_over(absences: Absences, to: View, before: list[Who], now: int) -> None:
+    absences.learn(absences.after(to, before, {}, now), to, now)
+
+
 def test_an_entry_names_the_first_view_without_the_node() -> None:
     absences = Absences(10)
-    absences.learn(absences.after(view(3, 0, 1), [who(0), who(1), who(2)], {}, 0), 0)
+    go_over(absences, view(3, 0, 1), [who(0), who(1), who(2)], 0)
     assert absences.entries == (Absent(who(2), 3),)
-    absences.learn(absences.after(view(4, 0), [who(0), who(1)], {}, 1), 1)
+    go_over(absences, view(4, 0), [who(0), who(1)], 1)
     assert absences.entries == (Absent(who(2), 3), Absent(who(1), 4))
     assert absences.remembered_from(1) == 3
 
 
 def test_time_counts_from_when_this_node_first_saw_the_entry() -> None:
     absences = Absences(10)
-    absences.learn((Absent(who(2), 3),), 100)
-    absences.learn((Absent(who(2), 3), Absent(who(1), 4)), 105)
+    absences.learn((Absent(who(2), 3),), view(3, 0), 100)
+    absences.learn((Absent(who(2), 3), Absent(who(1), 4)), view(4, 0), 105)
     assert absences.remembered_from(109) == 3
     assert absences.remembered_from(110) == 4
     assert absences.remembered_from(115) is None
@@ -41,7 +45,7 @@ def test_time_counts_from_when_this_node_first_saw_the_entry() -> None:
 
 def test_the_next_view_leaves_out_whoever_is_expired_or_replaced() -> None:
     absences = Absences(10)
-    absences.learn((Absent(who(2), 3), Absent(who(3), 3)), 0)
+    absences.learn((Absent(who(2), 3), Absent(who(3), 3)), view(3, 0), 0)
     again = View(ViewId(4, Ballot(4, 0)), {0: who(0), 9: Who("n2.1", "2", 1)})
     assert absences.after(again, [who(0)], {}, 9) == (Absent(who(3), 3),)
     assert absences.after(again, [who(0)], {}, 10) == ()
@@ -49,9 +53,9 @@ def test_the_next_view_leaves_out_whoever_is_expired_or_replaced() -> None:
 
 def test_who_is_excluded_again_is_absent_from_then_on() -> None:
     absences = Absences(10)
-    absences.learn((Absent(who(2), 3),), 0)
-    absences.learn((), 1)  # it came back
-    absences.learn(absences.after(view(7, 0), [who(0), who(2)], {}, 9), 9)
+    absences.learn((Absent(who(2), 3),), view(3, 0), 0)
+    absences.learn((), view(4, 0, 2), 1)  # it came back
+    go_over(absences, view(7, 0), [who(0), who(2)], 9)
     assert absences.remembered_from(18) == 7
 
 
@@ -63,8 +67,8 @@ def returned(epoch: int) -> View:
 def back_in_view_5() -> Absences:
     """Node 2 was absent from view 3 on, and says that it missed view 4."""
     absences = Absences(10)
-    absences.learn((Absent(who(2), 3),), 0)
-    absences.learn(absences.after(returned(5), [who(0)], {"n2.1": 4}, 1), 1)
+    absences.learn((Absent(who(2), 3),), view(3, 0), 0)
+    absences.learn(absences.after(returned(5), [who(0)], {"n2.1": 4}, 1), returned(5), 1)
     return absences
 
 
@@ -73,16 +77,17 @@ def test_who_is_back_stays_named_until_it_has_caught_up() -> None:
     assert absences.entries == (Absent(Who("n2.1", "2", 1), 3, back=True),)
     assert absences.excluded() == ()
     assert absences.remembered_from(9) == 3
-    absences.caught_up("n2.1")
+    absences.caught_up("n2.1", 9)
     assert absences.remembered_from(9) is None
     assert absences.after(returned(6), [who(0)], {}, 9) == ()
 
 
-def test_a_leader_that_has_not_heard_it_yet_takes_nothing_back() -> None:
+def test_who_went_again_is_named_once_also_by_a_leader_that_knew_it_had_caught_up() -> None:
+    """The leader tells the difference to an entry that only others still have."""
     absences = back_in_view_5()
-    absences.caught_up("n2.1")
-    absences.learn(absences.entries, 2)
-    assert absences.remembered_from(9) is None
+    gone = Absent(Who("n2.1", "2", 1), 6)
+    absences.learn((*absences.entries, gone), view(6, 0), 2)
+    assert absences.entries == (gone,)
 
 
 def test_for_who_never_catches_up_history_is_kept_no_longer_than_for_the_absent() -> None:
@@ -99,22 +104,22 @@ def test_who_goes_again_before_it_caught_up_is_absent_from_the_first_time_on() -
 
 def test_who_goes_again_after_it_caught_up_is_absent_from_then_on() -> None:
     absences = back_in_view_5()
-    absences.caught_up("n2.1")
+    absences.caught_up("n2.1", 2)
     again = absences.after(view(6, 0), [who(0), Who("n2.1", "2", 1)], {}, 9)
     assert again == (Absent(Who("n2.1", "2", 1), 6),)
 
 
 def test_only_who_is_named_as_back_can_catch_up() -> None:
     absences = Absences(10)
-    absences.learn((Absent(who(2), 3),), 0)
-    absences.caught_up("n2")
+    absences.learn((Absent(who(2), 3),), view(3, 0), 0)
+    absences.caught_up("n2", 1)
     assert absences.remembered_from(9) == 3
 
 
 def test_of_too_many_the_oldest_are_forgotten() -> None:
     absences = Absences(10)
     everyone = [who(number) for number in range(MAX_ABSENT + 3)]
-    absences.learn(absences.after(view(1, 0), everyone, {}, 0), 0)
+    go_over(absences, view(1, 0), everyone, 0)
     assert len(absences.entries) == MAX_ABSENT
     assert absences.entries[-1] == Absent(everyone[-1], 1)
 

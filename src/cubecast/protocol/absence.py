@@ -8,7 +8,8 @@ again before that, it counts as absent from the first time on.
 A node counts `EpochConfig.absent_for` from when it first saw an entry.  After that it looks for the
 node no longer, keeps no history for it, and if it leads, leaves it out of the next view.
 
-Bound: at most `MAX_ABSENT` entries, those of the present view; each view replaces them all.
+Bound: at most `MAX_ABSENT` entries, those of the present view; each view replaces them all, and
+`CaughtUp` removes one.  A node that misses it keeps the entry as long as that of an absent node.
 """
 
 from __future__ import annotations
@@ -25,40 +26,37 @@ MAX_ABSENT = 256
 class Absences:
     """What one node knows of the excluded and the returned, in the view that it is in."""
 
-    __slots__ = ("_caught_up", "_first_seen", "_remember_for", "entries")
+    __slots__ = ("_first_seen", "_remember_for", "entries")
 
     def __init__(self, remember_for: Time) -> None:
         self._remember_for = remember_for
         self._first_seen: dict[tuple[str, int], Time] = {}
-        self._caught_up: set[str] = set()  # uids of entries; the view may name them still
         self.entries: tuple[Absent, ...] = ()
-        """As the view names them, expired ones included."""
+        """As the view names them, expired ones included, without those that caught up since."""
 
-    def learn(self, entries: tuple[Absent, ...], now: Time) -> None:
-        """There is a new view with these."""
+    def learn(self, entries: Iterable[Absent], view: View, now: Time) -> None:
+        """There is a new view with these; who told of it may not know yet who caught up."""
+        self._keep([one for one in entries if _is_due(one, view)], now)
+
+    def _keep(self, entries: Iterable[Absent], now: Time) -> None:
         seen = self._first_seen
-        keys = [(one.who.uid, one.epoch) for one in entries]
+        self.entries = tuple(entries)
+        keys = [(one.who.uid, one.epoch) for one in self.entries]
         self._first_seen = {key: seen.get(key, now) for key in keys}
-        self._caught_up &= {one.who.uid for one in entries if one.back}
-        self.entries = entries
 
-    def caught_up(self, uid: str) -> None:
+    def caught_up(self, uid: str, now: Time) -> None:
         """A node that came back has asked for all that it missed."""
-        if any(one.who.uid == uid and one.back for one in self.entries):
-            self._caught_up.add(uid)
+        self._keep([one for one in self.entries if not (one.back and one.who.uid == uid)], now)
 
     def excluded(self) -> tuple[Absent, ...]:
         """Those who are not back, as the view names them."""
         return tuple(one for one in self.entries if not one.back)
 
     def remembered(self, now: Time) -> list[Absent]:
-        """Those for whom history is kept: their time is not over, nor are they back and served."""
+        """Those whose time is not over: history is kept for them."""
         seen = self._first_seen
         return [
-            one
-            for one in self.entries
-            if now < seen[one.who.uid, one.epoch] + self._remember_for
-            and one.who.uid not in self._caught_up
+            one for one in self.entries if now < seen[one.who.uid, one.epoch] + self._remember_for
         ]
 
     def remembered_from(self, now: Time) -> int | None:

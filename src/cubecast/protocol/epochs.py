@@ -174,7 +174,7 @@ class Epochs:
     def came_by(self, install: Install, now: Time) -> None:
         """We begin in a view that others made: whoever is behind us may need it."""
         self._install = install
-        self._absences.learn(install.absent, now)
+        self._absences.learn(install.absent, install.view, now)
 
     @property
     def absent(self) -> tuple[Absent, ...]:
@@ -185,9 +185,9 @@ class Epochs:
         """Those of the absent who are not given up yet."""
         return [one for one in self._absences.remembered(now) if not one.back]
 
-    def caught_up(self, slot: NodeId) -> None:
+    def caught_up(self, slot: NodeId, now: Time) -> None:
         """A member that came back has asked for all that it missed."""
-        self._absences.caught_up(self.view.members[slot].uid)
+        self._absences.caught_up(self.view.members[slot].uid, now)
 
     def remembered_from(self, now: Time) -> int | None:
         """The first epoch that somebody missed: lives that ended before concern nobody any more.
@@ -399,7 +399,7 @@ class Epochs:
         self.attempt = None
         self._retry_at = self._complain_at = None
         self._frozen = False
-        self._absences.learn(install.absent, now)
+        self._absences.learn(install.absent, install.view, now)
         self._silent = 0
         self._telling = None
         self.suspects &= self.view.mask

@@ -67,7 +67,7 @@ def _nobody_is_absent(now: Time) -> int | None:
     return None
 
 
-def _ignore(peer: NodeId) -> None:
+def _ignore(peer: NodeId, now: Time) -> None:
     """The same: nobody has to catch up."""
 
 
@@ -91,7 +91,7 @@ class CubecastNode:
         born: int = 0,
         marks: Marks | None = None,
         remembered_from: Callable[[Time], int | None] = _nobody_is_absent,
-        on_caught_up: Callable[[NodeId], None] = _ignore,
+        on_caught_up: Callable[[NodeId, Time], None] = _ignore,
     ) -> None:
         if not cluster >> node & 1:
             raise ValueError(f"node {node} is not in its own cluster")
@@ -387,7 +387,7 @@ class CubecastNode:
                 elif self._waves.admits(message, sender):
                     self._on_wave(message, sender, now)
             case CaughtUp():
-                self._on_caught_up(sender)
+                self._on_caught_up(sender, now)
             case Release() | Suspended():
                 if message.stream.source != sender:
                     raise ProtocolError(f"a {message.kind} of a stream of another node")
@@ -585,7 +585,7 @@ class CubecastNode:
         if not self._discovery.is_catching_up:
             self._catching_up = None
             self.marks["caught up"] += 1
-            self._on_caught_up(self.node)
+            self._on_caught_up(self.node, now)
             for peer in members_of(self._waves.cluster & ~(1 << self.node)):
                 self._links.send(peer, CaughtUp(), now)
 
