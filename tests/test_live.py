@@ -149,6 +149,10 @@ class Raw:
         with suppress(OSError):  # the node may have hung up already
             self._writer.write_eof()
 
+    def is_closing(self) -> bool:
+        """Whether the connection is known to be broken, so that writing is in vain."""
+        return self._writer.is_closing()
+
     async def packet(self) -> tuple[int, bytes] | None:
         """The next packet; None at the end."""
         while not self._packets:
