@@ -50,11 +50,11 @@ def live(test: AsyncTest) -> Callable[..., None]:
     return run
 
 
-async def guarded(work: Awaitable[None]) -> None:
+async def guarded(work: Awaitable[None], patience_s: float = PATIENCE_S) -> None:
     failures: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: failures.append(context))
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(patience_s):
         await work
     assert not failures
 
