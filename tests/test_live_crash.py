@@ -4,10 +4,11 @@ memory; tests/test_live_killed.py does some of it to processes.  Every trace is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from random import Random
+from typing import TypeAlias
 
 import pytest
 
@@ -15,7 +16,9 @@ from cubecast.errors import Closed, CubecastError, JoinError, NotSent, Unknown
 from cubecast.net import presence
 from cubecast.net.client import Client
 from cubecast.net.config import NodeConfig
+from cubecast.net.connection import NOBODY
 from cubecast.net.events import Discarded, Event, Excluded, Gap, MemberLeft, Returned
+from cubecast.net.faults import LinkFaults, Rule
 from cubecast.net.node import Node
 from cubecast.net.receipt import Receipt
 from cubecast.net.subscription import Subscription
@@ -24,6 +27,8 @@ from cubecast.trace import Report
 
 TOPICS = ("chat/room1", "chat/room2")
 PAUSE_S = 0.1
+
+Task: TypeAlias = "asyncio.Task[None]"
 
 
 class Talk:
@@ -443,6 +448,69 @@ async def test_a_light_client_stays_with_a_node_that_is_excluded_and_returns() -
         await client.close()
         await cluster.settle()
         cluster.check()
+
+
+async def while_excluded(cluster: Cluster, slot: int, begin: Callable[[], Task]) -> list[Task]:
+    """What is begun ten times a second until a node is excluded, and twice afterwards."""
+    telling = asyncio.create_task(excluded(cluster, slot))
+    begun = []
+    while not telling.done():
+        begun.append(begin())
+        await asyncio.sleep(0.1)
+    begun += [begin() for _ in range(2)]
+    await telling
+    return begun
+
+
+SLOW_GREETINGS = Rule(delay_s=0.5)
+"""To shake hands and to ask takes 1.5 s: of many that begin in turn some are at every stage."""
+
+
+@on_virtual_time
+async def test_light_clients_attach_while_their_node_is_excluded() -> None:
+    """A client needs the node, not one life of it: no handshake under way is broken off."""
+    async with Cluster(3, config=QUICK_NEWS) as cluster:
+        clients: list[Client] = []
+
+        def attach() -> Task:
+            clients.append(client := Client(network=cluster[2].network))
+            client.faults.set(None, SLOW_GREETINGS)
+            return asyncio.create_task(client.attach(cluster[2].address, 10))
+
+        attaching = await while_excluded(cluster, 2, attach)
+        assert sum(not task.done() for task in attaching) > 14
+        await asyncio.gather(*attaching)
+        cluster.heal()
+        await cluster.settle()
+        for client in clients:
+            assert sorted(await client.members()) == [0, 1, 2]
+            await client.close()
+
+
+@on_virtual_time
+async def test_nodes_join_at_a_node_that_is_excluded_meanwhile() -> None:
+    """A node needs the life that it shakes hands with: it is sent away, and dials the next one."""
+    async with Cluster(3, config=QUICK_NEWS) as cluster:
+        newcomers: list[Node] = []
+
+        def join() -> Task:
+            config = replace(QUICK_NEWS, join_timeout_s=60.0)
+            faults = LinkFaults({NOBODY: SLOW_GREETINGS})
+            newcomers.append(node := Node(config, network=cluster[2].network, faults=faults))
+            return asyncio.create_task(node.start(cluster[2].address))
+
+        joining = await while_excluded(cluster, 2, join)
+        cluster.heal()
+        await asyncio.gather(*joining)
+        for node in newcomers:
+            node.faults.clear()
+        while len(cluster[2].members) < 3 + len(newcomers):
+            await asyncio.sleep(0.1)
+        async with newcomers[-1].subscribe("chat") as messages:
+            await cluster[2].publish("chat", b"hello")
+            assert (await anext(messages)).payload == b"hello"
+        for node in newcomers:
+            await node.close()
 
 
 @on_virtual_time

@@ -75,6 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         self.link = link
         self.guest = False  # a light client's
         self.asked = False  # a stranger asked for a place, or to be a guest
+        self.outlived = False  # the peer was told of a life of the owner that is over
         self._nonce = new_nonce()
         self._hello = Hello(VERSION, owner.uid, owner.slot, self._nonce)
         self._said = ""
@@ -157,6 +158,11 @@ class Connection(asyncio.BufferedProtocol):
     def _too_late(self) -> None:
         log.warning("closing connection to %s: no handshake in %g s", self, HANDSHAKE_S)
         self.close(f"no handshake in {HANDSHAKE_S:g} s")
+
+    @property
+    def introduced(self) -> bool:
+        """Whether the peer was told which life of its owner this is."""
+        return self.dialled or bool(self._said)
 
     @property
     def closing(self) -> bool:

@@ -171,7 +171,9 @@ class Mesh:
         slot = self._slots.get(connection.uid, NOBODY)
         if slot == connection.slot:
             return
-        if slot != NOBODY:
+        if connection.outlived:  # its peer takes us for who we were
+            connection.close("the node has begun a new life")
+        elif slot != NOBODY:
             self._adopt(slot, connection)
         else:
             connection.slot = NOBODY
@@ -294,15 +296,23 @@ class Mesh:
         return True
 
     def begin_anew(self, reason: str) -> None:
-        """This node begins another life: nothing of the last one is sent or heard any more."""
+        """This node begins another life: nothing of the last one is sent or heard any more.
+
+        Light clients stay, and so does a stranger that dialled us and may be one: to a client all
+        lives of its node are the same.  If it turns out to be a node, `_assign` hangs up.
+        """
         self._stop()
         self._members, self._slots, self._places = {}, {}, {}
         self._connections.clear()
         self._outside.clear()
         for connection in list(self._open):
-            if not connection.guest:
-                connection.slot = NOBODY
+            if connection.guest:
+                continue
+            connection.slot = NOBODY
+            if connection.dialled or connection.asked or connection.link != NOBODY:
                 connection.close(reason)
+            else:
+                connection.outlived = connection.introduced
 
     def _stop(self) -> None:
         """Dial nobody any more."""

@@ -244,6 +244,9 @@ class Presence:
         """Packets of somebody who is no member, or that come while we are none."""
         spoke = False
         for kind, raw in packets:
+            if connection.outlived and kind != HELLO and not connection.guest:
+                connection.close("the node has begun a new life")  # a node: it dials us again
+                return
             if kind == CLIENT:
                 self._node.guests.received(connection, raw)
             elif kind == VIEW and not connection.guest:
