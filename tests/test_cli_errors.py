@@ -12,6 +12,7 @@ import pytest
 from test_cli_live import (
     COMMAND,
     addresses,
+    answer,
     at,
     background,
     cubecast,
@@ -102,7 +103,7 @@ def test_clients_have_the_secret_from_where_nodes_have_it(seed: str, tmp_path: P
     from_file = ("--at", seed, "--config", str(path))
     with background("sub", "secretly", "--count", "1", *from_file) as sub:
         wait_for_subscriber("secretly", seed)
-        assert "secretly" in cubecast("topics", *from_file).stdout
+        assert "secretly" in answer("topics", *from_file)
         assert cubecast("why", "secretly", *from_file).returncode == 0
         assert cubecast("tree", "secretly", *from_file).returncode == 0
         assert cubecast("pub", "secretly", "hello", *from_file).returncode == 0
@@ -124,15 +125,15 @@ def test_clients_have_the_secret_from_where_nodes_have_it(seed: str, tmp_path: P
 
 
 def test_why_of_a_topic_that_nobody_has(seed: str) -> None:
-    said = cubecast("why", "nowhere", *at(seed)).stdout
+    said = answer("why", "nowhere", *at(seed))
     assert said == "nowhere: no node has published to it or subscribed to it\n"
-    assert "nowhere" not in cubecast("topics", *at(seed)).stdout
+    assert "nowhere" not in answer("topics", *at(seed))
 
 
 def test_why_asks_for_subscribers_where_a_node_knows_none(seed: str) -> None:
     with background("sub", "elsewhere", *at(addresses(seed)[1])):
         wait_for_subscriber("elsewhere", seed)
-        said = cubecast("why", "elsewhere", *at(seed)).stdout.splitlines()
+        said = answer("why", "elsewhere", *at(seed)).splitlines()
     assert said[0] == "elsewhere at node 0: not subscribed; others subscribed: 1"
 
 
@@ -146,7 +147,7 @@ def test_why_says_that_a_publisher_waits(seed: str, tmp_path: Path) -> None:
             said = ""
             while "publishers here wait" not in said:
                 assert pub.poll() is None  # it gives up after 30 s
-                said = cubecast("why", "full", *at(seed)).stdout
+                said = answer("why", "full", *at(seed))
             pub.kill()
         sub.kill()
     assert "accepted here and not sent yet: " in said

@@ -23,6 +23,13 @@ def cubecast(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[st
     )
 
 
+def answer(*arguments: str) -> str:
+    """What a command prints that must succeed."""
+    done = cubecast(*arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @contextmanager
 def background(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     with in_front():
@@ -42,10 +49,21 @@ def read_line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
+PATIENT = """
+suspect_min = "60s"
+suspect_max = "60s"
+deaf_after = "60s"
+"""
+"""Nobody is taken for dead because the machine is busy."""
+
+
 @pytest.fixture(scope="module")
-def seed() -> Iterator[str]:
+def seed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A cluster of three processes, and where to join it."""
-    with background("up", "-n", "3", "--listen", "127.0.0.1:0", "--secret", "s3cret") as up:
+    path = tmp_path_factory.mktemp("seed") / "cubecast.toml"
+    path.write_text(PATIENT, encoding="utf-8")
+    options = ("--listen", "127.0.0.1:0", "--secret", "s3cret", "--config", str(path))
+    with background("up", "-n", "3", *options) as up:
         lines = [read_line(up) for _ in range(4)]
         assert [line.split(" on ")[0] for line in lines[:3]] == ["node 0", "node 1", "node 2"]
         assert lines[3].startswith("3 nodes up")
@@ -66,7 +84,7 @@ def one_line(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def addresses(seed: str) -> dict[int, str]:
-    listed = json.loads(cubecast("nodes", "--json", *at(seed)).stdout)
+    listed = json.loads(answer("nodes", "--json", *at(seed)))
     return {int(slot): address for slot, address in listed["nodes"].items()}
 
 
@@ -74,7 +92,7 @@ def wait_for_subscriber(topic: str, seed: str) -> list[int]:
     """The slots subscribed to a topic, once there is one."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        listed = json.loads(cubecast("topics", "--json", *at(seed)).stdout)["topics"]
+        listed = json.loads(answer("topics", "--json", *at(seed)))["topics"]
         if listed.get(topic):
             return list(listed[topic])
     raise AssertionError(f"nobody subscribed to {topic!r} in 60 s")
@@ -136,9 +154,9 @@ def test_the_live_tree_of_a_topic(seed: str) -> None:
     with background("sub", "tree", *at(nodes[1])), background("sub", "tree", *at(nodes[2])):
         while wait_for_subscriber("tree", seed) != [1, 2]:
             pass
-        drawn = json.loads(cubecast("tree", "tree", "--json", *at(seed)).stdout)
+        drawn = json.loads(answer("tree", "tree", "--json", *at(seed)))
         assert (drawn["root"], drawn["members"]) == (0, [1, 2])
-        drawn = cubecast("tree", "tree", "--root", "2", *at(seed)).stdout
+        drawn = answer("tree", "tree", "--root", "2", *at(seed))
         assert drawn.splitlines()[0] == "2  root"
         assert drawn.splitlines()[-1].startswith("2 members")
         assert "no node 9" in one_line(cubecast("tree", "tree", "--root", "9", *at(seed)))
@@ -150,12 +168,12 @@ def test_why_says_what_a_node_knows(seed: str) -> None:
     with background("sub", "why", *at(addresses(seed)[1])):
         wait_for_subscriber("why", seed)
         assert cubecast("pub", "why", "hello", *at(seed)).returncode == 0
-        here = cubecast("why", "why", *at(seed)).stdout.splitlines()
+        here = answer("why", "why", *at(seed)).splitlines()
         assert here[0] == "why at node 0: not subscribed; others subscribed: 1"
         assert here[-1] == "nothing waits"
-        there = cubecast("why", "why", "--node", "1", *at(seed)).stdout.splitlines()
+        there = answer("why", "why", "--node", "1", *at(seed)).splitlines()
         assert there[0].startswith("why at node 1: subscribed")
-        facts = json.loads(cubecast("why", "why", "--node", "1", "--json", *at(seed)).stdout)
+        facts = json.loads(answer("why", "why", "--node", "1", "--json", *at(seed)))
         assert (facts["topic"], facts["node"], facts["standing"]) == ("why", 1, "in")
         assert "no node 9" in one_line(cubecast("why", "why", "--node", "9", *at(seed)))
 
@@ -163,13 +181,13 @@ def test_why_says_what_a_node_knows(seed: str) -> None:
 def test_topics_are_listed_for_people(seed: str) -> None:
     with background("sub", "listed", *at(addresses(seed)[1])):
         wait_for_subscriber("listed", seed)
-        assert "listed  1" in cubecast("topics", *at(seed)).stdout.splitlines()
+        assert "listed  1" in answer("topics", *at(seed)).splitlines()
 
 
 def test_nodes_are_listed_and_clients_are_none(seed: str) -> None:
     assert sorted(addresses(seed)) == [0, 1, 2]
     assert addresses(seed)[0] == seed
-    listed = cubecast("nodes", "--join", seed, "--secret", "s3cret").stdout  # the older name
+    listed = answer("nodes", "--join", seed, "--secret", "s3cret")  # the older name
     assert listed.splitlines()[0] == f"node 0  {seed}"
 
 
@@ -194,7 +212,7 @@ def test_a_node_that_stops_ends_its_clients_with_a_reason() -> None:
             stderr=subprocess.PIPE,
             text=True,
         )
-        while "chat" not in cubecast("topics", "--at", address).stdout:
+        while "chat" not in answer("topics", "--at", address):
             assert sub.poll() is None
         node.send_signal(signal.SIGTERM)
         _, said = sub.communicate(timeout=30)
@@ -218,7 +236,7 @@ def test_a_cluster_may_be_set_up_by_a_file(tmp_path: Path) -> None:
         addresses = [read_line(up).rsplit(" ", 1)[1] for _ in range(2)]
         assert read_line(up).startswith("2 nodes up")
         joined = ("--join", addresses[1], "--secret", "from a file")
-        listed = json.loads(cubecast("nodes", "--json", *joined).stdout)
+        listed = json.loads(answer("nodes", "--json", *joined))
         assert [listed["nodes"][slot] for slot in "01"] == addresses
         with background("node", "--config", str(path), "--join", addresses[0]) as node:
             assert read_line(node).startswith("node 2 on 127.0.0.1:")
