@@ -8,7 +8,7 @@ import pytest
 from test_live import guarded, live
 
 from cubecast.net.connection import Connection
-from cubecast.net.faults import LinkFaults
+from cubecast.net.faults import LinkFaults, Rule
 from cubecast.net.hello import NOBODY
 from cubecast.net.writes import Writes
 from cubecast.protocol.port import NodeId
@@ -128,3 +128,30 @@ async def test_a_connection_that_cannot_write_is_closed(caplog: pytest.LogCaptur
     assert transport.aborted
     assert connection.closing
     assert "cannot write: TypeError" in caplog.text
+
+
+class Full(asyncio.Transport):
+    """A transport of which the network has not yet taken everything."""
+
+    def writelines(self, list_of_data: object) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 300
+
+
+@live
+async def test_the_backlog_is_what_a_fault_holds_and_what_the_network_has_not_taken() -> None:
+    owner = Owner()
+    connection = Connection(owner, dialled=False)
+    assert connection.backlog() == 0
+    connection.connection_made(Full())
+    assert connection.backlog() == 300
+    owner.faults.set(None, Rule(delay_s=60))
+    connection.send(bytes(500))
+    owner.writes.flush()
+    assert connection.backlog() == 800
+    connection.connection_lost(None)

@@ -486,6 +486,29 @@ async def test_a_shaper_that_holds_something_when_the_faults_end_goes_when_it_is
     assert line.shaper is None
 
 
+@live
+async def test_a_greeting_that_came_during_a_cut_is_read_when_that_is_over() -> None:
+    faults = LinkFaults({1: CUT})
+    line, shaper = opened(faults)
+    assert not shaper.may_shake_hands()
+    assert shaper.busy
+    faults.clear()
+    assert line.shaper is shaper
+    await until(lambda: line.read == 1)
+    assert shaper.may_shake_hands()
+    assert not shaper.busy
+
+
+@live
+async def test_a_connection_that_ends_is_drained_when_what_was_delayed_is_written() -> None:
+    line, shaper = opened(LinkFaults({1: Rule(delay_s=0.01)}))
+    shaper.send(packets(FRAME))
+    shaper.end()
+    assert (line.written, line.closed) == ([], [])
+    await until(lambda: line.closed == ["drained"])
+    assert line.written == packets(FRAME)
+
+
 class Visited(TcpNetwork):
     """Knows the connections that were accepted."""
 
