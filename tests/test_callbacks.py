@@ -319,3 +319,9 @@ def test_a_script_that_sets_up_no_logging_sees_what_went_wrong_and_only_that(
     assert done.returncode == 0
     assert complaint in done.stderr
     assert bool(done.stderr) == bool(complaint)
+
+
+@live
+async def test_a_listener_that_was_never_entered_can_be_closed() -> None:
+    async with cluster(1) as nodes:
+        await nodes[0].on(TOPIC, print).close()

@@ -27,13 +27,14 @@ from cubecast.net.client_wire import (
     Taken,
     decode_from_node,
     encode,
+    size_of,
 )
 from cubecast.net.events import MemberJoined, MemberLeft, SlowSubscriber
 from cubecast.net.hello import Attached, AttachRequest, Refused
 from cubecast.net.node import Node
 from cubecast.net.remote import RemoteSubscription
 from cubecast.net.subscription import Message
-from cubecast.net.wire import CLIENT
+from cubecast.net.wire import CLIENT, MESSAGE_OVERHEAD
 
 UNDER_WAY = PUBLISH_WINDOW + 8 * 64 * 1024
 """More than fits between two clients with small queues, a few whole frames being the least."""
@@ -752,6 +753,19 @@ async def test_a_client_may_ask_what_a_node_knows() -> None:
         assert (await clients[1].explain("nothing"))["standing"] == "out"
         answers = await asyncio.gather(*(clients[0].members() for _ in range(500)))
         assert all(answer == nodes[0].members for answer in answers)
+        assert not clients[0]._answers  # nothing is kept of questions that were answered
+
+
+@live
+async def test_a_tree_has_room_for_who_came_between_two_questions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def subscribers(topic: str) -> list[int]:
+        return [0, 4]  # `members` did not name node 4
+
+    async with cluster(1) as nodes, connected(nodes) as (client,):
+        monkeypatch.setattr(client, "subscribers", subscribers)
+        assert (await client.tree(TOPIC)).nodes == (0, 4)
 
 
 @live
@@ -898,3 +912,8 @@ async def test_who_is_not_attached_may_not_speak_as_a_client_nor_attach_twice() 
         async with raw_client(nodes[0]) as client:
             client.greet(AttachRequest())
             await client.ended()
+
+
+def test_every_message_counts_for_its_bytes_and_what_it_costs_beside_them() -> None:
+    assert size_of([b"abc", b"", b"de"]) == 5 + 3 * MESSAGE_OVERHEAD
+    assert size_of([]) == 0

@@ -509,6 +509,39 @@ async def test_a_connection_that_ends_is_drained_when_what_was_delayed_is_writte
     assert line.written == packets(FRAME)
 
 
+@live
+async def test_nothing_more_is_said_to_a_connection_that_is_gone() -> None:
+    faults = LinkFaults({1: CUT})
+    line, shaper = opened(faults)
+    shaper.send(packets(HELLO))
+    faults.clear()  # what waited goes out at the end of this tick
+    faults.closed(line)
+    await asyncio.sleep(0)
+    assert (line.shaper, line.written, line.closed) == (None, [], [])
+
+
+class Fragile(Line):
+    """A connection that is lost as something is written to it."""
+
+    def __init__(self, faults: LinkFaults) -> None:
+        super().__init__()
+        self.faults = faults
+
+    def write(self, packets: list[bytes]) -> None:
+        super().write(packets)
+        self.faults.closed(self)
+
+
+@live
+async def test_a_connection_may_be_lost_as_a_shaper_writes() -> None:
+    faults = LinkFaults({1: Rule(loss=0.0001)})
+    line = Fragile(faults)
+    faults.opened(line)
+    assert line.shaper is not None
+    line.shaper.send(packets(HELLO))
+    assert (line.written, line.shaper) == (packets(HELLO), None)
+
+
 class Visited(TcpNetwork):
     """Knows the connections that were accepted."""
 

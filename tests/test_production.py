@@ -297,6 +297,16 @@ def test_a_message_that_waits_is_explained() -> None:
     assert facts["held"] == 2
 
 
+def test_of_several_causes_the_first_that_is_missing_is_explained() -> None:
+    node = Stage(4, [0, 1, 2, 3]).process(3)
+    causes = (Stream(0, 0), 0), (Stream(1, 0), 5)
+    answer = Frame(TOPIC, Stream(2, 0), 0, causes, Route(0, 0, 0b1111), -1, ("answer",), 1)
+    node.on_message(answer, 2, 100)
+    waiting = node.explain(TOPIC, 200)["waiting"]
+    assert isinstance(waiting, list)
+    assert [(one["for_stream"], one["for_seq"]) for one in waiting] == [("0.0", 0)]
+
+
 def test_one_node_alone() -> None:
     stage = Stage(1, [])
     stage.at(0, "publish", 0)

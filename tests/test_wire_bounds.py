@@ -7,11 +7,14 @@ them.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path as FilePath
 from typing import Any
 
 import pytest
 
+from cubecast.net import client_wire, hello, mesh, parts, session
 from cubecast.net.address import parse_address
 from cubecast.net.view_wire import (
     MAX_NEWS,
@@ -23,7 +26,11 @@ from cubecast.net.view_wire import (
     encode_view,
 )
 from cubecast.net.wire import (
+    MAX_MESSAGES,
     MAX_NUMBER,
+    MAX_PACKET,
+    MAX_PAYLOAD,
+    MAX_ROUTES,
     MAX_SLOTS,
     MAX_TOPIC,
     PREFIX,
@@ -32,7 +39,9 @@ from cubecast.net.wire import (
     encode_control,
 )
 from cubecast.protocol import detector, port
+from cubecast.protocol.absence import MAX_ABSENT
 from cubecast.protocol.epochs import MAX_SLOTS as MAX_MEMBERS
+from cubecast.protocol.listing import ENTRY, MAX_LISTING
 from cubecast.protocol.messages import (
     Answer,
     Direct,
@@ -47,6 +56,7 @@ from cubecast.protocol.messages import (
     Wave,
 )
 from cubecast.protocol.port import Stream
+from cubecast.protocol.recovery import MAX_UNREAD
 from cubecast.protocol.views import (
     Ballot,
     Beacon,
@@ -300,3 +310,51 @@ def test_the_highest_port_is_one_and_zeros_do_not_make_it_longer() -> None:
     for wrong in ("host:65536", "host:007000", "host:-1", "host:+1", "host:٣"):
         with pytest.raises(ValueError, match="not a port"):
             parse_address(wrong)
+
+
+# -- what docs/wire.md says of them ----------------------------------------------------------------
+
+
+def mib(size: int) -> str:
+    return f"{size / 2**20:g} MiB"
+
+
+def documented() -> dict[str, str]:
+    """The table of limits, by what is limited."""
+    text = (FilePath(__file__).parent.parent / "docs" / "wire.md").read_text()
+    table = text.partition("\n## Limits\n")[2].partition("\n## ")[0]
+    return dict(re.findall(r"^\| (.+?) *\| (.+?) *\|$", table, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("what", "limit"),
+    [
+        ("a packet", mib(MAX_PACKET)),
+        ("a packet in parts", f"{mib(parts.MAX_WHOLE)}; a node keeps {mib(parts.MAX_HELD)} of "),
+        ("a packet before the handshake is done", f"{hello.MAX_HELLO / 1024:g} KiB"),
+        ("one message", f"{mib(MAX_PAYLOAD)}:"),
+        ("slots", f"below {MAX_SLOTS:,} in frames and sets"),
+        ("members of a view", f"{MAX_MEMBERS:,};"),
+        ("nodes that were excluded, in an `Install`", f"{MAX_ABSENT}"),
+        ("unread frames of a stream, in a `Report`", f"{MAX_UNREAD}"),
+        ("sequence numbers, epochs", f"below 2^{MAX_NUMBER.bit_length() - 1}"),
+        ("names and sets in an answer", f"{mib(MAX_LISTING)} before JSON (name + {ENTRY} + "),
+        ("messages of a frame", f"{MAX_MESSAGES:,}"),
+        ("a topic's name", f"{MAX_TOPIC:,} characters"),
+        ("a topic's name, from a client", f"{client_wire.MAX_TOPIC:,} characters"),
+        (
+            "addresses outside the view dialled at a time",
+            f"{mesh.MAX_OUTSIDE}, with {mesh.MAX_CALLS_WAITING} packets waiting for each",
+        ),
+        ("connections of one member", f"{mesh.MAX_SPARE + 1};"),
+        ("address, reason", f"{hello.MAX_ADDRESS} and "),
+        ("a packet from a client", mib(client_wire.MAX_CLIENT_PACKET)),
+        (
+            "topics a client publishes or subscribes to by name, questions it has open",
+            f"{session.MAX_TOPICS:,} and {client_wire.MAX_REQUESTS}",
+        ),
+        ("routes remembered by a node's decoder", f"{MAX_ROUTES:,},"),
+    ],
+)
+def test_a_limit_is_the_one_that_is_documented(what: str, limit: str) -> None:
+    assert documented()[what].startswith(limit)
