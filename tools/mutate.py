@@ -129,12 +129,15 @@ class Selection:
         data = coverage.CoverageData(basename=str(COVERAGE))
         data.read()
         self._times: dict[str, float] = json.loads(TIMES.read_text())
+        measured = [path for path in data.measured_files() if Path(path).exists()]
+        self._texts = {path: Path(path).read_text().splitlines() for path in measured}
         self._lines = {
-            path: {line: set(tests) - {""} for line, tests in data.contexts_by_lineno(path).items()}
-            for path in data.measured_files()
-        }
-        self._texts = {
-            path: Path(path).read_text().splitlines() for path in self._lines if Path(path).exists()
+            path: {
+                line: set(tests) - {""}
+                for line, tests in data.contexts_by_lineno(path).items()
+                if line <= len(self._texts[path])  # compiled code may call its source the same
+            }
+            for path in measured
         }
 
     def forget_all_but(self, tests: set[str]) -> None:
@@ -245,8 +248,8 @@ class Worker:
         command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=line", "--no-header",
                    "-p", "no:cacheprovider", "-p", "no:xdist", f"@{names}"]  # fmt: skip
         with subprocess.Popen(
-            command, cwd=self.root, env=self._environment(), text=True, start_new_session=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            command, cwd=self.root, env=self._environment(), start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5)),
         ) as process:  # fmt: skip
             try:
@@ -321,6 +324,8 @@ def run(options: argparse.Namespace) -> int:
     with ThreadPoolExecutor(options.workers) as pool, VERDICTS.open("a") as file:
         running = [pool.submit(one, mutant) for mutant in chosen]
         for number, done in enumerate(as_completed(running), 1):
+            if done.exception() is not None:
+                pool.shutdown(wait=False, cancel_futures=True)  # or all would run in vain
             mutant, row = done.result()
             file.write(json.dumps({**row, "seed": options.seed}) + "\n")
             file.flush()

@@ -104,11 +104,13 @@ class CausalFront:
         return [inbox for inboxes in self._waiting.values() for inbox in inboxes]
 
     def stop_waiting_of(self, inbox: Inbox) -> None:
-        """An inbox is dropped: it waits for nothing."""
+        """An inbox waits for nothing: what is next there may be another frame with other causes."""
         if inbox.waiting:
             for inboxes in self._waiting.values():
                 if inbox in inboxes:
                     inboxes.remove(inbox)
+        inbox.waiting = False
+        inbox.checked = 0
 
     def stop_waiting(self) -> None:
         """Forget who waits: nothing is delivered here any more."""

@@ -126,7 +126,6 @@ class RecoveringTopic(TopicCore):
 
     def _wake_waiters_of(self, inbox: Inbox, now: Time) -> None:
         self.front.stop_waiting_of(inbox)
-        inbox.waiting = False
         self._drain(inbox, now)
 
     # -- before the view changes -------------------------------------------------------------------
@@ -138,7 +137,6 @@ class RecoveringTopic(TopicCore):
                 if inbox.next != NOT_TAKING:
                     self.marks["froze"] += 1
                 self.front.stop_waiting_of(inbox)
-                inbox.waiting = False
                 inbox.next = NOT_TAKING
 
     def unsettled(self, is_live: Callable[[Stream], bool]) -> set[Stream]:
@@ -157,7 +155,6 @@ class RecoveringTopic(TopicCore):
         inbox = self.inboxes.get(stream)
         if inbox is not None and self.taking:
             inbox.next = self.front.delivered.get(stream, -1) + 1
-            inbox.checked = 0
             self._drain(inbox, now)
 
     def held(self, is_live: Callable[[Stream], bool]) -> tuple[Held, ...]:
