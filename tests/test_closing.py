@@ -283,3 +283,14 @@ async def test_what_goes_wrong_inside_is_not_hidden_by_what_is_left_at_the_end()
     async with Cluster(1, config=config) as cluster, cluster[0].subscribe(TOPIC, queue_bytes=1000):
         with pytest.raises(KeyError, match="the application's own"):
             await fail(cluster[0].address, cluster[0].network)
+
+
+@on_virtual_time
+async def test_whoever_waits_at_a_node_that_is_killed_hears_of_it() -> None:
+    async with Cluster(2) as cluster, cluster[1].subscribe(TOPIC) as messages:
+        reading = asyncio.ensure_future(anext(messages))
+        await asyncio.sleep(0)
+        cluster.kill(1)
+        async with asyncio.timeout(60):
+            with pytest.raises(Closed):
+                await reading

@@ -1,0 +1,136 @@
+"""The publications of one topic on their way to the core: who waits for credit, and who is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cubecast.net.config import NodeConfig
+from cubecast.net.outbox import BLOCKED_NEWS_S, LOOPS_FIRST_S, Outbox
+from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing, frame_overhead
+from cubecast.protocol.config import Config
+from cubecast.protocol.port import Topic
+from cubecast.testing import on_virtual_time
+
+WINDOW = 4096
+
+
+class Publisher:
+    """A node that takes frames as far as its credit goes, and notes what it is told."""
+
+    closed = False
+
+    def __init__(self, credit: int = WINDOW) -> None:
+        protocol = Config(window=WINDOW, stable_delay=50, resend_after=200, resend_max=800)
+        self.config = NodeConfig(protocol=protocol)
+        self.left = credit
+        self.frames: list[list[bytes]] = []
+        self.waits: list[bool] = []
+        self.news: list[float] = []
+
+    def publish_frame(self, topic: Topic, body: Outgoing, size: int) -> bool:
+        if size > self.left:
+            return False
+        self.left -= size
+        self.frames.append(list(body.payloads))
+        return True
+
+    def credit(self, topic: Topic, wanted: int) -> int:
+        return self.left
+
+    def has_to_wait(self, topic: Topic, waits: bool) -> None:
+        self.waits.append(waits)
+
+    def why_blocked(self) -> str:
+        return "no credit"
+
+    def publisher_blocked(self, topic: Topic, seconds: float) -> None:
+        self.news.append(seconds)
+
+
+async def publish(box: Outbox, payload: bytes, loops: bool = False) -> None:
+    """What `Node.publish` does."""
+    if box.shut or box.bytes >= box.room or len(box.payloads) >= box.frame_messages:
+        await box.make_room(60, loops)
+    box.payloads.append(payload)
+    box.bytes += len(payload) + MESSAGE_OVERHEAD
+    if not box.planned:
+        box.plan()
+
+
+def count_timers(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[], object]) -> list[float]:
+    """The times for which `wanted` is planned from now on."""
+    loop = asyncio.get_running_loop()
+    call_at, timers = loop.call_at, list[float]()
+
+    def counted(when: float, callback: Callable[..., object], *args: Any, **more: Any) -> Any:
+        if callback == wanted:
+            timers.append(when)
+        return call_at(when, callback, *args, **more)
+
+    monkeypatch.setattr(loop, "call_at", counted)
+    return timers
+
+
+@on_virtual_time
+async def test_at_first_as_much_may_gather_as_a_window_takes_in_one_frame() -> None:
+    assert Outbox("t", Publisher()).room == WINDOW - frame_overhead(0)
+
+
+@on_virtual_time
+async def test_a_node_is_told_that_a_topic_has_to_wait_and_that_it_is_over() -> None:
+    publisher = Publisher(credit=0)
+    box = Outbox("t", publisher)
+    await publish(box, b"x")
+    await asyncio.sleep(0)
+    assert (publisher.frames, publisher.waits) == ([], [True])
+    publisher.left = 1000
+    box.retry()
+    await asyncio.sleep(0.01)
+    assert (publisher.frames, publisher.waits) == ([[b"x"]], [True, False])
+    assert not box.shut
+
+
+@on_virtual_time
+async def test_who_waits_for_the_same_credit_for_long_is_told_of_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    publisher = Publisher(credit=0)
+    box = Outbox("t", publisher)
+    timers = count_timers(monkeypatch, box._tell_news)
+    await publish(box, b"x")
+    await asyncio.sleep(0)
+    waiting = [asyncio.ensure_future(publish(box, b"y")) for _ in range(3)]
+    await asyncio.sleep(0.9 * BLOCKED_NEWS_S)
+    assert (publisher.news, len(timers)) == ([], 1)
+    await asyncio.sleep(5 * BLOCKED_NEWS_S)
+    assert [round(seconds, 3) for seconds in publisher.news] == [BLOCKED_NEWS_S]
+    for one in waiting:
+        one.cancel()
+    await asyncio.wait(waiting)
+
+
+@on_virtual_time
+async def test_those_that_only_publish_stand_back_for_one_moment_by_one_timer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many of them there are."""
+    publisher = Publisher(credit=0)
+    box = Outbox("t", publisher)
+    await publish(box, b"x")
+    await asyncio.sleep(0)
+    reader = asyncio.ensure_future(publish(box, b"read", loops=True))
+    await asyncio.sleep(0)
+    timers = count_timers(monkeypatch, box._resume)
+    publisher.left = 10_000
+    box.retry()
+    await reader
+    others = [asyncio.ensure_future(publish(box, b"only")) for _ in range(20)]
+    await asyncio.sleep(LOOPS_FIRST_S / 2)
+    assert not any(one.done() for one in others)
+    await asyncio.wait(others, timeout=1)
+    assert all(one.done() for one in others)
+    assert len(timers) == 1
