@@ -581,7 +581,7 @@ def test_a_node_that_returns_with_nothing_tells_and_hears_all_again() -> None:
 
 
 def test_announcements_are_bounded() -> None:
-    with pytest.raises(ValueError, match="at most 1000 names can be announced, not 1001"):
+    with pytest.raises(ValueError, match="at most 64 names can be announced, not 65"):
         Alone().detector.announce(("x",) * (MAX_NEWS + 1), 1)
 
 

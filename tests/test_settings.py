@@ -228,6 +228,11 @@ def test_a_wrong_variable_and_a_wrong_flag_are_named_too(write: Any) -> None:
         load_config("nowhere.toml", {})
 
 
+def test_what_does_not_go_with_a_preset_is_blamed_and_not_the_preset(write: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^cubecast.toml: resend_max .* below resend_after"):
+        load_config(write('preset = "lan"\nresend_after = "1h"'), {})
+
+
 # -- the command ----------------------------------------------------------------------------------
 
 

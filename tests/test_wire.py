@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from cubecast.net import hello, wire
 from cubecast.net.address import DEFAULT_PORT, format_address, parse_address
 from cubecast.net.view_wire import (
+    OVERHEAD,
     Forward,
     decode_detector,
     decode_forward,
@@ -379,6 +380,13 @@ def test_a_view_that_cannot_be_is_refused(members: dict[int, views.Who]) -> None
     for message in (views.Beacon("x", view), views.Install(VIEW_ID.ballot, VIEW_ID, view, {}, {})):
         with pytest.raises(WireError, match="out of bounds"):
             decode_view(encode_view(message))
+
+
+def test_what_is_set_aside_for_going_around_a_link_is_what_that_takes() -> None:
+    """So the largest message about views may go in parts and around a broken link."""
+    packet = encode_view(views.Outlived("ab"))
+    message = len(packet) - PREFIX.size
+    assert len(encode_forward(1, 2, 3, packet)) == message + OVERHEAD
 
 
 def test_nothing_is_forwarded_twice_and_no_test_is() -> None:

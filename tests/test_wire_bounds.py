@@ -17,7 +17,6 @@ import pytest
 from cubecast.net import client_wire, hello, mesh, parts, session
 from cubecast.net.address import parse_address
 from cubecast.net.view_wire import (
-    MAX_NEWS,
     MAX_STATED_VIEW,
     MAX_VERSION,
     decode_detector,
@@ -41,6 +40,7 @@ from cubecast.net.wire import (
 from cubecast.protocol import detector, port
 from cubecast.protocol.absence import MAX_ABSENT
 from cubecast.protocol.epochs import MAX_SLOTS as MAX_MEMBERS
+from cubecast.protocol.knowledge import MAX_NEWS
 from cubecast.protocol.listing import ENTRY, MAX_LISTING
 from cubecast.protocol.messages import (
     Answer,

@@ -34,6 +34,7 @@ from cubecast.protocol.absence import MAX_ABSENT
 from cubecast.protocol.detector import DetectorMessage, IndirectTest, Notice, Test, TestReply, Vouch
 from cubecast.protocol.epochs import MAX_SLOTS as MAX_MEMBERS
 from cubecast.protocol.errors import MAX_STREAMS
+from cubecast.protocol.knowledge import MAX_NEWS
 from cubecast.protocol.messages import Barrier
 from cubecast.protocol.port import LIFE_BITS, NodeId, Stream
 from cubecast.protocol.recovery import MAX_UNREAD
@@ -66,8 +67,6 @@ MAX_STATED_VIEW = 1 << 160
 """The detector's number of a view is below this: an epoch, a round and a slot in one."""
 MAX_VERSION = 1 << 100
 """The detector's versions are below this: an incarnation and a count in one."""
-MAX_NEWS = 64
-"""Words that a node may announce of itself by its detector."""
 
 ROUTE = Struct("<HHQ")
 """destination, origin, epoch"""

@@ -30,8 +30,8 @@ News: TypeAlias = tuple[tuple[NodeId, int, tuple[str, ...]], ...]
 
 MAX_STAMP = 1 << 52
 """Larger stamps are ignored, so that a liar cannot make numbers that no encoding takes."""
-MAX_NEWS = 1_000
-"""Of one node no more names than this are told."""
+MAX_NEWS = 64
+"""Of one node no more names than this are told; the wire takes no more either."""
 
 
 class Knowledge:
