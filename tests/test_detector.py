@@ -524,6 +524,21 @@ def test_a_new_view_begins_with_everyone_correct() -> None:
     one.detector.check_invariants()
 
 
+def test_who_asks_others_about_a_silent_node_tests_it_once_more_itself() -> None:
+    one = Alone()
+    asked: list[set[NodeId]] = []
+    now = 0
+    while not one.detector.suspects:
+        now = one.detector.on_wake(now)
+        one.sent.clear()
+        one.detector.on_wake(now)
+        about = {message.target for message in one.said(wire.IndirectTest)}
+        tested = {peer for peer, message in one.sent if isinstance(message, wire.Test)}
+        assert about <= tested
+        asked.append(about)
+    assert any(asked)
+
+
 def test_a_node_of_another_view_answers_and_is_answered() -> None:
     one = Alone(view=4)
     one.detector.on_message(wire.Notice(4, ((3, 7),)), 1, 5)
