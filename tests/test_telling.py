@@ -16,8 +16,10 @@ from cubecast.protocol.views import (
     Absent,
     Ballot,
     Change,
+    Enter,
     Install,
     Installed,
+    Prepare,
     Unclear,
     View,
     ViewId,
@@ -181,6 +183,24 @@ def test_a_slow_relay_answers_with_what_it_has() -> None:
     (answer,) = [one for one in toys.flying if one[:2] == (4, 0)]
     assert isinstance(answer[2], Installed)
     assert answer[2].there == 0b00110000
+
+
+def test_a_relay_that_leads_now_waits_for_nobody_below_it() -> None:
+    """Node 0 left and told node 3 itself: node 2 hears no more of node 3 before the next view."""
+    toys = Toys(4)
+    crash(toys, 1)
+    toys.come_to_rest(3)
+    toys.depart(0)
+    while not said(toys, Change, 2):
+        toys.hand_over(0)
+    toys.flying = [one for one in toys.flying if one[:2] != (2, 3)]
+    toys.drain()
+    toys.tick()
+    toys.drain()
+    assert toys.toys[0].let_go_at is not None
+    assert toys.views() == {frozenset({2, 3})}
+    toys.toys[2].epochs.on_enter(Enter(who(4), -1), toys.now)
+    assert said(toys, Prepare, 2) == [3]
 
 
 def test_who_cannot_read_a_change_asks_for_the_whole_view() -> None:
