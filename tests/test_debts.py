@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from cubecast.net.debts import STEP_S, Debts, Key, put_off_bytes
-from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing, frame_overhead
+from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing, frame_cost
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Seq, Stream
 
@@ -19,7 +19,7 @@ KEYS: list[Key] = [("t", stream) for stream in STREAMS]
 def make(stream: Stream, first: Seq, count: int, size: int) -> tuple[Frame, int]:
     """A frame of `count` messages of `size` bytes each, overhead included, and its content."""
     body = Outgoing([bytes(size - MESSAGE_OVERHEAD)] * count, 0)
-    whole = count * size + frame_overhead(0)
+    whole = frame_cost(count * size, 0)
     return Frame("t", stream, first, (), Route(0, 0, 0), -1, body, whole), count * size
 
 
@@ -67,9 +67,9 @@ def test_a_bound_that_stands_is_raised_and_then_ever_more_slowly() -> None:
         before = debts.owed
         assert debts.step(unread)
         steps += 1
-        assert 0 < before - debts.owed <= 100 + frame_overhead(1)
+        assert 0 < before - debts.owed <= frame_cost(100, 1)
     consumed = unread - debts.owed
-    assert consumed <= 2 * put_off_bytes(1) + 12 * (100 + frame_overhead(1))
+    assert consumed <= 2 * put_off_bytes(1) + 12 * frame_cost(100, 1)
     assert debts.slide(debts.owed) != {}  # all that was consumed is read
     assert debts.delay_s == STEP_S
 

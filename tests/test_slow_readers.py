@@ -20,7 +20,7 @@ from cubecast.errors import NotSent
 from cubecast.net.client_wire import BATCH_BYTES, DELIVER_WINDOW, PUBLISH_WINDOW
 from cubecast.net.config import NodeConfig
 from cubecast.net.debts import put_off_bytes
-from cubecast.net.wire import FRAME_OVERHEAD, MESSAGE_OVERHEAD
+from cubecast.net.wire import FRAME_OVERHEAD, MESSAGE_OVERHEAD, frame_overhead
 from cubecast.testing import Cluster, on_virtual_time, run
 
 MiB = 1024 * 1024
@@ -32,12 +32,18 @@ class Pace:
 
     published: list[float] = field(default_factory=list)
     read: list[int] = field(default_factory=list)
+    read_at: list[float] = field(default_factory=list)
     peak: int = 0
 
     def longest_stall(self, after: float) -> float:
         """The longest time between two publications, from `after` on."""
         times = [after, *(time for time in self.published if time >= after)]
         return max(later - earlier for earlier, later in pairwise(times))
+
+    def share(self, after: float) -> float:
+        """How many messages are published for each that is read, from `after` on."""
+        published = sum(time >= after for time in self.published)
+        return published / sum(time >= after for time in self.read_at)
 
 
 async def run_slow(
@@ -70,6 +76,7 @@ async def run_slow(
             async for message in messages:
                 await asyncio.sleep(each_s)
                 pace.read.append(int(message.payload[:8]))
+                pace.read_at.append(loop.time())
 
         tasks = [asyncio.create_task(publish()), asyncio.create_task(read())]
         done, _ = await asyncio.wait(tasks, timeout=seconds)
@@ -117,8 +124,9 @@ def test_a_publisher_keeps_the_pace_of_a_slow_reader(
     assert pace.peak <= bound
     begun = pace.published[0] + 20 * each_s + 0.1
     if seconds > 30 * each_s + 0.2:
-        # A frame of one small message costs as much credit as some more of them in a large one.
-        assert pace.longest_stall(begun) <= (10 if size < 500 else 3) * each_s + 0.01
+        few = 1 + -(-frame_overhead(0) // (size + MESSAGE_OVERHEAD))  # a frame worth its overhead
+        assert pace.longest_stall(begun) <= few * each_s + 0.01
+        assert pace.share(begun) == pytest.approx(1, abs=0.1)
 
 
 # -- nodes that publish and read -------------------------------------------------------------------

@@ -91,8 +91,7 @@ def frames(draw: st.DrawFn, topic: str = TOPIC) -> Frame:
     bodies = draw(payloads)
     body = Outgoing(bodies, draw(numbers))
     barrier = draw(vectors)
-    size = sum(map(len, bodies)) + wire.MESSAGE_OVERHEAD * len(bodies)
-    size += wire.frame_overhead(len(barrier))
+    size = wire.frame_cost(body.content, len(barrier))
     return Frame(topic, draw(streams), first, barrier, route, stable, body, size)
 
 
@@ -618,7 +617,8 @@ def survives(raw: bytes, decoder: FrameDecoder) -> None:
             assert encode_frame(message) is raw
             payload = sum(map(len, message.body))  # type: ignore[arg-type]
             cost = payload + wire.MESSAGE_OVERHEAD * len(message.body)
-            assert cost + wire.frame_overhead(len(message.barrier)) == message.size
+            assert wire.content_size(message) == cost
+            assert message.size == max(cost, wire.frame_overhead(len(message.barrier)))
             assert -1 <= message.stable < message.first
         case Ack():
             again = decode_ack(encode_ack(message), TOPICS)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from cubecast.net.wire import frame_overhead
+from cubecast.net.wire import frame_cost
 from cubecast.protocol.messages import Frame
 from cubecast.protocol.port import Seq, Stream, Topic
 
@@ -145,7 +145,7 @@ class Debts:
         if self._most >= 2 * put_off_bytes(self._limit):
             self.delay_s *= 2
         sizes = (-(-debts[0].size // debts[0].count) for debts in self._streams.values())
-        step = max(sizes) + frame_overhead(1)
+        step = frame_cost(max(sizes), 1)
         self._most += step
         self._peak += step
         return self.put_off(unread)

@@ -58,6 +58,7 @@ from cubecast.net.wire import (
     encode_ack,
     encode_control,
     encode_frame,
+    frame_cost,
     frame_overhead,
 )
 from cubecast.net.writes import Writes
@@ -383,7 +384,7 @@ class Node:
         if core is None:
             return member.publish(topic, body, size, self.now())  # it says when there is one
         first = core.next_seq(topic)
-        size += frame_overhead(core.dependencies(topic))
+        size = frame_cost(size, core.dependencies(topic))
         position = self.recorder.position()
         self.writes.begin()
         try:
@@ -407,9 +408,10 @@ class Node:
         """
         core = self._presence.core
         if core is None:
-            return self.config.protocol.window - frame_overhead(0)  # `publish` tells of a core
-        overhead = frame_overhead(core.dependencies(topic))
-        return core.credit(topic, wanted + overhead) - overhead
+            return self.config.protocol.window  # `publish` tells of a core
+        least = frame_overhead(core.dependencies(topic))
+        credit = core.credit(topic, max(wanted, least))
+        return credit if credit >= least else 0
 
     def has_to_wait(self, topic: Topic, waits: bool) -> None:
         """A topic has no credit: who waits for us to read may go on, or nobody would."""

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from cubecast.errors import Closed, NotSent, Unknown
 from cubecast.net.config import NodeConfig
 from cubecast.net.subscription import READS
-from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing, frame_overhead
+from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Topic
 
@@ -108,7 +108,7 @@ class Outbox:
         self._loop = asyncio.get_running_loop()
         self.frame_bytes = publisher.config.frame_bytes
         self.frame_messages = publisher.config.frame_messages
-        self.room = min(self.frame_bytes, publisher.config.protocol.window - frame_overhead(0))
+        self.room = min(self.frame_bytes, publisher.config.protocol.window)
         """What may gather: a frame, or less if there is less credit."""
         self.payloads: list[bytes] = []
         self.bytes = 0
@@ -123,7 +123,7 @@ class Outbox:
         self._stopped = False  # the node closes
         self._waiters: dict[int, Waiter] = {}  # by ticket, the order of the calls
         self._tickets = 0
-        self._returning = 0  # those who were called and are not back yet
+        self._returning: dict[int, Waiter] = {}  # those who were called and are not back yet
         self._looped_at = -LOOPS_FIRST_S  # when a task that reads had to wait
         self._resuming = False  # those that only publish are about to be called
 
@@ -141,7 +141,7 @@ class Outbox:
 
     def _end_of_tick(self) -> None:
         self.planned = False
-        if self.payloads and not self.blocked:
+        if self.payloads and not self.blocked and not self._returning:
             self.send()
 
     def send(self) -> None:
@@ -184,7 +184,10 @@ class Outbox:
 
     def _retry(self) -> None:
         if self.blocked and self.payloads:
-            self.send()
+            if self._waiters and self.bytes < self._credit():
+                self._look_for_credit()  # a frame of several messages costs no more than one of one
+            if not self._returning:  # else whoever comes in has it sent
+                self.send()
         elif self.blocked or self._waiters:
             self._look_for_credit()
 
@@ -246,7 +249,7 @@ class Outbox:
         while True:
             if self._stopped:
                 raise NotSent(self.topic, "the node is closing")
-            if must_wait or self.blocked or self._paused:
+            if must_wait or self.blocked or self._paused or self._overtakes(ticket, loops):
                 must_wait = False
                 await self._turn(ticket, loops, limit)
                 continue
@@ -279,6 +282,14 @@ class Outbox:
             waiter.loops or not loops for waiter in self._waiters.values()
         )
 
+    def _overtakes(self, ticket: int, loops: bool) -> bool:
+        """Whether somebody who came before, and has no lower rank, is not back yet."""
+        return any(
+            earlier < ticket and waiter.loops >= loops
+            for waiting in (self._waiters, self._returning)
+            for earlier, waiter in waiting.items()
+        )
+
     async def _turn(self, ticket: int, loops: bool, limit: float) -> None:
         """Wait to be called; for `limit` seconds, anew whenever credit came back."""
         waiter = Waiter(self._loop.create_future(), loops)
@@ -297,9 +308,11 @@ class Outbox:
                     reason = self._publisher.why_blocked()
                     raise NotSent(self.topic, f"{reason} for {limit:g} s")
         finally:
-            if self._waiters.pop(ticket, None) is None:
-                self._returning -= 1  # we were called
+            self._waiters.pop(ticket, None)
+            self._returning.pop(ticket, None)
             self._open()
+            if self.payloads and not self.planned:
+                self.plan()  # if we do not come in, what waits for us is sent all the same
 
     def _plan_news(self) -> None:
         """Have it told if someone still waits for the same credit after a while; one timer."""
@@ -343,10 +356,9 @@ class Outbox:
 
     def _call(self, tickets: Iterable[int]) -> None:
         for ticket in tickets:
-            called = self._waiters.pop(ticket).called
-            self._returning += 1
-            if not called.done():
-                called.set_result(None)
+            waiter = self._returning[ticket] = self._waiters.pop(ticket)
+            if not waiter.called.done():
+                waiter.called.set_result(None)
 
     def stop(self) -> None:
         """Accept nothing more; what was accepted is still sent."""

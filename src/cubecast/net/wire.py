@@ -56,8 +56,8 @@ MESSAGE_OVERHEAD = 16
 """What a message costs besides its payload, so that empty ones are not free."""
 FRAME_OVERHEAD = 400
 BARRIER_OVERHEAD = 200
-"""What a frame, and each entry of its barrier, costs besides its messages: about what they take in
-the memory of a node, so that a window bounds memory and not payload alone."""
+"""What a frame, and each entry of its barrier, takes in the memory of a node besides its messages,
+about: a frame never costs less (`frame_cost`), so a window bounds memory and not payload alone."""
 MAX_MESSAGES = 1 << 16
 """Messages of one frame."""
 MAX_TOPIC = 1024
@@ -131,6 +131,11 @@ class Payloads(Collection[object]):
     def __contains__(self, payload: object) -> bool:
         return payload in self.cut()
 
+    @property
+    def content(self) -> int:
+        """What the messages cost."""
+        return len(self.raw) - self.start + MESSAGE_OVERHEAD * len(self.sizes)
+
     def cut(self) -> list[bytes]:
         """Every payload, as bytes of its own; those of one size are cut several at a time."""
         raw, start, sizes = self.raw, self.start, self.sizes
@@ -172,6 +177,11 @@ class Outgoing(Collection[object]):
 
     def __contains__(self, payload: object) -> bool:
         return payload in self.payloads
+
+    @property
+    def content(self) -> int:
+        """What the messages cost."""
+        return sum(map(len, self.payloads)) + MESSAGE_OVERHEAD * len(self.payloads)
 
 
 def _mask_bytes(mask: int) -> bytes:
@@ -217,13 +227,28 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 def frame_overhead(dependencies: int) -> int:
-    """What a frame costs besides its messages; the same at its publisher and everywhere else."""
+    """What a frame takes besides its messages; the same at its publisher and everywhere else."""
     return FRAME_OVERHEAD + BARRIER_OVERHEAD * dependencies
+
+
+def frame_cost(content: int, dependencies: int) -> int:
+    """The credit that a frame takes: its messages, or its overhead if that is more.
+
+    Its memory is at most twice as much.  The sum of both would tie a message's cost to the frame
+    it is in: a reader that finishes a message of a large frame gives back less than the same
+    message takes in a small one, and its publisher falls behind it.  So a frame that is worth its
+    overhead costs what its messages do, however they are divided.
+    """
+    return max(content, frame_overhead(dependencies))
 
 
 def content_size(frame: Frame) -> int:
     """The payloads of a frame and what its messages cost, which is what applications count."""
-    return frame.size - frame_overhead(len(frame.barrier))
+    if frame.size > frame_overhead(len(frame.barrier)):
+        return frame.size
+    body = frame.body
+    assert isinstance(body, Payloads | Outgoing)
+    return body.content
 
 
 class FrameDecoder:
@@ -286,8 +311,8 @@ class FrameDecoder:
             sizes.byteswap()
         if not 0 < count <= MAX_MESSAGES or len(sizes) != count or end + sum(sizes) != len(raw):
             raise ValueError(f"{count} messages do not fill {len(raw) - offset} bytes")
-        size = len(raw) - end + MESSAGE_OVERHEAD * count + frame_overhead(barrier_size)
         body = Payloads(raw, end, sizes, time)
+        size = frame_cost(body.content, barrier_size)
         return Frame(topic, stream, first, barrier, route, stable, body, size)
 
     def _new_route(
