@@ -603,6 +603,8 @@ class CubecastNode:
                 self._wake_topic(core, now)
         if self._discovery.joining:
             self._discovery.settle()  # whoever is alone may have joined just now
+        if self._catching_up is not None:
+            self._tell_if_caught_up(now)
         if self._agenda.untidy:
             self._agenda.untidy = False
             self.stir(now)
