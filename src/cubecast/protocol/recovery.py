@@ -173,7 +173,7 @@ class RecoveringTopic(TopicCore):
         for stream, seq in needed.items():
             if stream not in self.inboxes:
                 self.marks["read what depends on a cut"] += 1
-                reached = self.front.delivered.get(stream, -1)
+                reached = self._agreed(stream, self.front.delivered.get(stream, -1))
                 cut = self._cut_for(stream, reached)
                 found.append(Held(stream, reached, seq, reached, reached, self.taking, (), cut))
         return tuple(found)
@@ -195,9 +195,20 @@ class RecoveringTopic(TopicCore):
                     causes += frame.barrier
         needed: dict[Stream, Seq] = {}
         for stream, seq in causes:
-            if not is_live(stream) and seq > max(needed.get(stream, -1), self._settled_to(stream)):
-                needed[stream] = seq
+            if is_live(stream):
+                continue
+            agreed = self._agreed(stream, seq)
+            if agreed > max(needed.get(stream, -1), self._settled_to(stream)):
+                needed[stream] = agreed
         return {stream: seq for stream, seq in needed.items() if not self._is_forgotten(stream)}
+
+    def _agreed(self, stream: Stream, seq: Seq) -> Seq:
+        """As much of a stream up to `seq` as our views agreed on, if it has an heir.
+
+        What lies above was published in another view: everyone was told of it (`hear_end`) and
+        skips it, after what the heir feeds.
+        """
+        return min(seq, self.finals.get(stream, seq)) if stream in self.heirs else seq
 
     def _settled_to(self, stream: Stream) -> Seq:
         """How much of a stream everyone is known to have, or to have skipped."""
@@ -213,7 +224,7 @@ class RecoveringTopic(TopicCore):
 
     def _held(self, inbox: Inbox, needed: Seq) -> Held:
         stream = inbox.stream
-        delivered = self.front.delivered.get(stream, -1)
+        delivered = self._agreed(stream, self.front.delivered.get(stream, -1))
         read = delivered if self.taking else min(needed, delivered)
         if stream in self.losses:
             delivered = read = self.losses[stream].last  # it is agreed that we skip it
