@@ -10,6 +10,7 @@ from cubecast.protocol.messages import Barrier, Frame, Route
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Message, NodeId, Publication, Seq, Stream, Time, Topic
 from cubecast.protocol.recovery import RecoveringTopic
+from cubecast.protocol.views import Final
 
 EVERYONE = 0b1111
 ROUTE = Route(0, 0, EVERYONE)
@@ -97,3 +98,19 @@ def test_who_begins_again_after_a_stream_was_frozen_looks_at_every_cause_too() -
     take(core, frame(2, 1, (0, 7)))
     core.begin({stream(1): 0, stream(2): 0}, 0)
     assert page.delivered == ["0:0"]
+
+
+# -- when a stream ended ---------------------------------------------------------------------------
+
+
+def test_it_stays_known_when_a_stream_ended_though_a_view_speaks_of_it_again() -> None:
+    """The node came back and knows all of a life that others have not settled yet."""
+    _, core = member_3()
+    gone = Stream(0, 7)
+    core.guard.is_live = lambda one: one != gone
+    core.front.delivered[gone] = 2
+    core.over[gone] = 3
+    core.end_stream(Final(gone, seq=2, heir=1, base=0), 0)
+    core.settle(gone, 2, 0)
+    assert core.reached_since(3, 3)[gone] == 2
+    assert gone not in core.reached_since(4, 4)

@@ -279,7 +279,8 @@ class RecoveringTopic(TopicCore):
     def end_stream(self, final: Final, now: Time) -> bool:
         """Take over the end of a dead stream; True if this node has to jump."""
         stream = final.stream
-        self.over.pop(stream, None)
+        if stream in self.over:  # not yet for everyone; when it ended is known all the same
+            self.told_over[stream] = self.over.pop(stream)
         self.inherited.pop(stream, None)
         if self.heirs.get(stream, final.heir) != final.heir:
             self.marks["heir died"] += 1
