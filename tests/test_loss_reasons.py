@@ -174,6 +174,22 @@ def test_who_cannot_know_that_it_was_published_before_may_say_so() -> None:
     assert story.views("A.1 B C").gap(B, id="m").reasons() == []
 
 
+def newcomer() -> Views:
+    """C published and is there in another life that knows nothing of it; A has it; B comes."""
+    story = Views(joined=()).views("A C").subscribe(A).join(A)
+    story.publish(C, "m").deliver("m", A, C).crash(C).views("A", A).restart(C)
+    return story.restart(B).subscribe(B)
+
+
+def test_who_came_when_a_publisher_was_dead_may_hear_late_how_far_it_went() -> None:
+    story = newcomer().views("B C.1", C, B).join(B).views("A.1 B C.1")
+    assert story.gap(B, id="m").reasons() == []
+
+
+def test_who_came_to_one_that_has_it_knows_that_it_was_published_before() -> None:
+    told(newcomer().views("A B C.1", A, C, B).join(B).gap(B, id="m"), "before the subscription")
+
+
 def test_a_pattern_is_owed_topics_that_were_not_there() -> None:
     story = begin(A).then("subscribe", B, topic="#").then("join", B, topic="#")
     story.views("A C", A, C).publish(A, "m").views("A B.1 C").subscribe(B).join(B)

@@ -28,7 +28,7 @@ LOSSY = "lossy"
 class _Place:
     """What a node was promised in a topic, in one subscription."""
 
-    __slots__ = ("apart", "asked", "lossy", "matcher", "whole")
+    __slots__ = ("apart", "asked", "lossy", "matcher", "over", "whole")
 
     def __init__(self, asked: int, matcher: re.Pattern[str] | None) -> None:
         self.asked = asked
@@ -37,6 +37,8 @@ class _Place:
         """Of a pattern: what it matches."""
         self.apart: dict[int, float] | None = None
         """When its ``join`` came: who was apart from the node, and when last."""
+        self.over: dict[int, int] = {}
+        """The same: when the last life of each node was over, if it was."""
         self.whole: float = inf
         """Since when the subscription is whole."""
         self.lossy = False
@@ -48,6 +50,15 @@ class _Place:
         one from whom it was apart then, it cannot know.
         """
         return taken > self.asked or self.apart is None or self.apart.get(publisher, -1) >= taken
+
+    def may_not_know(self, publisher: int, taken: int, holders: Iterable[int]) -> bool:
+        """Whether nobody could be asked for a message when the ``join`` came.
+
+        The life that published it was over, and those who have it were apart from the node.
+        """
+        if self.apart is None or self.over.get(publisher, -1) < taken:
+            return False
+        return all(self.apart.get(holder, -1) == inf for holder in holders)
 
 
 class LossReasons(Population):
@@ -61,7 +72,8 @@ class LossReasons(Population):
     3. another node that has delivered m and W were together from then until the gap.
 
     It is undue if W was not subscribed, by itself or by a pattern; or called ``subscribe`` after m
-    was published, and was together with P from then until the ``join``.
+    was published, and was together with P from then until the ``join``.  P is the life that
+    published m: if that was over by the ``join``, W was together with another that has m.
 
     A ``discard`` is needless in the cases 1 and 2. Both are judged so if P and W ever installed a
     view that names lives. Of other losses, and of those without an id: in a trace that has
@@ -113,6 +125,7 @@ class LossReasons(Population):
         place = self._place(record)
         if place.apart is None:
             place.apart = self.companions.last_apart(record.node)
+            place.over = dict(self.companions.returned)
         if place.whole == inf and not place.lossy:
             place.whole = self._tick()
 
@@ -193,6 +206,9 @@ class LossReasons(Population):
         publisher = topic.causality.publisher(index).node
         taken = self.taken_at[topic.name, index]
         if any(place.promises(publisher, taken) for place in places):
+            return ""
+        holders = [seat.node for seat in topic.seats.values() if seat.has(index)]
+        if any(place.may_not_know(publisher, taken, holders) for place in places):
             return ""
         return "a gap of what was published before the subscription"
 
