@@ -54,6 +54,8 @@ cp -a "$base" "$root"
 
 # How names are resolved and pip reaches its index is the machine's business, not the release's.
 cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+# Installers and containers write it, and debootstrap does not for every release.
+[ -e "$root/etc/hosts" ] || printf '127.0.0.1\tlocalhost\n::1\tlocalhost\n' >"$root/etc/hosts"
 [ ! -e /etc/pip.conf ] || cp /etc/pip.conf "$root/etc/pip.conf"
 # The certificates have a name of their own: packages of the release may write the usual one.
 certificates=${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}
