@@ -512,7 +512,7 @@ class Independent(RecoveringTopic):
         self.front.frontier.clear()
 
 
-@mutant("causal-order", 126)
+@mutant("causal-order", "answer-after-a-return")
 class SpeaksAsIfItHadReadNothing(Member):
     """What it publishes first after its return depends on nothing that it had read before."""
 
