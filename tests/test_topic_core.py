@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cubecast.protocol.config import Config
-from cubecast.protocol.messages import Barrier, Frame, Route
+from cubecast.protocol.messages import Ack, Barrier, Direct, Frame, Inquiry, Release, Route
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Message, NodeId, Publication, Seq, Stream, Time, Topic
 from cubecast.protocol.recovery import RecoveringTopic
@@ -53,13 +53,18 @@ def frame(source: NodeId, first: Seq, *barrier: tuple[NodeId, Seq]) -> Frame:
     return Frame("t", stream(source), first, causes, ROUTE, -1, (f"{source}:{first}",), 1)
 
 
-def member_3() -> tuple[Page, RecoveringTopic]:
-    """Node 3 of four, all of them subscribed; it is the last in every tree."""
+def member(number: NodeId) -> tuple[Page, RecoveringTopic]:
+    """One of four nodes, all of them subscribed."""
     page = Page()
-    config = Config(stable_delay=50, resend_after=200, resend_max=800)
-    node = CubecastNode(3, page, cluster=EVERYONE, config=config)
+    config = Config(ack_delay=0, stable_delay=50, resend_after=200, resend_max=800)
+    node = CubecastNode(number, page, cluster=EVERYONE, config=config)
     node.establish("t", EVERYONE)
     return page, node.membership_of("t").core
+
+
+def member_3() -> tuple[Page, RecoveringTopic]:
+    """It is a leaf in the trees of nodes 0 and 2."""
+    return member(3)
 
 
 def parent_of_3(source: NodeId) -> NodeId:
@@ -114,3 +119,110 @@ def test_it_stays_known_when_a_stream_ended_though_a_view_speaks_of_it_again() -
     core.settle(gone, 2, 0)
     assert core.reached_since(3, 3)[gone] == 2
     assert gone not in core.reached_since(4, 4)
+
+
+# -- acknowledgements ------------------------------------------------------------------------------
+
+
+def acks(page: Page) -> list[tuple[NodeId, Seq, Seq]]:
+    """To whom, what is here, and what the whole subtree has consumed."""
+    return [(peer, one.have, one.covered) for peer, one in page.sent if isinstance(one, Ack)]
+
+
+def test_who_begins_above_what_is_here_acknowledges_it() -> None:
+    """It was not consumed while the node waited for its cut, and is below that."""
+    page, core = member_3()
+    core.pause()
+    take(core, frame(2, 0))
+    core.flush(0)
+    page.sent.clear()
+    core.begin({stream(2): 0}, 0)
+    core.flush(0)
+    assert (page.delivered, acks(page)) == ([], [(2, 0, 0)])
+
+
+def test_who_left_tells_an_heir_that_it_needs_nothing() -> None:
+    page, core = member_3()
+    core.heirs[stream(0)] = 1
+    core.stop(0)
+    core.on_direct(Direct("t", stream(0), 0, 0, 5, -1, epoch=1), 1, 0)
+    assert acks(page) == [(1, 5, 5)]
+    assert stream(0) not in core.inboxes
+
+
+def test_what_is_known_of_a_torn_route_is_not_expected_of_children_any_more() -> None:
+    """Node 2 passes frames of node 0 on to node 3; it was suspended, and is addressed again."""
+    _, core = member(2)
+    later = Route(1, 1, EVERYONE)
+    core.on_frame(frame(0, 0), 0, 0)
+    core.on_frame(Frame("t", stream(0), 1, (), later, -1, ("0:1",), 1), 0, 0)
+    assert sorted(core.unacked) == [(stream(0), 0), (stream(0), 1)]
+    assert core.on_suspended(stream(0), 0)
+    assert sorted(core.unacked) == [(stream(0), 1)]
+
+
+def test_the_next_question_for_what_is_stable_is_due_after_the_shortest_pause() -> None:
+    page, core = member_3()
+    take(core, frame(1, 0))
+    take(core, frame(2, 0))
+    core.expect_news(0)
+    core.inquire[stream(2)] = 800  # it had been asked for several times
+    core.on_wake(200)
+    asked = [(peer, one.stream) for peer, one in page.sent if isinstance(one, Inquiry)]
+    assert asked == [(1, stream(1)), (2, stream(2))]
+    assert core.inquire_at == 400
+    assert core.inquire == {stream(1): 400, stream(2): 800}
+
+
+# -- what a publisher owes -------------------------------------------------------------------------
+
+
+def publisher(*publications: str) -> tuple[Page, RecoveringTopic]:
+    """Node 0, whose children are 1 and 2, has published."""
+    page, core = member(0)
+    for body in publications:
+        assert core.publish(EVERYONE, (body,), 1, 0)
+    page.sent.clear()
+    return page, core
+
+
+def test_a_leaver_helps_with_all_that_was_addressed_to_it() -> None:
+    _, core = publisher("a", "b", "c")
+    assert core.bid_farewell(1, 7) == {core.own: 2}
+    assert core.publish(EVERYONE & ~0b10, ("d",), 1, 0)
+    assert core.bid_farewell(2, 8) == {core.own: 3}
+    assert core.bid_farewell(1, 9) == {core.own: 2}
+
+
+def test_a_leaver_is_released_when_everyone_has_what_was_addressed_to_it() -> None:
+    page, core = publisher("a")
+    core.bid_farewell(1, 7)
+    for child in (1, 2):
+        core.flush(0)
+        assert page.sent == []
+        core.on_ack(Ack("t", core.own, 0, 0, 0, 0, False), child, 0)
+    core.flush(0)
+    ((peer, parcel),) = page.sent
+    assert (peer, parcel.message) == (1, Release("t", core.own, 7))
+
+
+def test_a_leaver_that_was_not_addressed_owes_nothing() -> None:
+    _, core = member(0)
+    assert core.publish(EVERYONE & ~0b10, ("a",), 1, 0)
+    assert core.bid_farewell(1, 7) == {}
+    assert core.leavers == {}
+
+
+def test_a_tree_by_which_everything_has_come_is_not_given_up() -> None:
+    page, core = publisher("a")
+    for child in (1, 2):
+        core.on_ack(Ack("t", core.own, 0, 0, 0, 0, False), child, 0)
+    core.lose_members(0b0100, 0)  # it had answered for node 3, too
+    assert page.sent == []
+
+
+def test_what_is_under_way_in_a_tree_with_the_dead_is_fed_directly() -> None:
+    page, core = publisher("a")
+    core.on_ack(Ack("t", core.own, 0, 0, 0, 0, False), 1, 0)
+    core.lose_members(0b0100, 0)
+    assert [(peer, type(one)) for peer, one in page.sent] == [(3, Direct)]
