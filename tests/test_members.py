@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import pytest
 from member_scenarios import SCENARIOS
-from member_toys import Flying, Members, both, kind, link
+from member_toys import CONFIG, EPOCHS, Flying, Members, both, kind, link
 
+from cubecast.protocol.detector import DetectorConfig, Notice
 from cubecast.protocol.member import Member
 from cubecast.protocol.messages import Op
 from cubecast.protocol.port import Stream
-from cubecast.protocol.views import Ballot, Enter, Final, Install, ViewId, Who
+from cubecast.protocol.views import Ballot, Enter, Final, Install, Stuck, View, ViewId, Who
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
@@ -28,6 +29,63 @@ def test_a_leaver_that_misses_the_view_without_it_hears_of_it_when_it_asks_again
     world.settle()
     assert world.ports[2].of("departed") == [()]
     assert world.masks()[:2] == [0b011, 0b011]
+
+
+def other_view(world: Members, epoch: int, *slots: int) -> View:
+    """Some of the nodes, in a view of their own."""
+    members = {slot: world.members[slot].who for slot in slots}
+    return View(ViewId(epoch, Ballot(9, slots[0])), members)
+
+
+def test_a_leaver_is_let_go_by_a_later_view_alone() -> None:
+    """A view of the same epoch was not made for its departure."""
+    world = Members(3)
+    world.members[2].depart(0)
+    world.members[2].elsewhere(other_view(world, 0, 0, 1), "n0", 0)
+    assert world.ports[2].of("departed") == []
+    world.members[2].elsewhere(other_view(world, 1, 0, 1), "n0", 0)
+    assert world.ports[2].of("departed") == [()]
+
+
+def test_who_hears_that_most_are_in_another_view_of_the_same_epoch_goes_there() -> None:
+    world = Members(4)
+    world.members[3].elsewhere(other_view(world, 0, 0, 1, 2), "n0", 0)
+    assert world.ports[3].of("excluded") == [()]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_what_is_unsubscribed_between_two_lives_is_not_joined_again(wanted: bool) -> None:
+    world = Members(3)
+    world.members[2].elsewhere(other_view(world, 0, 0, 1), "n0", 0)
+    if not wanted:
+        world.members[2].unsubscribe("t", 0)
+    world.settle()
+    assert world.masks() == [0b111] * 3
+    world.publish(0, "news")
+    world.settle()
+    assert world.ports[2].delivered() == (["news"] if wanted else [])
+
+
+def test_who_hears_of_a_later_view_asks_for_it_again_after_a_while() -> None:
+    world = Members(2)
+    view = world.members[0].view
+    assert view is not None
+    member = Member(
+        0,
+        world.ports[0],
+        view=view,
+        who=view.members[0],
+        config=CONFIG,
+        epochs=EPOCHS,
+        detector=DetectorConfig(),
+    )
+    later = Notice(other_view(world, 1, 0, 1).number, ())
+    asked = []
+    for now in range(10, 10 + 2 * EPOCHS.repeat_after + 1):
+        world.flying.clear()
+        member.on_message(later, 1, now)
+        asked += [now for one in world.flying if isinstance(one.message, Stuck)]
+    assert asked == [10, 10 + EPOCHS.repeat_after, 10 + 2 * EPOCHS.repeat_after]
 
 
 def test_a_leader_leaves() -> None:

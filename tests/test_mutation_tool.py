@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +25,7 @@ def load(name: str) -> ModuleType:
 
 
 mutations = load("mutations")
+mutate = load("mutate")
 
 
 def changes(source: str, tmp_path: Path) -> set[str]:
@@ -111,3 +113,25 @@ def test_every_mutant_of_the_protocol_is_python_and_has_a_name_of_its_own() -> N
     assert len({mutant.name for mutant in found}) == len(found) > 100
     for mutant in found:
         ast.parse(mutant.applied((ROOT / mutant.path).read_bytes()))
+
+
+def test_tests_of_a_bound_are_found_by_its_name_whatever_else_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled code may name a source of ours, and lines that this has not."""
+    coverage = pytest.importorskip("coverage", reason="only `collect` and `run` need it")
+    path = tmp_path / "src" / "cubecast" / "toy.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("LIMIT = 8\n\n\ndef fits(size):\n    return size < LIMIT\n")
+    for name in ("ROOT", "COVERAGE", "TIMES"):
+        monkeypatch.setattr(mutate, name, tmp_path / name if name != "ROOT" else tmp_path)
+    data = coverage.CoverageData(basename=str(tmp_path / "COVERAGE"))
+    for context, lines in (("", [1, 4]), ("test_fits", [5, 99])):
+        data.set_context(context)
+        data.add_lines({str(path): lines})
+    data.write()
+    (tmp_path / "TIMES").write_text(json.dumps({"test_fits": 0.1}))
+    selection = mutate.Selection()
+    (limit, *_) = mutations.mutants_of(path, tmp_path)
+    assert str(limit).endswith("8 -> (8 + 1)")
+    assert selection.tests(limit) == ["test_fits"]

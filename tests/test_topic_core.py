@@ -23,6 +23,7 @@ class Page:
         self.delivered: list[Any] = []
         self.sent: list[tuple[NodeId, Any]] = []
         self.gaps: list[dict[Stream, tuple[Seq, Seq]]] = []
+        self.discarded: list[dict[Stream, tuple[Seq, Seq]]] = []
 
     def relay(self, peers: Sequence[NodeId], message: Message) -> None:
         self.sent += [(peer, message) for peer in peers]
@@ -36,6 +37,9 @@ class Page:
 
     def gap(self, topic: Topic, skipped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
         self.gaps.append(dict(skipped))
+
+    def discard(self, topic: Topic, dropped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
+        self.discarded.append(dict(dropped))
 
     def joined(self, topic: Topic) -> None: ...
     def left(self, topic: Topic) -> None: ...
@@ -226,3 +230,82 @@ def test_what_is_under_way_in_a_tree_with_the_dead_is_fed_directly() -> None:
     core.on_ack(Ack("t", core.own, 0, 0, 0, 0, False), 1, 0)
     core.lose_members(0b0100, 0)
     assert [(peer, type(one)) for peer, one in page.sent] == [(3, Direct)]
+
+
+# -- what the dead leave behind --------------------------------------------------------------------
+
+
+def without(dead: NodeId, *frames: Frame) -> tuple[Page, RecoveringTopic]:
+    """Node 3 in a view in which `dead` has no life any more; these frames had come before."""
+    page, core = member_3()
+    for one in frames:
+        take(core, one)
+    core.guard.is_live = lambda one: one.source != dead
+    return page, core
+
+
+def test_above_the_end_of_a_dead_stream_nothing_is_claimed() -> None:
+    page, core = without(2, frame(2, 0), frame(2, 1, (0, 9)), frame(2, 2))
+    core.end_stream(Final(stream(2), 0, heir=1, base=-1), 0)
+    core.on_direct(Direct("t", stream(2), 0, 0, 1, -1, epoch=1), 1, 0)
+    core.flush(0)
+    assert (acks(page), page.discarded) == ([(1, 0, 0)], [{stream(2): (1, 2)}])
+
+
+def test_a_route_that_began_above_the_end_of_a_dead_stream_is_empty() -> None:
+    later = Frame("t", stream(2), 4, (), Route(1, 4, EVERYONE), -1, ("2:4",), 1)
+    _, core = without(2, frame(2, 0), later)
+    core.end_stream(Final(stream(2), 0, heir=1, base=-1), 0)
+    assert {number: one.have for number, one in core.inboxes[stream(2)].branches.items()} == {
+        0: 0,
+        1: 3,  # where it began
+    }
+
+
+def test_one_message_of_the_dead_is_remembered_as_well() -> None:
+    """A stream of one message ends with number 0."""
+    _, core = without(2, frame(2, 0))
+    core.end_stream(Final(stream(2), 0, heir=1, base=-1), 0)
+    core.settle(stream(2), 0, 0)
+    assert (core.floor[stream(2)], core.finals, core.heirs) == (0, {}, {})
+
+
+def test_the_end_of_a_dead_stream_of_which_nothing_is_left_is_told_to_nobody() -> None:
+    """There is no message -1, and no number below 0 on the wire."""
+    _, core = without(2)
+    core.finals[stream(2)] = -1
+    core.ends[stream(1)] = 4
+    assert core.vector() == {stream(1): 4}
+
+
+def test_the_first_message_of_another_view_is_missed_like_any_other() -> None:
+    page, core = without(2)
+    core.hear_end(stream(2), 0, 0, apart=3)
+    assert page.gaps == [{stream(2): (0, 0)}]
+    assert (core.front.delivered[stream(2)], core.floor[stream(2)]) == (0, 0)
+
+
+def test_an_inheritance_of_which_nobody_reported_anything_is_over() -> None:
+    _, core = without(2)
+    core.heirs[stream(2)] = 3
+    core.inherited[stream(2)] = 7
+    core.drop_unreported(set(), core.guard.is_live, 0)
+    assert (core.heirs, core.inherited, core.finals) == ({}, {}, {})
+
+
+def test_a_cause_that_ended_before_we_began_is_not_waited_for() -> None:
+    """Nor one that ended with the view in which we began; what ended later was owed to us."""
+    for ended, waits in ((4, False), (5, False), (6, True)):
+        page, core = without(2)
+        core.began = 5
+        core.ended[stream(2)] = ended
+        take(core, frame(0, 0, (2, 3)))
+        assert (page.delivered == [], core.stranded) == (waits, waits)
+
+
+def test_a_cause_whose_publisher_began_anew_is_not_waited_for() -> None:
+    page, core = without(2)
+    core.ended[stream(2)] = 6
+    core.superseded[stream(2)] = 6
+    take(core, frame(0, 0, (2, 3)))
+    assert (page.delivered, core.stranded) == (["0:0"], False)
