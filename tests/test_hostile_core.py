@@ -539,6 +539,15 @@ def test_a_wave_to_a_node_we_have_not_heard_of_waits_until_we_have() -> None:
     assert not world.queue or world.queue[-1][1] == LIAR
 
 
+def test_a_wave_of_a_view_that_we_have_not_heard_of_waits_until_we_have() -> None:
+    """Somebody may be gone in it, and what we answer would name that one."""
+    _, node = victim()
+    node.on_message(Parcel(0, Wave("new", LIAR, 0, Op.JOIN, 0b1111, epoch=1)), LIAR, 0)
+    assert node._links._link(LIAR).expected == 0
+    node.on_message(Parcel(0, Wave("new", LIAR, 0, Op.JOIN, 0b1111, epoch=0)), LIAR, 0)
+    assert node._links._link(LIAR).expected == 1
+
+
 def test_nobody_waits_for_the_answer_of_a_node_that_is_gone() -> None:
     world = World()
     node = world.nodes[2]

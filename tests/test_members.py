@@ -10,6 +10,7 @@ from member_toys import CONFIG, EPOCHS, Flying, Members, both, kind, link
 
 from cubecast.protocol.detector import DetectorConfig, Notice
 from cubecast.protocol.member import Member
+from cubecast.protocol.membership import Standing
 from cubecast.protocol.messages import Op
 from cubecast.protocol.port import Stream
 from cubecast.protocol.views import Ballot, Enter, Final, Install, Stuck, View, ViewId, Who
@@ -64,6 +65,22 @@ def test_what_is_unsubscribed_between_two_lives_is_not_joined_again(wanted: bool
     world.publish(0, "news")
     world.settle()
     assert world.ports[2].delivered() == (["news"] if wanted else [])
+
+
+def test_who_has_to_jump_when_a_newcomer_comes_joins_again() -> None:
+    """A stream of the dead was not settled; the view that nobody leaves names its end anew."""
+    world = Members(2)
+    view, core = world.members[0].view, world.members[0].core
+    assert view is not None
+    assert core is not None
+    dead = Stream(9, 0)
+    membership = core.membership_of("t")
+    membership.core.front.delivered[dead] = 0
+    after = view.changed(ViewId(1, Ballot(1, 0)), 0, {2: Who("n2", "2", 0)})
+    finals = {"t": (Final(dead, 3, heir=1, base=3),)}
+    core.install(Install(Ballot(1, 0), view.id, after, finals, {}), 0)
+    assert membership.standing is Standing.JOINING
+    assert [one.to for one in world.flying if one.message.kind == "parcel"] == [1, 2]
 
 
 def test_who_hears_of_a_later_view_asks_for_it_again_after_a_while() -> None:

@@ -307,6 +307,11 @@ def test_of_several_causes_the_first_that_is_missing_is_explained() -> None:
     assert [(one["for_stream"], one["for_seq"]) for one in waiting] == [("0.0", 0)]
 
 
+def test_of_a_topic_that_was_never_used_nothing_is_under_way() -> None:
+    node = Stage(3, [0, 1, 2]).process(2)
+    assert (node.next_seq("another"), node.stable_seq("another")) == (0, -1)
+
+
 def test_one_node_alone() -> None:
     stage = Stage(1, [])
     stage.at(0, "publish", 0)
