@@ -6,9 +6,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cubecast.protocol.config import Config
-from cubecast.protocol.messages import Ack, Barrier, Direct, Frame, Inquiry, Release, Route
+from cubecast.protocol.messages import (
+    Ack,
+    Barrier,
+    Direct,
+    Frame,
+    Inquiry,
+    Parcel,
+    Release,
+    Route,
+    Stable,
+)
 from cubecast.protocol.node import CubecastNode
-from cubecast.protocol.port import Message, NodeId, Publication, Seq, Stream, Time, Topic
+from cubecast.protocol.port import (
+    LIFE_BITS,
+    Message,
+    NodeId,
+    Publication,
+    Seq,
+    Stream,
+    Time,
+    Topic,
+)
 from cubecast.protocol.recovery import RecoveringTopic
 from cubecast.protocol.views import Final
 
@@ -309,3 +328,53 @@ def test_a_cause_whose_publisher_began_anew_is_not_waited_for() -> None:
     core.superseded[stream(2)] = 6
     take(core, frame(0, 0, (2, 3)))
     assert (page.delivered, core.stranded) == (["0:0"], False)
+
+
+def test_of_a_dead_stream_that_is_opened_again_nothing_above_its_end_is_taken() -> None:
+    """Its heir passed it on before it was one."""
+    page, core = without(2)
+    core.heirs[stream(2)], core.finals[stream(2)] = 1, 0
+    core.on_direct(Direct("t", stream(2), 0, 0, 1, -1, epoch=1), 1, 0)
+    core.on_frame(frame(2, 0), 1, 0)
+    core.on_frame(frame(2, 1), 1, 0)
+    assert page.delivered == ["2:0"]
+    assert list(core.inboxes[stream(2)].frames) == [0]
+
+
+def test_who_begins_anew_supersedes_its_own_streams_alone() -> None:
+    _, core = member_3()
+    again = Stream(1, 1 << LIFE_BITS)
+    core.front.delivered |= {stream(0): 3, stream(1): 5}
+    core.epoch = 7
+    core.begin({again: 0, stream(0): 4}, 0)
+    assert (core.superseded, core.latest) == ({stream(1): 7}, {stream(1): 1})
+
+
+# -- what is stable --------------------------------------------------------------------------------
+
+
+def stable_news(page: Page) -> list[tuple[NodeId, int]]:
+    """Who is told what is stable, and to whom it passes that on."""
+    carried = [(peer, one.message) for peer, one in page.sent if isinstance(one, Parcel)]
+    return [(peer, one.members) for peer, one in carried if isinstance(one, Stable)]
+
+
+def test_stability_is_told_down_the_tree_and_to_every_leaf_by_itself() -> None:
+    page, core = member(0)
+    core.laggards.leaves = 0b0100
+    assert core.publish(EVERYONE, ("a",), 1, 0)
+    for child in (1, 3, 2):
+        core.on_ack(Ack("t", core.own, 0, 0, 0, 0, False), child, 0)
+    core.flush(0)
+    page.sent.clear()
+    core.tell_stable(0)
+    assert stable_news(page) == [(1, 0b1011), (3, 0b1011), (2, 0)]
+
+
+def test_a_stream_of_which_everything_is_stable_is_two_numbers() -> None:
+    _, core = member_3()
+    take(core, frame(2, 0))
+    core.flush(0)
+    core.on_stable(Stable("t", stream(2), 0, 0, 0, EVERYONE), 2, 0)
+    assert core.inboxes == {}
+    assert (core.floor[stream(2)], core.front.delivered[stream(2)]) == (0, 0)
