@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cubecast.net.view_wire import encode_view
-from cubecast.protocol.telling import Telling, difference, restored
+from cubecast.protocol.telling import Telling, difference, patience, restored
 from cubecast.protocol.views import (
     Absent,
     Ballot,
@@ -125,6 +126,79 @@ def test_the_leader_tells_its_children_and_they_tell_theirs() -> None:
     assert not any(toy.marks["view told again"] for toy in toys.toys)
 
 
+class Post:
+    """Carries what nodes tell each other, one hop a tick; `REPEAT_AFTER` is three round trips."""
+
+    HOP, REPEAT_AFTER = 1, 6
+
+    def __init__(self, nodes: int) -> None:
+        parent = view(1, dict.fromkeys(range(nodes + 1), 0))
+        self.install = Install(
+            Ballot(3, 0), parent.id, view(2, dict.fromkeys(range(nodes), 0)), {}, {}
+        )
+        self.change = difference(self.install, parent, ())
+        self.stay = (1 << nodes) - 1
+        self.now = 0
+        self.said: list[Any] = []
+        self.flying: list[tuple[int, int, int, int, Any]] = []
+        self.tellings: dict[int, Telling] = {}
+
+    def telling(self, slot: int) -> Telling:
+        clerk = Clerk(self, slot)
+        self.tellings[slot] = Telling(
+            clerk, self.REPEAT_AFTER, slot, self.install, self.change, self.stay
+        )
+        return self.tellings[slot]
+
+    def take(self, sender: int, to: int, message: Any) -> None:
+        if isinstance(message, Installed):
+            self.tellings[to].heard(message.there)
+        elif to not in self.tellings and message.down:
+            self.telling(to).pass_on(sender, str(sender), self.now)
+        else:
+            (self.tellings.get(to) or self.telling(to)).answer(str(sender))
+
+    def run(self) -> None:
+        """Until everything was said; who has something to say again says it in time."""
+        while self.flying or any(one.due is not None for one in self.tellings.values()):
+            self.now += 1
+            while self.flying and self.flying[0][0] <= self.now:
+                self.take(*heappop(self.flying)[2:])
+            for one in list(self.tellings.values()):
+                one.on_wake(self.now)
+
+
+class Clerk:
+    """What one node says goes to the post."""
+
+    def __init__(self, post: Post, slot: int) -> None:
+        self.post = post
+        self.slot = slot
+
+    def send(self, slot: int, message: Any) -> None:
+        post = self.post
+        post.said.append(message)
+        heappush(post.flying, (post.now + post.HOP, len(post.said), self.slot, slot, message))
+
+    def reach(self, address: str, message: Any) -> None:
+        self.send(int(address), message)
+
+    def wake(self, at: int) -> None:
+        """The post looks at every clock."""
+
+
+@pytest.mark.parametrize("nodes", [2, 8, 32, 100, 128, 1000])
+def test_a_teller_waits_for_a_high_tree_and_tells_everyone_once(nodes: int) -> None:
+    post = Post(nodes)
+    post.telling(0).tell(True, post.now)
+    post.run()
+    changes = [message for message in post.said if isinstance(message, Change)]
+    assert len(changes) == nodes - 1
+    assert all(change.down for change in changes)
+    assert post.tellings[0].untold == 0
+    assert len(post.said) - len(changes) <= 2 * (nodes - 1)  # answers gather
+
+
 def test_answers_gather_on_the_way_up() -> None:
     toys = Toys(16)
     crash(toys, 5)
@@ -147,7 +221,7 @@ def test_those_below_a_dead_relay_are_told_directly_and_nobody_is_excluded() -> 
     toys.drain()
     waiting = [toy.slot for toy in toys.alive() if toy.epochs.view.epoch == 0]
     assert waiting == [9, 10, 11, 12, 13, 14, 15]
-    toys.tick(CONFIG.repeat_after)
+    toys.tick(patience(CONFIG.repeat_after, 4))
     toys.drain()
     assert toys.views() == {frozenset(range(16)) - {5}}
     toys.come_to_rest()

@@ -4,8 +4,13 @@ Theory of operation.  Whoever decided a view tells it.  A newcomer is sent the w
 who were in the view before are sent the difference (`Change`), down the tree of the cube that
 consists of them and is rooted at the teller: every one of them goes over and passes the same words
 on.  An answer (`Installed`) says of a set of members that they are there.  A node answers when
-everyone below it has, or after half of `repeat_after` with what it has, and then whenever it hears
-of more.  Whom the teller has not heard of after `repeat_after` it tells directly, again and again.
+everyone below it has, or after half of the teller's patience for as high a tree with what it has,
+and then whenever it hears of more.  Whom the teller has not heard of in time it tells directly, and
+again each `repeat_after`.
+
+The teller's patience.  Words go down a tree of h levels and answers come up in h round trips.
+`repeat_after` is for a question and its answer, with a good margin (`patience`): a teller that
+waited no longer for a high tree would tell everyone in it twice.
 
 Invariants:
 
@@ -80,6 +85,11 @@ def restored(change: Change, parent: View, absent: Collection[Absent]) -> Instal
     )
 
 
+def patience(repeat_after: Time, levels: int) -> Time:
+    """How long to wait for answers out of a tree: `repeat_after` for each two of its levels."""
+    return repeat_after * max(2, levels) // 2
+
+
 class Messenger(Protocol):
     """What telling needs of its node."""
 
@@ -136,8 +146,9 @@ class Telling:
         self.wanted = view.mask & ~self.there
         for slot in members_of(view.mask & ~tree & ~self.there):
             self._messenger.reach(view.members[slot].address, self._install)
-        self._send_down(self._slot, dimension_for((tree | 1 << self._slot).bit_length()))
-        self._set_clock(now)
+        levels = dimension_for((tree | 1 << self._slot).bit_length())
+        self._send_down(self._slot, levels)
+        self._set_clock(now, levels)
 
     @property
     def leads(self) -> bool:
@@ -163,7 +174,7 @@ class Telling:
         """Tell those whom we have not heard of, each directly."""
         for slot in members_of(self.untold):
             self.tell_one(slot)
-        self._set_clock(now)
+        self._set_clock(now, 1)
 
     def tell_one(self, slot: NodeId) -> None:
         """Tell one member directly: the difference, if it was in the view before."""
@@ -181,7 +192,7 @@ class Telling:
         self.wanted = self._tree & cluster_mask(sender, below)
         self._send_down(self._slot, below - 1)
         self._answer_if_complete()
-        self._set_clock(now)
+        self._set_clock(now, below - 1)
 
     def _send_down(self, root: NodeId, height: int) -> None:
         if self.change is None:
@@ -225,8 +236,10 @@ class Telling:
             self.answer(self._up)
         return self.leads
 
-    def _set_clock(self, now: Time) -> None:
-        wait = max(1, self._repeat_after // 2) if self._up else self._repeat_after
+    def _set_clock(self, now: Time, levels: int) -> None:
+        wait = patience(self._repeat_after, levels)
+        if self._up:
+            wait = max(1, wait // 2)
         self._again_at = now + wait if self.untold else None
         if self._again_at is not None:
             self._messenger.wake(self._again_at)
