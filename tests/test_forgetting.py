@@ -198,6 +198,20 @@ def test_two_followers_and_a_publisher_among_them() -> None:
     assert world.ports[3].delivered("n") == ["hello", "mine"]
 
 
+def test_a_follower_that_looks_while_something_is_under_way_looks_again() -> None:
+    world = Members(2, members=0)
+    follower(world, 0)
+    world.publish(1, "asks", "n")
+    world.settle()
+    assert world.publish(1, "first", "n")
+    world.settle(kind("pub"), ticks=1)
+    world.now += ROUND
+    world.settle(lambda _: False, ticks=1)
+    pass_rounds(world, 8)
+    assert world.ports[0].delivered("n") == ["first"]
+    assert "n" not in known(world, 0)
+
+
 # -- lives -----------------------------------------------------------------------------------------
 
 

@@ -30,7 +30,7 @@ class Tenant(Protocol):
     """What housekeeping asks of a topic."""
 
     @property
-    def is_out(self) -> bool: ...
+    def may_be_let_go(self) -> bool: ...
     @property
     def is_idle(self) -> bool: ...
     @property
@@ -81,7 +81,7 @@ class Housekeeping:
             self._move_horizon(horizon())
             chosen.update(dict.fromkeys(self._unchanged([*idle, *watched], topics)))
         self._allowed = len(topics) - len(chosen) + self._config.idle_topics
-        self.waits = any(tenant.is_out or tenant.is_watched for tenant in topics.values())
+        self.waits = any(tenant.may_be_let_go for tenant in topics.values())
         self.unused = {topic: topics[topic].uses for topic in watched if topic in chosen}
         return [topic for topic in chosen if topic not in self.unused]
 

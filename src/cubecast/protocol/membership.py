@@ -132,9 +132,9 @@ class Membership:
         self.informed = self._want_informed = False
 
     @property
-    def is_out(self) -> bool:
-        """Whether the topic may become idle although this node's application does nothing."""
-        return self.standing in (Standing.OUT, Standing.LEAVING)
+    def may_be_let_go(self) -> bool:
+        """Whether the topic may become idle, or watched, though nothing is asked of this node."""
+        return self._followed or self.standing in (Standing.OUT, Standing.LEAVING)
 
     @property
     def uses(self) -> int:
