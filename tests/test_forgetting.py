@@ -212,6 +212,32 @@ def test_a_follower_that_looks_while_something_is_under_way_looks_again() -> Non
     assert "n" not in known(world, 0)
 
 
+def test_who_would_let_a_topic_go_publishes_to_it_next_in_another_stream() -> None:
+    """Node 0 hears so and forgets the topic; node 1 publishes before it hears the same."""
+    world = Members(2, members=0)
+    follower(world, 0)
+    follower(world, 1)
+    world.publish(1, "asks", "n")
+    world.settle()
+    assert world.publish(1, "first", "n")
+    for _ in range(10):
+        world.settle(ticks=2)
+        world.now += ROUND
+        world.settle(lambda _: False, ticks=1)
+        world.hand_over(link(0, 1))
+        world.hand_over(link(1, 0))
+        if "n" not in known(world, 0):
+            break
+    assert "n" not in known(world, 0)
+    assert "n" in known(world, 1)
+    world.publish(1, "asks", "n")
+    world.settle()
+    assert world.publish(1, "second", "n")
+    world.settle()
+    assert world.ports[0].delivered("n") == ["first", "second"]
+    assert world.ports[0].of("gap") == []
+
+
 # -- lives -----------------------------------------------------------------------------------------
 
 

@@ -131,6 +131,11 @@ class Membership:
         """Ask again who subscribes before the next publication, as if we had never asked."""
         self.informed = self._want_informed = False
 
+    def begin_anew(self, incarnation: int) -> None:
+        """Publish in another stream from now on; that is no use of the topic."""
+        self._operations += self.core.next_seq
+        self.core.begin_anew(incarnation)
+
     @property
     def may_be_let_go(self) -> bool:
         """Whether the topic may become idle, or watched, though nothing is asked of this node."""

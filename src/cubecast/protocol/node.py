@@ -638,9 +638,8 @@ class CubecastNode:
         """
         house = self._housekeeping
         self._forget(house.choose(self._memberships, lambda: self._present_horizon(now), now))
-        for topic in house.unused:
-            self._memberships[topic].unlearn()  # or it could be published to without a wave
         if house.unused:
+            self._unlearn(house.unused)
             self._discovery.release(house.unused, now)
         self._forget_lives()
         for core in self._cores.values():
@@ -650,15 +649,36 @@ class CubecastNode:
 
     def _forget(self, topics: Collection[Topic]) -> None:
         """Keep nothing of these topics."""
-        if any(self._cores[topic].next_seq for topic in topics):
-            if self._generation < MAX_GENERATION:
-                self._generation += 1
-            else:  # no stream is left to begin anew in: what was published to is kept
-                topics = [topic for topic in topics if not self._cores[topic].next_seq]
-        for topic in topics:
+        for topic in self._with_a_next_stream(topics):
             del self._cores[topic], self._memberships[topic]
             self.marks["topic forgotten"] += 1
             self._port.forgotten(topic)
+
+    def _unlearn(self, unused: dict[Topic, int]) -> None:
+        """Do with watched topics from now on as if they were new.
+
+        Whoever asks is told that we would let them go, and may forget them, with what we published
+        there, before we do.  So the next publication begins another stream, after a wave.
+        """
+        kept = self._with_a_next_stream(unused)
+        for topic in [topic for topic in unused if topic not in kept]:
+            del unused[topic]
+        for topic in unused:
+            membership = self._memberships[topic]
+            if membership.core.next_seq:
+                membership.begin_anew(self._new_stream().incarnation)
+            membership.unlearn()
+
+    def _with_a_next_stream(self, topics: Collection[Topic]) -> list[Topic]:
+        """Those of these topics in which we can begin another stream, from here on.
+
+        That is all of them, unless the streams of this life are used up.
+        """
+        published = [topic for topic in topics if self._cores[topic].next_seq]
+        if published and self._generation >= MAX_GENERATION:
+            return [topic for topic in topics if topic not in published]
+        self._generation += bool(published)
+        return list(topics)
 
     def needs(self, topic: Topic) -> bool:
         """Whether a topic is not one that this node watches and would let go."""

@@ -171,6 +171,14 @@ class StreamTable:
                 self.superseded[old] = self.epoch
         self.agenda.untidy = True  # a flush will be due, and the node sees to it then
 
+    def begin_anew(self, incarnation: int) -> None:
+        """Publish in a stream of another generation from now on; the one before is stable."""
+        assert self.own not in self.inboxes
+        self.own = Stream(self.node, incarnation)
+        self.next_seq = 0
+        self.told = -1
+        self._supersede(self.own)
+
     @property
     def remembers(self) -> bool:
         """Whether something is kept for those who may come back."""
