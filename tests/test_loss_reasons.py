@@ -212,6 +212,15 @@ def test_what_everyone_had_taken_in_is_not_discarded() -> None:
     told(story.discard(C, id="m"), "everyone had taken in")
 
 
+def test_who_takes_gaps_discards_what_everyone_else_had_taken_in() -> None:
+    story = begin(A).then("subscribe", B, message="lossy").join(B).publish(A, "m")
+    story.then("stable", A, id="m")
+    assert story.views("B C", B, C).discard(B, id="m").reasons() == []
+    later = begin(A).then("subscribe", B, message="lossy").join(B).subscribe(B).join(B)
+    later.publish(A, "m").then("stable", A, id="m").views("B C", B, C)
+    told(later.discard(B, id="m"), "everyone had taken in")
+
+
 # who leaves for good
 
 

@@ -28,7 +28,7 @@ LOSSY = "lossy"
 class _Place:
     """What a node was promised in a topic, in one subscription."""
 
-    __slots__ = ("apart", "asked", "lossy", "matcher", "over", "whole")
+    __slots__ = ("apart", "asked", "lossy", "matcher", "once_lossy", "over", "whole")
 
     def __init__(self, asked: int, matcher: re.Pattern[str] | None) -> None:
         self.asked = asked
@@ -42,6 +42,11 @@ class _Place:
         self.whole: float = inf
         """Since when the subscription is whole."""
         self.lossy = False
+        self.once_lossy = False
+
+    def was_lossy(self, taken: int) -> bool:
+        """Whether publishers might go on without the node when a message was published."""
+        return self.once_lossy and self.whole > taken
 
     def promises(self, publisher: int, taken: int) -> bool:
         """Whether a message was promised: not if it was published before, and the node could know.
@@ -75,10 +80,11 @@ class LossReasons(Population):
     was published, and was together with P from then until the ``join``.  P is the life that
     published m: if that was over by the ``join``, W was together with another that has m.
 
-    A ``discard`` is needless in the cases 1 and 2. Both are judged so if P and W ever installed a
-    view that names lives. Of other losses, and of those without an id: in a trace that has
-    ``view`` records but no ``crash``, and in which no view leaves out a node that was seen before,
-    there is none, but for gaps marked "lossy".
+    A ``discard`` is needless in the cases 1 and 2, in the latter not for who is "lossy": others go
+    on without it. Both are judged so if P and W ever installed a view that names lives. Of other
+    losses, and of those without an id: in a trace that has ``view`` records but no ``crash``, and
+    in which no view leaves out a node that was seen before, there is none, but for gaps marked
+    "lossy".
     """
 
     def __init__(self, tally: Tally) -> None:
@@ -119,6 +125,7 @@ class LossReasons(Population):
         place.lossy = record.message == LOSSY
         if place.lossy:
             place.whole = inf
+            place.once_lossy = True
 
     def join(self, record: Record, topic: Topic, seat: Seat) -> None:
         super().join(record, topic, seat)
@@ -220,7 +227,9 @@ class LossReasons(Population):
         """Why a loss was needless, given who was in which view."""
         node, publisher = record.node, topic.causality.publisher(index).node
         companions, start = self.companions, self.taken_at[topic.name, index]
-        if node not in self.parted.get((topic.name, index), (node,)):
+        place = self.places.get((node, topic.name))
+        everyone = place is None or not place.was_lossy(start)
+        if everyone and node not in self.parted.get((topic.name, index), (node,)):
             return f"a {record.kind} of what everyone had taken in, in one view with its publisher"
         if companions.apart_since(node, publisher, start):
             return ""
