@@ -212,14 +212,21 @@ def test_a_follower_that_looks_while_something_is_under_way_looks_again() -> Non
     assert "n" not in known(world, 0)
 
 
-def test_who_would_let_a_topic_go_publishes_to_it_next_in_another_stream() -> None:
-    """Node 0 hears so and forgets the topic; node 1 publishes before it hears the same."""
+def two_followers() -> Members:
+    """Both follow everything, and node 1 has published to "n"."""
     world = Members(2, members=0)
     follower(world, 0)
     follower(world, 1)
     world.publish(1, "asks", "n")
     world.settle()
     assert world.publish(1, "first", "n")
+    world.settle()
+    return world
+
+
+def test_who_would_let_a_topic_go_publishes_to_it_next_in_another_stream() -> None:
+    """Node 0 hears so and forgets the topic; node 1 publishes before it hears the same."""
+    world = two_followers()
     for _ in range(10):
         world.settle(ticks=2)
         world.now += ROUND
@@ -236,6 +243,22 @@ def test_who_would_let_a_topic_go_publishes_to_it_next_in_another_stream() -> No
     world.settle()
     assert world.ports[0].delivered("n") == ["first", "second"]
     assert world.ports[0].of("gap") == []
+
+
+def test_who_would_let_a_topic_go_publishes_to_it_next_as_if_it_had_read_nothing() -> None:
+    """Whoever forgets the topic before could not wait for what node 0 had read."""
+    world = two_followers()
+    core = world.members[0].core
+    assert core is not None
+    assert core.dependencies("n") == 1
+    for _ in range(10):
+        world.now += ROUND
+        world.settle(lambda _: False, ticks=1)
+        if not core.needs("n"):
+            break
+        world.settle(ticks=2)
+    assert not core.needs("n")
+    assert core.dependencies("n") == 0
 
 
 # -- lives -----------------------------------------------------------------------------------------

@@ -128,8 +128,13 @@ class Membership:
         )
 
     def unlearn(self) -> None:
-        """Ask again who subscribes before the next publication, as if we had never asked."""
+        """Do as if we had never had to do with the topic, when we publish to it next.
+
+        We ask again who subscribes.  What we read is no cause of it: everyone has that, as nothing
+        is under way here, and whoever forgets the topic cannot wait for it.
+        """
         self.informed = self._want_informed = False
+        self.core.front.frontier.clear()
 
     def begin_anew(self, incarnation: int) -> None:
         """Publish in another stream from now on; that is no use of the topic."""
