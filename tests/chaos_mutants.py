@@ -344,7 +344,7 @@ class KeepsOrphans(Member):
 
 
 class Childless(RecoveringTopic):
-    def _inherit(self, stream: Stream, end: Seq, now: Time) -> None:
+    def _inherit(self, final: Final, now: Time) -> None:
         pass
 
 

@@ -162,13 +162,27 @@ def test_nobody_has_read_anything_above_an_end(history: History) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(histories())
-def test_an_heir_has_what_it_is_to_feed_in_whole_frames(history: History) -> None:
+def test_an_heir_has_what_it_is_to_feed_in_whole_frames_or_others_leave_it_to_it(
+    history: History,
+) -> None:
+    """What the heir has not, it has read: its cut covers it."""
+    reports = history.reports()
     for stream, final in ends_of(history).items():
-        one = history.survivors[final.heir]
-        mine = {frame.first: frame for frame in one.held if frame.stream == stream}
+        claims = {slot: one for slot in reports for one in reports[slot].get("t", ())
+                  if one.stream == stream}  # fmt: skip
+        held = {
+            (slot, frame.first): frame
+            for slot, claim in claims.items()
+            for frame in history.survivors[slot].held
+            if frame.stream == stream and claim.base < frame.first <= claim.have
+        }
+        own = min(claims[final.heir].base, final.seq)
+        assert own <= claims[final.heir].delivered or own == final.base
         seq = final.base + 1
         while seq <= final.seq:
-            seq = mine[seq].last + 1
+            holders = [slot for slot in claims if (slot, seq) in held]
+            assert final.heir in holders or (holders and seq <= own)
+            seq = held[holders[0], seq].last + 1
         assert seq == final.seq + 1 or final.base >= final.seq
 
 
@@ -244,3 +258,15 @@ def _is_closed(claims: Claims, reach: dict[tuple[Stream, NodeId], Seq]) -> bool:
         if frame.first <= limit
         for cause, seq in frame.barrier
     )
+
+
+def test_what_an_heir_lacks_and_another_holds_is_skipped_by_nobody() -> None:
+    """Node 2 joined after message 5 and alone has message 6; nodes 0 and 1 have message 5."""
+    stream = DEAD[0]
+    late = Held(stream, 6, 6, 5, 6, True, (), ((stream, 5),))
+    early = Held(stream, 5, 5, 4, 5, True)
+    reports: dict[NodeId, Reports] = {2: {"t": (late,)}, 1: {"t": (early,)}, 0: {"t": (early,)}}
+    assert decide(reports, is_live) == {"t": (Final(stream, 6, heir=2, base=4, after=()),)}
+    del reports[0], reports[1]
+    alone = Final(stream, 6, heir=2, base=5, after=((stream, 5),))
+    assert decide(reports, is_live) == {"t": (alone,)}

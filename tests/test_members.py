@@ -454,3 +454,31 @@ def test_of_what_may_be_forgotten_nothing_is_reported() -> None:
     assert world.ports[0].of("gap") == []
     topic.hear_end(Stream(1, 78), 3, world.now, apart=6)
     assert world.ports[0].of("gap") == [("t", {Stream(1, 78): (0, 3)})]
+
+
+@pytest.mark.parametrize("lost", ["nothing", "inquiry", "pub"])
+def test_an_heir_that_joined_late_is_left_what_it_lacks_and_feeds_all(lost: str) -> None:
+    """What node 3 says first has node 1, what it says next node 2, which joined in between."""
+    world = Members(4, 0b1011)
+    world.publish(3, "first")
+    world.hand_over(both(kind("pub"), link(3, 1)))
+    world.lose(kind("pub"))
+    world.members[2].subscribe("t", world.now)
+    world.settle(kind("parcel", "parcel-ack"), ticks=1)
+    assert world.ports[2].of("joined") == [("t",)]
+    world.publish(3, "second")
+    world.hand_over(both(kind("pub"), link(3, 2)))
+    world.lose(lambda one: 3 in (one.source, one.to))
+    world.down.add(3)
+    world.suspect(3)
+    for _ in range(4):
+        world.hand_over(kind("prepare", "report", "change", "installed"))
+    assert world.members[2].marks["heir asks for what others hold"] == 1
+    if lost == "pub":
+        world.hand_over(kind("inquiry"))
+    world.lose(kind(lost))
+    world.settle()
+    assert world.ports[0].delivered() == world.ports[1].delivered() == ["first", "second"]
+    assert world.ports[2].delivered() == ["second"]
+    assert not any(port.of("gap") or port.of("discard") for port in world.ports)
+    assert not any(any(world.members[node].load()[:2]) for node in range(3))

@@ -2,7 +2,7 @@
 
 Every survivor has stopped delivering the dead streams before it reports (`Held`), so whatever is
 decided from all reports together is news to nobody.  For each stream the longest prefix is taken
-that one survivor, the *heir*, holds together with its causes.
+that one survivor, the *heir*, holds together with its causes, or has read and others hold.
 
 Invariants:
 
@@ -97,20 +97,36 @@ def _choose(stream: Stream, holders: Mapping[NodeId, Held], reach: Mapping[NodeI
     """The heir: nobody is further than it goes, nobody has to jump if possible, and it goes far.
 
     Some who lack everything have reported nothing, so of equals the one that has the most inherits,
-    and one that left the topic only if nobody else has as much.
+    and one that left the topic only if nobody else has as much.  What the heir lacks others may
+    hold: they leave it to the heir (`RecoveringTopic.bequeath`), which feeds all of it.
     """
     must = max(held.read for held in holders.values())
+    lowest = {slot: _lowest(slot, holders, reach) for slot in holders}
 
     def rank(slot: NodeId) -> tuple[bool, bool, Seq, Seq, bool, NodeId]:
         held, end = holders[slot], reach[slot]
-        jumps = any(
-            other.takes and other.delivered < min(held.base, end) for other in holders.values()
-        )
+        base = min(holders[lowest[slot]].base, end)
+        jumps = any(other.takes and other.delivered < base for other in holders.values())
         return end >= must, not jumps, end, -held.base, held.takes, -slot
 
     heir = max(holders, key=rank)
-    base = min(holders[heir].base, reach[heir])
-    return Final(stream, reach[heir], heir, base, holders[heir].cut)  # others may have nothing
+    first = holders[lowest[heir]]
+    base = min(first.base, reach[heir])
+    return Final(stream, reach[heir], heir, base, first.cut)  # others may have nothing
+
+
+def _lowest(slot: NodeId, holders: Mapping[NodeId, Held], reach: Mapping[NodeId, Seq]) -> NodeId:
+    """Who holds the first of what a holder and others hold together, without a hole."""
+    while True:
+        base = holders[slot].base
+        below = [
+            other
+            for other, held in holders.items()
+            if held.base < base <= min(held.have, reach[other])
+        ]
+        if not below:
+            return slot
+        slot = min(below, key=lambda other: (holders[other].base, other))
 
 
 def _clipped(final: Final, ends: Mapping[Stream, Seq], is_live: Callable[[Stream], bool]) -> Final:

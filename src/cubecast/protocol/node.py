@@ -332,10 +332,15 @@ class CubecastNode:
                 raise TypeError(f"node {self.node} cannot handle {message!r} from {sender}")
 
     def _on_inquiry(self, inquiry: Inquiry, sender: NodeId, now: Time) -> None:
-        """Somebody still keeps a frame of ours and asks what is stable."""
+        """Somebody still keeps a frame of ours and asks what is stable.
+
+        Or it is the heir of a dead stream, and lacks some of it.
+        """
         core = self._cores.get(inquiry.topic)
         if core is not None and inquiry.stream == core.own:
             core.on_inquiry(sender, now)
+        elif core is not None and not self.is_live(inquiry.stream):
+            core.bequeath(inquiry.stream, sender, now)
         elif inquiry.stream.life == Stream(self.node, self._incarnation):
             # Of what we published in a topic that we have forgotten everyone has everything.
             self._links.send(sender, Settled(inquiry.topic, inquiry.stream, -1, self._epoch), now)

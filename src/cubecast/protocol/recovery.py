@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from cubecast.protocol.messages import Barrier, Route, Settled, Stable
+from cubecast.protocol.messages import Barrier, Frame, Inquiry, Route, Settled, Stable
 from cubecast.protocol.port import NodeId, Seq, Stream, Time
 from cubecast.protocol.stream_table import Loss
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
@@ -282,6 +282,7 @@ class RecoveringTopic(TopicCore):
         if stream in self.over:  # not yet for everyone; when it ended is known all the same
             self.told_over[stream] = self.over.pop(stream)
         self.inherited.pop(stream, None)
+        self.bequests.pop(stream, None)
         if self.heirs.get(stream, final.heir) != final.heir:
             self.marks["heir died"] += 1
         if self._needs_nothing_of(stream):
@@ -301,7 +302,7 @@ class RecoveringTopic(TopicCore):
         if final.base >= final.seq and not (lacking and final.after):
             return self.settle(stream, final.seq, now)  # nobody has anything to send
         if final.heir == self.node:
-            self._inherit(stream, final.seq, now)
+            self._inherit(final, now)
             self.resume(stream, now)
             return False
         if inbox is not None:
@@ -461,14 +462,83 @@ class RecoveringTopic(TopicCore):
             last = max(frame.last for frame in dropped)
             self.port.discard(self.topic, {inbox.stream: (first, last)})
 
-    def _inherit(self, stream: Stream, end: Seq, now: Time) -> None:
-        """Be the root of a dead stream: feed every member what we hold, up to its end."""
+    def _inherit(self, final: Final, now: Time) -> None:
+        """Be the root of a dead stream: feed every member what we hold, up to its end.
+
+        What we lack of that, as our cut covers it, others hold: ask them for it first.
+        """
+        stream, end = final.stream, final.seq
         inbox = self.inboxes.get(stream)
         if inbox is None:  # we have heard since we reported that everyone has it
             self._tell_settled(stream, end, now)
             return
         self.marks["inherited"] += 1
         self.inherited[stream] = end
+        if self._lacks(inbox, final.base):
+            self.marks["heir asks for what others hold"] += 1
+            self.bequests[stream] = final.base
+            self._ask_holders(now)
+        else:
+            self._feed_as_heir(inbox, now)
+
+    def _lacks(self, inbox: Inbox, base: Seq) -> bool:
+        """Whether we do not hold all of what follows `base` and not everyone has."""
+        return self._held(inbox, -1).base > max(base, inbox.stable)
+
+    def _ask_holders(self, now: Time) -> None:
+        """Ask everyone for what we inherit and lack, until it is here."""
+        self.ask_at = None
+        for stream in [one for one in self.bequests if one not in self.inboxes]:
+            del self.bequests[stream]  # everyone has it
+        for stream in self.bequests:
+            for peer in members_of(self.cluster & ~(1 << self.node)):
+                self.port.control(peer, Inquiry(self.topic, stream))
+        if self.bequests:
+            self.ask_at = now + self.config.resend_after
+            self._plan(self.ask_at)
+
+    def bequeath(self, stream: Stream, heir: NodeId, now: Time) -> None:
+        """The heir of a dead stream asks for what it lacks: send it all that we hold."""
+        if self.heirs.get(stream) != heir:
+            return
+        inbox = self.inboxes.get(stream)
+        known = self.floor if stream not in self.lost_routes else {}
+        stable = known.get(stream, -1) if inbox is None else inbox.stable
+        if stable >= 0:  # we may have heard so since we reported
+            self.links.send(heir, Stable(self.topic, stream, 0, 0, stable, 0), now)
+        if inbox is not None:
+            for first in sorted(inbox.frames):
+                self.marks["left frames to an heir"] += 1
+                self.port.relay((heir,), inbox.frames[first])
+
+    def take_bequest(self, frame: Frame, now: Time) -> bool:
+        stream = frame.stream
+        if stream not in self.bequests or stream not in self.inboxes:
+            return False
+        inbox = self.inboxes[stream]
+        lacks = max(self.bequests[stream], inbox.stable) < frame.first
+        if lacks and frame.last <= self._held(inbox, -1).base:
+            inbox.frames[frame.first] = frame
+            inbox.kept += frame.size
+            self._feed_if_complete(inbox, now)
+        return True
+
+    def _feed_if_complete(self, inbox: Inbox, now: Time) -> None:
+        if not self._lacks(inbox, self.bequests[inbox.stream]):
+            del self.bequests[inbox.stream]
+            self._feed_as_heir(inbox, now)
+
+    def on_wake(self, now: Time) -> Time | None:
+        if self.ask_at is not None and self.ask_at <= now:
+            self._ask_holders(now)
+        due = super().on_wake(now)
+        if due is None or (self.ask_at is not None and self.ask_at < due):
+            return self.ask_at
+        return due
+
+    def _feed_as_heir(self, inbox: Inbox, now: Time) -> None:
+        """Feed every member, by the routes of the dead publisher, what we hold."""
+        stream = inbox.stream
         for number in inbox.branches:
             self.unacked.pop((stream, number), None)
         inbox.branches.clear()
@@ -498,6 +568,12 @@ class RecoveringTopic(TopicCore):
 
     def on_stable(self, news: Stable, sender: NodeId, now: Time) -> None:
         """An heir may learn from what its publisher said last that everyone has the stream."""
+        inbox = self.inboxes.get(news.stream)
+        if news.stream in self.bequests and inbox is not None:
+            if news.seq > inbox.stable:
+                inbox.forget(news.seq)
+            self._feed_if_complete(inbox, now)
+            return
         super().on_stable(news, sender, now)
         if news.stream in self.inherited:
             inbox = self.inboxes.get(news.stream)
@@ -515,6 +591,8 @@ class RecoveringTopic(TopicCore):
 
     def _advance_inherited(self, inbox: Inbox, now: Time) -> None:
         """See whether everyone has what we inherited; then all may forget it."""
+        if inbox.stream in self.bequests:
+            return
         for number, branch in sorted(inbox.branches.items()):
             covered = branch.cover(inbox.consumed if self.taking else branch.have)
             covered = max(covered, inbox.stable)
@@ -536,6 +614,7 @@ class RecoveringTopic(TopicCore):
 
         True if we have not: its publisher had gone on without us, and nobody can tell us any more.
         """
+        self.bequests.pop(stream, None)
         if self.inherited.pop(stream, None) is not None:  # also if the heir before us says so
             news = Settled(self.topic, stream, end, self.epoch)
             for peer in members_of(self.cluster & ~(1 << self.node)):

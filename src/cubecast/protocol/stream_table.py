@@ -73,6 +73,8 @@ class StreamTable:
         self.finals: dict[Stream, Seq] = {}
         self.heirs: dict[Stream, NodeId] = self.guard.heirs
         self.inherited: dict[Stream, Seq] = {}
+        self.bequests: dict[Stream, Seq] = {}  # what we inherit and others hold begins above this
+        self.ask_at: Time | None = None  # when to ask them again
         self.ends: dict[Stream, Seq] = {}
         self.ended: dict[Stream, int] = {}  # lives that ended, and with which view; shared
         self.over: dict[Stream, int] = {}  # dead and settled streams that are remembered, the same

@@ -109,6 +109,8 @@ class TopicCore(Reliability):
         """Pass on a new frame, deliver what can be delivered, note what to acknowledge."""
         stream = frame.stream
         inbox = self.inboxes.get(stream)
+        if self.bequests and self.take_bequest(frame, now):
+            return
         if inbox is None:
             if frame.last <= self.floor.get(stream, -1):
                 return  # a late copy: everyone has consumed it
@@ -240,6 +242,10 @@ class TopicCore(Reliability):
         if credit < wanted:
             self.refused = True
         return credit
+
+    def take_bequest(self, frame: Frame, now: Time) -> bool:
+        """Whether a frame is one that we inherit and others held (`recovery`)."""
+        return False
 
     def skip_losses(self, now: Time) -> None:
         """Skip what nobody has and nothing that can come has to come before (`recovery`)."""
