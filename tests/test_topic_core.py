@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cubecast.protocol.config import Config
+from cubecast.protocol.horizon import Horizon
 from cubecast.protocol.messages import (
     Ack,
     Barrier,
@@ -348,6 +349,16 @@ def test_who_begins_anew_supersedes_its_own_streams_alone() -> None:
     core.epoch = 7
     core.begin({again: 0, stream(0): 4}, 0)
     assert (core.superseded, core.latest) == ({stream(1): 7}, {stream(1): 1})
+
+
+def test_what_nobody_asks_for_any_more_is_forgotten_and_others_are_not_touched() -> None:
+    _, core = member_3()
+    core.latest[stream(1)] = 1
+    core.front.delivered |= {stream(1): 5, stream(2): 3}
+    core.over[stream(2)] = 1
+    core.remember(Horizon(epoch=100))
+    assert (core.over, core.front.delivered) == ({}, {stream(1): 5})
+    assert core.latest == {stream(1): 1}
 
 
 # -- what is stable --------------------------------------------------------------------------------
