@@ -56,6 +56,41 @@ def test_what_is_put_off_is_bounded_per_stream_and_paid_back_by_reading() -> Non
     assert debts.put_off(unread - 100_000)  # what one has paid back the other may use
 
 
+def test_while_a_stream_is_first_reading_others_makes_room_for_it_alone() -> None:
+    debts = Debts(1)
+    most = put_off_bytes(1)
+    own, other = KEYS[:2]
+    frames = [make(STREAMS[1], number, 1, 100) for number in range(2)]
+    frames.append(make(STREAMS[0], 0, most // 100 + 2, 100))
+    frames.append(make(STREAMS[1], 2, 1, 100))
+    for frame, size in frames:
+        debts.add(frame, size)
+    unread = sum(size for _, size in frames)
+    assert debts.slide(unread) == {other: 0}
+    assert debts.put_off(unread, lambda key: key == own) == {own: most // 100 - 1}
+    unread -= 200
+    assert debts.read(*frames[0]) == {}
+    assert debts.read(*frames[1]) == {}  # it was read, and is told later
+    assert debts.slide(unread) == {}
+    assert debts.read(*frames[2]) == {own: most // 100 + 1, other: 1}
+    assert debts.slide(100) == {other: 2}
+    assert not debts.owed
+
+
+def test_what_is_withheld_is_told_when_no_stream_is_first_any_more() -> None:
+    debts = Debts(1)
+    own, other = KEYS[:2]
+    frames = [make(STREAMS[1], 0, 1, 100), make(STREAMS[1], 1, 1, 100)]
+    frames.append(make(STREAMS[0], 0, 10_000, 100))
+    for frame, size in frames:
+        debts.add(frame, size)
+    debts.slide(1_000_200)
+    debts.put_off(1_000_200, lambda key: key == own)
+    assert debts.read(*frames[0]) == {}
+    assert debts.read(*frames[1]) == {}
+    assert debts.put_off(1_000_000)[other] == 1  # the reader waits to publish elsewhere
+
+
 def test_a_bound_that_stands_is_raised_and_then_ever_more_slowly() -> None:
     debts = Debts(1)
     debts.add(*make(STREAMS[0], 0, 100_000, 100))

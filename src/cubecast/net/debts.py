@@ -13,7 +13,8 @@ Invariants:
    If nothing at all moves the bound is raised by one message (a frame of it), again and again up
    to twice as much, and then each time after twice as long: in a time T by log2(T / `STEP_S`)
    messages more.  It falls back once `limit` is kept.
-2. Of each stream a prefix is consumed, and everything that was read.
+2. Of each stream a prefix is consumed, and everything that was read; of streams that stand back
+   behind another (`put_off`) that is told later.
 3. Debts beyond that are in the windows of their publishers, so at most one window per stream is
    unread and not consumed.
 """
@@ -21,6 +22,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Collection
 
 from cubecast.net.wire import frame_cost
 from cubecast.protocol.messages import Frame
@@ -32,6 +34,11 @@ Key = tuple[Topic, Stream]
 
 STEP_S = 0.01
 """How long nothing moves before the bound is raised, at first."""
+
+
+def never(_key: Key) -> bool:
+    """No stream is first."""
+    return False
 
 
 def put_off_bytes(limit: int) -> int:
@@ -70,6 +77,8 @@ class Debts:
         self._order: deque[Debt] = deque()
         self._streams: dict[Key, deque[Debt]] = {}
         self._put_off: dict[Key, int] = {}
+        self._first: set[Key] = set()  # streams of which alone debts are put off for now
+        self._withheld: dict[Key, Seq] = {}  # what was read of others meanwhile
         self._owed = 0
         self._peak = 0  # the most that was put off of all streams since `limit` was kept
         self.delay_s = STEP_S
@@ -82,7 +91,7 @@ class Debts:
 
     @property
     def open(self) -> bool:
-        """Whether reading changes anything: something is owed, or was put off."""
+        """Whether reading changes anything: something is owed, or was put off (or withheld)."""
         return self._owed > 0 or bool(self._put_off)
 
     def add(self, frame: Frame, size: int) -> None:
@@ -97,6 +106,8 @@ class Debts:
         news: dict[Key, Seq] = {}
         if unread - self._owed <= self._limit:  # before: one message may be larger than `limit`
             self._put_off.clear()
+            self._first.clear()
+            self._release(news)
             self._most = put_off_bytes(self._limit)
             self._peak = 0
             self.delay_s = STEP_S
@@ -114,18 +125,24 @@ class Debts:
             self._order.clear()
         return news
 
-    def put_off(self, unread: int) -> dict[Key, Seq]:
+    def put_off(self, unread: int, first: Callable[[Key], bool] = never) -> dict[Key, Seq]:
         """Consume unread debts of every stream, within the bound: how far, if at all.
 
         What was paid back by reading one stream may be put off of another: where messages go in a
         circle, what is read of one publisher comes back by another.  It is for those of which most
         was put off; a stream that only brings new messages has no more than its own share.
+
+        If a task publishes what it reads to where it reads, its own stream is `first`: nothing else
+        is put off, and until all of that is read reading gives no credit to other streams.  So
+        each message that is read makes room for the one that is published for it.
         """
         news: dict[Key, Seq] = {}
+        self._first = set(filter(first, self._streams))
+        self._release(news, self._first)
         over = max(0, unread - self._owed - self._limit)
         total = min(over, sum(self._put_off.values()))
         self._peak = max(self._peak, total)
-        for key in sorted(self._streams, key=lambda key: -self._put_off.get(key, 0)):
+        for key in sorted(self._first or self._streams, key=lambda key: -self._put_off.get(key, 0)):
             debts = self._streams[key]
             done = min(self._put_off.get(key, 0), over)
             while debts:
@@ -140,7 +157,7 @@ class Debts:
             self._put_off[key] = done
         return news
 
-    def step(self, unread: int) -> dict[Key, Seq]:
+    def step(self, unread: int, first: Callable[[Key], bool] = never) -> dict[Key, Seq]:
         """Raise the bound by what a frame of one message takes, until `limit` is kept again."""
         if self._most >= 2 * put_off_bytes(self._limit):
             self.delay_s *= 2
@@ -148,7 +165,7 @@ class Debts:
         step = frame_cost(max(sizes), 1)
         self._most += step
         self._peak += step
-        return self.put_off(unread)
+        return self.put_off(unread, first)
 
     def read(self, frame: Frame, size: int) -> dict[Key, Seq]:
         """A frame was read to its end: it is consumed, and pays back what was put off."""
@@ -161,13 +178,27 @@ class Debts:
         debts = self._streams.get(key)
         while debts and debts[0].first <= frame.last:
             self._give(debts[0], debts[0].count - debts[0].given, news)
+        if self._first and key not in self._first:
+            self._withheld.update(news)
+            news = {}
+        if not self._first & self._put_off.keys():
+            self._first.clear()
+            self._release(news)
         return news
+
+    def _release(self, news: dict[Key, Seq], keys: Collection[Key] = ()) -> None:
+        """Tell what was read of these streams while another was first; without any, of all."""
+        for key in [key for key in self._withheld if not keys or key in keys]:
+            seq = self._withheld.pop(key)
+            news[key] = max(seq, news.get(key, seq))
 
     def clear(self) -> None:
         """Nothing more will be read: whoever closes the subscription settles with everyone."""
         self._order.clear()
         self._streams.clear()
         self._put_off.clear()
+        self._first.clear()
+        self._withheld.clear()
         self._owed = 0
 
     def _give(self, debt: Debt, count: int, news: dict[Key, Seq]) -> None:

@@ -429,6 +429,10 @@ class Node:
         """Whether a task that reads waits for credit, so that nobody reads meanwhile."""
         return any(self._outboxes[topic].holds_readers for topic in self._waiting)
 
+    def holds_reader_of(self, subscription: Subscription, topic: Topic) -> bool:
+        """Whether a task that reads a subscription waits for credit to publish to a topic."""
+        return topic in self._waiting and self._outboxes[topic].holds_reader_of(subscription)
+
     async def attach(self, subscription: Subscription) -> None:
         """Begin to deliver to a subscription; returns when the cut is fixed."""
         self.check_open()

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from cubecast.errors import Closed, NotSent, Unknown
 from cubecast.net.config import NodeConfig
-from cubecast.net.subscription import READS
+from cubecast.net.subscription import READS, Reading, Subscription
 from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Topic
@@ -21,7 +21,7 @@ log = logging.getLogger("cubecast")
 BLOCKED_NEWS_S = 1.0
 """A publisher that waits this long is worth an event."""
 LOOPS_FIRST_S = 0.1
-"""For so long after a task that reads had to wait, those that only publish stand back."""
+"""For so long after a task that reads had to wait, those that come after it stand back."""
 
 
 class Publisher(Protocol):
@@ -54,13 +54,13 @@ class Leftover(NamedTuple):
 
 
 class Waiter:
-    """A `publish` that waits for its turn; `loops` if its task reads as well."""
+    """A `publish` that waits for its turn; `reads` what its task reads, if it does."""
 
-    __slots__ = ("called", "loops")
+    __slots__ = ("called", "reads")
 
-    def __init__(self, called: asyncio.Future[None], loops: bool) -> None:
+    def __init__(self, called: asyncio.Future[None], reads: Reading | None) -> None:
         self.called = called
-        self.loops = loops
+        self.reads = reads
 
 
 class Outbox:
@@ -74,11 +74,13 @@ class Outbox:
     4. Tasks that read (`subscription.READS`) come before those that only publish, and as long as
        they have to wait, and `LOOPS_FIRST_S` longer, they alone get credit.  A task that reads
        holds up its own publishers while it waits to publish; if others took the credit that it
-       waits for, a circle of such tasks would wait for ever (docs/design.md).
+       waits for, a circle of such tasks would wait for ever (docs/design.md).  Among tasks that
+       read, one that reads this very topic and is behind with it comes first, for the same reason.
     """
 
     __slots__ = (
         "_blocked_at",
+        "_first",
         "_loop",
         "_looped_at",
         "_news_planned",
@@ -124,8 +126,9 @@ class Outbox:
         self._waiters: dict[int, Waiter] = {}  # by ticket, the order of the calls
         self._tickets = 0
         self._returning: dict[int, Waiter] = {}  # those who were called and are not back yet
-        self._looped_at = -LOOPS_FIRST_S  # when a task that reads had to wait
-        self._resuming = False  # those that only publish are about to be called
+        self._first: Reading | None = None  # what is read by the task that goes first, ...
+        self._looped_at = -LOOPS_FIRST_S  # ... and when such a task had to wait
+        self._resuming = False  # those who stood back are about to be called
 
     @property
     def is_idle(self) -> bool:
@@ -207,7 +210,7 @@ class Outbox:
             self._open()
 
     def _loops_first(self) -> bool:
-        """Whether those that only publish stand back; they are called when that is over."""
+        """Whether others stand back behind a task that reads; they are called when it is over."""
         until = self._looped_at + LOOPS_FIRST_S
         if self._loop.time() >= until:
             return False
@@ -232,7 +235,7 @@ class Outbox:
 
     # -- who may come in -------------------------------------------------------------------------
 
-    async def make_room(self, timeout_s: float | None, loops: bool = False) -> None:
+    async def make_room(self, timeout_s: float | None) -> None:
         """Return when one more may be accepted; `NotSent` after too long without any progress.
 
         A full frame is sent, and the loop let read: publishing alone would never let it.
@@ -242,19 +245,20 @@ class Outbox:
         limit = self._publisher.config.publish_timeout_s if timeout_s is None else timeout_s
         if not limit >= 0:
             raise ValueError(f"timeout must not be negative, not {limit}")
-        loops = loops or READS.get()
+        reads = READS.get()
+        loops = reads is not None
         self._tickets += 1
         ticket = self._tickets
         must_wait = self._has_to_queue(loops)
         while True:
             if self._stopped:
                 raise NotSent(self.topic, "the node is closing")
-            if must_wait or self.blocked or self._paused or self._overtakes(ticket, loops):
+            if must_wait or self.blocked or self._paused or self._overtakes(ticket, reads):
                 must_wait = False
-                await self._turn(ticket, loops, limit)
+                await self._turn(ticket, reads, limit)
                 continue
             full = self.bytes >= self.frame_bytes or len(self.payloads) >= self.frame_messages
-            if not full and self._has_room(loops):
+            if not full and self._has_room(reads):
                 return
             if self.payloads:
                 self.send()
@@ -263,40 +267,52 @@ class Outbox:
             else:
                 must_wait = True  # what credit is left is for tasks that read
 
-    def _has_room(self, loops: bool) -> bool:
+    def _may_go(self, reads: Reading | None) -> bool:
+        """Whether a task reads, and no less of this topic is behind there than with `_first`."""
+        if reads is None or reads is self._first:
+            return reads is not None
+        return self._first is None or reads.behind(self.topic) >= self._first.behind(self.topic)
+
+    def _has_room(self, reads: Reading | None) -> bool:
         """Whether there is credit for one more, or nothing waits for credit yet."""
-        if not loops and self._loops_first():
+        if self._loops_first() and not self._may_go(reads):
             return False
         return not self.payloads or self.bytes < self._credit()
 
     @property
     def holds_readers(self) -> bool:
         """Whether a task that reads waits here."""
-        return any(waiter.loops for waiter in self._waiters.values())
+        return any(waiter.reads is not None for waiter in self._waiters.values())
+
+    def holds_reader_of(self, subscription: Subscription) -> bool:
+        """Whether a task that reads a certain subscription waits here."""
+        readers = (waiter.reads for waiter in self._waiters.values())
+        return any(one is not None and one.reads(subscription) for one in readers)
 
     def _has_to_queue(self, loops: bool) -> bool:
         """Whether somebody waits who comes first."""
         if not self.shut:
             return False
         return bool(self._returning) or any(
-            waiter.loops or not loops for waiter in self._waiters.values()
+            waiter.reads is not None or not loops for waiter in self._waiters.values()
         )
 
-    def _overtakes(self, ticket: int, loops: bool) -> bool:
-        """Whether somebody who came before, and has no lower rank, is not back yet."""
+    def _overtakes(self, ticket: int, reads: Reading | None) -> bool:
+        """Whether somebody of the same kind who came before is not back yet."""
         return any(
-            earlier < ticket and waiter.loops >= loops
+            earlier < ticket and waiter.reads is reads
             for waiting in (self._waiters, self._returning)
             for earlier, waiter in waiting.items()
         )
 
-    async def _turn(self, ticket: int, loops: bool, limit: float) -> None:
+    async def _turn(self, ticket: int, reads: Reading | None, limit: float) -> None:
         """Wait to be called; for `limit` seconds, anew whenever credit came back."""
-        waiter = Waiter(self._loop.create_future(), loops)
+        waiter = Waiter(self._loop.create_future(), reads)
         self._waiters[ticket] = waiter
         self.shut = True
         began = self._loop.time()
-        if loops:
+        if reads is not None and (not self._loops_first() or self._may_go(reads)):
+            self._first = reads
             self._looped_at = began
         self._plan_news()
         try:
@@ -348,7 +364,9 @@ class Outbox:
         if self._waiters and not (self.blocked or self._paused or self._returning):
             tickets = sorted(self._waiters)
             if self._loops_first():
-                tickets = [ticket for ticket in tickets if self._waiters[ticket].loops]
+                tickets = [
+                    ticket for ticket in tickets if self._may_go(self._waiters[ticket].reads)
+                ]
             self._call(tickets[: self.frame_messages if self.room >= self.frame_bytes else 1])
         self.shut = bool(
             self.blocked or self._paused or self._stopped or self._returning or self._waiters

@@ -246,7 +246,7 @@ class Session:
         size = 0
         told_at = self._loop.time()
         self._waits_to_publish = True
-        READS.set(bool(self._feeds))
+        READS.set(self if self._feeds else None)
         try:
             for index, payload in enumerate(batch.payloads):
                 wants_receipt = batch.receipt and index == last
@@ -277,6 +277,15 @@ class Session:
                 if refused or node.closed:
                     raise
             await asyncio.sleep(RETRY_S)
+
+    def behind(self, topic: Topic) -> int:
+        """Bytes that are unread beyond the queue, where the client reads a topic."""
+        readers = (feed.subscription for feed in self._feeds.values())
+        return max((one.behind(topic) for one in readers if one is not None), default=0)
+
+    def reads(self, subscription: Subscription) -> bool:
+        """Whether the client reads a certain subscription."""
+        return any(feed.subscription is subscription for feed in self._feeds.values())
 
     def _put_off(self) -> None:
         """We wait to publish: our readers hold up nobody meanwhile, within bound 4."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from itertools import islice, repeat
 from operator import length_hint
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -38,8 +38,16 @@ SETTLE_S = 0.001
 SETTLE_SHARE = 8
 """It is given back sooner once this part of the queue was read."""
 
-READS: ContextVar[bool] = ContextVar("READS", default=False)
-"""Whether this task has read from a subscription that blocks, and so may keep it waiting."""
+
+class Reading(Protocol):
+    """What a task reads that may keep publishers waiting."""
+
+    def behind(self, topic: Topic) -> int: ...
+    def reads(self, subscription: Subscription) -> bool: ...
+
+
+READS: ContextVar[Reading | None] = ContextVar("READS", default=None)
+"""The subscription that blocks which this task has read from last, and so may keep waiting."""
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -159,6 +167,15 @@ class Subscription(ClosesAtEnd):
         left = min(count, length_hint(self._messages) + 1)
         return self._queued - size + size * left // count
 
+    def behind(self, topic: Topic) -> int:
+        """Bytes that are unread beyond its queue, if messages of this topic are read here."""
+        takes = self.topic == topic if self.pattern is None else self.pattern(topic)
+        return max(0, self.unread - self._limit) if takes and not self._closed else 0
+
+    def reads(self, subscription: Subscription) -> bool:
+        """Whether a task that reads this reads a certain subscription."""
+        return self is subscription
+
     async def close(self) -> None:
         """Deliver nothing more."""
         self._closed = True
@@ -240,10 +257,15 @@ class Subscription(ClosesAtEnd):
         self._settled_at = asyncio.get_running_loop().time()
         self._tell(debts.slide(unread))
         if debts.owed and self.yields():
-            self._tell(debts.put_off(unread))
+            self._tell(debts.put_off(unread, self._comes_first))
             if debts.owed and self._step is None:
                 self._plan_step()
         self.owes, self._open_debts = debts.owed > 0, debts.open
+
+    def _comes_first(self, key: Key) -> bool:
+        """Whether a task waits to publish to where it reads: nobody else can make room for it."""
+        topic, stream = key
+        return stream.source == self._node.slot and self._node.holds_reader_of(self, topic)
 
     def _plan_step(self) -> None:
         """Look again whether anything has moved."""
@@ -257,7 +279,7 @@ class Subscription(ClosesAtEnd):
         debts = self._debts
         if debts.owed and self.yields() and not self._node.closed:
             if (self.unread, debts.owed) == moved and self._node.holds_readers():
-                self._tell(debts.step(self.unread))
+                self._tell(debts.step(self.unread, self._comes_first))
             if debts.owed:
                 self._plan_step()
             self.owes = debts.owed > 0
@@ -309,8 +331,8 @@ class Subscription(ClosesAtEnd):
         if self._frames:
             self._reading = self._frames.popleft()
             self._messages = iter(cut(self._reading))
-            if self.policy == "block" and not READS.get():
-                READS.set(True)
+            if self.policy == "block" and READS.get() is not self:
+                READS.set(self)
             return
         if self._closed:
             raise StopAsyncIteration
