@@ -326,35 +326,35 @@ def documented() -> dict[str, str]:
     return dict(re.findall(r"^\| (.+?) *\| (.+?) *\|$", table, re.MULTILINE))
 
 
-@pytest.mark.parametrize(
-    ("what", "limit"),
-    [
-        ("a packet", mib(MAX_PACKET)),
-        ("a packet in parts", f"{mib(parts.MAX_WHOLE)}; a node keeps {mib(parts.MAX_HELD)} of "),
-        ("a packet before the handshake is done", f"{hello.MAX_HELLO / 1024:g} KiB"),
-        ("one message", f"{mib(MAX_PAYLOAD)}:"),
-        ("slots", f"below {MAX_SLOTS:,} in frames and sets"),
-        ("members of a view", f"{MAX_MEMBERS:,};"),
-        ("nodes that were excluded, in an `Install`", f"{MAX_ABSENT}"),
-        ("unread frames of a stream, in a `Report`", f"{MAX_UNREAD}"),
-        ("sequence numbers, epochs", f"below 2^{MAX_NUMBER.bit_length() - 1}"),
-        ("names and sets in an answer", f"{mib(MAX_LISTING)} before JSON (name + {ENTRY} + "),
-        ("messages of a frame", f"{MAX_MESSAGES:,}"),
-        ("a topic's name", f"{MAX_TOPIC:,} characters"),
-        ("a topic's name, from a client", f"{client_wire.MAX_TOPIC:,} characters"),
-        (
-            "addresses outside the view dialled at a time",
-            f"{mesh.MAX_OUTSIDE}, with {mesh.MAX_CALLS_WAITING} packets waiting for each",
-        ),
-        ("connections of one member", f"{mesh.MAX_SPARE + 1};"),
-        ("address, reason", f"{hello.MAX_ADDRESS} and "),
-        ("a packet from a client", mib(client_wire.MAX_CLIENT_PACKET)),
-        (
-            "topics a client publishes or subscribes to by name, questions it has open",
-            f"{session.MAX_TOPICS:,} and {client_wire.MAX_REQUESTS}",
-        ),
-        ("routes remembered by a node's decoder", f"{MAX_ROUTES:,},"),
-    ],
-)
+LIMITS = [
+    ("a packet", mib(MAX_PACKET)),
+    ("a packet in parts", f"{mib(parts.MAX_WHOLE)}; a node keeps {mib(parts.MAX_HELD)} of "),
+    ("a packet before the handshake is done", f"{hello.MAX_HELLO / 1024:g} KiB"),
+    ("one message", f"{mib(MAX_PAYLOAD)}:"),
+    ("slots", f"below {MAX_SLOTS:,} in frames and sets"),
+    ("members of a view", f"{MAX_MEMBERS:,};"),
+    ("nodes that were excluded, in an `Install`", f"{MAX_ABSENT}"),
+    ("unread frames of a stream, in a `Report`", f"{MAX_UNREAD}"),
+    ("sequence numbers, epochs", f"below 2^{MAX_NUMBER.bit_length() - 1}"),
+    ("names and sets in an answer", f"{mib(MAX_LISTING)} before JSON (name + {ENTRY} + "),
+    ("messages of a frame", f"{MAX_MESSAGES:,}"),
+    ("a topic's name", f"{MAX_TOPIC:,} characters"),
+    ("a topic's name, from a client", f"{client_wire.MAX_TOPIC:,} characters"),
+    (
+        "addresses outside the view dialled at a time",
+        f"{mesh.MAX_OUTSIDE}, with {mesh.MAX_CALLS_WAITING} packets waiting for each",
+    ),
+    ("connections of one member", f"{mesh.MAX_SPARE + 1};"),
+    ("address, reason", f"{hello.MAX_ADDRESS} and "),
+    ("a packet from a client", mib(client_wire.MAX_CLIENT_PACKET)),
+    (
+        "topics a client publishes or subscribes to by name, questions it has open",
+        f"{session.MAX_TOPICS:,} and {client_wire.MAX_REQUESTS}",
+    ),
+    ("routes remembered by a node's decoder", f"{MAX_ROUTES:,},"),
+]
+
+
+@pytest.mark.parametrize(("what", "limit"), LIMITS, ids=[what for what, _ in LIMITS])
 def test_a_limit_is_the_one_that_is_documented(what: str, limit: str) -> None:
     assert documented()[what].startswith(limit)
