@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -47,15 +47,31 @@ class Pace:
 
 
 async def run_slow(
-    *, size: int, each_s: float, queue_bytes: int, window: int, seconds: float, client: bool
+    *,
+    size: int,
+    each_s: float,
+    queue_bytes: int,
+    window: int,
+    seconds: float,
+    client: bool,
+    count: int = 2,
 ) -> Pace:
-    """One publisher as fast as it may, one reader that takes `each_s` for each message."""
+    """One publisher as fast as it may, one reader that takes `each_s` for each message.
+
+    The publisher is the first node of `count`, the reader the last, and those between read at once:
+    in a cube of 8 the slow reader is three levels below the publisher.
+    """
     pace = Pace()
     loop = asyncio.get_running_loop()
-    config = NodeConfig(protocol=small_window(window))
-    async with Cluster(2, trace=False, config=config) as nodes, AsyncExitStack() as stack:
+    config = NodeConfig(protocol=replace(small_window(window), ack_pause=10_000))
+    async with Cluster(count, trace=False, config=config) as nodes, AsyncExitStack() as stack:
         writer: Any = nodes[0]
-        reader: Any = nodes[1]
+        reader: Any = nodes[count - 1]
+        for other in nodes.nodes[1:-1]:
+            taking = asyncio.create_task(
+                take_all(await stack.enter_async_context(other.subscribe(TOPIC)))
+            )
+            stack.callback(taking.cancel)
         if client:
             writer, reader = [
                 await stack.enter_async_context(
@@ -86,6 +102,11 @@ async def run_slow(
         for task in done:
             task.result()
         return pace
+
+
+async def take_all(messages: Any) -> None:
+    async for _ in messages:
+        pass
 
 
 CELLS = [
@@ -125,8 +146,27 @@ def test_a_publisher_keeps_the_pace_of_a_slow_reader(
     begun = pace.published[0] + 20 * each_s + 0.1
     if seconds > 30 * each_s + 0.2:
         few = 1 + -(-frame_overhead(0) // (size + MESSAGE_OVERHEAD))  # a frame worth its overhead
-        assert pace.longest_stall(begun) <= few * each_s + 0.01
+        on_the_way = 0.006 if client else 0.002  # how long news of credit gathers
+        assert pace.longest_stall(begun) <= few * each_s + on_the_way
         assert pace.share(begun) == pytest.approx(1, abs=0.1)
+
+
+def test_relays_do_not_hold_up_the_credit_of_a_slow_reader() -> None:
+    """Each of three levels would keep a pause of ten messages between its acknowledgements."""
+    pace = run(
+        run_slow(
+            size=1000,
+            each_s=0.001,
+            queue_bytes=16 * 1024,
+            window=64 * 1024,
+            seconds=1.0,
+            client=False,
+            count=8,
+        )
+    )
+    assert pace.read == list(range(len(pace.read)))
+    assert pace.longest_stall(0.3) <= 0.006
+    assert pace.share(0.3) == pytest.approx(1, abs=0.1)
 
 
 # -- nodes that publish and read -------------------------------------------------------------------

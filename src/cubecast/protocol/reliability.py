@@ -97,6 +97,10 @@ class Reliability(StreamTable):
                 self.unacked.pop((ack.stream, ack.route), None)
             elif branch.low_covered > before:  # otherwise somebody is silent: do not put it off
                 branch.resend_at = now + branch.pause
+            waits = ack.stream == self.own and self.refused
+            if branch.hurries(sender, self.config.ack_pause, now) or waits:
+                self.pace.waited_for(now)
+                self._hasten(now)
             if branch.low_covered > branch.covered and ack.stream not in self.dirty:
                 self._touch(inbox, now)
         slow = ack.slow & branch.route.members

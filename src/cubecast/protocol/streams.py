@@ -14,7 +14,8 @@ class Branch:
 
     `have` counts frames of this route alone, from `Route.start` on, so a newcomer needs to know
     nothing of earlier ones.  `early` are frames received ahead of their turn (first: last).
-    `silent` counts, per child, the probes it has not answered; `slow` are those of the subtree
+    `silent` counts, per child, the probes it has not answered, and `heard_at` has the time of its
+    last acknowledgement with news; `slow` are those of the subtree
     who do not answer their parent, `slow_told` those of whom our own parent knows.
     `lost`: a child is gone, and what was below it hears nothing until the publisher feeds it.
     At the root, `parent` is None and `end` is set once a newer route has begun; `direct` once the
@@ -31,6 +32,7 @@ class Branch:
         "early",
         "end",
         "have",
+        "heard_at",
         "lost",
         "low_covered",
         "parent",
@@ -57,6 +59,7 @@ class Branch:
         self.their_have = [have] * len(children)
         self.their_covered = [have] * len(children)
         self.silent = [0] * len(children)
+        self.heard_at: list[Time | None] = [None] * len(children)
         self.low_covered = have
         self.absent = 0
         self.acked: Seq = have
@@ -98,6 +101,12 @@ class Branch:
             progress = True
         return progress
 
+    def hurries(self, child: NodeId, pause: Time, now: Time) -> bool:
+        """Whether a child acknowledges more often than every `pause`: somebody waits for credit."""
+        index = self.children.index(child)
+        before, self.heard_at[index] = self.heard_at[index], now
+        return before is not None and 2 * (now - before) < pause
+
     def feed(self, children: tuple[NodeId, ...]) -> None:
         """Have other children from now on; of new ones nothing is known."""
         before = self.route.start - 1
@@ -108,6 +117,7 @@ class Branch:
         self.their_have = [have for have, _ in news]
         self.their_covered = [covered for _, covered in news]
         self.silent = [0] * len(children)
+        self.heard_at = [None] * len(children)
         self.low_covered = min(self.their_covered, default=self.have)
         self.lost = False
 

@@ -48,6 +48,8 @@ class TopicCore(Reliability):
         assert len(body) > 0, "a frame without messages has no numbers"
         if self.in_flight and self.in_flight + size > self.config.window:
             self.refused = True
+            self.pace.waited_for(now)  # acknowledgements may be here, and not looked at yet
+            self._hasten(now)
             return False
         inbox = self.inboxes.get(self.own)
         if inbox is None:
