@@ -1,0 +1,109 @@
+"""The ordering module of one node: publisher, subscriber, and the managers that live here.
+
+One door in: `step`.  What follows from a cause is a list of effects; the module does nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from cubecast.ordering.effects import (
+    Arrived,
+    Cause,
+    Effect,
+    Publish,
+    Received,
+    Subscribe,
+    Time,
+    Unsubscribe,
+    Wake,
+)
+from cubecast.ordering.faithful.buffer import Buffer
+from cubecast.ordering.faithful.config import SYSTEM_TOPIC, FaithfulConfig
+from cubecast.ordering.faithful.manager import Manager
+from cubecast.ordering.faithful.order import SystemManager, TopicOrder, pass_on
+from cubecast.ordering.faithful.publisher import Publisher
+from cubecast.ordering.faithful.subscriber import Subscriber
+from cubecast.ordering.messages import (
+    Completed,
+    CreateTimestamp,
+    FillSubscription,
+    FillTimestamp,
+    Free,
+    Member,
+    Message,
+    NewOrder,
+    RequestSwap,
+    SubscriptionCompleted,
+    UpdateSubscription,
+)
+from cubecast.ordering.timestamps import Topic
+
+
+class OrderingModule:
+    """[T] at one node, with managers that stay where they are."""
+
+    def __init__(
+        self,
+        name: Member,
+        topics: Sequence[Topic],
+        manager_of: Callable[[Topic], Member],
+        managed: Collection[Topic] = (),
+        config: FaithfulConfig | None = None,
+    ) -> None:
+        """`topics`: all there are, the highest first; `managed`: those whose managers live here."""
+        config = config if config is not None else FaithfulConfig()
+        self._manager_of = manager_of
+        self.order = TopicOrder(topics)
+        self.publisher = Publisher(name, manager_of, config)
+        self.subscriber = Subscriber(name, self.order, manager_of, config)
+        self.buffer = Buffer(
+            config.buffer, config.wait_for, lambda: self.subscriber.clock, self.subscriber.notify
+        )
+        self.managers = {
+            topic: Manager(topic, self.order, manager_of, config)
+            for topic in managed
+            if topic != SYSTEM_TOPIC
+        }
+        self.system = SystemManager(self.order, manager_of)
+
+    def step(self, cause: Cause, now: Time = 0) -> list[Effect]:
+        """What follows from a cause."""
+        match cause:
+            case Publish():
+                return self.publisher.publish(cause, now)
+            case Subscribe():
+                return self.subscriber.subscribe(cause.topic)
+            case Unsubscribe():
+                return self.subscriber.unsubscribe(cause.topic)
+            case Arrived():
+                if cause.topic not in self.subscriber.topics:
+                    return []
+                return self.buffer.on_arrived(cause, now)
+            case Received():
+                return self._receive(cause.message)
+            case Wake():
+                return [*self.publisher.on_wake(now), *self.buffer.on_wake(now)]
+
+    def _receive(self, message: Message) -> list[Effect]:
+        match message:
+            case CreateTimestamp():
+                return self.managers[message.topic].on_create(message)
+            case FillTimestamp():
+                return self.managers[message.at].on_fill(message)
+            case Completed():
+                return self.publisher.on_completed(message)
+            case FillSubscription():
+                return self.managers[message.at].on_subscription(message)
+            case SubscriptionCompleted():
+                return self.subscriber.on_completed(message)
+            case UpdateSubscription():
+                return self.managers[message.at].on_update(message)
+            case Free():
+                return self.managers[message.at].on_free(message)
+            case RequestSwap():
+                return self.system.on_request(message)
+            case NewOrder():
+                if message.at == SYSTEM_TOPIC:
+                    return []  # it has visited all
+                return pass_on(self.order, message, self._manager_of)
