@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from cubecast.ordering.messages import Member, Message
-from cubecast.ordering.timestamps import Timestamp, Topic
+import msgspec
+
+from cubecast.ordering.messages import Member
+from cubecast.ordering.timestamps import Stamp, Timestamp, Topic
 
 Time: TypeAlias = int
 
@@ -45,14 +47,14 @@ class Arrived:
 
     topic: Topic
     payload: object
-    timestamp: Timestamp
+    timestamp: Timestamp | Stamp
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
     """Another module's message."""
 
-    message: Message
+    message: msgspec.Struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Send:
     """To another module, or to this one, from point to point."""
 
     to: Member
-    message: Message
+    message: msgspec.Struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class ServicePublish:
 
     topic: Topic
     payload: object
-    timestamp: Timestamp
+    timestamp: Timestamp | Stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class Notify:
 
     topic: Topic
     payload: object
-    timestamp: Timestamp
+    timestamp: Timestamp | Stamp
     in_order: bool
 
 

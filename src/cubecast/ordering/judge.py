@@ -9,11 +9,11 @@ numbers.  So a protocol that tags everything fails.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from cubecast.ordering.timestamps import Timestamp, Topic
+from cubecast.ordering.timestamps import Stamp, Timestamp, Topic
 
 
 class Notification(NamedTuple):
@@ -21,7 +21,7 @@ class Notification(NamedTuple):
 
     event: Hashable
     topic: Topic
-    timestamp: Timestamp
+    timestamp: Timestamp | Stamp
     in_order: bool
 
 
@@ -84,13 +84,23 @@ def needless_tags(seen: Mapping[str, Sequence[Notification]]) -> list[tuple[str,
     for name, notifications in sorted(seen.items()):
         highest: dict[Topic, int] = {}
         for one in notifications:
+            numbers = _numbers(one.timestamp)
             if one.in_order:
-                _raise(highest, one.timestamp.items())
-            elif all(number > highest.get(topic, -1) for topic, number in one.timestamp.items()):
+                for topic, number in numbers.items():
+                    highest[topic] = max(number, highest.get(topic, -1))
+            elif not _is_below(one.topic, numbers, highest):
                 found.append((name, one.event))
     return found
 
 
-def _raise(highest: dict[Topic, int], entries: Iterable[tuple[Topic, int]]) -> None:
-    for topic, number in entries:
-        highest[topic] = max(number, highest.get(topic, -1))
+def _numbers(stamp: Timestamp | Stamp) -> dict[Topic, int]:
+    if isinstance(stamp, Timestamp):
+        return dict(stamp)
+    return {**dict(stamp.higher), stamp.topic: stamp.number}
+
+
+def _is_below(own: Topic, numbers: Mapping[Topic, int], highest: Mapping[Topic, int]) -> bool:
+    """Whether an event comes before something that was seen: by its own number, or another."""
+    return numbers[own] <= highest.get(own, -1) or any(
+        number < highest.get(topic, -1) for topic, number in numbers.items()
+    )

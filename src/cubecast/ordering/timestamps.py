@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
+import msgspec
+
 Topic: TypeAlias = str
 Number: TypeAlias = int
 
@@ -56,6 +58,23 @@ class Timestamp(Mapping[Topic, Number]):
     def last(self) -> Topic:
         """The lowest topic, where filling in begins."""
         return next(reversed(self._numbers))
+
+
+Numbers: TypeAlias = tuple[tuple[Topic, Number], ...]
+
+
+class Stamp(msgspec.Struct, frozen=True, array_like=True):
+    """The place of an event in production: its number, and what lies before it in other topics.
+
+    `higher`: the numbers of topics before its own as the event's stamp passed their managers.
+    `passed`: the last numbers of topics after its own that passed its manager since the event
+    before it.  A subscriber of those topics has both before the event, if it can wait.
+    """
+
+    topic: Topic
+    number: Number
+    higher: Numbers = ()
+    passed: Numbers = ()
 
 
 def comparable(one: Mapping[Topic, Number], other: Mapping[Topic, Number]) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from cubecast.ordering.effects import Arrived, Effect, Time, WakeAt
-from cubecast.ordering.timestamps import Number, Topic
+from cubecast.ordering.timestamps import Number, Timestamp, Topic
 
 
 class Buffer:
@@ -62,6 +62,7 @@ class Buffer:
     def _passes(self, event: Arrived) -> bool:
         """Whether no event with a smaller timestamp can exist, as [T] has it."""
         clock = self._clock()
+        assert isinstance(event.timestamp, Timestamp)
         return all(
             number == clock[topic] + (topic == event.topic)
             for topic, number in event.timestamp.items()

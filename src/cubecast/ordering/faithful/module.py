@@ -6,6 +6,7 @@ One door in: `step`.  What follows from a cause is a list of effects; the module
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import cast
 
 from cubecast.ordering.effects import (
     Arrived,
@@ -81,7 +82,7 @@ class OrderingModule:
                     return []
                 return self.buffer.on_arrived(cause, now)
             case Received():
-                return self._receive(cause.message)
+                return self._receive(cast(Message, cause.message))
             case Wake():
                 return [*self.publisher.on_wake(now), *self.buffer.on_wake(now)]
 

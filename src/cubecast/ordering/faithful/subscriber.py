@@ -77,8 +77,10 @@ class Subscriber:
         """Notify an event, tagged unless our clock is smaller than its timestamp (Figure 6)."""
         if event.topic not in self.topics:
             return []
-        in_order = smaller(self.clock, event.timestamp)
+        stamp = event.timestamp
+        assert isinstance(stamp, Timestamp)
+        in_order = smaller(self.clock, stamp)
         if in_order:
-            for topic in self.clock.keys() & event.timestamp.keys():
-                self.clock[topic] = max(self.clock[topic], event.timestamp[topic])
-        return [Notify(event.topic, event.payload, event.timestamp, in_order)]
+            for topic in self.clock.keys() & stamp.keys():
+                self.clock[topic] = max(self.clock[topic], stamp[topic])
+        return [Notify(event.topic, event.payload, stamp, in_order)]
