@@ -16,8 +16,9 @@ Invariants:
    lower one counts what goes to the higher one (`Turn`), which takes them in turn.
 5. A change of a subscription that is older than what is known is ignored (T8).
 
-Bounds: `kept` has what publishers have not confirmed, `early` what came before its turn, `passed`
-and the counts one entry per topic, `subscriptions` one per subscriber.
+Bounds: `kept` has one entry per topic and publisher, with the requests that it has not confirmed;
+`early` has what came before its turn, `passed` and the counts one entry per topic, `subscriptions`
+one per subscriber.
 """
 
 from __future__ import annotations
@@ -45,6 +46,18 @@ class Subscription(NamedTuple):
     topics: frozenset[Topic]
 
 
+class Kept:
+    """What a publisher may ask for again."""
+
+    __slots__ = ("done", "sent")
+
+    def __init__(self) -> None:
+        self.done = 0
+        """It has had the answers for all events below this."""
+        self.sent: dict[int, Send] = {}
+        """What we sent for others, by the first event of each request."""
+
+
 class Manager:
     """The state of one topic."""
 
@@ -60,8 +73,8 @@ class Manager:
         """Topics that our stamps name, the highest first, and our last number that may not."""
         self.passed: dict[Topic, Number] = {}
         """Numbers of lower topics that passed since our last event."""
-        self.kept: dict[tuple[Topic, Source], dict[int, Send]] = {}
-        """What we sent for the events of a publisher, by the first of them."""
+        self.kept: dict[tuple[Topic, Source], Kept] = {}
+        """What we sent for the events of a publisher in a topic."""
         self._sent: dict[Topic, int] = {}  # stamps that went to each higher topic
         self._taken: dict[Topic, int] = {}  # stamps that came from each lower topic
         self.early: dict[tuple[Topic, int], Fill] = {}
@@ -161,7 +174,7 @@ class Manager:
             source, first, count = request.source, request.first, request.count
             stamped = Stamped(request.topic, source.life, first, count, number, higher, passed)
             sent = Send(source.member, stamped)
-        self.kept.setdefault((request.topic, request.source), {})[request.first] = sent
+        self.kept[request.topic, request.source].sent[request.first] = sent
         return [sent]
 
     def _turn(self, high: Topic) -> Turn:
@@ -173,14 +186,11 @@ class Manager:
 
         Whatever its publisher has got since need not be kept.
         """
-        key = request.topic, request.source
-        kept = self.kept.get(key)
-        if kept is None:
-            return None
-        for first in [one for one in kept if one < request.done]:
-            del kept[first]
-        if request.first in kept:
-            return [kept[request.first]]
-        if not kept:
-            del self.kept[key]
-        return [] if request.first < request.done else None
+        kept = self.kept.setdefault((request.topic, request.source), Kept())
+        kept.done = max(request.done, kept.done)
+        for first in [one for one in kept.sent if one < kept.done]:
+            del kept.sent[first]
+        if request.first < kept.done:
+            return []
+        sent = kept.sent.get(request.first)
+        return None if sent is None else [sent]
