@@ -15,6 +15,7 @@ from cubecast.ordering.production.manager import Manager
 from cubecast.ordering.production.messages import Fill, Register, Request, Source, Turn
 from cubecast.ordering.production.module import OrderingModule
 from cubecast.ordering.production.subscriber import Subscriber, Waiting
+from cubecast.ordering.ranking import Ranking
 from cubecast.ordering.timestamps import Stamp
 from cubecast.ordering.world import Link, Module, World, manager
 
@@ -137,7 +138,7 @@ def test_hole_6_an_event_waits_for_lower_ones_that_passed_before_it() -> None:
 
 
 def test_hole_8_an_older_version_of_a_subscription_changes_nothing() -> None:
-    topic = Manager("b", "ab", manager)
+    topic = Manager("b", Ranking("ab"), manager)
     topic.on_register(Register("i", 2, ("a", "b"), "b", (), ()))
     topic.on_register(Register("i", 1, ("b",), "b", (), ()))
     topic.on_register(Register("i", 1, (), "b", (), ()))
@@ -151,7 +152,7 @@ def fill(event: int, *turns: Turn) -> Fill:
 
 
 def test_hole_11_stamps_that_share_two_managers_pass_them_in_one_order() -> None:
-    topic = Manager("a", "abc", manager)
+    topic = Manager("a", Ranking("abc"), manager)
     assert topic.on_fill(fill(2, Turn("b", "a", 2))) == []
     sent = topic.on_fill(fill(1, Turn("b", "a", 1)))
     assert [one.message.first for one in sent if isinstance(one, Send)] == [1, 2]  # type: ignore[attr-defined]
@@ -159,7 +160,7 @@ def test_hole_11_stamps_that_share_two_managers_pass_them_in_one_order() -> None
 
 
 def test_hole_13_a_request_that_is_repeated_gets_the_same_stamp() -> None:
-    topic = Manager("a", "ab", manager)
+    topic = Manager("a", Ranking("ab"), manager)
     request = Request("a", Source("p", 0), 0, 3, 0)
     first = topic.on_request(request)
     assert topic.on_request(request) == first
@@ -290,7 +291,8 @@ def broken(
     """The production module with one part replaced, and without waiting."""
 
     def make(*args: Any) -> OrderingModule:
-        name, topics, manager_of, managed = args
+        name, first, manager_of, managed = args
+        topics = Ranking(first)
         module = impatient(*args)
         waiting = Waiting(events=0)
         module.subscriber = subscriber_class(name, topics, manager_of, waiting, None)

@@ -38,6 +38,7 @@ from cubecast.ordering.production.messages import (
     Stamped,
     Turn,
 )
+from cubecast.ordering.ranking import Ranking
 from cubecast.ordering.timestamps import Number, Topic
 
 
@@ -62,10 +63,10 @@ class Manager:
     """The state of one topic."""
 
     def __init__(
-        self, topic: Topic, topics: Sequence[Topic], manager_of: Callable[[Topic], Member]
+        self, topic: Topic, ranking: Ranking, manager_of: Callable[[Topic], Member]
     ) -> None:
         self.topic = topic
-        self._ranks = {one: rank for rank, one in enumerate(topics)}
+        self._ranking = ranking
         self._manager_of = manager_of
         self.clock: Number = 0
         self.subscriptions: dict[Member, Subscription] = {}
@@ -105,10 +106,9 @@ class Manager:
 
     def _name_higher_topics(self) -> None:
         """See which topics before ours share a subscription with it, and from which number on."""
-        ranks = self._ranks
+        precedes = self._ranking.precedes
         shared = {one for known in self.subscriptions.values() for one in known.topics}
-        before = [one for one in shared if ranks[one] < ranks[self.topic]]
-        names = sorted(before, key=ranks.__getitem__)
+        names = self._ranking.sort(one for one in shared if precedes(one, self.topic))
         self.higher = {one: self.higher.get(one, self.clock) for one in names}
 
     # -- stamps ----------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from cubecast.ordering.production.messages import (
 )
 from cubecast.ordering.production.publisher import Publisher
 from cubecast.ordering.production.subscriber import Subscriber, Waiting
+from cubecast.ordering.ranking import Ranking
 from cubecast.ordering.timestamps import Topic
 
 
@@ -38,7 +39,7 @@ class OrderingModule:
     def __init__(
         self,
         name: Member,
-        topics: Sequence[Topic],
+        first: Sequence[Topic],
         manager_of: Callable[[Topic], Member],
         managed: Collection[Topic] = (),
         *,
@@ -46,11 +47,24 @@ class OrderingModule:
         waiting: Waiting | None = None,
         retry_after: Time | None = None,
     ) -> None:
-        """`topics`: all there are, the highest first; `managed`: those whose managers live here."""
+        """`first`: topics in the order of their rank, before all others (`Ranking`).
+
+        The manager of a topic begins with the first message to it; those of `managed` at once.
+        """
         waiting = waiting if waiting is not None else Waiting()
+        self._ranking = Ranking(first)
+        self._manager_of = manager_of
         self.publisher = Publisher(Source(name, life), manager_of, retry_after)
-        self.subscriber = Subscriber(name, topics, manager_of, waiting, retry_after)
-        self.managers = {topic: Manager(topic, topics, manager_of) for topic in managed}
+        self.subscriber = Subscriber(name, self._ranking, manager_of, waiting, retry_after)
+        self.managers: dict[Topic, Manager] = {}
+        for topic in managed:
+            self._manager(topic)
+
+    def _manager(self, topic: Topic) -> Manager:
+        found = self.managers.get(topic)
+        if found is None:
+            found = self.managers[topic] = Manager(topic, self._ranking, self._manager_of)
+        return found
 
     def step(self, cause: Cause, now: Time = 0) -> list[Effect]:
         """What follows from a cause."""
@@ -68,15 +82,20 @@ class OrderingModule:
             case Wake():
                 return [*self.publisher.on_wake(now), *self.subscriber.on_wake(now)]
 
+    def next_wake(self) -> Time | None:
+        """When `Wake` is wanted next."""
+        wanted = (self.publisher.next_wake(), self.subscriber.next_wake())
+        return min((at for at in wanted if at is not None), default=None)
+
     def _receive(self, message: ProductionMessage, now: Time) -> list[Effect]:
         match message:
             case Request():
-                return self.managers[message.topic].on_request(message)
+                return self._manager(message.topic).on_request(message)
             case Fill():
-                return self.managers[message.at].on_fill(message)
+                return self._manager(message.at).on_fill(message)
             case Stamped():
                 return self.publisher.on_stamped(message, now)
             case Register():
-                return self.managers[message.at].on_register(message)
+                return self._manager(message.at).on_register(message)
             case Registered():
                 return self.subscriber.on_registered(message, now)

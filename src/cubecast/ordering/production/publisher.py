@@ -81,6 +81,11 @@ class Publisher:
         outgoing.again_at = None
         return [*effects, *self._ask_next(message.topic, outgoing, now)]
 
+    def next_wake(self) -> Time | None:
+        """When something is asked for again."""
+        times = (outgoing.again_at for outgoing in self.topics.values())
+        return min((at for at in times if at is not None), default=None)
+
     def on_wake(self, now: Time) -> list[Effect]:
         """Ask again for what was not answered."""
         effects: list[Effect] = []

@@ -23,7 +23,7 @@ topics we have may have stamps that do not name the new one: these come before a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cubecast.ordering.effects import (
@@ -38,6 +38,7 @@ from cubecast.ordering.effects import (
 )
 from cubecast.ordering.messages import Member
 from cubecast.ordering.production.messages import Register, Registered
+from cubecast.ordering.ranking import Ranking
 from cubecast.ordering.timestamps import Number, Stamp, Topic
 
 
@@ -57,13 +58,13 @@ class Subscriber:
     def __init__(
         self,
         name: Member,
-        topics: Sequence[Topic],
+        ranking: Ranking,
         manager_of: Callable[[Topic], Member],
         waiting: Waiting,
         retry_after: Time | None,
     ) -> None:
         self._name = name
-        self._ranks = {topic: rank for rank, topic in enumerate(topics)}
+        self._ranking = ranking
         self._manager_of = manager_of
         self._limits = waiting
         self._retry_after = retry_after
@@ -116,9 +117,7 @@ class Subscriber:
 
     def _register(self, now: Time) -> list[Effect]:
         assert self._changing is not None
-        *left, at = sorted(
-            self._changing | self.registered, key=self._ranks.__getitem__, reverse=True
-        )
+        *left, at = reversed(self._ranking.sort(self._changing | self.registered))
         topics = tuple(sorted(self._changing))
         register = Register(self._name, self._version, topics, at, tuple(left), ())
         effects: list[Effect] = [Send(self._manager_of(at), register)]
@@ -253,6 +252,11 @@ class Subscriber:
                 del self.waiting[place]
                 return [*self._notify(event), *self._release(now)]
         return []
+
+    def next_wake(self) -> Time | None:
+        """When we ask again, or the time of something that waits is over."""
+        times = [at for at, one in self.waiting if one.topic in self.topics]
+        return min((at for at in (self._again_at, *times) if at is not None), default=None)
 
     def on_wake(self, now: Time) -> list[Effect]:
         """Ask again, and notify those whose time is over."""

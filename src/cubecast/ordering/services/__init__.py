@@ -1,0 +1,1 @@
+"""Adapters to real event services; each needs its own client library."""
