@@ -7,7 +7,7 @@
             print(message.topic, message.payload, message.in_order)
 
 A thin world around `cubecast.ordering.production`: it encodes, keeps the order of effects, and
-calls the clock.  One task hands all effects to the service, so what goes to one member goes in order.
+calls the clock.  One task hands all effects to the service, in order.
 """
 
 from __future__ import annotations

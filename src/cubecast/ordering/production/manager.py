@@ -23,13 +23,13 @@ one per subscriber.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from cubecast.ordering.effects import Effect, Send
 from cubecast.ordering.messages import Member
 from cubecast.ordering.production.messages import (
-    Bare,
+    Earlier,
     Fill,
     Register,
     Registered,
@@ -74,6 +74,7 @@ class Manager:
         """Topics that our stamps name, the highest first, and our last number that may not."""
         self.passed: dict[Topic, Number] = {}
         """Numbers of lower topics that passed since our last event."""
+        self._passed_ever: dict[Topic, Number] = {}
         self.kept: dict[tuple[Topic, Source], Kept] = {}
         """What we sent for the events of a publisher in a topic."""
         self._sent: dict[Topic, int] = {}  # stamps that went to each higher topic
@@ -94,15 +95,22 @@ class Manager:
                 self.subscriptions.pop(message.subscriber, None)
             self._name_higher_topics()
         clocks = (*message.clocks, (self.topic, self.clock))
-        named = [topic for topic in message.topics if topic in self.higher]
-        bare = (*message.bare, *(Bare(self.topic, one, self.higher[one]) for one in named))
+        earlier = (*message.earlier, *self._earlier(message.topics))
         if not message.left:
-            return [Send(message.subscriber, Registered(message.version, clocks, bare))]
+            return [Send(message.subscriber, Registered(message.version, clocks, earlier))]
         *left, at = message.left
         passed_on = Register(
-            message.subscriber, message.version, message.topics, at, tuple(left), clocks, bare
+            message.subscriber, message.version, message.topics, at, tuple(left), clocks, earlier
         )
         return [Send(self._manager_of(at), passed_on)]
+
+    def _earlier(self, topics: Iterable[Topic]) -> Iterator[Earlier]:
+        """What of ours comes before new events of higher topics, and of lower ones before ours."""
+        for topic in topics:
+            if topic in self.higher:
+                yield Earlier(self.topic, topic, self.higher[topic])
+            elif topic in self._passed_ever:
+                yield Earlier(topic, self.topic, self._passed_ever[topic])
 
     def _name_higher_topics(self) -> None:
         """See which topics before ours share a subscription with it, and from which number on."""
@@ -145,7 +153,8 @@ class Manager:
         for turn in mine:
             self._taken[turn.low] = turn.count
         last = fill.number + request.count - 1
-        self.passed[request.topic] = max(last, self.passed.get(request.topic, 0))
+        self._passed_ever[request.topic] = max(last, self._passed_ever.get(request.topic, 0))
+        self.passed[request.topic] = self._passed_ever[request.topic]
         higher = ((self.topic, self.clock), *fill.higher)
         turns = tuple(turn for turn in fill.turns if turn.high != self.topic)
         effects = self._pass_on(request, fill.number, fill.left, higher, fill.passed, turns)

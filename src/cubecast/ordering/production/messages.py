@@ -25,8 +25,11 @@ class Turn(msgspec.Struct, frozen=True, array_like=True):
     count: int
 
 
-class Bare(msgspec.Struct, frozen=True, array_like=True):
-    """The stamps of a topic up to `number` may not name a higher one; all later ones do."""
+class Earlier(msgspec.Struct, frozen=True, array_like=True):
+    """Events of a topic up to `number` come before those of a higher one that have no number yet.
+
+    They passed its manager, or their stamps do not name it.
+    """
 
     topic: Topic
     higher: Topic
@@ -88,7 +91,7 @@ class Register(msgspec.Struct, frozen=True, tag=True):
     left: tuple[Topic, ...]
     """The topics that are still to be visited, the next one last."""
     clocks: Numbers
-    bare: tuple[Bare, ...] = ()
+    earlier: tuple[Earlier, ...] = ()
 
 
 class Registered(msgspec.Struct, frozen=True, tag=True):
@@ -97,7 +100,7 @@ class Registered(msgspec.Struct, frozen=True, tag=True):
     kind: ClassVar[str] = "registered"
     version: int
     clocks: Numbers
-    bare: tuple[Bare, ...]
+    earlier: tuple[Earlier, ...]
 
 
 ProductionMessage: TypeAlias = Request | Fill | Stamped | Register | Registered

@@ -18,11 +18,14 @@ passed its manager.  Every two events of our topics have one order, and no three
 *Changes.*  One at a time.  A topic is asked for at the service first; what arrives waits.  The new
 subscription visits the managers from the highest topic to the lowest, so that an event which we are
 to be notified of has no number of a higher topic below the clock that we got there.  Events of the
-topics we have may have stamps that do not name the new one: these come before all of its events.
+topics we have that passed the new one's manager before, or whose stamps do not name it, come before
+all of its events (`Earlier`).
 """
 
 from __future__ import annotations
 
+import sys
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -38,8 +41,13 @@ from cubecast.ordering.effects import (
 )
 from cubecast.ordering.messages import Member
 from cubecast.ordering.production.messages import Register, Registered
+from cubecast.ordering.production.room import Guest, Place, WaitingRoom
 from cubecast.ordering.ranking import Ranking
 from cubecast.ordering.timestamps import Number, Stamp, Topic
+
+NEVER: Number = sys.maxsize
+"""A number that is reached only when our topics change."""
+MAX_MISSING = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +91,13 @@ class Subscriber:
         """The highest numbers that were notified in order."""
         self.done: dict[Topic, Number] = {}
         """Up to here everything was notified, or given up."""
-        self._start: dict[Topic, Number] = {}
-        """The last numbers before our time: what comes up to there is not for us (T7)."""
         self._after: dict[Topic, dict[Topic, Number]] = {}
         """How far we are to be in other topics before a new one begins."""
         self._left: dict[Topic, dict[Topic, Number]] = {}
         """Topics that we left, and how far we are to be in others to forget their clocks."""
-        self.waiting: list[tuple[Time | None, Arrived]] = []
+        self.waiting = WaitingRoom()
+        self._missing: dict[Place, None] = {}
+        """Events that were given up and may still come, at most `MAX_MISSING`."""
 
     # -- changes ---------------------------------------------------------------------------------
 
@@ -101,8 +109,7 @@ class Subscriber:
         self.wanted.discard(topic)
         self.topics.discard(topic)
         self._beginning.discard(topic)  # of what is published meanwhile we hear nothing
-        self.waiting = [(at, one) for at, one in self.waiting if one.topic != topic]
-        return [ServiceUnsubscribe(topic), *self._release(now), *self._change(now)]
+        return [ServiceUnsubscribe(topic), *self._look_at_all(), *self._change(now)]
 
     def _change(self, now: Time) -> list[Effect]:
         """Tell the managers what we want, if no other change is under way."""
@@ -135,16 +142,17 @@ class Subscriber:
         new, self._beginning = self._beginning, set()
         self.registered, self._changing, self._again_at = self._changing, None, None
         for topic in new:
-            self.done[topic] = self._start[topic] = clocks[topic]
-            bare = [one for one in message.bare if one.higher == topic and one.topic in known]
-            self._after[topic] = {one.topic: one.number for one in bare}
+            self.done[topic] = clocks[topic]  # what comes up to there is not for us (T7)
+            after = self._after[topic] = {}
+            for one in message.earlier:
+                if one.higher == topic and one.topic in known:
+                    after[one.topic] = max(one.number, after.get(one.topic, 0))
         self.topics |= new
         self._left = {topic: until for topic, until in self._left.items() if topic not in new}
-        self.waiting = [(at, one) for at, one in self.waiting if not self._is_before_us(one)]
         for topic in self.clock.keys() - self.registered - self.wanted:
             self._left.setdefault(topic, {one: clocks[one] for one in self.topics})
         self._forget_left()
-        return [*self._release(now), *self._change(now)]
+        return [*self._look_at_all(), *self._change(now)]
 
     def _forget_left(self) -> None:
         """Drop the clocks of topics that we left, once they decide nothing any more.
@@ -159,39 +167,37 @@ class Subscriber:
     # -- events ----------------------------------------------------------------------------------
 
     def on_arrived(self, event: Arrived, now: Time) -> list[Effect]:
-        """Notify an event, or let it wait."""
-        stamp = event.timestamp
-        assert isinstance(stamp, Stamp)
-        if event.topic not in self.wanted:
+        """Notify an event, or let it wait; one that we had, or that is not for us, is dropped."""
+        stamp = _stamp(event)
+        topic, number = place = stamp.topic, stamp.number
+        if topic not in self.wanted or place in self.waiting:
             return []
-        if event.topic in self.topics:
-            if stamp.number <= self._start[event.topic]:
-                return []
-            if stamp.number <= self.done[event.topic]:
-                return self._notify(event)
-            if not self._must_wait(stamp):
-                return [*self._notify(event), *self._release(now)]
-        return self._let_wait(event, now)
+        if topic in self.topics and number <= self.done[topic]:
+            return self._notify(event) if self._is_missing(place) else []
+        awaited = self._awaited(stamp)
+        if awaited is None:
+            return [*self._notify(event), *self._release([topic])]
+        wait_for, most = self._limits.wait_for, self._limits.events
+        until = None if wait_for is None else now + wait_for
+        self.waiting.add(place, Guest(until, event, awaited))
+        effects: list[Effect] = [] if until is None else [WakeAt(until)]
+        if most is not None and len(self.waiting) > most:
+            effects += self._give_up(None)
+        return effects
 
-    def _let_wait(self, event: Arrived, now: Time) -> list[Effect]:
-        limits = self._limits
-        effects: list[Effect] = []
-        until = None if limits.wait_for is None else now + limits.wait_for
-        self.waiting.append((until, event))
-        if limits.events is not None and len(self.waiting) > limits.events:
-            effects += self._give_up(self.waiting[0][0], now)
-        return effects if until is None else [*effects, WakeAt(until)]
-
-    def _must_wait(self, stamp: Stamp) -> bool:
-        """Whether something that comes before an event has neither come nor been given up."""
-        done = self.done
+    def _awaited(self, stamp: Stamp) -> Place | None:
+        """Something that comes before an event and has neither come nor been given up."""
+        topics, done = self.topics, self.done
+        if stamp.topic not in topics:
+            return stamp.topic, NEVER
         if stamp.number > done[stamp.topic] + 1:
-            return True
-        return any(
-            topic in self._beginning or done[topic] < number
-            for topic, number in self._before(stamp)
-            if topic in self.topics or topic in self._beginning
-        )
+            return stamp.topic, stamp.number - 1
+        for topic, number in self._before(stamp):
+            if topic in self._beginning:
+                return topic, NEVER
+            if topic in topics and done[topic] < number:
+                return topic, number
+        return None
 
     def _before(self, stamp: Stamp) -> Iterable[tuple[Topic, Number]]:
         yield from stamp.higher
@@ -205,9 +211,8 @@ class Subscriber:
         )
 
     def _notify(self, event: Arrived) -> list[Effect]:
-        """Notify an event, tagged if it is not in order."""
-        stamp = event.timestamp
-        assert isinstance(stamp, Stamp)
+        """Notify an event, tagged if it is not in order; those before it are given up."""
+        stamp = _stamp(event)
         for topic, number in self._after.pop(stamp.topic, {}).items():
             if self.done.get(topic, 0) < number:
                 self.clock[topic] = max(number, self.clock.get(topic, 0))
@@ -216,47 +221,73 @@ class Subscriber:
             for topic, number in ((stamp.topic, stamp.number), *stamp.higher):
                 if topic in self.clock:
                     self.clock[topic] = max(number, self.clock[topic])
-        self.done[stamp.topic] = max(stamp.number, self.done[stamp.topic])
-        self._forget_left()
+        done = self.done[stamp.topic]
+        if stamp.number > done:
+            self._miss(stamp.topic, range(done + 1, stamp.number))
+            self.done[stamp.topic] = stamp.number
+        if self._left:
+            self._forget_left()
         return [Notify(event.topic, event.payload, stamp, in_order)]
 
-    def _release(self, now: Time) -> list[Effect]:
-        """Notify those that need not wait any more."""
+    def _miss(self, topic: Topic, numbers: range) -> None:
+        """These may still come, late."""
+        for number in numbers[-MAX_MISSING:]:
+            self._missing[topic, number] = None
+        while len(self._missing) > MAX_MISSING:
+            del self._missing[next(iter(self._missing))]
+
+    def _is_missing(self, place: Place) -> bool:
+        """Whether an event was given up and comes now, for the first time."""
+        return self._missing.pop(place, self) is None
+
+    def _release(self, topics: Iterable[Topic]) -> list[Effect]:
+        """Notify those that need not wait any more, as there is progress in some topics."""
         effects: list[Effect] = []
-        while True:
-            place = next((n for n, (_, one) in enumerate(self.waiting) if self._may_go(one)), None)
-            if place is None:
-                return effects
-            effects += self._notify(self.waiting.pop(place)[1])
+        progress = deque(topics)
+        while progress:
+            topic = progress.popleft()
+            reached = self.done[topic] if topic in self.topics else NEVER
+            for place in self.waiting.reached(topic, reached):
+                guest = self.waiting.guest(place)
+                awaited = self._awaited(_stamp(guest.event))
+                if awaited is not None:
+                    self.waiting.add(place, guest._replace(awaited=awaited))
+                else:
+                    effects += self._notify(self.waiting.leave(place))
+                    progress.append(place[0])
+        return effects
 
-    def _is_before_us(self, event: Arrived) -> bool:
-        """Whether an event was numbered before our subscription."""
-        stamp = event.timestamp
-        assert isinstance(stamp, Stamp)
-        return event.topic in self.topics and stamp.number <= self._start[event.topic]
+    def _look_at_all(self) -> list[Effect]:
+        """Our topics have changed: see what all that waits is to wait for."""
+        for guest in self.waiting.all():
+            stamp = _stamp(guest.event)
+            place = stamp.topic, stamp.number
+            known = stamp.topic in self.topics
+            if stamp.topic not in self.wanted or (known and stamp.number <= self.done[stamp.topic]):
+                self.waiting.leave(place)
+            else:
+                awaited = self._awaited(stamp)
+                self.waiting.add(place, guest._replace(awaited=awaited or (stamp.topic, 0)))
+        return self._release(sorted(self.topics))
 
-    def _may_go(self, event: Arrived) -> bool:
-        stamp = event.timestamp
-        assert isinstance(stamp, Stamp)
-        return event.topic in self.topics and not self._must_wait(stamp)
-
-    def _give_up(self, until: Time | None, now: Time) -> list[Effect]:
+    def _give_up(self, until: Time | None) -> list[Effect]:
         """Notify the first that waits, of those whose time is over by `until`.
 
         Not one of a topic that is yet to begin: whether it is before our time is not known.
         """
-        for place, (at, event) in enumerate(self.waiting):
-            if until is not None and at is not None and at > until:
+        for guest in self.waiting:
+            if until is not None and guest.until is not None and guest.until > until:
                 break
-            if event.topic in self.topics:
-                del self.waiting[place]
-                return [*self._notify(event), *self._release(now)]
+            stamp = _stamp(guest.event)
+            if stamp.topic in self.topics:
+                event = self.waiting.leave((stamp.topic, stamp.number))
+                return [*self._notify(event), *self._release([stamp.topic])]
         return []
 
     def next_wake(self) -> Time | None:
         """When we ask again, or the time of something that waits is over."""
-        times = [at for at, one in self.waiting if one.topic in self.topics]
-        return min((at for at in (self._again_at, *times) if at is not None), default=None)
+        first = next((one.until for one in self.waiting if one.event.topic in self.topics), None)
+        return min((at for at in (self._again_at, first) if at is not None), default=None)
 
     def on_wake(self, now: Time) -> list[Effect]:
         """Ask again, and notify those whose time is over."""
@@ -264,8 +295,13 @@ class Subscriber:
         if self._again_at is not None and self._again_at <= now:
             effects += self._register(now)
         while self._limits.wait_for is not None:
-            given_up = self._give_up(now, now)
+            given_up = self._give_up(now)
             if not given_up:
                 break
             effects += given_up
         return effects
+
+
+def _stamp(event: Arrived) -> Stamp:
+    assert isinstance(event.timestamp, Stamp)
+    return event.timestamp

@@ -1,0 +1,74 @@
+"""Where events wait for others that come before them.
+
+Each waits for one number of one topic at a time; whoever lets it go looks for the next.  So an
+event that is notified wakes those that wait for it, and nobody else.
+
+Invariant: an event is in the room once, by its topic and number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import NamedTuple, TypeAlias
+
+from cubecast.ordering.effects import Arrived, Time
+from cubecast.ordering.timestamps import Number, Topic
+
+Place: TypeAlias = tuple[Topic, Number]
+
+
+class Guest(NamedTuple):
+    """An event that waits, until when, and what for."""
+
+    until: Time | None
+    event: Arrived
+    awaited: Place
+
+
+class WaitingRoom:
+    """The events that wait at one subscriber, the first that came first."""
+
+    def __init__(self) -> None:
+        self._guests: dict[Place, Guest] = {}
+        self._by_topic: dict[Topic, list[tuple[Number, Place]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._guests)
+
+    def __iter__(self) -> Iterator[Guest]:
+        return iter(self._guests.values())
+
+    def __contains__(self, place: Place) -> bool:
+        return place in self._guests
+
+    def add(self, place: Place, guest: Guest) -> None:
+        """Let an event wait, or wait on for something else."""
+        self._guests[place] = guest
+        topic, number = guest.awaited
+        heappush(self._by_topic.setdefault(topic, []), (number, place))
+
+    def reached(self, topic: Topic, number: Number) -> list[Place]:
+        """Those that waited for nothing above this number; they are still in the room."""
+        heap = self._by_topic.get(topic)
+        found: list[Place] = []
+        while heap and heap[0][0] <= number:
+            awaited, place = heappop(heap)
+            guest = self._guests.get(place)
+            if guest is not None and guest.awaited == (topic, awaited):
+                found.append(place)
+        if heap is not None and not heap:
+            del self._by_topic[topic]
+        return found
+
+    def all(self) -> list[Guest]:
+        """All that wait, to be added again or to leave: nobody waits for anything now."""
+        self._by_topic.clear()
+        return list(self._guests.values())
+
+    def guest(self, place: Place) -> Guest:
+        return self._guests[place]
+
+    def leave(self, place: Place) -> Arrived:
+        """Take an event out; what it waited for is forgotten when that comes."""
+        return self._guests.pop(place).event
