@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from cubecast.errors import NotSent
 from cubecast.net.config import NodeConfig
 from cubecast.net.outbox import BLOCKED_NEWS_S, LOOPS_FIRST_S, Outbox
 from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing, frame_overhead
 from cubecast.protocol.config import Config
 from cubecast.protocol.port import Topic
-from cubecast.testing import on_virtual_time
+from cubecast.testing import Cluster, on_virtual_time
 
 WINDOW = 4096
 
@@ -134,3 +135,29 @@ async def test_those_that_only_publish_stand_back_for_one_moment_by_one_timer(
     await asyncio.wait(others, timeout=1)
     assert all(one.done() for one in others)
     assert len(timers) == 1
+
+
+@on_virtual_time
+async def test_who_waits_for_too_long_without_any_credit_is_told_so() -> None:
+    publisher = Publisher(credit=0)
+    box = Outbox("t", publisher)
+    await publish(box, b"x")
+    await asyncio.sleep(0)
+    began = asyncio.get_running_loop().time()
+    async with asyncio.timeout(60):
+        with pytest.raises(NotSent, match=r"no credit for 0\.5 s"):
+            await box.make_room(0.5)
+    assert round(asyncio.get_running_loop().time() - began, 2) == 0.5
+
+
+@on_virtual_time
+async def test_a_node_waits_to_publish_as_long_as_one_of_its_topics_does() -> None:
+    async with Cluster(1) as cluster:
+        node = cluster[0]
+        assert not node.waits_to_publish()
+        for topic in ("a", "b"):
+            node.has_to_wait(topic, True)
+        node.has_to_wait("a", False)
+        assert node.waits_to_publish()
+        node.has_to_wait("b", False)
+        assert not node.waits_to_publish()
