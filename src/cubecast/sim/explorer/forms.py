@@ -218,7 +218,7 @@ class CanonicalForm:
             names = self._names_in(kind, tuple(obj.__dict__))
             form += names
             form += self._walk_named(kind, names, [obj.__dict__[name] for name in names])
-        elif not slots:
+        elif not slots and not issubclass(kind, msgspec.Struct):  # one without fields is its name
             raise TypeError(f"no canonical form for a {kind.__qualname__}: {obj!r}")
         return tuple(form)
 
