@@ -3,8 +3,9 @@
 Two nodes in memory, on virtual time.  For each request the requester subscribes to a fresh topic
 ``reply/<id>``, the replier publishes one message there, and the requester leaves; 10 ms of virtual
 time later comes the next.  Printed are the processor time per request, over the last 100 before
-each count, and what the nodes keep then: topics, and entries of all tables of the protocol.  Both
-should be flat.
+each count and over all since the count before (topics are forgotten many at a time, which may fall
+among the 100), and what the nodes keep then: topics, and entries of all tables of the protocol.
+All should be flat.
 
 With ``--follower`` a third node follows ``#``, so that it takes part in every reply topic.
 
@@ -53,6 +54,7 @@ async def measure(counts: list[int], follower: bool, cap_s: float) -> list[dict[
             stack.callback(reading.cancel)
         done = 0
         for count in counts:
+            since, already = time.process_time(), done
             while done < count - SAMPLE:
                 await request(requester, replier, done)
                 done += 1
@@ -64,10 +66,11 @@ async def measure(counts: list[int], follower: bool, cap_s: float) -> list[dict[
             for _ in range(SAMPLE):
                 await request(requester, replier, done)
                 done += 1
-            rows.append(
-                await _row(cluster, follower, done, (time.process_time() - before) / SAMPLE)
-            )
-            _say(rows[-1])
+            now = time.process_time()
+            row = await _row(cluster, follower, done, (now - before) / SAMPLE)
+            row["ms_since_last_count"] = 1e3 * (now - since) / (done - already)
+            rows.append(row)
+            _say(row)
     return rows
 
 
@@ -89,7 +92,9 @@ async def _read(messages: Any) -> None:
 
 def _say(row: dict[str, Any]) -> None:
     each = row["ms_per_request"]
-    cost = "not reached in time" if each is None else f"{each:7.2f} ms of CPU each"
+    cost = "not reached in time"
+    if each is not None:
+        cost = f"{each:7.2f} ms of CPU each ({row['ms_since_last_count']:.2f} since the last count)"
     who = "with a follower of #" if row["follower"] else "two nodes"
     print(f"{who}, {row['requests']:>7,} requests: {cost}; topics kept {row['topics_kept']}, "
           f"entries {row['entries_kept']}", file=sys.stderr, flush=True)  # fmt: skip
