@@ -145,6 +145,19 @@ def test_it_stays_known_when_a_stream_ended_though_a_view_speaks_of_it_again() -
     assert gone not in core.reached_since(4, 4)
 
 
+def test_what_is_forgotten_of_a_stream_is_told_to_nobody() -> None:
+    """It ended in a view that the node came back from; its publisher lives here, and began anew."""
+    _, former = member_3()
+    former.front.delivered[stream(0)] = former.ends[stream(0)] = 2
+    _, core = member_3()
+    core.return_from(former, apart=1)
+    assert core.ends == {}, "a publisher that lives is asked"
+    core.ends[stream(0)] = 2
+    core.superseded[stream(0)] = 1
+    core.remember(Horizon(epoch=9))
+    assert stream(0) not in core.vector()
+
+
 # -- acknowledgements ------------------------------------------------------------------------------
 
 

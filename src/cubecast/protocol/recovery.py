@@ -782,7 +782,7 @@ class RecoveringTopic(TopicCore):
         self.forgotten = former.forgotten
         for known in (former.finals, former.ends):
             for stream, seq in known.items():
-                if seq >= 0:
+                if seq >= 0 and not self.guard.is_live(stream):  # a publisher that lives is asked
                     self.marks["brought an end along"] += 1
                     self.ends[stream] = max(seq, self.ends.get(stream, -1))
 

@@ -202,6 +202,8 @@ class StreamTable:
         self.front.forget(stream)
         for kept in (self.floor, self.start, self.lost_routes, self.told_over):
             kept.pop(stream, None)
+        for ends in (self.finals, self.ends):
+            ends.pop(stream, None)  # else we would tell of it for ever
         if self.latest and self.latest.get(stream.life) == stream.generation:
             del self.latest[stream.life]  # only a life that is over ends with its last generation
 
