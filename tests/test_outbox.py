@@ -11,7 +11,8 @@ import pytest
 from cubecast.errors import NotSent
 from cubecast.net.config import NodeConfig
 from cubecast.net.outbox import BLOCKED_NEWS_S, LOOPS_FIRST_S, Outbox
-from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing, frame_overhead
+from cubecast.net.subscription import READS, Subscription
+from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing
 from cubecast.protocol.config import Config
 from cubecast.protocol.port import Topic
 from cubecast.testing import Cluster, on_virtual_time
@@ -52,10 +53,21 @@ class Publisher:
         self.news.append(seconds)
 
 
-async def publish(box: Outbox, payload: bytes, loops: bool = False) -> None:
-    """What `Node.publish` does."""
+class Behind:
+    """What a task reads: it is behind with the topic."""
+
+    def behind(self, topic: Topic) -> int:
+        return 1
+
+    def reads(self, subscription: Subscription) -> bool:
+        return False
+
+
+async def publish(box: Outbox, payload: bytes, reads: Behind | None = None) -> None:
+    """What `Node.publish` does, in a task of its own that reads."""
+    READS.set(reads)
     if box.shut or box.bytes >= box.room or len(box.payloads) >= box.frame_messages:
-        await box.make_room(60, loops)
+        await box.make_room(60)
     box.payloads.append(payload)
     box.bytes += len(payload) + MESSAGE_OVERHEAD
     if not box.planned:
@@ -78,7 +90,7 @@ def count_timers(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[], object]) 
 
 @on_virtual_time
 async def test_at_first_as_much_may_gather_as_a_window_takes_in_one_frame() -> None:
-    assert Outbox("t", Publisher()).room == WINDOW - frame_overhead(0)
+    assert Outbox("t", Publisher()).room == WINDOW
 
 
 @on_virtual_time
@@ -123,7 +135,7 @@ async def test_those_that_only_publish_stand_back_for_one_moment_by_one_timer(
     box = Outbox("t", publisher)
     await publish(box, b"x")
     await asyncio.sleep(0)
-    reader = asyncio.ensure_future(publish(box, b"read", loops=True))
+    reader = asyncio.ensure_future(publish(box, b"read", Behind()))
     await asyncio.sleep(0)
     timers = count_timers(monkeypatch, box._resume)
     publisher.left = 10_000

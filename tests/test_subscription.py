@@ -8,7 +8,7 @@ import pytest
 
 from cubecast.net.node import Node
 from cubecast.net.subscription import READS, SETTLE_SHARE, Policy, Subscription
-from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing, frame_overhead
+from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing, frame_cost
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Seq, Stream, Topic
 from cubecast.testing import on_virtual_time
@@ -40,7 +40,7 @@ class Desk:
 
 def frame(first: Seq, messages: int) -> Frame:
     body = Outgoing([bytes(EACH - MESSAGE_OVERHEAD)] * messages, 0)
-    size = messages * EACH + frame_overhead(0)
+    size = frame_cost(messages * EACH, 0)
     return Frame("t", STREAM, first, (), Route(0, 0, 0), -1, body, size)
 
 
@@ -88,9 +88,9 @@ def test_a_task_that_may_keep_publishers_waiting_is_known(policy: Any, reads: bo
     async def story() -> None:
         _, messages = subscription(policy)
         async with messages:
-            assert not READS.get()
+            assert READS.get() is None
             messages.deliver(frame(0, 1))
             await anext(messages)
-            assert READS.get() is reads
+            assert (READS.get() is messages) is reads
 
     story()
