@@ -124,6 +124,25 @@ def test_a_process_that_was_restarted_at_once_is_in_after_a_few_round_trips() ->
     assert world.now == 0
 
 
+def test_a_process_that_is_back_while_its_former_life_reports_waits_for_the_next_view() -> None:
+    """Node 1 has reported for the view without node 3, and is restarted before all have."""
+    world = Members(4)
+    world.down.add(3)
+    world.suspect(3, 0, 1, 2)
+
+    def without_report(one: Flying) -> bool:
+        return not (one.source == 2 and one.message.kind == "report")
+
+    world.settle(without_report, ticks=1)
+    again = start_again(world, 1)
+    world.settle(without_report, ticks=3)
+    world.settle()
+    assert world.members[0].marks["newcomer waits for its former life"] == 1
+    assert again.view is not None
+    assert again.view.mask == 0b0111
+    assert again.view.has(again.who.uid)
+
+
 def test_a_late_request_of_a_former_life_is_not_even_asked_about() -> None:
     """Node 1 is back in its second life when what the first one said arrives."""
     world = Members(3)

@@ -59,6 +59,9 @@ SEEDS = (50, 53, 77, 85, 93, 115, 126, 142, 252, 259, 494, 30637)
 """Schedules that take together what no test by hand does, or did when this was written."""
 
 
+OF_ALL_SIZES = (1701,)
+"""The same, of schedules with as many nodes as they draw."""
+
 BY_MEMBERS = (test_members, test_doubts, test_forgetting, test_returning_nodes)
 
 
@@ -109,6 +112,8 @@ def by_hand(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 def test_every_branch_of_recovery_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = by_hand(monkeypatch)
+    for seed in OF_ALL_SIZES:
+        taken.update(run_schedule(draw_eventful(seed), population("cubecast")).marks)
     for seed in (13, *SEEDS, *range(300)):
         if names() <= taken.keys():
             break
