@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from cubecast.errors import Closed
 from cubecast.ordering.codec import OrderingError, decode_event, decode_message
 from cubecast.ordering.judge import Notification, inversions, repeated
 from cubecast.ordering.live import Ordered, OrderedConfig
@@ -166,6 +167,26 @@ def test_what_no_ordering_module_sent_is_dropped_and_hurts_nobody(
     assert [one.event for one in members.seen["reader"]] == [b"one"]
     assert "an event without a stamp" in caplog.text
     assert "invalid message" in caplog.text
+
+
+def test_a_service_that_fails_is_told_to_who_publishes_and_who_reads() -> None:
+    async def cut(ports: list[int]) -> Members:
+        async with AsyncExitStack() as stack:
+            members = Members(ports, stack)
+            connection = await members.connect()
+            ordered = Ordered(NatsService("a", connection), managers=["a"], config=PATIENT)
+            await ordered.__aenter__()
+            await ordered.subscribe("t0")
+            await connection.close()
+            await ordered.publish("t0", b"lost")
+            with pytest.raises(Closed, match="the event service failed"):
+                await asyncio.wait_for(anext(aiter(ordered)), 60)
+            with pytest.raises(Closed, match="the event service failed"):
+                await ordered.publish("t0", b"refused")
+        return members
+
+    with servers(1) as ports:
+        run(cut, ports)
 
 
 @pytest.mark.parametrize("decode", [decode_event, decode_message])

@@ -125,6 +125,7 @@ class Ordered:
         self._timer: asyncio.TimerHandle | None = None
         self._writer: asyncio.Task[None] | None = None
         self._closed = False
+        self._failure: Exception | None = None
 
     def _manager_of(self, topic: Topic) -> Member:
         return self._managers[crc32(topic.encode()) % len(self._managers)]
@@ -146,9 +147,7 @@ class Ordered:
 
     async def close(self) -> None:
         """Stop; what has no stamp yet is not published."""
-        self._closed = True
-        for event in (self._arrived, self._joined, self._room):
-            event.set()
+        self._stop()
         if self._timer is not None:
             self._timer.cancel()
         if self._writer is not None:
@@ -157,6 +156,20 @@ class Ordered:
                 await self._writer
         await self._service.close()
 
+    def _stop(self) -> None:
+        self._closed = True
+        for event in (self._arrived, self._joined, self._room):
+            event.set()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(self._why_closed()) from self._failure
+
+    def _why_closed(self) -> str:
+        if self._failure is None:
+            return "closed by this member"
+        return f"the event service failed: {self._failure!r}"
+
     # -- what applications do --------------------------------------------------------------------
 
     async def publish(self, topic: Topic, payload: bytes) -> None:
@@ -164,18 +177,17 @@ class Ordered:
         while self._unpublished >= self._config.unpublished and not self._closed:
             self._room.clear()
             await self._room.wait()
-        if self._closed:
-            raise Closed
+        self._check_open()
         self._unpublished += 1
         self._step(Publish(topic, payload))
 
     async def subscribe(self, *topics: Topic) -> None:
         """Subscribe; returns when all that is published from now on will be notified."""
+        self._check_open()
         for topic in topics:
             self._step(Subscribe(topic))
         while not self._module.subscriber.topics.issuperset(topics):
-            if self._closed:
-                raise Closed
+            self._check_open()
             self._joined.clear()
             await self._joined.wait()
 
@@ -190,6 +202,8 @@ class Ordered:
         while True:
             while self._messages:
                 yield self._messages.popleft()
+            if self._failure is not None:
+                self._check_open()
             if self._closed:
                 return
             self._arrived.clear()
@@ -219,19 +233,19 @@ class Ordered:
         return time.monotonic_ns() // 1000
 
     def _step(self, cause: Cause) -> None:
-        """Let the module act; what it says to itself it hears at once."""
-        causes: deque[Cause] = deque([cause])
-        while causes:
-            for effect in self._module.step(causes.popleft(), self._now()):
-                match effect:
-                    case Send() if effect.to == self._service.name:
-                        causes.append(Received(effect.message))
-                    case Notify():
-                        self._notify(effect)
-                    case WakeAt():
-                        self._wake(effect.time)
-                    case _:
-                        self._effects.put_nowait(effect)
+        """Let the module act.
+
+        Its effects are brought about in their order, also what it says to itself: a topic is asked
+        for at the service before its manager, which may live here, hears of the subscription.
+        """
+        for effect in self._module.step(cause, self._now()):
+            match effect:
+                case Notify():
+                    self._notify(effect)
+                case WakeAt():
+                    self._wake(effect.time)
+                case _:
+                    self._effects.put_nowait(effect)
         self._joined.set()
 
     def _notify(self, effect: Notify) -> None:
@@ -258,21 +272,30 @@ class Ordered:
             self._wake(again)
 
     async def _write(self) -> None:
-        """Hand effects to the service, one after the other."""
+        """Hand effects to the service; if it fails, whoever uses this member is told why."""
+        try:
+            while True:
+                await self._hand_over(await self._effects.get())
+        except Exception as error:
+            log.exception("member %s: the event service failed", self._service.name)
+            self._failure = error
+            self._stop()
+
+    async def _hand_over(self, effect: Effect) -> None:
         service = self._service
-        while True:
-            effect = await self._effects.get()
-            match effect:
-                case Send():
-                    await service.send(effect.to, encode_message(effect.message))
-                case ServicePublish():
-                    assert isinstance(effect.timestamp, Stamp)
-                    assert isinstance(effect.payload, bytes)
-                    data = encode_event(effect.timestamp, effect.payload)
-                    await service.publish(effect.topic, data)
-                    self._unpublished -= 1
-                    self._room.set()
-                case ServiceSubscribe():
-                    await service.subscribe(effect.topic)
-                case ServiceUnsubscribe():
-                    await service.unsubscribe(effect.topic)
+        match effect:
+            case Send() if effect.to == service.name:
+                self._step(Received(effect.message))
+            case Send():
+                await service.send(effect.to, encode_message(effect.message))
+            case ServicePublish():
+                assert isinstance(effect.timestamp, Stamp)
+                assert isinstance(effect.payload, bytes)
+                data = encode_event(effect.timestamp, effect.payload)
+                await service.publish(effect.topic, data)
+                self._unpublished -= 1
+                self._room.set()
+            case ServiceSubscribe():
+                await service.subscribe(effect.topic)
+            case ServiceUnsubscribe():
+                await service.unsubscribe(effect.topic)
