@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cubecast.ordering.effects import Received, Send
+from cubecast.ordering.effects import Arrived, Notify, Received, Send, Wake, WakeAt
 from cubecast.ordering.judge import inversions, needless_tags, repeated
 from cubecast.ordering.messages import Member
 from cubecast.ordering.production.manager import Manager
@@ -170,6 +170,32 @@ def test_hole_13_a_request_that_is_repeated_gets_the_same_stamp() -> None:
     assert topic.on_request(request) == [], "its publisher has had the answer"
     assert topic.clock == 4
     assert [len(kept.sent) for kept in topic.kept.values()] == [1]
+
+
+def test_of_a_publisher_only_the_last_life_is_kept() -> None:
+    topic = Manager("a", Ranking("ab"), manager)
+    for life in range(100):
+        assert topic.on_request(Request("a", Source("p", life), 0, 1, 0))
+    assert len(topic.kept) == 1
+    assert topic.on_request(Request("a", Source("p", 7), 0, 1, 0)) == [], "that life is over"
+    assert topic.clock == 100
+
+
+def test_an_event_waits_for_a_lost_one_only_so_long() -> None:
+    there = World(
+        lambda *args: OrderingModule(*args, waiting=Waiting(wait_for=10)), ["a"], ["p", "i"]
+    )
+    there.subscribe("i", "a")
+    there.settle()
+    module = there.modules["i"]
+    second = module.step(Arrived("a", "second", Stamp("a", 2)), 0)
+    assert second == [WakeAt(10)]
+    assert module.step(Arrived("a", "second", Stamp("a", 2)), 1) == [], "it waits already"
+    assert module.step(Wake(), 9) == []
+    told = [*module.step(Wake(), 10), *module.step(Arrived("a", "first", Stamp("a", 1)), 11)]
+    told += module.step(Arrived("a", "first", Stamp("a", 1)), 12)
+    seen = [(one.payload, one.in_order) for one in told if isinstance(one, Notify)]
+    assert seen == [("second", True), ("first", False)], "late, once"
 
 
 # -- batches ---------------------------------------------------------------------------------------

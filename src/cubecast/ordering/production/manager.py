@@ -34,7 +34,6 @@ from cubecast.ordering.production.messages import (
     Register,
     Registered,
     Request,
-    Source,
     Stamped,
     Turn,
 )
@@ -48,11 +47,12 @@ class Subscription(NamedTuple):
 
 
 class Kept:
-    """What a publisher may ask for again."""
+    """What a publisher may ask for again, in its last life."""
 
-    __slots__ = ("done", "sent")
+    __slots__ = ("done", "life", "sent")
 
-    def __init__(self) -> None:
+    def __init__(self, life: int) -> None:
+        self.life = life
         self.done = 0
         """It has had the answers for all events below this."""
         self.sent: dict[int, Send] = {}
@@ -75,7 +75,7 @@ class Manager:
         self.passed: dict[Topic, Number] = {}
         """Numbers of lower topics that passed since our last event."""
         self._passed_ever: dict[Topic, Number] = {}
-        self.kept: dict[tuple[Topic, Source], Kept] = {}
+        self.kept: dict[tuple[Topic, Member], Kept] = {}
         """What we sent for the events of a publisher in a topic."""
         self._sent: dict[Topic, int] = {}  # stamps that went to each higher topic
         self._taken: dict[Topic, int] = {}  # stamps that came from each lower topic
@@ -183,7 +183,7 @@ class Manager:
             source, first, count = request.source, request.first, request.count
             stamped = Stamped(request.topic, source.life, first, count, number, higher, passed)
             sent = Send(source.member, stamped)
-        self.kept[request.topic, request.source].sent[request.first] = sent
+        self.kept[request.topic, request.source.member].sent[request.first] = sent
         return [sent]
 
     def _turn(self, high: Topic) -> Turn:
@@ -195,7 +195,12 @@ class Manager:
 
         Whatever its publisher has got since need not be kept.
         """
-        kept = self.kept.setdefault((request.topic, request.source), Kept())
+        key, life = (request.topic, request.source.member), request.source.life
+        kept = self.kept.get(key)
+        if kept is None or kept.life < life:
+            kept = self.kept[key] = Kept(life)
+        elif kept.life > life:
+            return []  # a late copy of what a life asked that is over
         kept.done = max(request.done, kept.done)
         for first in [one for one in kept.sent if one < kept.done]:
             del kept.sent[first]
