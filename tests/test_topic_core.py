@@ -285,14 +285,47 @@ def test_above_the_end_of_a_dead_stream_nothing_is_claimed() -> None:
     assert (acks(page), page.discarded) == ([(1, 0, 0)], [{stream(2): (1, 2)}])
 
 
-def test_a_route_that_began_above_the_end_of_a_dead_stream_is_empty() -> None:
-    later = Frame("t", stream(2), 4, (), Route(1, 4, EVERYONE), -1, ("2:4",), 1)
-    _, core = without(2, frame(2, 0), later)
+def later_frame(first: Seq, start: Seq) -> Frame:
+    """Of the second route of node 2, which begins with number `start`."""
+    body = (f"2:{first}",)
+    return Frame("t", stream(2), first, (), Route(1, start, EVERYONE), -1, body, 1)
+
+
+def test_a_route_that_began_above_the_end_of_a_dead_stream_is_left() -> None:
+    _, core = without(2, frame(2, 0), later_frame(4, start=4))
+    core.unacked[stream(2), 1] = core.inboxes[stream(2)].branches[1]
     core.end_stream(Final(stream(2), 0, heir=1, base=-1), 0)
-    assert {number: one.have for number, one in core.inboxes[stream(2)].branches.items()} == {
-        0: 0,
-        1: 3,  # where it began
-    }
+    assert {number: one.have for number, one in core.inboxes[stream(2)].branches.items()} == {0: 0}
+    assert not core.unacked
+
+
+def claims(core: RecoveringTopic) -> list[tuple[Seq, Seq]]:
+    """Of each dead stream, what we report: it begins above the first number, up to the second."""
+    return [(one.base, one.have) for one in core.held(core.guard.is_live)]
+
+
+def test_who_passes_frames_on_claims_nothing_below_a_route_that_began_above_the_end() -> None:
+    """Else the next view would end the stream where nobody has it, and the others jump."""
+    page, core = member_3()
+    core.stop(0)
+    take(core, later_frame(4, start=4))
+    core.guard.is_live = lambda one: one.source != 2
+    assert claims(core) == [(3, 4)]
+    core.end_stream(Final(stream(2), 0, heir=1, base=-1), 0)
+    assert claims(core) == []
+    assert page.discarded == []
+
+
+def test_who_passes_frames_on_claims_nothing_of_a_route_of_which_it_has_no_frame() -> None:
+    """Its publisher gave the tree up, said so, and died before it fed anything."""
+    _, core = member_3()
+    core.stop(0)
+    take(core, frame(2, 0))
+    take(core, frame(2, 1))
+    core.inboxes[stream(2)].forget(0)  # everyone has it
+    core.on_direct(Direct("t", stream(2), 1, 4, 5, -1), 2, 0)
+    core.guard.is_live = lambda one: one.source != 2
+    assert claims(core) == [(0, 1)]
 
 
 def test_one_message_of_the_dead_is_remembered_as_well() -> None:

@@ -231,7 +231,9 @@ class RecoveringTopic(TopicCore):
         by_last = {frame.last: frame for frame in inbox.frames.values()}
         base = delivered
         if not self.taking and delivered not in by_last and delivered + 1 not in inbox.frames:
-            base = inbox.reached()  # it only passes frames on
+            # It only passes frames on, and has none of a route that begins with what is to come.
+            ends = [one.have for one in inbox.branches.values() if one.have in by_last]
+            base = max(ends, default=inbox.stable)
         have = base
         while base in by_last:
             base = by_last[base].first - 1
@@ -453,8 +455,12 @@ class RecoveringTopic(TopicCore):
         for frame in dropped:
             del inbox.frames[frame.first]
         inbox.kept = inbox.size()
-        for branch in inbox.branches.values():
-            branch.have = min(branch.have, max(end, branch.route.start - 1))
+        for number, branch in list(inbox.branches.items()):
+            if branch.route.start > end:  # else it would claim what lies before its first frame
+                del inbox.branches[number]
+                self.unacked.pop((inbox.stream, number), None)
+                continue
+            branch.have = min(branch.have, end)
             branch.covered = min(branch.covered, branch.have)  # it only passed frames on
             branch.early = {first: last for first, last in branch.early.items() if last <= end}
         if dropped and self.taking:
