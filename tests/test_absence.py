@@ -109,6 +109,17 @@ def test_who_goes_again_after_it_caught_up_is_absent_from_then_on() -> None:
     assert again == (Absent(Who("n2.1", "2", 1), 6),)
 
 
+def test_who_has_heard_that_a_node_caught_up_is_not_told_otherwise_by_a_later_view() -> None:
+    """Who sends it the whole view had not heard."""
+    absences = back_in_view_5()
+    named = absences.entries
+    absences.caught_up("n2.1", 2)
+    absences.learn(named, returned(6), 3)
+    assert (absences.entries, absences.catching_up(3)) == ((), set())
+    absences.learn((Absent(Who("n2.1", "2", 1), 7),), view(7, 0), 4)
+    assert absences.remembered_from(4) == 7, "it may go again"
+
+
 def test_only_who_is_named_as_back_can_catch_up() -> None:
     absences = Absences(10)
     absences.learn((Absent(who(2), 3),), view(3, 0), 0)
@@ -210,3 +221,97 @@ def test_a_node_that_is_back_says_when_it_has_asked_for_all_it_missed() -> None:
     world.settle(lambda one: 2 not in (one.source, one.to), ticks=20)
     absent = [world.members[node].absent for node in (0, 1, 3)]
     assert [[one.who.uid for one in known] for known in absent] == [["n2"]] * 3
+
+
+# -- leaving while a node that came back asks ------------------------------------------------------
+
+
+def carried(one: Flying) -> str:
+    """The kind of what a link carries."""
+    return one.message.message.kind if one.message.kind == "parcel" else ""
+
+
+def node_3_comes_back(world: Members) -> None:
+    """Node 1 publishes to a topic of node 3 alone while that is away; its waves go nowhere."""
+    world.members[3].subscribe("n", world.now)
+    world.settle()
+    world.suspect(3)
+    world.settle(lambda one: 3 not in (one.source, one.to))
+    world.members[1].register("n", world.now)
+    world.settle(lambda one: 3 not in (one.source, one.to), ticks=4)
+    assert world.publish(1, "missed", "n")
+    world.settle(unasked)
+    assert world.masks() == [0b1111] * 4
+
+
+def unasked(one: Flying) -> bool:
+    """All but the waves of node 3."""
+    return one.source != 3 or carried(one) != "wave"
+
+
+def test_a_leaver_stays_until_a_node_that_came_back_has_asked_it() -> None:
+    """Nobody but the leaver knows what node 3 missed."""
+    world = Members(4)
+    node_3_comes_back(world)
+    world.members[1].depart(world.now)
+    world.settle(unasked)
+    assert world.ports[1].of("departed") == []
+    world.lose(kind("depart"))
+    world.settle(lambda one: one.message.kind != "depart", ticks=4)
+    assert [list(skipped.values()) for _, skipped in world.ports[3].of("gap")] == [[(0, 0)]]
+    assert world.ports[1].of("departed") == [()], "it does not have to ask again"
+
+
+def test_a_leader_that_leaves_stays_as_long() -> None:
+    world = Members(4)
+    node_3_comes_back(world)
+    world.members[0].depart(world.now)
+    world.settle(unasked)
+    assert world.ports[0].of("departed") == []
+    world.settle(ticks=6)
+    assert world.ports[0].of("departed") == [()]
+
+
+def test_a_leaver_does_not_wait_for_itself() -> None:
+    world = Members(4)
+    node_3_comes_back(world)
+    world.members[3].depart(world.now)
+    world.settle(unasked)
+    assert world.ports[3].of("departed") == [()]
+
+
+def test_a_leaver_does_not_wait_for_a_node_that_came_back_and_is_suspected() -> None:
+    world = Members(4)
+    node_3_comes_back(world)
+    world.members[1].depart(world.now)
+    world.suspect(3)
+    world.settle(lambda one: 3 not in (one.source, one.to))
+    assert world.ports[1].of("departed") == [()]
+
+
+def test_a_leaver_waits_no_longer_than_history_is_kept() -> None:
+    world = Members(4)
+    node_3_comes_back(world)
+    world.now += EPOCHS.absent_for
+    world.members[1].depart(world.now)
+    world.settle(unasked)
+    assert world.ports[1].of("departed") == [()]
+
+
+def test_a_newcomer_is_told_who_has_caught_up_before() -> None:
+    """The leader takes node 2 in before it hears so; leavers would wait if that node led."""
+    world = Members(4)
+    node_3_comes_back(world)
+
+    def unheard(one: Flying) -> bool:
+        return one.to != 0 or carried(one) != "caught-up"
+
+    world.settle(unheard, ticks=4)
+    assert [one.remembered_from(world.now) for one in world.members] == [1, None, None, None]
+    world.suspect(2)
+    world.settle(both(unheard, lambda one: 2 not in (one.source, one.to)), ticks=4)
+    world.settle(both(unheard, lambda one: one.source != 3 or one.to != 2), ticks=8)
+    assert world.masks() == [0b1111] * 4
+    assert [one.remembered_from(world.now) for one in world.members] == [1, 3, 1, 3]  # for node 2
+    world.settle()
+    assert [one.remembered_from(world.now) for one in world.members] == [None] * 4

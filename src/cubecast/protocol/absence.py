@@ -2,14 +2,16 @@
 
 A view names them (`Install.absent`).  An excluded node is named with the epoch of the first view
 without it.  One that came back stays named, as `Absent.back`, until it has asked everyone what it
-missed and says so (`CaughtUp`): history that is kept for it must not go before.  If it is excluded
-again before that, it counts as absent from the first time on.
+missed and says so (`CaughtUp`): history that is kept for it must not go before, nor a publisher
+that knows what it missed.  If it is excluded again before that, it counts as absent from the first
+time on.
 
 A node counts `EpochConfig.absent_for` from when it first saw an entry.  After that it looks for the
 node no longer, keeps no history for it, and if it leads, leaves it out of the next view.
 
 Bound: at most `MAX_ABSENT` entries, those of the present view; each view replaces them all, and
-`CaughtUp` removes one.  A node that misses it keeps the entry as long as that of an absent node.
+`CaughtUp` removes one.  Whoever made a view may not have heard it: so it is told to newcomers, too,
+and who has heard it names that node no more.
 """
 
 from __future__ import annotations
@@ -26,17 +28,21 @@ MAX_ABSENT = 256
 class Absences:
     """What one node knows of the excluded and the returned, in the view that it is in."""
 
-    __slots__ = ("_first_seen", "_remember_for", "entries")
+    __slots__ = ("_caught_up", "_first_seen", "_remember_for", "entries")
 
     def __init__(self, remember_for: Time) -> None:
         self._remember_for = remember_for
         self._first_seen: dict[tuple[str, int], Time] = {}
+        self._caught_up: set[str] = set()  # lives of the present view that came back and have asked
         self.entries: tuple[Absent, ...] = ()
         """As the view names them, expired ones included, without those that caught up since."""
 
     def learn(self, entries: Iterable[Absent], view: View, now: Time) -> None:
         """There is a new view with these; who told of it may not know yet who caught up."""
-        self._keep([one for one in entries if _is_due(one, view)], now)
+        self._caught_up = {uid for uid in self._caught_up if view.has(uid)}
+        known = self._caught_up
+        due = [one for one in entries if _is_due(one, view)]
+        self._keep([one for one in due if not (one.back and one.who.uid in known)], now)
 
     def _keep(self, entries: Iterable[Absent], now: Time) -> None:
         seen = self._first_seen
@@ -46,7 +52,12 @@ class Absences:
 
     def caught_up(self, uid: str, now: Time) -> None:
         """A node that came back has asked for all that it missed."""
+        self._caught_up.add(uid)
         self._keep([one for one in self.entries if not (one.back and one.who.uid == uid)], now)
+
+    def catching_up(self, now: Time) -> set[str]:
+        """The lives that came back and have not asked for all that they missed."""
+        return {one.who.uid for one in self.remembered(now) if one.back}
 
     def excluded(self) -> tuple[Absent, ...]:
         """Those who are not back, as the view names them."""

@@ -44,9 +44,12 @@ class Admission:
         """Those who may be in the next view."""
         return [one for one in self.entering.values() if self.may_enter(one, view, doubted)]
 
-    def going(self, view: View, doubted: int) -> int:
-        """Slots of those who leave, and of those in whose place somebody has come."""
-        slots = {view.slot_of(uid) for uid in self.departing}
+    def going(self, view: View, doubted: int, asking: Collection[str] = ()) -> int:
+        """Slots of those who leave, and of those in whose place somebody has come.
+
+        While others are `asking` what they missed, nobody leaves: a leaver alone may know it.
+        """
+        slots = {view.slot_of(uid) for uid in self.departing if not {*asking} - {uid}}
         slots |= {view.places.get(one.who.address) for one in self.admissible(view, doubted)}
         return sum(1 << slot for slot in slots if slot is not None)
 

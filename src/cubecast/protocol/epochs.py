@@ -186,8 +186,10 @@ class Epochs:
         return [one for one in self._absences.remembered(now) if not one.back]
 
     def caught_up(self, slot: NodeId, now: Time) -> None:
-        """A member that came back has asked for all that it missed."""
+        """A member that came back has asked for all that it missed: leavers may have waited."""
         self._absences.caught_up(self.view.members[slot].uid, now)
+        if self._admission.departing:
+            self._host.wake(now)
 
     def remembered_from(self, now: Time) -> int | None:
         """The first epoch that somebody missed: lives that ended before concern nobody any more.
@@ -233,7 +235,7 @@ class Epochs:
             return
         if self._goes:
             return  # the others have a view, and whoever leads there changes it
-        survivors = self._survivors()
+        survivors = self._survivors(now)
         same = survivors == self.view.mask and not self._frozen
         if same and not self._admission.admissible(self.view, self._doubted):
             return
@@ -250,10 +252,13 @@ class Epochs:
         """Whether we have decided on a view without us: all that is left is to tell the others."""
         return self._install is not None and not self._install.view.has(self.uid)
 
-    def _survivors(self) -> int:
-        """Those of the view who are to stay."""
-        going = self._admission.going(self.view, self._doubted)
-        return self.view.mask & ~self._doubted & ~going
+    def _survivors(self, now: Time) -> int:
+        """Those of the view who are to stay; leavers, too, while one that came back asks them."""
+        view, doubted = self.view, self._doubted
+        back = self._absences.catching_up(now) if self._admission.departing else set()
+        asking = [uid for uid in back if not doubted >> view.slots[uid] & 1]
+        going = self._admission.going(view, doubted, asking)
+        return view.mask & ~doubted & ~going
 
     @property
     def _doubted(self) -> int:
@@ -562,7 +567,7 @@ class Epochs:
         if self.attempt is None and (self._retry_at is None or gone) and not self._goes:
             self._host.marks["vouched for an old view"] += 1
             self._retry_at = None
-            self._begin(self._survivors(), now)
+            self._begin(self._survivors(now), now)
 
     def on_enter(self, enter: Enter, now: Time) -> None:
         """A newcomer asks for a place: we lead, or know who does."""
@@ -650,6 +655,8 @@ class Epochs:
         if self._complain_at is not None and self._complain_at <= now:
             self._complain_at = None
             self._complain(now)
+        if self._admission.departing:
+            self.consider(now)  # they may have waited for one that came back
         if self._telling is not None and self._telling.on_wake(now):
             self._host.marks["view told again"] += 1
             self._let_go_if_told(now)

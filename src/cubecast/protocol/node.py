@@ -117,6 +117,7 @@ class CubecastNode:
         self._remembered_from = remembered_from
         self._on_caught_up = on_caught_up
         self._catching_up: list[Topic] | None = None  # we came back, and are to ask about these
+        self._caught_up = False  # we came back, and have asked
         self._agenda = Agenda(port)
         self._housekeeping = Housekeeping(self.config)
         self._generation = 0
@@ -491,9 +492,11 @@ class CubecastNode:
             self._ended[Stream(slot, before.members[slot].incarnation)] = view.epoch
         self._links.peers = view.mask
         self.set_cluster(view.mask)
-        for slot, who in view.members.items():
-            if not before.has(who.uid):
-                self._since[slot] = view.epoch
+        came = [slot for slot, who in view.members.items() if not before.has(who.uid)]
+        for slot in came:
+            self._since[slot] = view.epoch
+        if self._caught_up:
+            self._tell_caught_up(sum(1 << slot for slot in came), now)
         for core in self._cores.values():
             core.epoch, core.cluster = view.epoch, view.mask
             core.forget_trees()
@@ -590,9 +593,14 @@ class CubecastNode:
         if not self._discovery.is_catching_up:
             self._catching_up = None
             self.marks["caught up"] += 1
+            self._caught_up = True
             self._on_caught_up(self.node, now)
-            for peer in members_of(self._waves.cluster & ~(1 << self.node)):
-                self._links.send(peer, CaughtUp(), now)
+            self._tell_caught_up(self._waves.cluster & ~(1 << self.node), now)
+
+    def _tell_caught_up(self, peers: int, now: Time) -> None:
+        """Newcomers are told as well: who took them in may not have heard it."""
+        for peer in members_of(peers):
+            self._links.send(peer, CaughtUp(), now)
 
     def rejoin(self, now: Time) -> None:
         """Begin what every membership wants and no wave of it does yet."""
