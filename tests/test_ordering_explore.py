@@ -1,0 +1,241 @@
+"""All interleavings of small worlds: the paper's mode fails without help, production does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+
+from cubecast.ordering.effects import Publish
+from cubecast.ordering.explore import (
+    Act,
+    Deed,
+    Deeds,
+    Exploration,
+    SetUp,
+    Stand,
+    Step,
+    Table,
+    TooManyStates,
+    explore,
+    replay,
+)
+from cubecast.ordering.faithful.module import OrderingModule as Faithful
+from cubecast.ordering.judge import inversions
+from cubecast.ordering.production.module import OrderingModule as Production
+from cubecast.ordering.world import Link, Make, World, manager
+
+
+class Case(NamedTuple):
+    set_up: SetUp
+    deeds: Deeds
+
+    def explore(self, make: Make, **options: Any) -> Exploration:
+        return explore(self.set_up, make, self.deeds, **options)
+
+
+def subscribed(order: str, *, unheard: str = "", **subscriptions: str) -> SetUp:
+    """A world in which all subscriptions are complete.
+
+    The service notifies nothing to those `unheard`.  A subscriber tells nobody what it is notified
+    of, so what the others see does not depend on it.
+    """
+
+    def set_up(make: Make) -> World:
+        made = World(make, list(order), sorted({*"pqrj", *subscriptions}))
+        for node, topics in subscriptions.items():
+            for topic in topics:
+                made.subscribe(node, topic)
+                made.settle()
+        for heard in made.subscribed.values():
+            heard.difference_update(unheard)
+        return made
+
+    return set_up
+
+
+def publish(node: str, topic: str, event: str) -> Deed:
+    return lambda world: world.publish(node, topic, event)
+
+
+def join(node: str, topic: str) -> Deed:
+    return lambda world: world.subscribe(node, topic)
+
+
+def leave(node: str, topic: str) -> Deed:
+    return lambda world: world.unsubscribe(node, topic)
+
+
+def events(**topics: str) -> dict[str, list[Deed]]:
+    """What publishers publish: p="ab" are events p0 on a and p1 on b."""
+    return {
+        node: [publish(node, topic, f"{node}{number}") for number, topic in enumerate(each)]
+        for node, each in topics.items()
+    }
+
+
+# -- the explorer itself ---------------------------------------------------------------------------
+
+
+TINY = {
+    "two events": (subscribed("1", i="1"), events(p="1", q="1")),
+    "a join": (subscribed("1", i="1"), {**events(p="1"), "j": [join("j", "1")]}),
+    "a leave": (subscribed("12", i="12"), {**events(p="1"), "i": [leave("i", "1")]}),
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_every_schedule_of_a_small_world_is_covered(name: str) -> None:
+    """The dumb twin takes every schedule in a world of real modules, without merging states."""
+    case = Case(*TINY[name])
+    ends: set[str] = set()
+    found = case.explore(Faithful, judge=lambda world: ends.add(outcome(world)) or [])
+    schedules = list(all_schedules(case, ()))
+    assert {outcome(replay(*case_of(case), one)) for one in schedules} == ends
+    assert len(schedules) > found.ends >= len(ends) > 1
+
+
+def outcome(world: World) -> str:
+    return repr(sorted(world.seen.items()))
+
+
+def case_of(case: Case) -> tuple[SetUp, Make, Deeds]:
+    return case.set_up, Faithful, case.deeds
+
+
+def all_schedules(case: Case, past: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
+    world = replay(*case_of(case), past)
+    acts = [Act(actor, 0) for actor in case.deeds if Act(actor, 0) not in past]
+    steps = [*acts, *world.moves()]
+    if not steps:
+        yield past
+    for step in steps:
+        yield from all_schedules(case, (*past, step))
+
+
+def test_a_bound_that_is_reached_is_an_error() -> None:
+    case = Case(subscribed("ab", i="ab", j="ab"), events(p="ab", q="ab"))
+    with pytest.raises(TooManyStates, match="more than 100 states") as error:
+        case.explore(Faithful, max_states=100)
+    assert error.value.exploration.states > 100
+
+
+def test_a_world_that_holds_what_cannot_be_copied_is_refused() -> None:
+    def set_up(make: Make) -> World:
+        world = subscribed("1", i="1")(make)
+        vars(world)["chance"] = Random(0)
+        return world
+
+    with pytest.raises(TypeError, match="cannot hold a Random"):
+        explore(set_up, Faithful, events(p="1"))
+
+
+def test_a_stand_takes_steps_without_changing_the_module_it_shows() -> None:
+    stand = Table().making(Faithful)("p", ["a"], manager, [])
+    assert isinstance(stand, Stand)
+    shown = stand.publisher
+    twin = Stand(stand.table, stand.number)
+    assert stand.step(Publish("a", "e")) == twin.step(Publish("a", "e"))
+    assert stand.number == twin.number
+    assert shown.outgoing == {}
+    assert stand.publisher.outgoing == {0: Publish("a", "e")}
+
+
+# -- the holes -------------------------------------------------------------------------------------
+
+STATIC = Case(
+    subscribed("xcab", i="ab", j="abx", k="abx", l="ac", n="ac", unheard="kln"),
+    events(p="a", q="b", r="x"),
+)
+"""T1 needs four topics: a stamp waits between two managers, another one takes a short cut."""
+
+HOLES = {
+    "1": STATIC,
+    "2": Case(subscribed("12", i="12", j="2"), {**events(p="1", q="2"), "j": [join("j", "1")]}),
+    "3": Case(subscribed("12", i="12", j="12"), {**events(p="1", q="2"), "j": [leave("j", "1")]}),
+    "4": Case(subscribed("12", i="12", j="1"), {**events(p="1", q="1"), "j": [join("j", "2")]}),
+    "5": Case(
+        subscribed("12", i="12", k="12", j="2", unheard="k"),
+        {**events(p="1", q="2"), "j": [join("j", "1")]},
+    ),
+}
+
+
+@pytest.mark.parametrize("hole", HOLES)
+def test_the_holes_1_to_5_are_found_without_help(hole: str) -> None:
+    case = HOLES[hole]
+    found = case.explore(Faithful).findings[0]
+    again = replay(case.set_up, Faithful, case.deeds, found.schedule)
+    assert again.seen == found.world.seen
+    assert inversions(again.seen) == found.verdict
+
+
+@pytest.mark.parametrize("hole", HOLES)
+def test_production_has_none_of_the_holes_1_to_5(hole: str) -> None:
+    assert HOLES[hole].explore(Production, judge=complaints).findings == []
+
+
+def complaints(world: World) -> list[object]:
+    """What must not be where no event is lost and waiting has no limit."""
+    tagged = [one for seen in world.seen.values() for one in seen if not one.in_order]
+    return [*inversions(world.seen), *tagged]
+
+
+def small_worlds() -> Iterator[tuple[str, Case]]:
+    """Two topics, i has both, j any; two events of any topics; j joins or leaves one."""
+    for mine in ("1", "2", "12"):
+        for topics in ("11", "12", "22"):
+            for changed in "12":
+                change = leave if changed in mine else join
+                deeds = {**events(p=topics[0], q=topics[1]), "j": [change("j", changed)]}
+                name = f"{mine} publish {topics} change {changed}"
+                yield name, Case(subscribed("12", i="12", j=mine), deeds)
+
+
+SMALL = dict(small_worlds())
+
+
+def test_where_one_subscription_changes_the_paper_fails_in_five_of_18_worlds() -> None:
+    failed = [name for name, case in SMALL.items() if case.explore(Faithful).findings]
+    assert failed == [
+        "1 publish 11 change 2",
+        "1 publish 12 change 2",
+        "2 publish 12 change 1",
+        "2 publish 22 change 1",
+        "12 publish 12 change 1",
+    ]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_where_one_subscription_changes_production_does_not_fail(name: str) -> None:
+    found = SMALL[name].explore(Production, judge=complaints)
+    assert found.findings == []
+    assert found.ends
+
+
+LARGER = {
+    "three topics, four events": Case(subscribed("abc", i="abc", j="abc"), events(p="ab", q="ca")),
+    "three subscribers": Case(subscribed("ab", i="ab", j="ab", k="ab"), events(p="ab", q="b")),
+    "a third topic is joined": Case(
+        subscribed("abc", i="abc", j="ab"),
+        {**events(p="a", q="c", r="b"), "j": [join("j", "c")]},
+    ),
+    "one topic for another": Case(
+        subscribed("ab", i="ab", j="a"),
+        {**events(p="a", q="b"), "j": [join("j", "b"), leave("j", "a")]},
+    ),
+}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", LARGER)
+def test_production_in_larger_worlds(name: str) -> None:
+    assert LARGER[name].explore(Production, judge=complaints).findings == []
+
+
+def test_a_schedule_names_its_steps() -> None:
+    schedule = HOLES["4"].explore(Faithful).findings[0].schedule
+    assert Act("j", 0) in schedule
+    assert Link("j", manager("2")) in schedule
