@@ -7,11 +7,11 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
+from ordering_toys import events, joining, leaving, subscribed
 
 from cubecast.ordering.effects import Publish
 from cubecast.ordering.explore import (
     Act,
-    Deed,
     Deeds,
     Exploration,
     SetUp,
@@ -36,53 +36,13 @@ class Case(NamedTuple):
         return explore(self.set_up, make, self.deeds, **options)
 
 
-def subscribed(order: str, *, unheard: str = "", **subscriptions: str) -> SetUp:
-    """A world in which all subscriptions are complete.
-
-    The service notifies nothing to those `unheard`.  A subscriber tells nobody what it is notified
-    of, so what the others see does not depend on it.
-    """
-
-    def set_up(make: Make) -> World:
-        made = World(make, list(order), sorted({*"pqrj", *subscriptions}))
-        for node, topics in subscriptions.items():
-            for topic in topics:
-                made.subscribe(node, topic)
-                made.settle()
-        for heard in made.subscribed.values():
-            heard.difference_update(unheard)
-        return made
-
-    return set_up
-
-
-def publish(node: str, topic: str, event: str) -> Deed:
-    return lambda world: world.publish(node, topic, event)
-
-
-def join(node: str, topic: str) -> Deed:
-    return lambda world: world.subscribe(node, topic)
-
-
-def leave(node: str, topic: str) -> Deed:
-    return lambda world: world.unsubscribe(node, topic)
-
-
-def events(**topics: str) -> dict[str, list[Deed]]:
-    """What publishers publish: p="ab" are events p0 on a and p1 on b."""
-    return {
-        node: [publish(node, topic, f"{node}{number}") for number, topic in enumerate(each)]
-        for node, each in topics.items()
-    }
-
-
 # -- the explorer itself ---------------------------------------------------------------------------
 
 
 TINY = {
     "two events": (subscribed("1", i="1"), events(p="1", q="1")),
-    "a join": (subscribed("1", i="1"), {**events(p="1"), "j": [join("j", "1")]}),
-    "a leave": (subscribed("12", i="12"), {**events(p="1"), "i": [leave("i", "1")]}),
+    "a join": (subscribed("1", nodes="pj", i="1"), {**events(p="1"), "j": [joining("j", "1")]}),
+    "a leave": (subscribed("12", i="12"), {**events(p="1"), "i": [leaving("i", "1")]}),
 }
 
 
@@ -91,7 +51,12 @@ def test_every_schedule_of_a_small_world_is_covered(name: str) -> None:
     """The dumb twin takes every schedule in a world of real modules, without merging states."""
     case = Case(*TINY[name])
     ends: set[str] = set()
-    found = case.explore(Faithful, judge=lambda world: ends.add(outcome(world)) or [])
+
+    def note(world: World) -> list[object]:
+        ends.add(outcome(world))
+        return []
+
+    found = case.explore(Faithful, judge=note)
     schedules = list(all_schedules(case, ()))
     assert {outcome(replay(*case_of(case), one)) for one in schedules} == ends
     assert len(schedules) > found.ends >= len(ends) > 1
@@ -153,12 +118,12 @@ STATIC = Case(
 
 HOLES = {
     "1": STATIC,
-    "2": Case(subscribed("12", i="12", j="2"), {**events(p="1", q="2"), "j": [join("j", "1")]}),
-    "3": Case(subscribed("12", i="12", j="12"), {**events(p="1", q="2"), "j": [leave("j", "1")]}),
-    "4": Case(subscribed("12", i="12", j="1"), {**events(p="1", q="1"), "j": [join("j", "2")]}),
+    "2": Case(subscribed("12", i="12", j="2"), {**events(p="1", q="2"), "j": [joining("j", "1")]}),
+    "3": Case(subscribed("12", i="12", j="12"), {**events(p="1", q="2"), "j": [leaving("j", "1")]}),
+    "4": Case(subscribed("12", i="12", j="1"), {**events(p="1", q="1"), "j": [joining("j", "2")]}),
     "5": Case(
         subscribed("12", i="12", k="12", j="2", unheard="k"),
-        {**events(p="1", q="2"), "j": [join("j", "1")]},
+        {**events(p="1", q="2"), "j": [joining("j", "1")]},
     ),
 }
 
@@ -188,7 +153,7 @@ def small_worlds() -> Iterator[tuple[str, Case]]:
     for mine in ("1", "2", "12"):
         for topics in ("11", "12", "22"):
             for changed in "12":
-                change = leave if changed in mine else join
+                change = leaving if changed in mine else joining
                 deeds = {**events(p=topics[0], q=topics[1]), "j": [change("j", changed)]}
                 name = f"{mine} publish {topics} change {changed}"
                 yield name, Case(subscribed("12", i="12", j=mine), deeds)
@@ -220,11 +185,11 @@ LARGER = {
     "three subscribers": Case(subscribed("ab", i="ab", j="ab", k="ab"), events(p="ab", q="b")),
     "a third topic is joined": Case(
         subscribed("abc", i="abc", j="ab"),
-        {**events(p="a", q="c", r="b"), "j": [join("j", "c")]},
+        {**events(p="a", q="c", r="b"), "j": [joining("j", "c")]},
     ),
     "one topic for another": Case(
         subscribed("ab", i="ab", j="a"),
-        {**events(p="a", q="b"), "j": [join("j", "b"), leave("j", "a")]},
+        {**events(p="a", q="b"), "j": [joining("j", "b"), leaving("j", "a")]},
     ),
 }
 

@@ -185,7 +185,8 @@ def _twin(value: Any) -> Any:
         return Stand(value.table, value.number)
     if kind in CONTAINERS:
         return value.copy()
-    if kind.__hash__ in (None, object.__hash__) and not (value is None or callable(value)):
+    by_identity = getattr(kind, "__hash__", None) in (None, object.__hash__)
+    if by_identity and value is not None and not callable(value):
         raise TypeError(f"a world that is explored cannot hold a {kind.__qualname__}: {value!r}")
     return value
 

@@ -90,12 +90,18 @@ class RequestSwap(msgspec.Struct, frozen=True, tag=True):
 
 
 class NewOrder(msgspec.Struct, frozen=True, tag=True):
-    """The order of topics from epoch `epoch` on; it visits all managers, the lowest first."""
+    """The order of topics from epoch `epoch` on; it visits all managers, the lowest first.
+
+    The lowest of the order that it replaces: the proof of [T] 5 has a swap of T1 and T2 delivered
+    at T5, T4, T3, T2, T1.
+    """
 
     kind: ClassVar[str] = "new-order"
     epoch: int
     at: Topic
     order: tuple[Topic, ...]
+    left: tuple[Topic, ...] = ()
+    """The topics that are still to be visited, the next one last."""
 
 
 Message: TypeAlias = (

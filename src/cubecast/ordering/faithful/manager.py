@@ -133,10 +133,21 @@ class Manager:
         return []
 
     def on_subscription(self, message: FillSubscription) -> list[Effect]:
-        """Learn a subscription, and give it a number of ours (Figure 7b)."""
+        """Learn a subscription, and give it a number of ours (Figure 7b).
+
+        Where topics change places, the first manager adds the epoch, and one of a later epoch
+        discards it like every timestamp ([T] 5).  One of an earlier epoch infers nothing (reading):
+        the entries are in the order that the subscriber knows, and subscribers are told of none.
+        """
+        stamp = Timestamp(message.entries)
+        if self._config.swapping is not None:
+            epoch = stamp.get(SYSTEM_TOPIC, self._order.epoch)
+            if epoch < self._order.epoch:
+                return []
+            stamp = stamp.filled(SYSTEM_TOPIC, epoch)
         self.subscriptions[message.subscriber] = frozenset(message.topics)
         self.clock += 1
-        stamp = Timestamp(message.entries).filled(self.topic, self.clock)
+        stamp = stamp.filled(self.topic, self.clock)
         entries = tuple(stamp.items())
         following = stamp.before(self.topic)
         if following is None:

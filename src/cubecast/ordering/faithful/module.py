@@ -57,7 +57,7 @@ class OrderingModule:
         self._manager_of = manager_of
         self.order = TopicOrder(topics)
         self.publisher = Publisher(name, manager_of, config)
-        self.subscriber = Subscriber(name, self.order, manager_of, config)
+        self.subscriber = Subscriber(name, self.order, manager_of)
         self.buffer = Buffer(
             config.buffer, config.wait_for, lambda: self.subscriber.clock, self.subscriber.notify
         )
@@ -66,7 +66,7 @@ class OrderingModule:
             for topic in managed
             if topic != SYSTEM_TOPIC
         }
-        self.system = SystemManager(self.order, manager_of)
+        self.system = SystemManager(self.order, manager_of, config)
 
     def step(self, cause: Cause, now: Time = 0) -> list[Effect]:
         """What follows from a cause."""
@@ -82,11 +82,12 @@ class OrderingModule:
                     return []
                 return self.buffer.on_arrived(cause, now)
             case Received():
-                return self._receive(cast(Message, cause.message))
+                return self._receive(cast(Message, cause.message), now)
             case Wake():
-                return [*self.publisher.on_wake(now), *self.buffer.on_wake(now)]
+                woken = (self.publisher, self.buffer, self.system)
+                return [effect for one in woken for effect in one.on_wake(now)]
 
-    def _receive(self, message: Message) -> list[Effect]:
+    def _receive(self, message: Message, now: Time) -> list[Effect]:
         match message:
             case CreateTimestamp():
                 return self.managers[message.topic].on_create(message)
@@ -103,8 +104,8 @@ class OrderingModule:
             case Free():
                 return self.managers[message.at].on_free(message)
             case RequestSwap():
-                return self.system.on_request(message)
+                return self.system.on_request(message, now)
             case NewOrder():
                 if message.at == SYSTEM_TOPIC:
-                    return []  # it has visited all
+                    return self.system.on_returned(message)
                 return pass_on(self.order, message, self._manager_of)

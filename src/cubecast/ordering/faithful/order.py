@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from cubecast.ordering.effects import Effect, Send
-from cubecast.ordering.faithful.config import SYSTEM_TOPIC
+from cubecast.ordering.effects import Effect, Send, Time, WakeAt
+from cubecast.ordering.faithful.config import SYSTEM_TOPIC, FaithfulConfig
 from cubecast.ordering.messages import Member, NewOrder, RequestSwap
 from cubecast.ordering.timestamps import Topic
 
@@ -32,8 +32,8 @@ class TopicOrder:
         return sorted(topics, key=self._ranks.__getitem__)
 
     def adopt(self, epoch: int, topics: Sequence[Topic]) -> None:
-        """Go over to a later epoch."""
-        if epoch > self.epoch:
+        """Go over to a later epoch, or learn in full the order of one that we inferred."""
+        if epoch >= self.epoch:
             self.epoch = epoch
             self._set(topics)
 
@@ -50,24 +50,50 @@ class TopicOrder:
 
 
 class SystemManager:
-    """TM_Ts: it numbers the epochs, and has every manager learn the order of the next one."""
+    """TM_Ts: it numbers the epochs, and has every manager learn the order of the next one.
 
-    def __init__(self, order: TopicOrder, manager_of: Callable[[Topic], Member]) -> None:
+    Where messages may be lost, it sends an order again until that has come back from all managers.
+    """
+
+    def __init__(
+        self, order: TopicOrder, manager_of: Callable[[Topic], Member], config: FaithfulConfig
+    ) -> None:
         self._order = order
         self._manager_of = manager_of
+        self._config = config
         self.swaps = 0
+        self.under_way: dict[int, Send] = {}
+        """Orders that have not come back, by their epochs."""
+        self._again_at: Time | None = None
 
-    def on_request(self, message: RequestSwap) -> list[Effect]:
+    def on_request(self, message: RequestSwap, now: Time) -> list[Effect]:
         """Two topics change places: tell it to the lowest manager first."""
-        topics = self._order.topics
+        *left, at = topics = self._order.topics
         one, other = topics.index(message.topic), topics.index(message.lower)
         topics[one], topics[other] = topics[other], topics[one]
         self.swaps += 1
-        self._order.adopt(self._order.epoch + 1, topics)
-        return [self._visit(topics[-1], self._order.epoch, topics)]
+        epoch = self._order.epoch + 1
+        self._order.adopt(epoch, topics)
+        new_order = NewOrder(epoch, at, tuple(topics), tuple(left))
+        self.under_way[epoch] = Send(self._manager_of(at), new_order)
+        return [self.under_way[epoch], *self._wait(now)]
 
-    def _visit(self, at: Topic, epoch: int, topics: Sequence[Topic]) -> Send:
-        return Send(self._manager_of(at), NewOrder(epoch, at, tuple(topics)))
+    def _wait(self, now: Time) -> list[Effect]:
+        if self._config.retry_after is None:
+            return []
+        self._again_at = now + self._config.retry_after
+        return [WakeAt(self._again_at)]
+
+    def on_returned(self, message: NewOrder) -> list[Effect]:
+        """An order has visited all managers."""
+        self.under_way.pop(message.epoch, None)
+        return []
+
+    def on_wake(self, now: Time) -> list[Effect]:
+        """Send again what has not come back."""
+        if not self.under_way or self._again_at is None or self._again_at > now:
+            return []
+        return [*self.under_way.values(), *self._wait(now)]
 
 
 def pass_on(
@@ -75,6 +101,6 @@ def pass_on(
 ) -> list[Effect]:
     """A manager learns a new order, and tells the next higher one; the highest tells TM_Ts."""
     order.adopt(message.epoch, message.order)
-    place = message.order.index(message.at)
-    following = message.order[place - 1] if place else SYSTEM_TOPIC
-    return [Send(manager_of(following), NewOrder(message.epoch, following, message.order))]
+    *left, following = message.left or (SYSTEM_TOPIC,)
+    new_order = NewOrder(message.epoch, following, message.order, tuple(left))
+    return [Send(manager_of(following), new_order)]

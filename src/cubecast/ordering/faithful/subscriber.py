@@ -16,7 +16,6 @@ from cubecast.ordering.effects import (
     ServiceSubscribe,
     ServiceUnsubscribe,
 )
-from cubecast.ordering.faithful.config import SYSTEM_TOPIC, FaithfulConfig
 from cubecast.ordering.faithful.order import TopicOrder
 from cubecast.ordering.messages import (
     FillSubscription,
@@ -35,13 +34,11 @@ class Subscriber:
         name: Member,
         order: TopicOrder,
         manager_of: Callable[[Topic], Member],
-        config: FaithfulConfig,
     ) -> None:
         self._name = name
         self._order = order
         self._manager_of = manager_of
         self.topics: set[Topic] = set()
-        self._swaps = config.swapping is not None
         self.clock: dict[Topic, Number] = {}
         """`sub_LC`; a topic that was left stays (Figure 8 does not remove it).  Where topics change
         places it has the epoch, too (reading)."""
@@ -56,10 +53,7 @@ class Subscriber:
 
     def on_completed(self, message: SubscriptionCompleted) -> list[Effect]:
         """Begin: the clock is what the managers said (Figure 7a, lines 05-08)."""
-        epoch = self.clock.get(SYSTEM_TOPIC, 0)
         self.clock = dict(message.entries)
-        if self._swaps:
-            self.clock[SYSTEM_TOPIC] = epoch
         self.topics.add(message.wanted)
         return [ServiceSubscribe(message.wanted)]
 
