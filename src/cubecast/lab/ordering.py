@@ -1,0 +1,140 @@
+"""Workloads of [T] 6: latencies and sizes of timestamps, computed from routes (Figures 9 to 20)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cubecast.lab.cells import Measurement, Settings, Value
+from cubecast.lab.workload import Workload, WorkloadError, number, whole
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cubecast.ordering.sim.links import Ints
+    from cubecast.ordering.sim.static import Routes, Sample
+
+PUBLISHED = ("worst case", "uniform", "power law")
+ORDERS = ("best order", "worst order", "random order")
+ROUTES = ("multi-hop", "direct")
+ENTRIES = ("random entries", "near entries")
+DELAYS = ("fixed delays", "fresh delays")
+TAILS = ("redrawn", "clipped")
+DRAWS = ("distinct", "repeated")
+NETWORK: dict[str, Value] = {
+    "nodes": 100, "topics": 50, "events": 300, "routes": "multi-hop", "entries": "random entries",
+    "delays": "fixed delays", "shape": 0.901, "tail": "redrawn", "draws": "distinct",
+}  # fmt: skip
+NETWORK_CHOICES = {
+    "routes": ROUTES, "entries": ENTRIES, "delays": DELAYS, "tail": TAILS, "draws": DRAWS,
+}  # fmt: skip
+MOST_NODES, MOST_TOPICS = 100_000, 10_000
+SECOND = 1000.0
+ROUTE_METRICS = (
+    "latency_mean", "ordering_mean", "diffusion_mean", "notified_share", "entries_mean",
+    "bytes_mean", "foreign_share",
+)  # fmt: skip
+
+
+def measure_routes(settings: Settings, seed: int) -> Measurement:
+    """Figures 9 to 14: events of one model of publications, with a fixed order of topics."""
+    import numpy as np
+
+    from cubecast.ordering.sim.popularity import shared, shares, subscriptions
+    from cubecast.ordering.sim.static import sample
+
+    rng = np.random.default_rng([seed, 1])
+    nodes, topics = whole(settings, "nodes"), whole(settings, "topics")
+    published = str(settings["published"])
+    shape = number(settings, "shape") if published == "power law" else 0.0
+    chances = shares(topics, shape, str(settings["tail"]))
+    each = whole(settings, "subscriptions") or topics
+    draws = "distinct" if each == topics else str(settings["draws"])
+    subscribed = subscriptions(rng, nodes, each, chances, draws)
+    events = whole(settings, "events")
+    chosen = rng.choice(topics, size=events, p=chances)
+    ranks = ranks_of(str(settings["order"]), topics, rng)
+    if published == "worst case":
+        chosen[:] = ranks.argmax()
+    publishers = rng.integers(0, nodes, size=events)
+    routes = routes_of(settings, seed, subscribed)
+    return Measurement(route_metrics(sample(routes, ranks, shared(subscribed), chosen, publishers)))
+
+
+def routes_of(settings: Settings, seed: int, subscribed: np.typing.NDArray[np.bool_]) -> Routes:
+    """The network that the settings describe."""
+    from cubecast.ordering.sim.links import Links
+    from cubecast.ordering.sim.pastry import Pastry
+    from cubecast.ordering.sim.static import Routes
+
+    links = Links(seed, fresh=settings["delays"] == "fresh delays")
+    near = settings["entries"] == "near entries"
+    pastry = Pastry(whole(settings, "nodes"), whole(settings, "topics"), links, seed, near=near)
+    return Routes(pastry, links, subscribed, direct=settings["routes"] == "direct")
+
+
+def ranks_of(order: str, topics: int, rng: np.random.Generator) -> Ints:
+    """The place of each topic in the order; topics are numbered by their popularity."""
+    import numpy as np
+
+    ranks: Ints = np.arange(topics)
+    if order == "worst order":
+        ranks = ranks[::-1].copy()
+    elif order == "random order":
+        ranks = rng.permutation(topics)
+    return ranks
+
+
+def route_metrics(sample: Sample) -> dict[str, float]:
+    """Latencies in seconds, as [T] has them; shares in percent."""
+    from cubecast.ordering.sim.static import ENTRY_BYTES
+
+    entries = float(sample.entries.mean())
+    return {
+        "latency_mean": float(sample.latency.mean()) / SECOND,
+        "ordering_mean": float(sample.ordering.mean()) / SECOND,
+        "diffusion_mean": float(sample.diffusion.mean()) / SECOND,
+        "notified_share": 100 * float((sample.latency <= SECOND).mean()),
+        "entries_mean": entries,
+        "bytes_mean": ENTRY_BYTES * entries,
+        "foreign_share": 100 * sample.foreign_share(),
+    }
+
+
+def check_network(settings: Settings) -> None:
+    """What cannot be run."""
+    for name, most in (("nodes", MOST_NODES), ("topics", MOST_TOPICS)):
+        if not 2 <= whole(settings, name) <= most:
+            raise WorkloadError(name, f"must be from 2 to {most}, not {settings[name]}")
+    if whole(settings, "events") < 1:
+        raise WorkloadError("events", f"must be at least 1, not {settings['events']}")
+    if not 0 <= whole(settings, "subscriptions") <= whole(settings, "topics"):
+        raise WorkloadError(
+            "subscriptions", f"must be from 0 (all) to topics, not {settings['subscriptions']}"
+        )
+    if not number(settings, "shape") > 0:
+        raise WorkloadError("shape", f"must be above 0, not {settings['shape']}")
+
+
+def routes_cost(settings: Settings) -> float:
+    """Routes of every event, and one from every node to every topic, or (fresh) for every event."""
+    hops = 5.0 if settings["entries"] == "near entries" else 1.0
+    trees = number(settings, "events" if settings["delays"] == "fresh delays" else "topics")
+    routes = 2 * number(settings, "events") + trees * number(settings, "nodes")
+    return 0.1 + 3e-6 * hops * routes
+
+
+ORDERING = (
+    Workload(
+        "ordered-routes",
+        "timestamps visit the managers of their topics, and events their subscribers ([T] 6)",
+        {
+            "workload": "ordered-routes", **NETWORK, "published": "power law", "subscriptions": 0,
+            "order": "best order",
+        },
+        ROUTE_METRICS,
+        measure_routes,
+        routes_cost,
+        choices={**NETWORK_CHOICES, "published": PUBLISHED, "order": ORDERS},
+        check=check_network,
+    ),
+)  # fmt: skip

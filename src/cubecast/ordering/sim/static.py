@@ -1,0 +1,137 @@
+"""Latencies without objects: routes of timestamps and of events ([T] Figures 9 to 14).
+
+A timestamp goes from the publisher to its topic's manager, through the managers of its sequencing
+group, the lowest first, and back; the event goes to the root of its topic's tree and down to the
+last subscriber.  Nothing queues, so events do not meet: those of a topic are computed at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from cubecast.ordering.sim.links import Floats, Ints, Links
+from cubecast.ordering.sim.pastry import Pastry
+
+ENTRY_BYTES = 24
+"""[T] 6.1: 16 for a topic, 8 for a number."""
+
+
+@dataclass(slots=True)
+class Routes:
+    """How long messages take, in ms, of many events of one topic at once.
+
+    `draws` are the events' numbers: where messages have delays of their own, they tell them apart.
+    """
+
+    pastry: Pastry
+    links: Links
+    subscribed: npt.NDArray[np.bool_]
+    direct: bool = False
+    """Messages from point to point take one link, not a route of Pastry's."""
+    _down: dict[int, float] = field(default_factory=dict)
+    _between: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    def ordering(self, publishers: Ints, group: Ints, draws: Ints) -> Floats:
+        """To build timestamps: through the managers of `group`, and back to their publishers."""
+        first, last = group[:1], group[-1:]
+        count = len(publishers)
+        there = self._to_managers(publishers, np.repeat(first, count), draws)
+        managers = np.repeat(self.pastry.managers[last], count)
+        if self.direct:
+            back = self.links.delays(managers, publishers, draws)
+        else:
+            back = self.pastry.delays(managers, self.pastry.ids[publishers], draws)
+        return there + self._chain(group, draws) + back
+
+    def _to_managers(self, sources: Ints, topics: Ints, draws: Ints | int) -> Floats:
+        if self.direct:
+            return self.links.delays(sources, self.pastry.managers[topics], draws)
+        return self.pastry.delays(sources, self.pastry.keys[topics], draws)
+
+    def _chain(self, group: Ints, draws: Ints) -> Floats:
+        """From manager to manager."""
+        before, after = group[:-1], group[1:]
+        sources = self.pastry.managers[before]
+        if self.links.fresh:
+            size = len(before)
+            delays = self._to_managers(
+                np.tile(sources, len(draws)), np.tile(after, len(draws)), np.repeat(draws, size)
+            )
+            chains: Floats = delays.reshape(len(draws), size).sum(axis=1)
+            return chains
+        steps = list(zip(before.tolist(), after.tolist(), strict=True))
+        new = [place for place, step in enumerate(steps) if step not in self._between]
+        found = self._to_managers(sources[new], after[new], 0).tolist()
+        self._between.update(zip([steps[place] for place in new], found, strict=True))
+        return np.full(len(draws), sum(self._between[step] for step in steps))
+
+    def diffusion(self, publishers: Ints, topic: int, draws: Ints) -> Floats:
+        """From publishers to the topic's root, and to its last subscriber."""
+        keys = np.repeat(self.pastry.keys[[topic]], len(publishers))
+        up = self.pastry.delays(publishers, keys, draws)
+        if self.links.fresh:
+            down: Floats = np.array([self._last(topic, draw) for draw in draws.tolist()])
+            return up + down
+        if topic not in self._down:
+            self._down[topic] = self._last(topic, 0)
+        found: Floats = up + self._down[topic]
+        return found
+
+    def _last(self, topic: int, draw: int) -> float:
+        nodes = np.flatnonzero(self.subscribed[:, topic])
+        keys = np.repeat(self.pastry.keys[[topic]], len(nodes))
+        return float(self.pastry.delays(nodes, keys, draw).max(initial=0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What became of each event, in ms and entries."""
+
+    ordering: Floats
+    diffusion: Floats
+    entries: Ints
+    own: Ints
+    """By topic: messages to its manager for events of topics at the same node."""
+    foreign: Ints
+    """By topic: messages to its manager for events of topics at other nodes."""
+
+    @property
+    def latency(self) -> Floats:
+        return self.ordering + self.diffusion
+
+    def foreign_share(self) -> float:
+        """[T] 6.1, message overhead: the mean over managers that had any message."""
+        total = self.own + self.foreign
+        busy = total > 0
+        return float((self.foreign[busy] / total[busy]).mean()) if busy.any() else 0.0
+
+
+def visited(topic: int, ranks: Ints, pairs: npt.NDArray[np.bool_]) -> Ints:
+    """The topics of a timestamp, as it visits their managers: its own, then up to the highest."""
+    higher = np.flatnonzero(pairs[topic] & (ranks < ranks[topic]))
+    found: Ints = np.concatenate([[topic], higher[np.argsort(-ranks[higher])]]).astype(np.int64)
+    return found
+
+
+def sample(
+    routes: Routes, ranks: Ints, pairs: npt.NDArray[np.bool_], topics: Ints, publishers: Ints
+) -> Sample:
+    """Publish an event of each of `topics`, one after the other, with a fixed order of topics."""
+    count = len(topics)
+    managers = routes.pastry.managers
+    own, foreign = np.zeros(len(ranks), np.int64), np.zeros(len(ranks), np.int64)
+    ordering, diffusion = np.zeros(count), np.zeros(count)
+    entries: Ints = np.zeros(count, np.int64)
+    for topic in sorted(set(topics.tolist())):
+        draws = np.flatnonzero(topics == topic)
+        group = visited(topic, ranks, pairs)
+        ordering[draws] = routes.ordering(publishers[draws], group, draws)
+        diffusion[draws] = routes.diffusion(publishers[draws], topic, draws)
+        entries[draws] = len(group)
+        here = managers[group] == managers[topic]
+        own[group[here]] += len(draws)
+        foreign[group[~here]] += len(draws)
+    return Sample(ordering, diffusion, entries, own, foreign)
