@@ -1,13 +1,14 @@
 """Order across topics for applications: the interface of an event service, with its order added.
 
-    async with Ordered(service, managers=["orders"]) as ordered:
+    async with cubecast.ordered(connection, name="desk", managers=["desk"]) as ordered:
         await ordered.subscribe("bids", "trades")
-        await ordered.publish("bids", b"17")
+        await ordered.publish("bids", "17")
         async for message in ordered:
             print(message.topic, message.payload, message.in_order)
 
 A thin world around `cubecast.ordering.production`: it encodes, keeps the order of effects, and
-calls the clock.  One task hands all effects to the service, in order.
+calls the clock.  What the module says to others goes in one lane, and the events of each topic in
+one of their own: a topic whose subscribers are slow holds up no manager, and no other topic.
 """
 
 from __future__ import annotations
@@ -15,21 +16,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
 from zlib import crc32
 
-from cubecast.errors import Closed
-from cubecast.ordering.codec import (
-    OrderingError,
-    decode_event,
-    decode_message,
-    encode_event,
-    encode_message,
-)
+from cubecast.errors import Closed, NotSent
+from cubecast.net.topics import encode_payload
+from cubecast.ordering.batches import MAX_STAMP_BYTES, batches, decode_arrived, encode_batch
+from cubecast.ordering.codec import OrderingError, decode_message, encode_message
+from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.effects import (
     Arrived,
     Cause,
@@ -46,49 +42,47 @@ from cubecast.ordering.effects import (
     Wake,
     WakeAt,
 )
+from cubecast.ordering.lanes import Lanes
 from cubecast.ordering.messages import Member
 from cubecast.ordering.production.module import OrderingModule
 from cubecast.ordering.production.subscriber import Waiting
 from cubecast.ordering.service import EventService
+from cubecast.ordering.services.names import check_name
 from cubecast.ordering.timestamps import Stamp, Topic
+from cubecast.ordering.unread import OrderedMessage, Policy, Unread
 
 log = logging.getLogger(__name__)
 
 MICROSECONDS = 1_000_000
+CONTROL = None
+"""The lane of what is said to other members, and of subscriptions."""
 
 
-@dataclass(frozen=True, slots=True)
-class OrderedMessage:
-    """An event as the application sees it."""
+def make_module(
+    name: Member, managers: Sequence[Member], first: Sequence[Topic], config: OrderedConfig
+) -> OrderingModule:
+    """The module of one member, in a new life of it."""
+    managers = list(managers)
+    return OrderingModule(
+        name,
+        first,
+        lambda topic: managers[crc32(topic.encode()) % len(managers)],
+        life=time.time_ns(),
+        waiting=Waiting(config.buffer, int(config.wait_s * MICROSECONDS)),
+        retry_after=int(config.retry_s * MICROSECONDS),
+    )
 
-    topic: Topic
-    payload: bytes
-    in_order: bool
-    """False: two subscribers may see it and another event in opposite orders."""
-    stamp: Stamp
 
-
-@dataclass(frozen=True, slots=True)
-class OrderedConfig:
-    """Times in seconds."""
-
-    buffer: int = 10_000
-    """Events that wait for others before them; beyond that the first is given up waiting for."""
-    wait_s: float = 1.0
-    """How long an event waits: as long as the service may take to bring the one before it."""
-    retry_s: float = 0.5
-    """A request that a manager has not answered is repeated after this."""
-    unpublished: int = 10_000
-    """Events that wait for their stamps; `publish` waits above that."""
-
-    def __post_init__(self) -> None:
-        for name in self.__slots__:
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
+def awaits(module: OrderingModule, topic: Topic) -> bool:
+    """Whether an event that has arrived waits for one of this topic."""
+    return any(guest.awaited[0] == topic for guest in module.subscriber.waiting)
 
 
 class Ordered:
-    """One member of an event service, with total notification order across topics."""
+    """One member of an event service, with total notification order across topics.
+
+    Several tasks may read it: each message goes to one of them.
+    """
 
     def __init__(
         self,
@@ -96,45 +90,55 @@ class Ordered:
         *,
         managers: Sequence[Member],
         first: Sequence[Topic] = (),
+        policy: Policy = "tagged",
         config: OrderedConfig | None = None,
     ) -> None:
         """`managers` are the members that number events, `first` the topics with the most events.
 
         Both have to be the same at every member.
         """
-        if not managers:
-            raise ValueError("at least one member has to manage topics")
+        check_members(managers)
+        if policy not in ("tagged", "drop"):
+            raise ValueError(f'policy must be "tagged" or "drop", not {policy!r}')
+        for topic in first:
+            service.check_topic(topic)
         self._service = service
-        self._managers = list(managers)
         self._config = config if config is not None else OrderedConfig()
-        self._module = OrderingModule(
-            service.name,
-            first,
-            self._manager_of,
-            life=time.time_ns(),
-            waiting=Waiting(self._config.buffer, int(self._config.wait_s * MICROSECONDS)),
-            retry_after=int(self._config.retry_s * MICROSECONDS),
-        )
-        self._effects: asyncio.Queue[Effect] = asyncio.Queue()
-        self._messages: deque[OrderedMessage] = deque()
+        self._module = make_module(service.name, managers, first, self._config)
+        self._talk: Lanes[Effect] = Lanes(self._hand_over, self._fail)
+        self._events: Lanes[ServicePublish] = Lanes(self._hand_over_events, self._fail)
+        self._may_wait = service.promises.loses_nothing
+        self._unread = Unread(self._config.unread, policy, not self._may_wait, service.name)
         self._arrived = asyncio.Event()
         self._joined = asyncio.Event()
         self._room = asyncio.Event()
+        self._read_on = asyncio.Event()
+        self._checked: set[Topic] = set()
         self._unpublished = 0
         self._wake_at: int | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._writer: asyncio.Task[None] | None = None
         self._closed = False
         self._failure: Exception | None = None
 
-    def _manager_of(self, topic: Topic) -> Member:
-        return self._managers[crc32(topic.encode()) % len(self._managers)]
-
     # -- life ------------------------------------------------------------------------------------
 
+    @property
+    def name(self) -> Member:
+        """By which other members know this one."""
+        return self._service.name
+
+    @property
+    def dropped(self) -> int:
+        """Events that were out of order and were dropped: only with the policy "drop"."""
+        return self._unread.dropped
+
+    @property
+    def missed(self) -> int:
+        """Events that were dropped because the application did not read."""
+        return self._unread.missed
+
     async def __aenter__(self) -> Ordered:
-        await self._service.open(self._on_event, self._on_message)
-        self._writer = asyncio.create_task(self._write())
+        await self._service.open(self._on_event, self._on_message, self._fail)
         return self
 
     async def __aexit__(
@@ -143,23 +147,52 @@ class Ordered:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.close()
+        if error is None:
+            await self.close()
+        else:
+            await self._end()  # what went wrong first is what matters
+
+    async def flush(self) -> None:
+        """Return when the service has taken everything that was published."""
+        while self._unpublished and not self._closed:
+            self._room.clear()
+            await self._room.wait()
+        self._check_open()
+        await self._service.flush()
 
     async def close(self) -> None:
-        """Stop; what has no stamp yet is not published."""
+        """Stop, when the service has taken what was published; it waits at most `leave_s`.
+
+        `NotSent` if something is left then.
+        """
+        if not self._closed:
+            with suppress(TimeoutError, Closed):
+                await asyncio.wait_for(self.flush(), self._config.leave_s)
+        left = self._unpublished
+        await self._end()
+        if left and self._failure is None:
+            raise NotSent("*", f"{left} events have no stamps yet, or the service takes no more")
+
+    async def _end(self) -> None:
         self._stop()
         if self._timer is not None:
             self._timer.cancel()
-        if self._writer is not None:
-            self._writer.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._writer
+        await self._talk.close()
+        await self._events.close()
         await self._service.close()
+        self._unpublished = 0
 
     def _stop(self) -> None:
         self._closed = True
-        for event in (self._arrived, self._joined, self._room):
+        for event in (self._arrived, self._joined, self._room, self._read_on):
             event.set()
+
+    def _fail(self, error: Exception) -> None:
+        """The service has failed: tell all that use this member why."""
+        if not self._closed:
+            log.error("member %s: the event service failed: %r", self.name, error)
+            self._failure = error
+            self._stop()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -172,58 +205,97 @@ class Ordered:
 
     # -- what applications do --------------------------------------------------------------------
 
-    async def publish(self, topic: Topic, payload: bytes) -> None:
-        """Publish; returns when the event is on its way, in order with those before it."""
+    async def publish(self, topic: Topic, payload: bytes | str) -> None:
+        """Publish; returns when the event is on its way, in order with those before it.
+
+        `NotSent` if there is no room for it for `publish_timeout_s`.
+        """
+        if type(payload) is not bytes:
+            payload = encode_payload(payload)
+        if len(payload) > self._service.largest - MAX_STAMP_BYTES:
+            largest = self._service.largest - MAX_STAMP_BYTES
+            raise NotSent(topic, f"{len(payload)} bytes are more than {largest}")
+        if topic not in self._checked:
+            self._service.check_topic(topic)
+            self._checked.add(topic)
         while self._unpublished >= self._config.unpublished and not self._closed:
-            self._room.clear()
-            await self._room.wait()
+            await self._wait_for_room(topic)
         self._check_open()
         self._unpublished += 1
         self._step(Publish(topic, payload))
 
+    async def _wait_for_room(self, topic: Topic) -> None:
+        self._room.clear()
+        limit_s = self._config.publish_timeout_s
+        try:
+            await asyncio.wait_for(self._room.wait(), limit_s)
+        except TimeoutError:
+            advice = " (this member is full, too: read it in another task)" * self._unread.full
+            reason = f"{self._unpublished} events wait, none has left for {limit_s:g} s{advice}"
+            raise NotSent(topic, reason) from None
+
     async def subscribe(self, *topics: Topic) -> None:
         """Subscribe; returns when all that is published from now on will be notified."""
+        if not topics:
+            raise ValueError("subscribe to at least one topic")
+        for topic in topics:
+            self._service.check_topic(topic)
         self._check_open()
         for topic in topics:
             self._step(Subscribe(topic))
         while not self._module.subscriber.topics.issuperset(topics):
-            self._check_open()
             self._joined.clear()
             await self._joined.wait()
+            self._check_open()
 
     async def unsubscribe(self, topic: Topic) -> None:
-        """Be notified of nothing more of a topic."""
+        """Be notified of nothing more of a topic; what is unread already stays."""
+        self._check_open()
         self._step(Unsubscribe(topic))
 
-    def __aiter__(self) -> AsyncIterator[OrderedMessage]:
-        return self._iterate()
+    def __aiter__(self) -> Ordered:
+        return self
 
-    async def _iterate(self) -> AsyncIterator[OrderedMessage]:
-        while True:
-            while self._messages:
-                yield self._messages.popleft()
+    async def __anext__(self) -> OrderedMessage:
+        unread = self._unread
+        while not unread:
             if self._failure is not None:
                 self._check_open()
             if self._closed:
-                return
+                raise StopAsyncIteration
             self._arrived.clear()
             await self._arrived.wait()
+        message = unread.take()
+        if not unread.full:
+            self._read_on.set()
+        return message
 
     # -- what the service says -------------------------------------------------------------------
 
-    def _on_event(self, topic: Topic, data: bytes) -> None:
+    def _on_event(self, topic: Topic, data: bytes) -> Awaitable[None] | None:
         try:
-            envelope = decode_event(data)
+            batch = decode_arrived(topic, data)
         except OrderingError as error:
             log.warning("topic %r: %s", topic, error)
-            return
-        self._step(Arrived(topic, envelope.payload, envelope.stamp))
+            return None
+        for stamp, payload in batch.events():
+            self._step(Arrived(topic, payload, stamp))
+        return self._until_wanted(topic) if self._may_wait and self._unread.full else None
+
+    async def _until_wanted(self, topic: Topic) -> None:
+        """Wait until the application has read, or what has arrived waits for more of a topic.
+
+        The second, because waiting has an end: it would be tagged only because we did not read.
+        """
+        while self._unread.full and not self._closed and not awaits(self._module, topic):
+            self._read_on.clear()
+            await self._read_on.wait()
 
     def _on_message(self, data: bytes) -> None:
         try:
             message = decode_message(data)
         except OrderingError as error:
-            log.warning("inbox of %s: %s", self._service.name, error)
+            log.warning("inbox of %s: %s", self.name, error)
             return
         self._step(Received(message))
 
@@ -235,24 +307,30 @@ class Ordered:
     def _step(self, cause: Cause) -> None:
         """Let the module act.
 
-        Its effects are brought about in their order, also what it says to itself: a topic is asked
-        for at the service before its manager, which may live here, hears of the subscription.
+        What it says is said in its order, also what it says to itself: a topic is asked for at the
+        service before its manager, which may live here, hears of the subscription.
         """
+        if self._closed:
+            return
         for effect in self._module.step(cause, self._now()):
             match effect:
                 case Notify():
                     self._notify(effect)
+                case ServicePublish():
+                    self._events.put(effect.topic, effect)
                 case WakeAt():
                     self._wake(effect.time)
                 case _:
-                    self._effects.put_nowait(effect)
+                    self._talk.put(CONTROL, effect)
         self._joined.set()
+        self._read_on.set()
 
     def _notify(self, effect: Notify) -> None:
         assert isinstance(effect.timestamp, Stamp)
         assert isinstance(effect.payload, bytes)
-        message = OrderedMessage(effect.topic, effect.payload, effect.in_order, effect.timestamp)
-        self._messages.append(message)
+        self._unread.put(
+            OrderedMessage(effect.topic, effect.payload, effect.in_order, effect.timestamp)
+        )
         self._arrived.set()
 
     def _wake(self, at: int) -> None:
@@ -268,34 +346,38 @@ class Ordered:
         self._wake_at = self._timer = None
         self._step(Wake())
         again = self._module.next_wake()
-        if again is not None:
+        if again is not None and not self._closed:
             self._wake(again)
 
-    async def _write(self) -> None:
-        """Hand effects to the service; if it fails, whoever uses this member is told why."""
-        try:
-            while True:
-                await self._hand_over(await self._effects.get())
-        except Exception as error:
-            log.exception("member %s: the event service failed", self._service.name)
-            self._failure = error
-            self._stop()
-
-    async def _hand_over(self, effect: Effect) -> None:
+    async def _hand_over(self, effects: list[Effect]) -> None:
         service = self._service
-        match effect:
-            case Send() if effect.to == service.name:
-                self._step(Received(effect.message))
-            case Send():
-                await service.send(effect.to, encode_message(effect.message))
-            case ServicePublish():
-                assert isinstance(effect.timestamp, Stamp)
-                assert isinstance(effect.payload, bytes)
-                data = encode_event(effect.timestamp, effect.payload)
-                await service.publish(effect.topic, data)
-                self._unpublished -= 1
-                self._room.set()
-            case ServiceSubscribe():
-                await service.subscribe(effect.topic)
-            case ServiceUnsubscribe():
-                await service.unsubscribe(effect.topic)
+        for effect in effects:
+            match effect:
+                case Send() if effect.to == service.name:
+                    self._step(Received(effect.message))
+                case Send():
+                    await service.send(effect.to, encode_message(effect.message))
+                case ServiceSubscribe():
+                    await service.subscribe(effect.topic)
+                case ServiceUnsubscribe():
+                    await service.unsubscribe(effect.topic)
+
+    async def _hand_over_events(self, effects: list[ServicePublish]) -> None:
+        """Publish events of one topic."""
+        topic = effects[0].topic
+        for batch in batches(effects):
+            await self._service.publish(topic, encode_batch(batch))
+            self._unpublished -= len(batch.payloads)
+            self._room.set()
+
+
+def check_members(managers: Sequence[Member]) -> None:
+    """TypeError or ValueError, in one line, unless these may manage topics."""
+    if isinstance(managers, str):
+        raise TypeError(f"managers is a list of names, not one: write [{managers!r}]")
+    if not managers:
+        raise ValueError("at least one member has to manage topics")
+    for name in managers:
+        check_name(name)
+    if len(set(managers)) < len(managers):
+        raise ValueError(f"a member is named twice among the managers: {', '.join(managers)}")

