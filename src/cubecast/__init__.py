@@ -47,6 +47,10 @@ from cubecast.net.remote import RemoteSubscription
 from cubecast.net.settings import load_config
 from cubecast.net.subscription import Message, Policy, Subscription
 from cubecast.net.transport import Network
+from cubecast.ordering.config import OrderedConfig
+from cubecast.ordering.library import ordered
+from cubecast.ordering.live import Ordered
+from cubecast.ordering.unread import OrderedMessage
 from cubecast.trace import Record
 
 __version__ = "0.1.0"
@@ -74,6 +78,9 @@ __all__ = [
     "Node",
     "NodeConfig",
     "NotSent",
+    "Ordered",
+    "OrderedConfig",
+    "OrderedMessage",
     "Overflow",
     "Policy",
     "PublisherBlocked",
@@ -89,6 +96,7 @@ __all__ = [
     "connect",
     "join",
     "load_config",
+    "ordered",
     "start",
 ]
 

@@ -1,0 +1,86 @@
+"""``cubecast.ordered``: order across topics on what an application is connected to."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from cubecast.net.client import Client
+from cubecast.net.node import Node
+from cubecast.ordering.config import OrderedConfig
+from cubecast.ordering.live import Ordered
+from cubecast.ordering.messages import Member
+from cubecast.ordering.service import EventService
+from cubecast.ordering.services.cubecast import CubecastService
+from cubecast.ordering.services.nats import NatsService
+from cubecast.ordering.services.redis import RedisService
+from cubecast.ordering.timestamps import Topic
+from cubecast.ordering.unread import Policy
+
+EXPECTED = "a cubecast node, a nats-py connection, a client of redis.asyncio, or an EventService"
+PARTS = tuple(name for name in dir(EventService) if not name.startswith("_"))
+
+
+def ordered(
+    service: Any,
+    *,
+    managers: Sequence[Member],
+    name: Member | None = None,
+    first: Sequence[Topic] = (),
+    policy: Policy = "tagged",
+    config: OrderedConfig | None = None,
+) -> Ordered:
+    """Order across topics: ``async with cubecast.ordered(node, managers=[...]) as ordered``.
+
+    `service` is a cubecast `Node`, a connection of nats-py, a client of `redis.asyncio`, or an
+    `EventService` of your own.  It stays yours: close it after this.
+
+    `managers` are the names of the members that number events, and `first` the topics with the
+    most events; both have to be the same at every member.  `name` is this member's: the address of
+    a node if None, and elsewhere one that no other has, which is enough for members that manage
+    nothing.
+
+    `policy` says what happens to an event that is out of order: "tagged" notifies it with
+    `in_order` False, "drop" drops it and counts it in `dropped`.  `config` bounds what waits.
+
+    Entering raises what the service does if it cannot be reached.  TypeError or ValueError, in one
+    line, if an argument cannot be meant.
+    """
+    return Ordered(
+        service_of(service, name), managers=managers, first=first, policy=policy, config=config
+    )
+
+
+def service_of(service: Any, name: Member | None) -> EventService:
+    """The event service as a member of that name sees it."""
+    if isinstance(service, Node):
+        return CubecastService(service.address if name is None else name, service)
+    if all(hasattr(service, part) for part in PARTS):
+        if name not in (None, service.name):
+            raise ValueError(f"the service calls this member {service.name!r}, not {name!r}")
+        found: EventService = service
+        return found
+    name = f"member-{secrets.token_hex(8)}" if name is None else name
+    if _is_from(service, "nats.aio.client"):
+        return NatsService(name, service)
+    if _is_from(service, "redis.asyncio.client"):
+        return RedisService(name, service)
+    raise TypeError(f"order across topics needs {EXPECTED}, not {_described(service)}")
+
+
+def _is_from(service: Any, module: str) -> bool:
+    """Whether an object's class, or one that it extends, is of a module: that is not imported."""
+    return any(kind.__module__ == module for kind in type(service).__mro__)
+
+
+def _described(service: Any) -> str:
+    """What somebody passed, with advice if it is near to what is needed."""
+    kind = type(service)
+    if isinstance(service, Client):
+        return "a light client, which is no member: join the cluster with cubecast.join"
+    if kind.__module__.startswith("redis"):
+        return f"{kind.__module__}.{kind.__name__}: make it with redis.asyncio.from_url"
+    if isinstance(service, str):
+        return f"the address {service!r}: connect to it first"
+    return f"{kind.__module__}.{kind.__name__}"
