@@ -24,7 +24,7 @@ from cubecast.ordering.explore import (
 )
 from cubecast.ordering.faithful.module import OrderingModule as Faithful
 from cubecast.ordering.judge import inversions
-from cubecast.ordering.production.module import OrderingModule as Production
+from cubecast.ordering.production.maker import Production
 from cubecast.ordering.world import Link, Make, World, manager
 
 
@@ -139,7 +139,7 @@ def test_the_holes_1_to_5_are_found_without_help(hole: str) -> None:
 
 @pytest.mark.parametrize("hole", HOLES)
 def test_production_has_none_of_the_holes_1_to_5(hole: str) -> None:
-    assert HOLES[hole].explore(Production, judge=complaints).findings == []
+    assert HOLES[hole].explore(Production(), judge=complaints).findings == []
 
 
 def complaints(world: World) -> list[object]:
@@ -175,7 +175,7 @@ def test_where_one_subscription_changes_the_paper_fails_in_five_of_18_worlds() -
 
 @pytest.mark.parametrize("name", SMALL)
 def test_where_one_subscription_changes_production_does_not_fail(name: str) -> None:
-    found = SMALL[name].explore(Production, judge=complaints)
+    found = SMALL[name].explore(Production(), judge=complaints)
     assert found.findings == []
     assert found.ends
 
@@ -197,7 +197,7 @@ LARGER = {
 @pytest.mark.soak
 @pytest.mark.parametrize("name", LARGER)
 def test_production_in_larger_worlds(name: str) -> None:
-    assert LARGER[name].explore(Production, judge=complaints).findings == []
+    assert LARGER[name].explore(Production(), judge=complaints).findings == []
 
 
 def test_a_schedule_names_its_steps() -> None:

@@ -12,7 +12,8 @@ from ordering_talks import PATIENT, Connect, Members, check_order, hold_a_conver
 
 from cubecast.bench.event_servers import NoServer, nats_servers
 from cubecast.errors import Closed
-from cubecast.ordering.codec import OrderingError, decode_event, decode_message
+from cubecast.ordering.batches import decode_batch
+from cubecast.ordering.codec import OrderingError, decode_message
 from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.live import Ordered
 from cubecast.ordering.services.names import INBOX
@@ -94,7 +95,7 @@ def test_a_service_that_fails_is_told_to_who_publishes_and_who_reads() -> None:
         asyncio.run(cut(addresses))
 
 
-@pytest.mark.parametrize("decode", [decode_event, decode_message])
+@pytest.mark.parametrize("decode", [decode_batch, decode_message])
 def test_damaged_bytes_are_an_error_with_a_reason(decode: Callable[[bytes], object]) -> None:
     for damaged in (b"", b"\xc1", b"\x93\x01\x02\x03", bytes(64)):
         with pytest.raises(OrderingError):

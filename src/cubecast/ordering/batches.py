@@ -32,7 +32,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
         first = self.stamp
         yield first, self.payloads[0]
         for place in range(1, len(self.payloads)):
-            stamp = Stamp(first.topic, first.number + place, first.higher)
+            stamp = Stamp(first.topic, first.number + place, first.higher, (), first.epoch)
             yield stamp, self.payloads[place]
 
 
@@ -77,6 +77,7 @@ def batches(effects: Iterable[ServicePublish]) -> Iterator[Batch]:
             or stamp.passed
             or stamp.number != first.number + len(payloads)
             or stamp.higher != first.higher
+            or stamp.epoch != first.epoch
         ):
             yield Batch(first, tuple(payloads))
             first, payloads, size = None, [], 0

@@ -15,6 +15,14 @@ class OrderedConfig:
     """How long an event waits: as long as the service may take to bring the one before it."""
     retry_s: float = 0.5
     """A request that a manager has not answered is repeated after this."""
+    beat_s: float = 0.25
+    """Managers tell each other that they live."""
+    suspect_s: float = 1.5
+    """A manager that was not heard for so long is replaced.  At least three times `beat_s`."""
+    drain_s: float = 0.5
+    """How long a change of managers or ranks waits for stamps on their way."""
+    lease_s: float = 60.0
+    """A subscription that its member does not renew for so long is dropped."""
     unpublished: int = 10_000
     """Events that have no stamps, or that the service has not taken; `publish` waits above that."""
     publish_timeout_s: float = 30.0
@@ -23,7 +31,7 @@ class OrderedConfig:
     """Messages that the application has not read.  Beyond that publishers wait where the service
     loses nothing; elsewhere what comes is dropped, and counted (`OrderedMessage.missed`)."""
     leave_s: float = 10.0
-    """How long closing waits for what was published."""
+    """How long closing waits for what was published, and for managers that take over."""
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -34,3 +42,6 @@ class OrderedConfig:
         for name in ("unread", "unpublished"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
+        for short, long in (("beat_s", "suspect_s"), ("retry_s", "lease_s")):
+            if 3 * getattr(self, short) > getattr(self, long):
+                raise ValueError(f"{long} must be at least three times {short}")

@@ -62,7 +62,17 @@ class Wake:
     """Time has passed."""
 
 
-Cause: TypeAlias = Publish | Subscribe | Unsubscribe | Arrived | Received | Wake
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The member begins: a manager tells others that it lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The member is going to stop: others are to manage its topics."""
+
+
+Cause: TypeAlias = Publish | Subscribe | Unsubscribe | Arrived | Received | Wake | Start | Leave
 
 # -- effects ---------------------------------------------------------------------------------------
 

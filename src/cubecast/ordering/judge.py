@@ -82,15 +82,26 @@ def needless_tags(seen: Mapping[str, Sequence[Notification]]) -> list[tuple[str,
     """Tagged events that are later than, or not to be compared with, all that was seen before."""
     found = []
     for name, notifications in sorted(seen.items()):
+        latest = 0
         highest: dict[Topic, int] = {}
+        notified: set[Topic] = set()
         for one in notifications:
-            numbers = _numbers(one.timestamp)
+            numbers, epoch = _numbers(one.timestamp), _epoch(one.timestamp)
             if one.in_order:
+                if epoch > latest:
+                    latest, highest, notified = epoch, {}, set()
+                notified.add(one.topic)
                 for topic, number in numbers.items():
                     highest[topic] = max(number, highest.get(topic, -1))
-            elif not _is_below(one.topic, numbers, highest):
-                found.append((name, one.event))
+            elif epoch >= latest and not _is_below(one.topic, numbers, highest):
+                unnamed = notified - numbers.keys()
+                if not (isinstance(one.timestamp, Stamp) and unnamed):
+                    found.append((name, one.event))
     return found
+
+
+def _epoch(stamp: Timestamp | Stamp) -> int:
+    return stamp.epoch if isinstance(stamp, Stamp) else 0
 
 
 def _numbers(stamp: Timestamp | Stamp) -> dict[Topic, int]:

@@ -19,7 +19,6 @@ import time
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from zlib import crc32
 
 from cubecast.errors import Closed, NotSent
 from cubecast.net.topics import encode_payload
@@ -30,6 +29,7 @@ from cubecast.ordering.effects import (
     Arrived,
     Cause,
     Effect,
+    Leave,
     Notify,
     Publish,
     Received,
@@ -37,6 +37,7 @@ from cubecast.ordering.effects import (
     ServicePublish,
     ServiceSubscribe,
     ServiceUnsubscribe,
+    Start,
     Subscribe,
     Unsubscribe,
     Wake,
@@ -44,8 +45,8 @@ from cubecast.ordering.effects import (
 )
 from cubecast.ordering.lanes import Lanes
 from cubecast.ordering.messages import Member
+from cubecast.ordering.production.config import Reranking, Timing, Waiting
 from cubecast.ordering.production.module import OrderingModule
-from cubecast.ordering.production.subscriber import Waiting
 from cubecast.ordering.service import EventService
 from cubecast.ordering.services.names import check_name
 from cubecast.ordering.timestamps import Stamp, Topic
@@ -62,20 +63,35 @@ def make_module(
     name: Member, managers: Sequence[Member], first: Sequence[Topic], config: OrderedConfig
 ) -> OrderingModule:
     """The module of one member, in a new life of it."""
-    managers = list(managers)
     return OrderingModule(
         name,
-        first,
-        lambda topic: managers[crc32(topic.encode()) % len(managers)],
-        life=time.time_ns(),
-        waiting=Waiting(config.buffer, int(config.wait_s * MICROSECONDS)),
-        retry_after=int(config.retry_s * MICROSECONDS),
+        managers,
+        life=time.time_ns() // 1_000_000,
+        first=first,
+        waiting=Waiting(config.buffer, in_microseconds(config.wait_s)),
+        timing=timing(config),
+        reranking=Reranking(),
     )
+
+
+def timing(config: OrderedConfig) -> Timing:
+    return Timing(
+        retry_after=in_microseconds(config.retry_s),
+        beat_every=in_microseconds(config.beat_s),
+        suspect_after=in_microseconds(config.suspect_s),
+        drain_for=in_microseconds(config.drain_s),
+        lease_for=in_microseconds(config.lease_s),
+    )
+
+
+def in_microseconds(seconds: float) -> int:
+    return int(seconds * MICROSECONDS)
 
 
 def awaits(module: OrderingModule, topic: Topic) -> bool:
     """Whether an event that has arrived waits for one of this topic."""
-    return any(guest.awaited[0] == topic for guest in module.subscriber.waiting)
+    front = module.subscriber.front
+    return front is not None and any(guest.awaited[0] == topic for guest in front.room)
 
 
 class Ordered:
@@ -139,6 +155,7 @@ class Ordered:
 
     async def __aenter__(self) -> Ordered:
         await self._service.open(self._on_event, self._on_message, self._fail)
+        self._step(Start())
         return self
 
     async def __aexit__(
@@ -163,15 +180,23 @@ class Ordered:
     async def close(self) -> None:
         """Stop, when the service has taken what was published; it waits at most `leave_s`.
 
-        `NotSent` if something is left then.
+        `NotSent` if something is left then.  A manager leaves its topics to others before.
         """
         if not self._closed:
             with suppress(TimeoutError, Closed):
-                await asyncio.wait_for(self.flush(), self._config.leave_s)
+                await asyncio.wait_for(self._leave(), self._config.leave_s)
         left = self._unpublished
         await self._end()
         if left and self._failure is None:
             raise NotSent("*", f"{left} events have no stamps yet, or the service takes no more")
+
+    async def _leave(self) -> None:
+        await self.flush()
+        if self._module.is_needed:
+            self._step(Leave())
+        while self._module.is_needed and not self._closed:
+            self._joined.clear()
+            await self._joined.wait()
 
     async def _end(self) -> None:
         self._stop()

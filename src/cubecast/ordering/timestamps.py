@@ -75,6 +75,8 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True):
     number: Number
     higher: Numbers = ()
     passed: Numbers = ()
+    epoch: int = 0
+    """The layout under which it was numbered; numbers begin again with each."""
 
 
 def comparable(one: Mapping[Topic, Number], other: Mapping[Topic, Number]) -> bool:

@@ -2,7 +2,9 @@
 
 Messages from point to point are in a queue per pair of nodes, first in, first out ([T] assumes it);
 an event is on its way to each subscriber by itself, so the service below orders nothing.  A *move*
-is one such channel; to make it delivers what it holds first.
+is one such channel; to make it delivers what it holds first.  Time stands still but for `tick`,
+which goes on to the next time at which a module wants to be woken.  Nodes crash and return with a
+new life; what a life was notified of is a sequence of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +16,10 @@ from itertools import pairwise
 from random import Random
 from typing import NamedTuple, Protocol, TypeAlias
 
+import msgspec
+
+from cubecast.ordering.batches import Batch, decode_batch, encode_batch
+from cubecast.ordering.codec import decode_message, encode_message
 from cubecast.ordering.effects import (
     Arrived,
     Cause,
@@ -25,14 +31,16 @@ from cubecast.ordering.effects import (
     ServicePublish,
     ServiceSubscribe,
     ServiceUnsubscribe,
+    Start,
     Subscribe,
     Time,
     Unsubscribe,
+    Wake,
     WakeAt,
 )
 from cubecast.ordering.judge import Notification
 from cubecast.ordering.messages import Member
-from cubecast.ordering.timestamps import Topic
+from cubecast.ordering.timestamps import Stamp, Timestamp, Topic
 
 
 class Module(Protocol):
@@ -56,9 +64,11 @@ class Way(NamedTuple):
 
 
 Move: TypeAlias = Link | Way
-Make: TypeAlias = Callable[
-    [Member, Sequence[Topic], Callable[[Topic], Member], Collection[Topic]], Module
-]
+Make: TypeAlias = Callable[..., Module]
+"""Makes a module of a name, the order of topics, who manages a topic, and the topics managed there.
+
+Modules that can return take a `life`, too: 2 for the first time that a node returns.
+"""
 
 
 @dataclass
@@ -73,11 +83,27 @@ class World:
     subscribed: dict[Topic, set[Member]] = field(default_factory=dict)
     """Whom the service below notifies."""
     seen: dict[Member, list[Notification]] = field(default_factory=dict)
+    """By node, and by node and life for those that returned."""
+    wire: bool = False
+    """Whether messages and stamps cross the wire format."""
+    in_sequence: bool = True
+    """Whether messages from one node to another arrive in the order in which they were sent."""
+    now: Time = 0
+    wakes: dict[Member, Time] = field(default_factory=dict)
+    """When modules want to be woken."""
+    lives: dict[Member, int] = field(default_factory=dict)
+    """How often nodes have returned."""
 
     def __post_init__(self) -> None:
         for name in (*map(manager, self.order), *self.nodes):
-            managed = [topic for topic in self.order if manager(topic) == name]
-            self.modules[name] = self.make(name, self.order, manager, managed)
+            self._begin(name)
+        for name in list(self.modules):
+            self._do(name, Start())
+
+    def _begin(self, name: Member) -> None:
+        managed = [topic for topic in self.order if manager(topic) == name]
+        again = {"life": self.lives[name] + 1} if name in self.lives else {}
+        self.modules[name] = self.make(name, self.order, manager, managed, **again)
 
     # -- what applications do --------------------------------------------------------------------
 
@@ -91,18 +117,68 @@ class World:
     def publish(self, node: Member, topic: Topic, event: Hashable) -> None:
         self._do(node, Publish(topic, event))
 
+    def tell(self, node: Member, cause: Cause) -> None:
+        """Let a node's module act on a cause."""
+        self._do(node, cause)
+
+    # -- what happens to nodes -------------------------------------------------------------------
+
+    def crash(self, node: Member) -> None:
+        """A node stops; what it has sent still arrives."""
+        del self.modules[node]
+        self.wakes.pop(node, None)
+        for subscribers in self.subscribed.values():
+            subscribers.discard(node)
+
+    def restart(self, node: Member) -> None:
+        """A node that crashed begins a new life."""
+        self.lives[node] = self.lives.get(node, 0) + 1
+        for move in [move for move in self.channels if isinstance(move, Way)]:
+            if move.target == node:
+                del self.channels[move]  # the service had them for the life that is over
+        self._begin(node)
+        self._do(node, Start())
+
+    def life_of(self, node: Member) -> str:
+        """The name of what a node is notified of in its present life."""
+        life = self.lives.get(node, 0)
+        return f"{node} in life {life}" if life else node
+
     # -- what the world does ---------------------------------------------------------------------
 
     def moves(self) -> list[Move]:
         """The channels that hold something, in the order in which they came to."""
         return [move for move, waiting in self.channels.items() if waiting]
 
-    def move(self, move: Move) -> None:
-        """Deliver what a channel holds first."""
-        cause = self.channels[move].popleft()
-        if not self.channels[move]:
+    def move(self, move: Move, place: int = 0) -> None:
+        """Deliver what a channel holds first, or at another place where links keep no order."""
+        cause = self._take(move, place)
+        if move.target in self.modules:
+            self._do(move.target, cause)
+
+    def lose(self, link: Link) -> None:
+        """Lose what a link holds first."""
+        self._take(link, 0)
+
+    def _take(self, move: Move, place: int) -> Cause:
+        waiting = self.channels[move]
+        cause = waiting[place]
+        del waiting[place]
+        if not waiting:
             del self.channels[move]
-        self._do(move.target, cause)
+        return cause
+
+    def move_by_chance(self, rng: Random, moves: Sequence[Move] | None = None) -> None:
+        """Deliver something; out of sequence, if links are so."""
+        move = rng.choice(self.moves() if moves is None else moves)
+        anywhere = isinstance(move, Link) and not self.in_sequence
+        self.move(move, rng.randrange(len(self.channels[move])) if anywhere else 0)
+
+    def tick(self) -> None:
+        """Go on to the next time at which a module wants to be woken, and wake it."""
+        node = min(self.wakes, key=lambda name: (self.wakes[name], name))
+        self.now = max(self.now, self.wakes.pop(node))
+        self._do(node, Wake())
 
     def along(self, *names: Member) -> None:
         """Deliver one message on each link of a path."""
@@ -120,19 +196,37 @@ class World:
             self.move(choose(moves))
 
     def settle_by_chance(self, rng: Random) -> None:
-        self.settle(rng.choice)
+        while self.moves():
+            self.move_by_chance(rng)
+
+    def run_by_chance(self, rng: Random, until: Time, ticks: float = 0.05) -> None:
+        """Make moves and let time pass, by chance, until a time; then nothing is on its way."""
+        while self.now < until:
+            if self.wakes and (not self.channels or rng.random() < ticks):
+                self.tick()
+            elif self.channels:
+                self.move_by_chance(rng)
+            else:
+                break
+        self.settle_by_chance(rng)
 
     def _do(self, node: Member, cause: Cause) -> None:
-        for effect in self.modules[node].step(cause):
+        for effect in self.modules[node].step(cause, self.now):
             self._bring_about(node, effect)
+        next_wake = getattr(self.modules[node], "next_wake", None)
+        wanted = None if next_wake is None else next_wake()
+        if wanted is not None:
+            self.wakes[node] = wanted
 
     def _bring_about(self, node: Member, effect: Effect) -> None:
         match effect:
             case Send():
-                self._hold(Link(node, effect.to), Received(effect.message))
+                message = over_the_wire(effect.message) if self.wire else effect.message
+                self._hold(Link(node, effect.to), Received(message))
             case ServicePublish():
+                stamp = stamp_over_the_wire(effect.timestamp) if self.wire else effect.timestamp
                 for target in sorted(self.subscribed.get(effect.topic, ())):
-                    arrived = Arrived(effect.topic, effect.payload, effect.timestamp)
+                    arrived = Arrived(effect.topic, effect.payload, stamp)
                     self._hold(Way(_name(effect.payload), target), arrived)
             case ServiceSubscribe():
                 self.subscribed.setdefault(effect.topic, set()).add(node)
@@ -141,9 +235,9 @@ class World:
             case Notify():
                 name = _name(effect.payload)
                 seen = Notification(name, effect.topic, effect.timestamp, effect.in_order)
-                self.seen.setdefault(node, []).append(seen)
+                self.seen.setdefault(self.life_of(node), []).append(seen)
             case WakeAt():
-                pass
+                self.wakes[node] = min(effect.time, self.wakes.get(node, effect.time))
 
     def _hold(self, move: Move, cause: Cause) -> None:
         self.channels.setdefault(move, deque()).append(cause)
@@ -151,6 +245,18 @@ class World:
     def order_of(self, node: Member) -> list[Hashable]:
         """The events that a node saw, those that are tagged in brackets."""
         return [one.event if one.in_order else (one.event,) for one in self.seen.get(node, ())]
+
+
+def over_the_wire(message: msgspec.Struct) -> msgspec.Struct:
+    """A message as its receiver decodes it; it has to be the same."""
+    decoded = decode_message(encode_message(message))
+    assert decoded == message, f"{message} became {decoded}"
+    return decoded
+
+
+def stamp_over_the_wire(stamp: Timestamp | Stamp) -> Stamp:
+    assert isinstance(stamp, Stamp)
+    return decode_batch(encode_batch(Batch(stamp, (b"",)))).stamp
 
 
 def manager(topic: Topic) -> Member:

@@ -12,8 +12,10 @@ from cubecast.ordering.effects import (
     Arrived,
     Cause,
     Effect,
+    Leave,
     Publish,
     Received,
+    Start,
     Subscribe,
     Time,
     Unsubscribe,
@@ -86,6 +88,8 @@ class OrderingModule:
             case Wake():
                 woken = (self.publisher, self.buffer, self.system)
                 return [effect for one in woken for effect in one.on_wake(now)]
+            case Start() | Leave():
+                return []  # the paper's managers are there from the start, and stay
 
     def _receive(self, message: Message, now: Time) -> list[Effect]:
         match message:

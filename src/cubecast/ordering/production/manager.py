@@ -1,4 +1,4 @@
-"""The manager of one topic, with the holes of [T] closed.
+"""The manager of one topic in one epoch, with the holes of [T] closed.
 
 Theory of operation.  A manager numbers the events of its topic.  The stamp of an event then visits
 the managers of the higher topics that share a subscription with it, the lowest first.  Each of them
@@ -8,160 +8,148 @@ higher topic decides which comes first, and says so in the stamp of the later on
 
 Invariants:
 
-1. *One number per event.*  A request that is repeated gets the same stamps (hole T13).
+1. *One stamp per request.*  A request that is repeated gets the same stamps (hole T13).
 2. *Numbers only rise*, and only with events: a subscription takes none (T7).
 3. *A pair of topics is named from the first subscription on* that has both (T2, T3).  A manager
    knows a subscription before the subscriber is notified of anything that it numbers afterwards.
 4. *Stamps that pass two managers pass them in one order*, whatever lies between them (T11): the
    lower one counts what goes to the higher one (`Turn`), which takes them in turn.
-5. A change of a subscription that is older than what is known is ignored (T8).
 
-Bounds: `kept` has one entry per topic and publisher, with the requests that it has not confirmed;
-`early` has what came before its turn, `passed` and the counts one entry per topic, `subscriptions`
-one per subscriber.
+Bounds: a manager lives for one epoch.  `kept` has one entry per topic and publisher's life, with
+the requests that it has not confirmed, until it was silent for a lease; `early` has what came
+before its turn; `passed` and the counts have one entry per topic; `void` has what dead publishers
+left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from cubecast.ordering.effects import Effect, Send
-from cubecast.ordering.messages import Member
+from cubecast.ordering.effects import Effect, Send, Time
+from cubecast.ordering.production.layout import Layout
 from cubecast.ordering.production.messages import (
-    Earlier,
+    Confirm,
+    Confirmed,
     Fill,
-    Register,
-    Registered,
+    Range,
+    Repeat,
     Request,
+    Source,
     Stamped,
     Turn,
 )
-from cubecast.ordering.ranking import Ranking
 from cubecast.ordering.timestamps import Number, Topic
 
 
-class Subscription(NamedTuple):
-    version: int
-    topics: frozenset[Topic]
+class Sent(NamedTuple):
+    """What we sent for a request, and the numbers of its events."""
+
+    effect: Send
+    numbers: Range
+    turns: tuple[Turn, ...]
 
 
 class Kept:
-    """What a publisher may ask for again, in its last life."""
+    """What a publisher in one of its lives may ask for again, in one topic."""
 
-    __slots__ = ("done", "life", "sent")
+    __slots__ = ("at", "done", "sent")
 
-    def __init__(self, life: int) -> None:
-        self.life = life
+    def __init__(self, at: Time) -> None:
+        self.at = at
+        """When it was last heard."""
         self.done = 0
         """It has had the answers for all events below this."""
-        self.sent: dict[int, Send] = {}
-        """What we sent for others, by the first event of each request."""
+        self.sent: dict[int, Sent] = {}
+        """By the first event of each request."""
 
 
 class Manager:
-    """The state of one topic."""
+    """The state of one topic in one epoch."""
 
-    def __init__(
-        self, topic: Topic, ranking: Ranking, manager_of: Callable[[Topic], Member]
-    ) -> None:
+    def __init__(self, topic: Topic, layout: Layout) -> None:
         self.topic = topic
-        self._ranking = ranking
-        self._manager_of = manager_of
+        self._layout = layout
         self.clock: Number = 0
-        self.subscriptions: dict[Member, Subscription] = {}
-        self.higher: dict[Topic, Number] = {}
-        """Topics that our stamps name, the highest first, and our last number that may not."""
+        self.higher: tuple[Topic, ...] = ()
+        """Topics that our stamps name, the highest first."""
         self.passed: dict[Topic, Number] = {}
         """Numbers of lower topics that passed since our last event."""
-        self._passed_ever: dict[Topic, Number] = {}
-        self.kept: dict[tuple[Topic, Member], Kept] = {}
-        """What we sent for the events of a publisher in a topic."""
+        self.seen: dict[Topic, Number] = {}
+        """The highest numbers of lower topics that passed ever."""
+        self.kept: dict[tuple[Topic, Source], Kept] = {}
         self._sent: dict[Topic, int] = {}  # stamps that went to each higher topic
         self._taken: dict[Topic, int] = {}  # stamps that came from each lower topic
         self.early: dict[tuple[Topic, int], Fill] = {}
         """Stamps before their turn, by a turn that they wait for."""
+        self.void: list[Range] = []
+        """Numbers that no event has or will have."""
 
-    # -- subscriptions ---------------------------------------------------------------------------
-
-    def on_register(self, message: Register) -> list[Effect]:
-        """Learn a subscription, and add our clock to it."""
-        known = self.subscriptions.get(message.subscriber)
-        if known is None or message.version >= known.version:
-            if self.topic in message.topics:
-                subscription = Subscription(message.version, frozenset(message.topics))
-                self.subscriptions[message.subscriber] = subscription
-            else:
-                self.subscriptions.pop(message.subscriber, None)
-            self._name_higher_topics()
-        clocks = (*message.clocks, (self.topic, self.clock))
-        earlier = (*message.earlier, *self._earlier(message.topics))
-        if not message.left:
-            return [Send(message.subscriber, Registered(message.version, clocks, earlier))]
-        *left, at = message.left
-        passed_on = Register(
-            message.subscriber, message.version, message.topics, at, tuple(left), clocks, earlier
-        )
-        return [Send(self._manager_of(at), passed_on)]
-
-    def _earlier(self, topics: Iterable[Topic]) -> Iterator[Earlier]:
-        """What of ours comes before new events of higher topics, and of lower ones before ours."""
-        for topic in topics:
-            if topic in self.higher:
-                yield Earlier(self.topic, topic, self.higher[topic])
-            elif topic in self._passed_ever:
-                yield Earlier(topic, self.topic, self._passed_ever[topic])
-
-    def _name_higher_topics(self) -> None:
-        """See which topics before ours share a subscription with it, and from which number on."""
-        precedes = self._ranking.precedes
-        shared = {one for known in self.subscriptions.values() for one in known.topics}
-        names = self._ranking.sort(one for one in shared if precedes(one, self.topic))
-        self.higher = {one: self.higher.get(one, self.clock) for one in names}
+    def name(self, shared: Iterable[Topic]) -> None:
+        """Name the topics before ours that share a subscription with it."""
+        ranking = self._layout.ranking
+        before = (one for one in shared if ranking.precedes(one, self.topic))
+        self.higher = tuple(ranking.sort(before))
 
     # -- stamps ----------------------------------------------------------------------------------
 
-    def on_request(self, request: Request) -> list[Effect]:
+    def on_request(self, request: Request, now: Time) -> list[Effect]:
         """Number events, and send their stamp to the next higher topic."""
-        again = self._again(request)
+        again = self._again(request, now)
         if again is not None:
             return again
         number = self.clock + 1
         self.clock += request.count
         passed, self.passed = tuple(sorted(self.passed.items())), {}
-        return self._pass_on(request, number, list(self.higher), (), passed, ())
+        return self._pass_on(request, number, self.higher, (), passed, ())
 
-    def on_fill(self, fill: Fill) -> list[Effect]:
+    def on_fill(self, fill: Fill, now: Time) -> list[Effect]:
         """Write our clock into a stamp that passes, when its turn has come."""
-        again = self._again(fill.request)
+        again = self._again(fill.request, now)
         if again is not None:
             return again
         awaited = self._awaited(fill.turns)
-        if awaited is not None:
-            self.early[awaited.low, awaited.count - 1] = fill
-            return []
-        return self._take(fill)
+        if awaited is None:
+            return self._take(fill, now)
+        place = awaited.low, awaited.count - 1
+        missing = self.early.get(place) == fill  # it comes again, and those before it did not
+        self.early[place] = fill
+        return [self._ask_for_earlier(awaited)] if missing else []
+
+    def _ask_for_earlier(self, awaited: Turn) -> Send:
+        taken = self._taken.get(awaited.low, 0)
+        to = self._layout.manager_of(awaited.low)
+        return Send(to, Repeat(self._layout.epoch, awaited, taken))
+
+    def on_repeat(self, repeat: Repeat) -> list[Effect]:
+        """Send again what was lost between us and a higher topic."""
+        high, wanted = repeat.turn.high, range(repeat.taken + 1, repeat.turn.count)
+        return [
+            sent.effect
+            for kept in self.kept.values()
+            for sent in kept.sent.values()
+            if any(turn.high == high and turn.count in wanted for turn in sent.turns)
+        ]
 
     def _awaited(self, turns: Iterable[Turn]) -> Turn | None:
         """A turn of a stamp that has not come."""
         mine = (turn for turn in turns if turn.high == self.topic)
         return next((turn for turn in mine if turn.count > self._taken.get(turn.low, 0) + 1), None)
 
-    def _take(self, fill: Fill) -> list[Effect]:
+    def _take(self, fill: Fill, now: Time) -> list[Effect]:
         request = fill.request
         mine = [turn for turn in fill.turns if turn.high == self.topic]
         for turn in mine:
             self._taken[turn.low] = turn.count
-        last = fill.number + request.count - 1
-        self._passed_ever[request.topic] = max(last, self._passed_ever.get(request.topic, 0))
-        self.passed[request.topic] = self._passed_ever[request.topic]
+        last = max(fill.number + request.count - 1, self.seen.get(request.topic, 0))
+        self.passed[request.topic] = self.seen[request.topic] = last
         higher = ((self.topic, self.clock), *fill.higher)
         turns = tuple(turn for turn in fill.turns if turn.high != self.topic)
         effects = self._pass_on(request, fill.number, fill.left, higher, fill.passed, turns)
         for turn in mine:
             early = self.early.pop((turn.low, turn.count), None)
             if early is not None:
-                effects += self.on_fill(early)
+                effects += self.on_fill(early, now)
         return effects
 
     def _pass_on(
@@ -174,37 +162,113 @@ class Manager:
         turns: tuple[Turn, ...],
     ) -> list[Effect]:
         """Send stamps to the next higher topic, or back to their publisher."""
+        own: tuple[Turn, ...] = ()
         if left:
             *rest, at = left
-            turns = (*turns, *(self._turn(one) for one in left))
-            fill = Fill(request, at, number, tuple(rest), higher, passed, turns)
-            sent = Send(self._manager_of(at), fill)
+            own = tuple(self._turn(one) for one in left)
+            fill = Fill(request, at, number, tuple(rest), higher, passed, (*turns, *own))
+            effect = Send(self._layout.manager_of(at), fill)
         else:
-            source, first, count = request.source, request.first, request.count
-            stamped = Stamped(request.topic, source.life, first, count, number, higher, passed)
-            sent = Send(source.member, stamped)
-        self.kept[request.topic, request.source.member].sent[request.first] = sent
-        return [sent]
+            effect = Send(request.source.member, _stamped(request, number, higher, passed))
+        numbers = Range(request.topic, number, number + request.count - 1)
+        self._keep(request, Sent(effect, numbers, own))
+        return [effect]
 
     def _turn(self, high: Topic) -> Turn:
         self._sent[high] = self._sent.get(high, 0) + 1
         return Turn(self.topic, high, self._sent[high])
 
-    def _again(self, request: Request) -> list[Effect] | None:
+    # -- requests that may come again ------------------------------------------------------------
+
+    def _keep(self, request: Request, sent: Sent) -> None:
+        self.kept[request.topic, request.source].sent[request.first] = sent
+
+    def _again(self, request: Request, now: Time) -> list[Effect] | None:
         """What we sent for the same request before; None if it is new.
 
-        Whatever its publisher has got since need not be kept.
+        What its publisher has got since need not be kept.
         """
-        key, life = (request.topic, request.source.member), request.source.life
+        key = request.topic, request.source
         kept = self.kept.get(key)
-        if kept is None or kept.life < life:
-            kept = self.kept[key] = Kept(life)
-        elif kept.life > life:
-            return []  # a late copy of what a life asked that is over
+        if kept is None:
+            self._end_earlier_lives(request.source, request.topic)
+            kept = self.kept[key] = Kept(now)
+        kept.at = now
         kept.done = max(request.done, kept.done)
         for first in [one for one in kept.sent if one < kept.done]:
             del kept.sent[first]
         if request.first < kept.done:
             return []
         sent = kept.sent.get(request.first)
-        return None if sent is None else [sent]
+        return None if sent is None else [sent.effect]
+
+    def _end_earlier_lives(self, source: Source, topic: Topic) -> None:
+        """What an earlier life of a publisher has not confirmed is void (T7)."""
+        if topic != self.topic:
+            return
+        for (_, other), kept in self._own():
+            if other.member == source.member and other.life < source.life:
+                self.void += [sent.numbers for sent in kept.sent.values()]
+
+    def _own(self) -> Iterator[tuple[tuple[Topic, Source], Kept]]:
+        return (item for item in self.kept.items() if item[0][0] == self.topic)
+
+    def open_requests(self) -> Iterator[tuple[Source, int, Sent]]:
+        """Requests of our topic that their publishers have not confirmed."""
+        void = set(self.void)
+        for (_, source), kept in self._own():
+            for first, sent in kept.sent.items():
+                if sent.numbers not in void:
+                    yield source, first, sent
+
+    def ask_to_confirm(self, numbers: Range) -> list[Effect]:
+        """Ask the publishers of these numbers whether their events are published."""
+        epoch, me = self._layout.epoch, self._layout.manager_of(self.topic)
+        return [
+            Send(source.member, Confirm(me, epoch, self.topic, source.life, first))
+            for source, first, sent in self.open_requests()
+            if sent.numbers.first <= numbers.last and numbers.first <= sent.numbers.last
+        ]
+
+    def on_confirmed(self, message: Confirmed) -> None:
+        """A publisher has published the events of a request, or never will."""
+        kept = self.kept.get((self.topic, message.source))
+        sent = None if kept is None else kept.sent.get(message.first)
+        if kept is None or sent is None:
+            return
+        if message.used:
+            kept.done = max(kept.done, message.first + 1)
+            del kept.sent[message.first]
+        else:
+            self.give_up(sent)
+
+    def give_up(self, sent: Sent) -> None:
+        """Declare the numbers of a request void; their stamps may be needed for a turn."""
+        if sent.numbers not in self.void:
+            self.void.append(sent.numbers)
+
+    def drop_silent(self, since: Time) -> None:
+        """Forget publishers that were not heard since then; what they left open is void."""
+        for key in [key for key, kept in self.kept.items() if kept.at <= since]:
+            kept = self.kept.pop(key)
+            if key[0] == self.topic:
+                self.void += [sent.numbers for sent in kept.sent.values()]
+
+
+def _stamped(
+    request: Request,
+    number: Number,
+    higher: tuple[tuple[Topic, Number], ...],
+    passed: tuple[tuple[Topic, Number], ...],
+) -> Stamped:
+    source = request.source
+    return Stamped(
+        request.epoch,
+        request.topic,
+        source.life,
+        request.first,
+        request.count,
+        number,
+        higher,
+        passed,
+    )

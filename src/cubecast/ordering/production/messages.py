@@ -9,9 +9,12 @@ import msgspec
 from cubecast.ordering.messages import Member
 from cubecast.ordering.timestamps import Number, Numbers, Topic
 
+Epoch: TypeAlias = int
+Version: TypeAlias = int
 
-class Source(msgspec.Struct, frozen=True, array_like=True):
-    """Who publishes: a node in one of its lives."""
+
+class Source(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """A member in one of its lives: the time when it began, in milliseconds."""
 
     member: Member
     life: int
@@ -25,15 +28,23 @@ class Turn(msgspec.Struct, frozen=True, array_like=True):
     count: int
 
 
-class Earlier(msgspec.Struct, frozen=True, array_like=True):
-    """Events of a topic up to `number` come before those of a higher one that have no number yet.
-
-    They passed its manager, or their stamps do not name it.
-    """
+class Range(msgspec.Struct, frozen=True, array_like=True):
+    """Numbers of a topic, both ends included."""
 
     topic: Topic
-    higher: Topic
-    number: Number
+    first: Number
+    last: Number
+
+
+class Subscription(msgspec.Struct, frozen=True, array_like=True):
+    """What a subscriber has; of two versions the higher one counts."""
+
+    subscriber: Member
+    version: Version
+    topics: tuple[Topic, ...]
+
+
+# -- stamps ----------------------------------------------------------------------------------------
 
 
 class Request(msgspec.Struct, frozen=True, tag=True):
@@ -43,6 +54,7 @@ class Request(msgspec.Struct, frozen=True, tag=True):
     """
 
     kind: ClassVar[str] = "request"
+    epoch: Epoch
     topic: Topic
     source: Source
     first: int
@@ -68,6 +80,7 @@ class Stamped(msgspec.Struct, frozen=True, tag=True):
     """The stamps are complete: numbers from `number` on."""
 
     kind: ClassVar[str] = "stamped"
+    epoch: Epoch
     topic: Topic
     life: int
     first: int
@@ -77,30 +90,107 @@ class Stamped(msgspec.Struct, frozen=True, tag=True):
     passed: Numbers
 
 
-class Register(msgspec.Struct, frozen=True, tag=True):
-    """A subscriber's new subscription, on its way through the managers, the highest topic first.
+class Repeat(msgspec.Struct, frozen=True, tag=True):
+    """The manager of `high` lacks stamps that went there from `low`, up to a turn."""
 
-    It visits the topics that it has or had.  Each manager that it passes adds its clock.
-    """
+    kind: ClassVar[str] = "repeat"
+    epoch: Epoch
+    turn: Turn
+    taken: int
+    """The last turn that it has had."""
+
+
+class Confirm(msgspec.Struct, frozen=True, tag=True):
+    """A manager asks a publisher whether the events of a request are published."""
+
+    kind: ClassVar[str] = "confirm"
+    by: Member
+    epoch: Epoch
+    topic: Topic
+    life: int
+    first: int
+
+
+class Confirmed(msgspec.Struct, frozen=True, tag=True):
+    """They are; or never will be, with these numbers."""
+
+    kind: ClassVar[str] = "confirmed"
+    epoch: Epoch
+    topic: Topic
+    source: Source
+    first: int
+    used: bool
+
+
+class Inquire(msgspec.Struct, frozen=True, tag=True):
+    """A subscriber waits for these numbers."""
+
+    kind: ClassVar[str] = "inquire"
+    epoch: Epoch
+    subscriber: Member
+    numbers: Range
+
+
+class Void(msgspec.Struct, frozen=True, tag=True):
+    """No event has these numbers (hole T7)."""
+
+    kind: ClassVar[str] = "void"
+    epoch: Epoch
+    numbers: tuple[Range, ...]
+
+
+# -- subscriptions ---------------------------------------------------------------------------------
+
+
+class Register(msgspec.Struct, frozen=True, tag=True):
+    """A subscriber's new subscription, for the managers of what it has and had, and successors."""
 
     kind: ClassVar[str] = "register"
-    subscriber: Member
-    version: int
-    topics: tuple[Topic, ...]
-    at: Topic
-    left: tuple[Topic, ...]
-    """The topics that are still to be visited, the next one last."""
-    clocks: Numbers
-    earlier: tuple[Earlier, ...] = ()
+    epoch: Epoch
+    subscription: Subscription
 
 
 class Registered(msgspec.Struct, frozen=True, tag=True):
-    """All managers know the subscription; their clocks as it passed them."""
+    """A manager knows the subscription; its clocks since then, of the topics that it manages."""
 
     kind: ClassVar[str] = "registered"
-    version: int
+    epoch: Epoch
+    version: Version
+    by: Member
     clocks: Numbers
-    earlier: tuple[Earlier, ...]
 
 
-ProductionMessage: TypeAlias = Request | Fill | Stamped | Register | Registered
+class Begin(msgspec.Struct, frozen=True, tag=True):
+    """All managers know a subscription: from which numbers on do new topics begin?"""
+
+    kind: ClassVar[str] = "begin"
+    epoch: Epoch
+    subscriber: Member
+    version: Version
+    topics: tuple[Topic, ...]
+
+
+class Begun(msgspec.Struct, frozen=True, tag=True):
+    """They begin above these numbers."""
+
+    kind: ClassVar[str] = "begun"
+    epoch: Epoch
+    version: Version
+    by: Member
+    clocks: Numbers
+
+
+ProductionMessage: TypeAlias = (
+    Request
+    | Fill
+    | Stamped
+    | Repeat
+    | Confirm
+    | Confirmed
+    | Inquire
+    | Void
+    | Register
+    | Registered
+    | Begin
+    | Begun
+)

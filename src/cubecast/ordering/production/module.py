@@ -1,70 +1,117 @@
-"""The ordering module of one node in production: one door in, effects out."""
+"""The ordering module of one member in production: one door in, effects out.
+
+A module has a publisher and a subscriber.  A member that manages topics has an office, with the
+managers of its topics, and takes part in making layouts (`coordinator`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 from cubecast.ordering.effects import (
     Arrived,
     Cause,
     Effect,
+    Leave,
     Publish,
     Received,
+    Send,
+    Start,
     Subscribe,
     Time,
     Unsubscribe,
     Wake,
 )
 from cubecast.ordering.messages import Member
-from cubecast.ordering.production.manager import Manager
+from cubecast.ordering.production.config import Reranking, Timing, Waiting
+from cubecast.ordering.production.coordinator import Coordinator
+from cubecast.ordering.production.layout import Layout
 from cubecast.ordering.production.messages import (
+    Begin,
+    Begun,
+    Confirm,
+    Confirmed,
     Fill,
-    ProductionMessage,
+    Inquire,
     Register,
     Registered,
+    Repeat,
     Request,
     Source,
     Stamped,
+    Version,
+    Void,
 )
+from cubecast.ordering.production.notices import (
+    UNKNOWN,
+    AnyMessage,
+    Ask,
+    Beat,
+    Close,
+    Closed,
+    Open,
+    Rerank,
+)
+from cubecast.ordering.production.office import Office
 from cubecast.ordering.production.publisher import Publisher
-from cubecast.ordering.production.subscriber import Subscriber, Waiting
-from cubecast.ordering.ranking import Ranking
+from cubecast.ordering.production.subscriber import Subscriber
 from cubecast.ordering.timestamps import Topic
 
 
 class OrderingModule:
-    """Publisher, subscriber, and the managers that live at one node."""
+    """Publisher and subscriber of one member, and what it does for others."""
 
     def __init__(
         self,
         name: Member,
-        first: Sequence[Topic],
-        manager_of: Callable[[Topic], Member],
-        managed: Collection[Topic] = (),
+        managers: Sequence[Member],
         *,
         life: int = 0,
+        manages: bool | None = None,
+        first: Sequence[Topic] = (),
+        pinned: Sequence[tuple[Topic, Member]] = (),
         waiting: Waiting | None = None,
-        retry_after: Time | None = None,
+        timing: Timing | None = None,
+        reranking: Reranking | None = None,
+        copies: int = 1,
+        layout: Layout | None = None,
     ) -> None:
-        """`first`: topics in the order of their rank, before all others (`Ranking`).
+        """`managers`: members that are known to manage, the same list everywhere.
 
-        The manager of a topic begins with the first message to it; those of `managed` at once.
+        A member that is not listed may manage, too (`manages`).  `life`: the time in milliseconds.
+        `first`: topics in the order of their rank, before all others.  `pinned`: topics and the
+        managers that they have as long as those live.  `copies`: successors of a manager that know
+        its subscriptions.  `layout`: one that is open from the start, where all begin together.
         """
+        if not managers:
+            raise ValueError("managers must name at least one member")
+        self.me = Source(name, life)
+        timing = timing if timing is not None else Timing()
         waiting = waiting if waiting is not None else Waiting()
-        self._ranking = Ranking(first)
-        self._manager_of = manager_of
-        self.publisher = Publisher(Source(name, life), manager_of, retry_after)
-        self.subscriber = Subscriber(name, self._ranking, manager_of, waiting, retry_after)
-        self.managers: dict[Topic, Manager] = {}
-        for topic in managed:
-            self._manager(topic)
+        self._timing = timing
+        self._managers = tuple(managers)
+        self._asked: int = -1
+        self._ask_again_at: Time | None = None
+        self.layout: Layout | None = None
+        self.publisher = Publisher(self.me, timing.retry_after, self._ask_for_layout)
+        self.subscriber = Subscriber(self.me, waiting, timing, copies, self._ask_for_layout)
+        self.office: Office | None = None
+        self.coordinator: Coordinator | None = None
+        if name in managers if manages is None else manages:
+            self.office = Office(self.me, timing, reranking)
+            self.coordinator = Coordinator(self.me, managers, first, pinned, timing)
+        if layout is not None:
+            self._on_open(Open(layout, (), UNKNOWN), 0)
 
-    def _manager(self, topic: Topic) -> Manager:
-        found = self.managers.get(topic)
-        if found is None:
-            found = self.managers[topic] = Manager(topic, self._ranking, self._manager_of)
-        return found
+    @property
+    def is_needed(self) -> bool:
+        """Whether topics are managed here, and there is a manager that could take them over."""
+        if self.office is None or self.coordinator is None or not self.coordinator.has_successors:
+            return False
+        return self.office.layout is None or self.me in self.office.layout.managers
+
+    # -- the door --------------------------------------------------------------------------------
 
     def step(self, cause: Cause, now: Time = 0) -> list[Effect]:
         """What follows from a cause."""
@@ -78,24 +125,101 @@ class OrderingModule:
             case Arrived():
                 return self.subscriber.on_arrived(cause, now)
             case Received():
-                return self._receive(cast(ProductionMessage, cause.message), now)
+                return self._receive(cast(AnyMessage, cause.message), now)
+            case Start():
+                return [] if self.coordinator is None else self.coordinator.start(now)
+            case Leave():
+                return [] if self.coordinator is None else self.coordinator.leave(now)
             case Wake():
-                return [*self.publisher.on_wake(now), *self.subscriber.on_wake(now)]
+                return self._on_wake(now)
+
+    def _receive(self, message: AnyMessage, now: Time) -> list[Effect]:
+        match message:
+            case Stamped():
+                return self.publisher.on_stamped(message, now)
+            case Confirm():
+                return self.publisher.on_confirm(message)
+            case Registered():
+                return self.subscriber.on_registered(message, now)
+            case Begun():
+                return self.subscriber.on_begun(message, now)
+            case Void():
+                return self.subscriber.on_void(message, now)
+            case Open():
+                return self._on_open(message, now)
+            case Request() | Fill() | Repeat() | Confirmed() | Inquire() | Register() | Begin():
+                return [] if self.office is None else self.office.receive(message, now)
+            case Ask():
+                return [] if self.office is None else self.office.receive(message, now)
+            case Beat() | Rerank() | Close() | Closed():
+                return self._on_notice(message, now)
+
+    def _on_notice(self, message: Beat | Rerank | Close | Closed, now: Time) -> list[Effect]:
+        if self.office is None or self.coordinator is None:
+            return []
+        match message:
+            case Beat():
+                return self.coordinator.on_beat(message, now)
+            case Rerank():
+                return self.coordinator.on_rerank(message, now)
+            case Close():
+                self.coordinator.hear_of(message.epoch)
+                return self.office.on_close(message, now)
+            case Closed():
+                return self.coordinator.on_closed(message, now)
+
+    # -- layouts ---------------------------------------------------------------------------------
+
+    def _on_open(self, message: Open, now: Time) -> list[Effect]:
+        """A layout: for managers, publisher and subscriber, in this order."""
+        layout = message.layout
+        effects: list[Effect] = []
+        if self.office is not None and self.coordinator is not None:
+            effects += self.office.on_open(message, now)
+            self.coordinator.on_open(message)
+        if self.layout is None or layout.epoch > self.layout.epoch:
+            self.layout = layout
+            self._ask_again_at = None
+            effects += self.publisher.on_layout(layout, now)
+        known = self._known(message)
+        return [*effects, *self.subscriber.on_layout(layout, message.closings, known, now)]
+
+    def _known(self, message: Open) -> Version:
+        """Which of our subscriptions the managers know."""
+        mine = (one for one in message.subscriptions if one.subscriber == self.me.member)
+        return next((one.version for one in mine), message.known)
+
+    def _ask_for_layout(self, now: Time) -> list[Effect]:
+        """Ask one manager after the other: some may be dead."""
+        if self._ask_again_at is not None and self._ask_again_at > now:
+            return []
+        if self._timing.retry_after is not None:
+            self._ask_again_at = now + self._timing.retry_after
+        known = self._managers if self.layout is None else self.layout.names
+        managers = [*known, *(one for one in self._managers if one not in known)]
+        self._asked += 1
+        epoch = -1 if self.layout is None else self.layout.epoch
+        member = managers[self._asked % len(managers)]
+        return [Send(member, Ask(self.me.member, epoch))]
+
+    # -- time ------------------------------------------------------------------------------------
 
     def next_wake(self) -> Time | None:
         """When `Wake` is wanted next."""
-        wanted = (self.publisher.next_wake(), self.subscriber.next_wake())
+        wanted = [self.publisher.next_wake(), self.subscriber.next_wake(), self._ask_again_at]
+        if self.office is not None and self.coordinator is not None:
+            wanted += [self.office.next_wake(), self.coordinator.next_wake()]
         return min((at for at in wanted if at is not None), default=None)
 
-    def _receive(self, message: ProductionMessage, now: Time) -> list[Effect]:
-        match message:
-            case Request():
-                return self._manager(message.topic).on_request(message)
-            case Fill():
-                return self._manager(message.at).on_fill(message)
-            case Stamped():
-                return self.publisher.on_stamped(message, now)
-            case Register():
-                return self._manager(message.at).on_register(message)
-            case Registered():
-                return self.subscriber.on_registered(message, now)
+    def _on_wake(self, now: Time) -> list[Effect]:
+        effects: list[Effect] = []
+        if self._ask_again_at is not None and self._ask_again_at <= now:
+            self._ask_again_at = None
+            if self.layout is None or self.subscriber.later:
+                effects += self._ask_for_layout(now)
+        effects += self.publisher.on_wake(now)
+        effects += self.subscriber.on_wake(now)
+        if self.office is not None and self.coordinator is not None:
+            effects += self.office.on_wake(now)
+            effects += self.coordinator.on_wake(now)
+        return effects

@@ -2,6 +2,10 @@
 
 Events of one topic that are published while a request of that topic is under way share the next
 request: a publisher is not limited to one event per round trip, and its events keep their order.
+
+An event is published with one stamp (hole T13).  When a new layout comes before the answer, the
+request is made again there; an answer that comes still from the old one is ignored, and its numbers
+are void: managers ask (`Confirm`), and are told so.
 """
 
 from __future__ import annotations
@@ -9,8 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cubecast.ordering.effects import Effect, Publish, Send, ServicePublish, Time, WakeAt
-from cubecast.ordering.messages import Member
-from cubecast.ordering.production.messages import Request, Source, Stamped
+from cubecast.ordering.production.layout import Layout
+from cubecast.ordering.production.messages import (
+    Confirm,
+    Confirmed,
+    Request,
+    Source,
+    Stamped,
+)
 from cubecast.ordering.timestamps import Stamp, Topic
 
 MAX_BATCH = 256
@@ -20,25 +30,36 @@ MAX_BATCH = 256
 class Outgoing:
     """The events of one topic: those that are asked for, and those that wait."""
 
-    __slots__ = ("again_at", "asked", "first", "waiting")
+    __slots__ = ("again_at", "asked", "confirm", "first", "since", "waiting")
 
     def __init__(self) -> None:
         self.first = 0
         """The number, at this publisher, of the first event that has no stamp."""
+        self.since = 0
+        """Events from this on are stamped in the present epoch."""
         self.asked: list[Publish] = []
         self.waiting: list[Publish] = []
         self.again_at: Time | None = None
+        self.confirm: Confirm | None = None
+        """A manager waits to hear that what is asked for is published."""
 
 
 class Publisher:
-    """What one node, in one life, publishes."""
+    """What one node, in one life, publishes.
+
+    Bounds: one entry per topic that it has published to; as many events as its application gives.
+    """
 
     def __init__(
-        self, source: Source, manager_of: Callable[[Topic], Member], retry_after: Time | None
+        self,
+        me: Source,
+        retry_after: Time | None,
+        ask_for_layout: Callable[[Time], list[Effect]],
     ) -> None:
-        self._source = source
-        self._manager_of = manager_of
+        self._me = me
         self._retry_after = retry_after
+        self._ask_for_layout = ask_for_layout
+        self._layout: Layout | None = None
         self.topics: dict[Topic, Outgoing] = {}
 
     def publish(self, publish: Publish, now: Time) -> list[Effect]:
@@ -47,15 +68,34 @@ class Publisher:
         outgoing.waiting.append(publish)
         return [] if outgoing.asked else self._ask_next(publish.topic, outgoing, now)
 
+    def on_layout(self, layout: Layout, now: Time) -> list[Effect]:
+        """Ask for everything again that has no stamp."""
+        self._layout = layout
+        effects: list[Effect] = []
+        for topic, outgoing in self.topics.items():
+            if outgoing.confirm is not None:
+                effects.append(self._confirmed(outgoing.confirm, used=False))
+                outgoing.confirm = None
+            outgoing.since = outgoing.first
+            if outgoing.asked:
+                effects += self._ask(topic, outgoing, now)
+            else:
+                effects += self._ask_next(topic, outgoing, now)
+        return effects
+
     def _ask_next(self, topic: Topic, outgoing: Outgoing, now: Time) -> list[Effect]:
         outgoing.asked = outgoing.waiting[:MAX_BATCH]
         del outgoing.waiting[:MAX_BATCH]
         return self._ask(topic, outgoing, now) if outgoing.asked else []
 
     def _ask(self, topic: Topic, outgoing: Outgoing, now: Time) -> list[Effect]:
-        first, count = outgoing.first, len(outgoing.asked)
-        request = Request(topic, self._source, first, count, first)
-        effects: list[Effect] = [Send(self._manager_of(topic), request)]
+        effects: list[Effect] = []
+        if self._layout is None:
+            effects += self._ask_for_layout(now)
+        else:
+            epoch, first, count = self._layout.epoch, outgoing.first, len(outgoing.asked)
+            request = Request(epoch, topic, self._me, first, count, first)
+            effects.append(Send(self._layout.manager_of(topic), request))
         if self._retry_after is not None:
             outgoing.again_at = now + self._retry_after
             effects.append(WakeAt(outgoing.again_at))
@@ -66,7 +106,9 @@ class Publisher:
         outgoing = self.topics.get(message.topic)
         if (
             outgoing is None
-            or message.life != self._source.life
+            or self._layout is None
+            or message.epoch != self._layout.epoch
+            or message.life != self._me.life
             or message.first != outgoing.first
             or message.count != len(outgoing.asked)
         ):
@@ -74,12 +116,39 @@ class Publisher:
         effects: list[Effect] = []
         for place, publish in enumerate(outgoing.asked):
             passed = message.passed if not place else ()
-            stamp = Stamp(message.topic, message.number + place, message.higher, passed)
+            stamp = Stamp(
+                message.topic, message.number + place, message.higher, passed, message.epoch
+            )
             effects.append(ServicePublish(publish.topic, publish.payload, stamp))
         outgoing.first += message.count
         outgoing.asked = []
         outgoing.again_at = None
+        if outgoing.confirm is not None:
+            effects.append(self._confirmed(outgoing.confirm, used=True))
+            outgoing.confirm = None
         return [*effects, *self._ask_next(message.topic, outgoing, now)]
+
+    # -- what managers want to know --------------------------------------------------------------
+
+    def on_confirm(self, message: Confirm) -> list[Effect]:
+        """Say what became of a request: published, or void; later, if that is not known yet."""
+        outgoing = self.topics.get(message.topic)
+        if message.life != self._me.life or outgoing is None or self._layout is None:
+            return []  # what an earlier life has published is not known here
+        if message.epoch < self._layout.epoch:
+            return [self._confirmed(message, used=message.first < outgoing.since)]
+        if message.first < outgoing.first:
+            return [self._confirmed(message, used=True)]
+        outgoing.confirm = message
+        return []
+
+    def _confirmed(self, asked: Confirm, used: bool) -> Send:
+        source = Source(self._me.member, asked.life)
+        assert self._layout is not None
+        answer = Confirmed(asked.epoch, asked.topic, source, asked.first, used)
+        return Send(asked.by, answer)
+
+    # -- time ------------------------------------------------------------------------------------
 
     def next_wake(self) -> Time | None:
         """When something is asked for again."""
@@ -87,9 +156,11 @@ class Publisher:
         return min((at for at in times if at is not None), default=None)
 
     def on_wake(self, now: Time) -> list[Effect]:
-        """Ask again for what was not answered."""
+        """Ask again for what was not answered; the layout may have changed, too."""
         effects: list[Effect] = []
+        due = False
         for topic, outgoing in self.topics.items():
             if outgoing.again_at is not None and outgoing.again_at <= now:
                 effects += self._ask(topic, outgoing, now)
-        return effects
+                due = True
+        return [*effects, *self._ask_for_layout(now)] if due else effects

@@ -69,6 +69,11 @@ class WaitingRoom:
     def guest(self, place: Place) -> Guest:
         return self._guests[place]
 
+    def drop(self, topic: Topic) -> None:
+        """Take out all events of a topic."""
+        for place in [place for place in self._guests if place[0] == topic]:
+            del self._guests[place]
+
     def leave(self, place: Place) -> Arrived:
         """Take an event out; what it waited for is forgotten when that comes."""
         return self._guests.pop(place).event

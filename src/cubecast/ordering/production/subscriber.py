@@ -1,33 +1,20 @@
-"""The subscriber's part: which events are in order, which wait, and how a subscription changes.
+"""The subscriber's part: from epoch to epoch, with one front in each.
 
-Theory of operation.  An event is *in order* if its number is above the clock of its own topic, and
-its numbers of higher topics are not below the clock of those ([T] Figure 6 asks for one number
-above any of them, hole T1).  The clock is the maximum of the stamps that were notified in order.
+All events of an epoch come before those of later ones: an event is out of order if one of a later
+epoch was notified in order.  So two subscribers that notify two events of different epochs in order
+do so in the same order, whatever the managers did.
 
-*Safety.*  Let two subscribers notify e of topic a and f of b, a before b, both in order.  The stamp
-of f has a number v of a (invariant 3 of the managers).  If v is at least e's number, whoever
-notifies f first has a clock of a that is not below e's number, and e is not in order there.  If v
-is below, whoever notifies e first has a clock above v, and f is not in order there.  So both notify
-them in the same order.  Nothing else is asked of numbers, links or the service.
+A subscriber goes on to the next epoch when it has all of the present one: managers say at which
+numbers it ended (`Closing`, hole T12).  Numbers of a manager that was lost are not known; then, and
+when events were lost, it waits as long as an event may wait.
 
-*Waiting.*  An event waits until all that comes before it was notified here or given up: the event
-before it in its topic, higher topics up to the numbers in its stamp, lower ones up to those that
-passed its manager.  Every two events of our topics have one order, and no three of them a circle
-(invariant 4 of the managers), so where the service loses nothing nobody waits in vain.
-
-*Changes.*  One at a time.  A topic is asked for at the service first; what arrives waits.  The new
-subscription visits the managers from the highest topic to the lowest, so that an event which we are
-to be notified of has no number of a higher topic below the clock that we got there.  Events of the
-topics we have that passed the new one's manager before, or whose stamps do not name it, come before
-all of its events (`Earlier`).
+Bounds: one front, and `PAST` fronts of epochs that are over (to know which late events it had).
+`later` has `MAX_LATER` events, or as many as may wait if the next layout is known.
 """
 
 from __future__ import annotations
 
-import sys
-from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from cubecast.ordering.effects import (
     Arrived,
@@ -39,269 +26,247 @@ from cubecast.ordering.effects import (
     Time,
     WakeAt,
 )
-from cubecast.ordering.messages import Member
-from cubecast.ordering.production.messages import Register, Registered
-from cubecast.ordering.production.room import Guest, Place, WaitingRoom
-from cubecast.ordering.ranking import Ranking
-from cubecast.ordering.timestamps import Number, Stamp, Topic
+from cubecast.ordering.production.changes import Changes, State
+from cubecast.ordering.production.config import Timing, Waiting
+from cubecast.ordering.production.front import Front, UnrankedFront, stamp_of
+from cubecast.ordering.production.layout import Layout
+from cubecast.ordering.production.messages import (
+    Begun,
+    Epoch,
+    Inquire,
+    Registered,
+    Source,
+    Version,
+    Void,
+)
+from cubecast.ordering.production.notices import Closing
+from cubecast.ordering.timestamps import Topic
 
-NEVER: Number = sys.maxsize
-"""A number that is reached only when our topics change."""
-MAX_MISSING = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """How long events may wait, and how many."""
-
-    events: int | None = None
-    """None: as many as come."""
-    wait_for: Time | None = None
-    """None: for ever."""
+PAST = 16
+MAX_LATER = 4096
+"""How many events wait for the layout of their epoch."""
 
 
 class Subscriber:
-    """What one node is subscribed to, and how far it is."""
+    """What one member is subscribed to, and how far it is."""
 
     def __init__(
         self,
-        name: Member,
-        ranking: Ranking,
-        manager_of: Callable[[Topic], Member],
+        me: Source,
         waiting: Waiting,
-        retry_after: Time | None,
+        timing: Timing,
+        copies: int,
+        ask_for_layout: Callable[[Time], list[Effect]],
     ) -> None:
-        self._name = name
-        self._ranking = ranking
-        self._manager_of = manager_of
+        self._me = me
         self._limits = waiting
-        self._retry_after = retry_after
-        self.wanted: set[Topic] = set()
-        """As the application has said."""
-        self.topics: set[Topic] = set()
+        self._timing = timing
+        self._ask_for_layout = ask_for_layout
+        self.changes = Changes(me, timing, waiting, copies)
+        self.front: Front | None = None
+        self._past: dict[Epoch, Front] = {}
+        self._next: dict[Epoch, tuple[Layout, Version]] = {}
+        """Layouts after the present one."""
+        self._closings: dict[Epoch, Closing] = {}
+        self.later: list[Arrived] = []
+        """Events of epochs that have not begun here."""
+        self._end_by: Time | None = None
+        """When the present epoch is over, whatever is missing."""
+        self._ask_at: Time | None = None
+        self.forgotten = 0
+        """Events of epochs so old that we do not know whether we had them; they are dropped."""
+
+    @property
+    def topics(self) -> set[Topic]:
         """Whose events are notified."""
-        self.registered: frozenset[Topic] = frozenset()
-        """As all managers know it."""
-        self._version = 0
-        self._changing: frozenset[Topic] | None = None
-        self._beginning: set[Topic] = set()
-        """Topics that the change under way begins: events of ours may come after some of theirs."""
-        self._again_at: Time | None = None
-        self.clock: dict[Topic, Number] = {}
-        """The highest numbers that were notified in order."""
-        self.done: dict[Topic, Number] = {}
-        """Up to here everything was notified, or given up."""
-        self._after: dict[Topic, dict[Topic, Number]] = {}
-        """How far we are to be in other topics before a new one begins."""
-        self._left: dict[Topic, dict[Topic, Number]] = {}
-        """Topics that we left, and how far we are to be in others to forget their clocks."""
-        self.waiting = WaitingRoom()
-        self._missing: dict[Place, None] = {}
-        """Events that were given up and may still come, at most `MAX_MISSING`."""
+        return set() if self.front is None else set(self.front.done)
 
     # -- changes ---------------------------------------------------------------------------------
 
     def subscribe(self, topic: Topic, now: Time) -> list[Effect]:
-        self.wanted.add(topic)
-        return [ServiceSubscribe(topic), *self._change(now)]
+        self.changes.want(topic)
+        return [ServiceSubscribe(topic), *self._go_on(now)]
 
     def unsubscribe(self, topic: Topic, now: Time) -> list[Effect]:
-        self.wanted.discard(topic)
-        self.topics.discard(topic)
-        self._beginning.discard(topic)  # of what is published meanwhile we hear nothing
-        return [ServiceUnsubscribe(topic), *self._look_at_all(), *self._change(now)]
+        self.changes.want_no_more(topic)
+        self.later = [event for event in self.later if event.topic != topic]
+        effects = [] if self.front is None else self.front.leave(topic)
+        return [ServiceUnsubscribe(topic), *effects, *self._go_on(now)]
 
-    def _change(self, now: Time) -> list[Effect]:
-        """Tell the managers what we want, if no other change is under way."""
-        if self._changing is not None or self.wanted == self.registered == self.topics:
-            return []
-        self._version += 1
-        self._changing = frozenset(self.wanted)
-        self._beginning = self.wanted - self.topics
-        for topic in self._changing:
-            self.clock.setdefault(topic, 0)  # stamps may speak of it before we hear its clock (T5)
-        return self._register(now)
-
-    def _register(self, now: Time) -> list[Effect]:
-        assert self._changing is not None
-        *left, at = reversed(self._ranking.sort(self._changing | self.registered))
-        topics = tuple(sorted(self._changing))
-        register = Register(self._name, self._version, topics, at, tuple(left), ())
-        effects: list[Effect] = [Send(self._manager_of(at), register)]
-        if self._retry_after is not None:
-            self._again_at = now + self._retry_after
-            effects.append(WakeAt(self._again_at))
-        return effects
+    def _go_on(self, now: Time) -> list[Effect]:
+        """There is progress: go on with a change, and to the next epoch."""
+        if self.front is None:
+            return self._ask_for_layout(now)
+        effects = self.changes.look(self.front, now)
+        return [*effects, *self._go_to_next_epoch(now)] if self._next else effects
 
     def on_registered(self, message: Registered, now: Time) -> list[Effect]:
-        """Begin the topics that are new; an old answer is ignored."""
-        if message.version != self._version or self._changing is None:
+        if self.front is None or message.epoch != self.front.layout.epoch:
             return []
-        clocks = dict(message.clocks)
-        known = set(self.topics)
-        new, self._beginning = self._beginning, set()
-        self.registered, self._changing, self._again_at = self._changing, None, None
-        for topic in new:
-            self.done[topic] = clocks[topic]  # what comes up to there is not for us (T7)
-            after = self._after[topic] = {}
-            for one in message.earlier:
-                if one.higher == topic and one.topic in known:
-                    after[one.topic] = max(one.number, after.get(one.topic, 0))
-        self.topics |= new
-        self._left = {topic: until for topic, until in self._left.items() if topic not in new}
-        for topic in self.clock.keys() - self.registered - self.wanted:
-            self._left.setdefault(topic, {one: clocks[one] for one in self.topics})
-        self._forget_left()
-        return [*self._look_at_all(), *self._change(now)]
+        return [*self.changes.on_registered(message, self.front, now), *self._go_on(now)]
 
-    def _forget_left(self) -> None:
-        """Drop the clocks of topics that we left, once they decide nothing any more.
-
-        They concern events whose stamps may name the topic: those that were numbered before all
-        managers knew that we left, and are not notified yet.
-        """
-        for topic, until in list(self._left.items()):
-            if all(self.done.get(one, 0) >= number for one, number in until.items()):
-                del self._left[topic], self.clock[topic]
+    def on_begun(self, message: Begun, now: Time) -> list[Effect]:
+        if self.front is None or message.epoch != self.front.layout.epoch:
+            return []
+        return [*self.changes.on_begun(message, self.front, now), *self._go_on(now)]
 
     # -- events ----------------------------------------------------------------------------------
 
     def on_arrived(self, event: Arrived, now: Time) -> list[Effect]:
-        """Notify an event, or let it wait; one that we had, or that is not for us, is dropped."""
-        stamp = _stamp(event)
-        topic, number = place = stamp.topic, stamp.number
-        if topic not in self.wanted or place in self.waiting:
+        """Notify an event in its epoch; tagged, if that is over here."""
+        stamp = stamp_of(event)
+        if stamp.topic not in self.changes.wanted:
             return []
-        if topic in self.topics and number <= self.done[topic]:
-            return self._notify(event) if self._is_missing(place) else []
-        awaited = self._awaited(stamp)
-        if awaited is None:
-            return [*self._notify(event), *self._release([topic])]
-        wait_for, most = self._limits.wait_for, self._limits.events
-        until = None if wait_for is None else now + wait_for
-        self.waiting.add(place, Guest(until, event, awaited))
-        effects: list[Effect] = [] if until is None else [WakeAt(until)]
-        if most is not None and len(self.waiting) > most:
-            effects += self._give_up(None)
+        if self.front is None or stamp.epoch > self.front.layout.epoch:
+            return self._keep_for_later(event, stamp.epoch, now)
+        if stamp.epoch < self.front.layout.epoch:
+            return self._arrive_late(event, stamp.epoch)
+        effects = self.front.arrive(event, stamp, now)
+        if self._next or self.changes.state is State.NAMING:
+            effects += self._go_on(now)
+        if self.front.room and self._ask_at is None:
+            effects += self._inquire_after(now)
         return effects
 
-    def _awaited(self, stamp: Stamp) -> Place | None:
-        """Something that comes before an event and has neither come nor been given up."""
-        topics, done = self.topics, self.done
-        if stamp.topic not in topics:
-            return stamp.topic, NEVER
-        if stamp.number > done[stamp.topic] + 1:
-            return stamp.topic, stamp.number - 1
-        for topic, number in self._before(stamp):
-            if topic in self._beginning:
-                return topic, NEVER
-            if topic in topics and done[topic] < number:
-                return topic, number
-        return None
+    def _arrive_late(self, event: Arrived, epoch: Epoch) -> list[Effect]:
+        """An event of an epoch that is over, or of which we have not heard before a later one."""
+        if not self._past or epoch < min(self._past):
+            self.forgotten += len(self._past) == PAST
+            return []  # it may be from before our first epoch
+        assert self.front is not None
+        if epoch not in self._past:
+            self._remember(epoch, UnrankedFront(self.front.layout, self.front.done, self._limits))
+        later = (front for one, front in self._past.items() if one > epoch)
+        overtaken = self.front.has_notified or any(front.has_notified for front in later)
+        return self._past[epoch].arrive_late(event, stamp_of(event), overtaken)
 
-    def _before(self, stamp: Stamp) -> Iterable[tuple[Topic, Number]]:
-        yield from stamp.higher
-        yield from stamp.passed
-        yield from self._after.get(stamp.topic, {}).items()
+    def _remember(self, epoch: Epoch, front: Front) -> None:
+        self._past[epoch] = front
+        if len(self._past) > PAST:
+            del self._past[min(self._past)]
 
-    def _in_order(self, stamp: Stamp) -> bool:
-        clock = self.clock
-        return stamp.number > clock.get(stamp.topic, 0) and all(
-            number >= clock.get(topic, -1) for topic, number in stamp.higher
-        )
+    def _keep_for_later(self, event: Arrived, epoch: Epoch, now: Time) -> list[Effect]:
+        """Keep an event of an epoch that has not begun here, but not too many."""
+        self.later.append(event)
+        effects = [] if epoch in self._next else self._ask_for_layout(now)
+        most = self._limits.events
+        if self._next and most is not None and len(self.later) > most:
+            effects += self._end_epoch(now)
+        elif len(self.later) > MAX_LATER:
+            effects += self._tag_first_of_later()
+        return effects
 
-    def _notify(self, event: Arrived) -> list[Effect]:
-        """Notify an event, tagged if it is not in order; those before it are given up."""
-        stamp = _stamp(event)
-        for topic, number in self._after.pop(stamp.topic, {}).items():
-            if self.done.get(topic, 0) < number:
-                self.clock[topic] = max(number, self.clock.get(topic, 0))
-        in_order = self._in_order(stamp)
-        if in_order:
-            for topic, number in ((stamp.topic, stamp.number), *stamp.higher):
-                if topic in self.clock:
-                    self.clock[topic] = max(number, self.clock[topic])
-        done = self.done[stamp.topic]
-        if stamp.number > done:
-            self._miss(stamp.topic, range(done + 1, stamp.number))
-            self.done[stamp.topic] = stamp.number
-        if self._left:
-            self._forget_left()
-        return [Notify(event.topic, event.payload, stamp, in_order)]
+    def _tag_first_of_later(self) -> list[Effect]:
+        """No manager tells us the layout: rather than to lose an event, notify it tagged."""
+        event = self.later.pop(0)
+        stamp = stamp_of(event)
+        return [Notify(event.topic, event.payload, stamp, in_order=False)]
 
-    def _miss(self, topic: Topic, numbers: range) -> None:
-        """These may still come, late."""
-        for number in numbers[-MAX_MISSING:]:
-            self._missing[topic, number] = None
-        while len(self._missing) > MAX_MISSING:
-            del self._missing[next(iter(self._missing))]
+    def on_void(self, message: Void, now: Time) -> list[Effect]:
+        if self.front is None or message.epoch != self.front.layout.epoch:
+            return []
+        return [*self.front.skip(message.numbers), *self._go_on(now)]
 
-    def _is_missing(self, place: Place) -> bool:
-        """Whether an event was given up and comes now, for the first time."""
-        return self._missing.pop(place, self) is None
+    # -- epochs ----------------------------------------------------------------------------------
 
-    def _release(self, topics: Iterable[Topic]) -> list[Effect]:
-        """Notify those that need not wait any more, as there is progress in some topics."""
+    def on_layout(
+        self, layout: Layout, closings: tuple[Closing, ...], known: Version, now: Time
+    ) -> list[Effect]:
+        """A layout; of ours we may hear again, as managers that do not know us tell it."""
+        self._closings.update((one.epoch, one) for one in closings)
+        if self.front is None:
+            self.front = Front(layout, (), self._limits)
+            return [*self.changes.restart(self.front, known, now), *self._replay(now)]
+        present = self.front.layout.epoch
+        if layout.epoch < present:
+            return []
+        if layout.epoch == present:
+            return self.changes.restart(self.front, known, now) if known < 0 else []
+        self._next[layout.epoch] = layout, known
+        closing = self._closings.get(present)
+        skipped = [] if closing is None else self.front.skip(closing.void)
+        return [*skipped, *self._go_to_next_epoch(now)]
+
+    def _go_to_next_epoch(self, now: Time) -> list[Effect]:
         effects: list[Effect] = []
-        progress = deque(topics)
-        while progress:
-            topic = progress.popleft()
-            reached = self.done[topic] if topic in self.topics else NEVER
-            for place in self.waiting.reached(topic, reached):
-                guest = self.waiting.guest(place)
-                awaited = self._awaited(_stamp(guest.event))
-                if awaited is not None:
-                    self.waiting.add(place, guest._replace(awaited=awaited))
-                else:
-                    effects += self._notify(self.waiting.leave(place))
-                    progress.append(place[0])
+        while self._next and self._has_all():
+            effects += self._end_epoch(now)
+        if self._next and self._end_by is None and self._limits.wait_for is not None:
+            self._end_by = now + self._limits.wait_for
+            effects.append(WakeAt(self._end_by))
         return effects
 
-    def _look_at_all(self) -> list[Effect]:
-        """Our topics have changed: see what all that waits is to wait for."""
-        for guest in self.waiting.all():
-            stamp = _stamp(guest.event)
-            place = stamp.topic, stamp.number
-            known = stamp.topic in self.topics
-            if stamp.topic not in self.wanted or (known and stamp.number <= self.done[stamp.topic]):
-                self.waiting.leave(place)
-            else:
-                awaited = self._awaited(stamp)
-                self.waiting.add(place, guest._replace(awaited=awaited or (stamp.topic, 0)))
-        return self._release(sorted(self.topics))
+    def _has_all(self) -> bool:
+        """Whether all events of the present epoch were notified."""
+        front = self.front
+        assert front is not None
+        closing = self._closings.get(front.layout.epoch)
+        if closing is None:
+            return self._limits.wait_for is None
+        counts, lost = dict(closing.counts), set(closing.lost)
+        for topic, done in front.done.items():
+            if front.layout.manager_of(topic) in lost:
+                if self._limits.wait_for is not None:
+                    return False
+            elif done < counts.get(topic, 0):
+                return False
+        return True
 
-    def _give_up(self, until: Time | None) -> list[Effect]:
-        """Notify the first that waits, of those whose time is over by `until`.
+    def _end_epoch(self, now: Time) -> list[Effect]:
+        """Notify what waits still, and begin the next epoch."""
+        front = self.front
+        assert front is not None
+        effects = front.give_up_until(None)
+        self._remember(front.layout.epoch, front)
+        epoch = min(self._next)
+        layout, known = self._next.pop(epoch)
+        self._closings = {one: end for one, end in self._closings.items() if one >= epoch}
+        self._end_by = self._ask_at = None
+        self.front = Front(layout, front.done, self._limits)
+        closing = self._closings.get(epoch)
+        if closing is not None:
+            effects += self.front.skip(closing.void)
+        effects += self.changes.restart(self.front, known, now)
+        return [*effects, *self._replay(now)]
 
-        Not one of a topic that is yet to begin: whether it is before our time is not known.
-        """
-        for guest in self.waiting:
-            if until is not None and guest.until is not None and guest.until > until:
-                break
-            stamp = _stamp(guest.event)
-            if stamp.topic in self.topics:
-                event = self.waiting.leave((stamp.topic, stamp.number))
-                return [*self._notify(event), *self._release([stamp.topic])]
-        return []
+    def _replay(self, now: Time) -> list[Effect]:
+        later, self.later = self.later, []
+        return [effect for event in later for effect in self.on_arrived(event, now)]
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def _inquire_after(self, now: Time) -> list[Effect]:
+        """Ask managers, after a while, whether what is waited for will come."""
+        if self._timing.retry_after is None:
+            return []
+        self._ask_at = now + self._timing.retry_after
+        return [WakeAt(self._ask_at)]
+
+    def _inquire(self, front: Front, now: Time) -> list[Effect]:
+        layout, me = front.layout, self._me.member
+        self._ask_at = None
+        effects: list[Effect] = [
+            Send(layout.manager_of(numbers.topic), Inquire(layout.epoch, me, numbers))
+            for numbers in front.awaited_numbers()
+        ]
+        return [*effects, *self._inquire_after(now)] if front.room else effects
 
     def next_wake(self) -> Time | None:
         """When we ask again, or the time of something that waits is over."""
-        first = next((one.until for one in self.waiting if one.event.topic in self.topics), None)
-        return min((at for at in (self._again_at, first) if at is not None), default=None)
+        expiry = None if self.front is None else self.front.next_expiry()
+        times = (self.changes.next_wake(), expiry, self._end_by, self._ask_at)
+        return min((at for at in times if at is not None), default=None)
 
     def on_wake(self, now: Time) -> list[Effect]:
         """Ask again, and notify those whose time is over."""
+        if self.front is None:
+            return []
         effects: list[Effect] = []
-        if self._again_at is not None and self._again_at <= now:
-            effects += self._register(now)
-        while self._limits.wait_for is not None:
-            given_up = self._give_up(now)
-            if not given_up:
-                break
-            effects += given_up
-        return effects
-
-
-def _stamp(event: Arrived) -> Stamp:
-    assert isinstance(event.timestamp, Stamp)
-    return event.timestamp
+        if self._end_by is not None and self._end_by <= now:
+            effects += self._end_epoch(now)
+        effects += self.changes.on_wake(self.front, now)
+        if self._limits.wait_for is not None:
+            effects += self.front.give_up_until(now)
+        if self._ask_at is not None and self._ask_at <= now:
+            effects += self._inquire(self.front, now)
+        return [*effects, *self._go_on(now)]

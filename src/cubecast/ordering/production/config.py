@@ -1,0 +1,63 @@
+"""What a module of the production mode is told: times in the unit of its world, bounds by count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cubecast.ordering.effects import Time
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How long events may wait for others that come before them, and how many."""
+
+    events: int | None = None
+    """None: as many as come."""
+    wait_for: Time | None = None
+    """None: for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When silence means something.  None: never; a test then drives the module by hand.
+
+    `beat_every` < `suspect_after`, and `retry_after` < `lease_for`, by a factor of 3 at least.
+    """
+
+    retry_after: Time | None = None
+    """What was not answered is said again after this."""
+    beat_every: Time | None = None
+    """Managers tell each other that they live."""
+    suspect_after: Time | None = None
+    """A manager that was not heard for so long does not live."""
+    drain_for: Time | None = None
+    """How long a manager that closes waits for stamps on their way.  Their numbers are void then.
+    """
+    lease_for: Time | None = None
+    """A subscription that was not renewed for so long is dropped; it is renewed in a third of it.
+    """
+
+    def __post_init__(self) -> None:
+        _check_ratio(self.beat_every, self.suspect_after, "beat_every", "suspect_after")
+        _check_ratio(self.retry_after, self.lease_for, "retry_after", "lease_for")
+
+
+def _check_ratio(short: Time | None, long: Time | None, of: str, to: str) -> None:
+    if short is not None and long is not None and 3 * short > long:
+        raise ValueError(f"{to} ({long}) must be at least three times {of} ({short})")
+
+
+@dataclass(frozen=True, slots=True)
+class Reranking:
+    """When a topic is to rise above another: many events, and many more than the other has.
+
+    [T] 5 compares f(x) = exp(-1/(alpha(x+1))), which is close to 1 for every busy topic: after some
+    44 events (alpha 0.1, beta 0.2) a topic never yields to a busier one.  A ratio goes on to tell.
+    """
+
+    events: int = 1000
+    ratio: float = 4.0
+
+    def is_due(self, low: int, high: int) -> bool:
+        """Whether a lower topic has so many events that it should be the higher one."""
+        return low >= self.events and low > self.ratio * high

@@ -1,0 +1,356 @@
+"""How far a subscriber is in one epoch: which events are in order, and which wait.
+
+Theory of operation.  An event is *in order* if
+
+- its number is above the clock of its own topic ([T] Figure 6 asks for one number above any, T1),
+- its numbers of higher topics of ours are not below the clocks of those,
+- of a higher topic of ours that its stamp does not name, no event was notified in order.
+
+The clock is the maximum of the stamps that were notified in order.
+
+*Safety.*  Let two subscribers notify e of topic a and f of b in order, a the higher one.  Let v be
+the number of a in the stamp of f, or 0 if there is none.  If v is at least e's number, a subscriber
+that notifies f first has a clock of a that is not below e's number, and e is not in order there.
+If v is below, a subscriber that notifies e first has a clock of a above v, or has notified an event
+of a, and f is not in order there.  So both notify them in the same order.  The argument asks
+nothing of managers, links or the service: only that both subscribers rank a above b, which the
+epoch says.
+
+*Waiting.*  An event waits until all that comes before it was notified here or given up: the event
+before it in its topic, higher topics up to the numbers in its stamp, lower ones up to those that
+passed its manager.  Every two events of our topics have one order, and no three of them a circle
+(invariant 4 of `manager`), so where the service loses nothing no event waits in vain.
+
+Bounds: one entry per topic; `Waiting` bounds the room; at most `MAX_MISSING` events that were given
+up are known by their numbers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from cubecast.ordering.effects import Arrived, Effect, Notify, Time, WakeAt
+from cubecast.ordering.production.config import Waiting
+from cubecast.ordering.production.layout import Layout
+from cubecast.ordering.production.messages import Range
+from cubecast.ordering.production.room import Guest, Place, WaitingRoom
+from cubecast.ordering.timestamps import Number, Stamp, Topic
+
+NEVER: Number = sys.maxsize
+"""A number that is reached only when our topics change."""
+MAX_MISSING = 4096
+
+
+class Front:
+    """The clocks of one subscriber in one epoch."""
+
+    def __init__(self, layout: Layout, topics: Iterable[Topic], limits: Waiting) -> None:
+        self.layout = layout
+        self._limits = limits
+        self.done: dict[Topic, Number] = dict.fromkeys(topics, 0)
+        """Our topics; up to here everything was notified, or given up."""
+        self.clock: dict[Topic, Number] = dict.fromkeys(self.done, 0)
+        """The highest numbers that were notified in order, also of topics that we left of late."""
+        self._notified: set[Topic] = set()
+        """Topics of which an event was notified in order."""
+        self._higher: dict[Topic, tuple[Topic, ...]] = {}
+        """For a topic those of `clock` that are higher; made when it is wanted."""
+        self.beginning: frozenset[Topic] = frozenset()
+        """Topics of which we do not know yet from where on they are ours."""
+        self._left: dict[Topic, Mapping[Topic, Number] | None] = {}
+        """Topics that we left, and how far we are to be in others to forget their clocks."""
+        self.room = WaitingRoom()
+        self._missing: dict[Place, None] = {}
+        """Events that were given up and may still come."""
+        self._void: dict[Topic, list[Range]] = {}
+        """Numbers ahead of us that no event has."""
+
+    # -- topics ----------------------------------------------------------------------------------
+
+    def expect(self, topics: Iterable[Topic]) -> list[Effect]:
+        """The numbers from which on these topics are ours are asked for: what names them waits."""
+        self.beginning = frozenset(topics)
+        return self._look_at_all()
+
+    def begin(self, starts: Mapping[Topic, Number]) -> list[Effect]:
+        """These topics are ours, above these numbers."""
+        self.beginning = frozenset()
+        for topic, number in starts.items():
+            self._left.pop(topic, None)
+            self.done[topic] = number
+            self.clock.setdefault(topic, 0)
+        self._higher.clear()
+        return self._look_at_all()
+
+    def leave(self, topic: Topic) -> list[Effect]:
+        """Be notified of a topic no more; its clock decides until managers know that we left."""
+        self.beginning -= {topic}
+        if self.done.pop(topic, None) is not None:
+            self._left[topic] = None
+        self.room.drop(topic)
+        return self._look_at_all()
+
+    def managers_know(self, clocks: Mapping[Topic, Number]) -> list[Effect]:
+        """All managers know which topics we left; these were their numbers then."""
+        until = {topic: clocks.get(topic, 0) for topic in self.done}
+        undecided = any(known is None for known in self._left.values())
+        self._left = {topic: until if old is None else old for topic, old in self._left.items()}
+        self._forget_left()
+        return self._look_at_all() if undecided else []
+
+    def _decides(self, topic: Topic, stamp: Stamp) -> bool:
+        """Whether the clock of a topic, which we may have left, decides about an event."""
+        if topic not in self._left:
+            return True
+        until = self._left[topic]
+        return until is None or stamp.number <= until.get(stamp.topic, 0)
+
+    def _undecided(self, stamp: Stamp) -> Place | None:
+        """A topic that we left, of which we do not know yet whether it decides about an event."""
+        named = dict(stamp.higher)
+        for topic in self._higher_than(stamp.topic):
+            undecided = self._left.get(topic, {}) is None
+            if undecided and topic in self._notified and topic not in named:
+                return topic, NEVER
+        return None
+
+    def _forget_left(self) -> None:
+        """Drop the clocks of topics that we left, once they decide nothing any more.
+
+        They decide about events that were numbered before all managers knew that we left.  Let f be
+        numbered later, and e of the topic that we left have been notified here.  e has its number
+        before f, so a stamp of f that names the topic has at least e's number.  And if f does not
+        name it, a subscriber of both begins the topic after f was numbered, and is not notified of
+        e.
+        """
+        for topic, until in list(self._left.items()):
+            if until is not None and all(
+                self.done.get(one, number) >= number for one, number in until.items()
+            ):
+                del self._left[topic], self.clock[topic]
+                self._notified.discard(topic)
+                self._higher.clear()
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def arrive(self, event: Arrived, stamp: Stamp, now: Time) -> list[Effect]:
+        """Notify an event, or let it wait; one that we had, or that is not for us, is dropped."""
+        topic, number = place = stamp.topic, stamp.number
+        if place in self.room:
+            return []
+        if topic in self.done and number <= self.done[topic]:
+            return self._notify(event, stamp) if self._is_missing(place) else []
+        awaited = self._awaited(stamp)
+        if awaited is None:
+            return [*self._notify(event, stamp), *self._release([topic])]
+        wait_for, most = self._limits.wait_for, self._limits.events
+        until = None if wait_for is None else now + wait_for
+        self.room.add(place, Guest(until, event, awaited))
+        effects: list[Effect] = [] if until is None else [WakeAt(until)]
+        if most is not None and len(self.room) > most:
+            effects += self._give_up(None)
+        return effects
+
+    def _awaited(self, stamp: Stamp) -> Place | None:
+        """Something that comes before an event and has neither come nor been given up."""
+        done, topic = self.done, stamp.topic
+        if topic not in done:
+            return topic, NEVER
+        if stamp.number > done[topic] + 1:
+            return topic, stamp.number - 1
+        for numbers in (stamp.higher, stamp.passed):
+            for one, number in numbers:
+                if done.get(one, number) < number:
+                    return one, number
+                if one in self.beginning:
+                    return one, NEVER
+        return self._undecided(stamp) if self._left else None
+
+    def is_in_order(self, stamp: Stamp) -> bool:
+        clock, named = self.clock, 0
+        if stamp.number <= clock.get(stamp.topic, 0):
+            return False
+        for topic, number in stamp.higher:
+            known = clock.get(topic)
+            if known is not None:
+                if number < known and self._decides(topic, stamp):
+                    return False
+                named += 1
+        higher = self._higher_than(stamp.topic)
+        if named == len(higher):
+            return True
+        names = dict(stamp.higher)
+        absent = (topic for topic in higher if topic not in names and topic in self._notified)
+        return not any(self._decides(topic, stamp) for topic in absent)
+
+    def _higher_than(self, topic: Topic) -> tuple[Topic, ...]:
+        found = self._higher.get(topic)
+        if found is None:
+            precedes = self.layout.ranking.precedes
+            found = self._higher[topic] = tuple(one for one in self.clock if precedes(one, topic))
+        return found
+
+    def _notify(self, event: Arrived, stamp: Stamp) -> list[Effect]:
+        """Notify an event, tagged if it is not in order; those before it are given up."""
+        in_order = self.is_in_order(stamp)
+        if in_order:
+            clock = self.clock
+            clock[stamp.topic] = stamp.number
+            self._notified.add(stamp.topic)
+            for topic, number in stamp.higher:
+                if topic in clock:
+                    clock[topic] = max(number, clock[topic])
+        done = self.done[stamp.topic]
+        if stamp.number > done:
+            self._miss(stamp.topic, range(done + 1, stamp.number))
+            self._reach(stamp.topic, stamp.number)
+        else:
+            self._missing.pop((stamp.topic, stamp.number), None)
+        return [Notify(event.topic, event.payload, stamp, in_order)]
+
+    def _reach(self, topic: Topic, number: Number) -> None:
+        """Everything up to a number is done with, and what is void behind it."""
+        self.done[topic] = number
+        for void in self._void.get(topic, ()):
+            if void.first <= self.done[topic] + 1 <= void.last:
+                self._miss(topic, range(self.done[topic] + 1, void.last + 1))
+                self.done[topic] = void.last
+        if self._left:
+            self._forget_left()
+
+    def skip(self, void: Iterable[Range]) -> list[Effect]:
+        """Do not wait for these numbers.  An event that comes with one in spite of it is late."""
+        changed = set()
+        for one in void:
+            if one.topic in self.done and one.last > self.done[one.topic]:
+                ranges = {*self._void.get(one.topic, ()), one}
+                self._void[one.topic] = sorted(
+                    (known for known in ranges if known.last > self.done[one.topic]),
+                    key=lambda known: known.first,
+                )
+                changed.add(one.topic)
+        for topic in changed:
+            self._reach(topic, self.done[topic])
+        return self._release(sorted(changed))
+
+    def _miss(self, topic: Topic, numbers: range) -> None:
+        """These may still come, late."""
+        for number in numbers[-MAX_MISSING:]:
+            self._missing[topic, number] = None
+        while len(self._missing) > MAX_MISSING:
+            del self._missing[next(iter(self._missing))]
+
+    def _is_missing(self, place: Place) -> bool:
+        """Whether an event was given up and comes now, for the first time."""
+        return self._missing.pop(place, self) is None
+
+    # -- what waits ------------------------------------------------------------------------------
+
+    def _release(self, topics: Iterable[Topic]) -> list[Effect]:
+        """Notify those that need not wait any more, as there is progress in some topics."""
+        effects: list[Effect] = []
+        progress = deque(topics)
+        while progress:
+            topic = progress.popleft()
+            for place in self.room.reached(topic, self.done.get(topic, NEVER)):
+                guest = self.room.guest(place)
+                stamp = stamp_of(guest.event)
+                awaited = self._awaited(stamp)
+                if awaited is not None:
+                    self.room.add(place, guest._replace(awaited=awaited))
+                else:
+                    effects += self._notify(self.room.leave(place), stamp)
+                    progress.append(place[0])
+        return effects
+
+    def _look_at_all(self) -> list[Effect]:
+        """Our topics have changed: see what all that waits is to wait for."""
+        for guest in self.room.all():
+            stamp = stamp_of(guest.event)
+            place = stamp.topic, stamp.number
+            if stamp.number <= self.done.get(stamp.topic, -1) and place not in self._missing:
+                self.room.leave(place)  # from before our time
+            else:
+                awaited = self._awaited(stamp)
+                self.room.add(place, guest._replace(awaited=awaited or (stamp.topic, 0)))
+        return self._release(sorted(self.done))
+
+    def _give_up(self, until: Time | None) -> list[Effect]:
+        """Notify the first that waits, of those whose time is over by `until`.
+
+        Not one of a topic that is yet to begin: whether it is before our time is not known.
+        """
+        for guest in self.room:
+            if until is not None and guest.until is not None and guest.until > until:
+                break
+            stamp = stamp_of(guest.event)
+            if stamp.topic in self.done:
+                event = self.room.leave((stamp.topic, stamp.number))
+                return [*self._notify(event, stamp), *self._release([stamp.topic])]
+        return []
+
+    def give_up_until(self, until: Time | None) -> list[Effect]:
+        """Notify all whose time is over by then; None: all that wait."""
+        effects: list[Effect] = []
+        while given_up := self._give_up(until):
+            effects += given_up
+        return effects
+
+    def next_expiry(self) -> Time | None:
+        """When the time of something that waits is over."""
+        return next((one.until for one in self.room if one.event.topic in self.done), None)
+
+    def awaited_numbers(self) -> list[Range]:
+        """What events wait for, one range per topic."""
+        found: dict[Topic, Number] = {}
+        for guest in self.room:
+            topic, number = guest.awaited
+            if topic in self.done and number != NEVER:
+                found[topic] = max(number, found.get(topic, 0))
+        return [
+            Range(topic, self.done[topic] + 1, number)
+            for topic, number in found.items()
+            if number > self.done[topic]
+        ]
+
+    # -- afterwards ------------------------------------------------------------------------------
+
+    @property
+    def has_notified(self) -> bool:
+        """Whether an event of this epoch was notified in order."""
+        return bool(self._notified)
+
+    def arrive_late(self, event: Arrived, stamp: Stamp, overtaken: bool) -> list[Effect]:
+        """An event of this epoch when a later one has begun, if we did not have it.
+
+        It is tagged if events of later epochs have overtaken it.
+        """
+        known = self.done.get(stamp.topic)
+        if known is None or (
+            stamp.number <= known and (stamp.topic, stamp.number) not in self._missing
+        ):
+            return []
+        if not overtaken:
+            self._is_missing((stamp.topic, stamp.number))
+            return self._notify(event, stamp)
+        if not self._is_missing((stamp.topic, stamp.number)):
+            self._miss(stamp.topic, range(known + 1, stamp.number))
+            self.done[stamp.topic] = stamp.number
+        return [Notify(event.topic, event.payload, stamp, in_order=False)]
+
+
+class UnrankedFront(Front):
+    """An epoch of which we know no ranks: any topic may be higher than any other.
+
+    So an event is in order at most if it is for those who know the ranks.
+    """
+
+    def _higher_than(self, topic: Topic) -> tuple[Topic, ...]:
+        return tuple(one for one in self.clock if one != topic)
+
+
+def stamp_of(event: Arrived) -> Stamp:
+    assert isinstance(event.timestamp, Stamp)
+    return event.timestamp

@@ -1,0 +1,47 @@
+"""Modules of the production mode for a world in which the manager of a topic has its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from cubecast.ordering.messages import Member
+from cubecast.ordering.production.layout import LIFE_BITS, MAKER_BITS, Layout
+from cubecast.ordering.production.messages import Source
+from cubecast.ordering.production.module import OrderingModule
+from cubecast.ordering.timestamps import Topic
+
+
+class Production:
+    """Makes modules; `options` are those of `OrderingModule`.
+
+    If `opened`, a layout with all managers is open from the start; otherwise they make one, as
+    those do that return in a later life.
+    """
+
+    def __init__(self, *, opened: bool = True, **options: Any) -> None:
+        self._opened = opened
+        self._options = options
+
+    def __call__(
+        self,
+        name: Member,
+        order: Sequence[Topic],
+        manager_of: Callable[[Topic], Member],
+        managed: Collection[Topic],
+        life: int = 1,
+    ) -> OrderingModule:
+        pinned = tuple((topic, manager_of(topic)) for topic in order)
+        managers = list(dict.fromkeys(member for _, member in pinned))
+        sources = tuple(Source(member, 1 << LIFE_BITS) for member in managers)
+        layout = Layout(1 << MAKER_BITS, managers[0], sources, tuple(order), pinned)
+        return OrderingModule(
+            name,
+            managers,
+            life=life << LIFE_BITS,
+            manages=bool(managed),
+            first=order,
+            pinned=pinned,
+            layout=layout if self._opened and life == 1 else None,
+            **self._options,
+        )
