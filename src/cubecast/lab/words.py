@@ -45,6 +45,8 @@ def setting_label(name: str, value: Value) -> str:
         return f"Zipf {plain(float(value))}" if value else "uniform"
     if name == "session_s":
         return f"median session {plain(float(value) / 60)} min" if value else "static"
+    if name == "buffer" and isinstance(value, int):
+        return f"buffer {plain(value)}" if value >= 0 else "infinite buffer"
     if name == "span":
         return f"within {plain(float(value))} u.t."
     if name in SHARES and isinstance(value, float):

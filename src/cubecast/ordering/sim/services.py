@@ -33,8 +33,12 @@ class Service(Protocol):
         """The nodes that a message passes, its target last; none if it stays where it is."""
         ...
 
-    def branches(self, source: int, topic: int, subscribers: Collection[int]) -> list[Branch]:
-        """The way of an event: every node but the source once, after the node it comes from."""
+    def way_in(self, source: int, topic: int) -> Sequence[int]:
+        """The nodes that an event passes before it spreads; it spreads from the last of them."""
+        ...
+
+    def branches(self, root: int, topic: int, subscribers: Collection[int]) -> list[Branch]:
+        """How an event spreads: every node but the root once, after the node it comes from."""
         ...
 
 
@@ -60,10 +64,12 @@ class Scribe:
             self._routes[source, target] = found
         return found
 
-    def branches(self, source: int, topic: int, subscribers: Collection[int]) -> list[Branch]:
-        up = self._to_root(source, topic)
-        found = [Branch(one, other) for one, other in zip([source, *up], up, strict=False)]
-        reached = {self.manager(topic)}
+    def way_in(self, source: int, topic: int) -> Sequence[int]:
+        return self._to_root(source, topic)
+
+    def branches(self, root: int, topic: int, subscribers: Collection[int]) -> list[Branch]:
+        found: list[Branch] = []
+        reached = {root}
         for node in sorted(subscribers):
             way = [node, *self._to_root(node, topic)]
             new = next(place for place, one in enumerate(way) if one in reached)
@@ -96,6 +102,9 @@ class Cube:
     def route(self, source: int, target: int) -> Sequence[int]:
         return [target] if source != target else []
 
-    def branches(self, source: int, topic: int, subscribers: Collection[int]) -> list[Branch]:
-        found = tree(source, mask_of(subscribers), self._dimension)
+    def way_in(self, source: int, topic: int) -> Sequence[int]:
+        return []
+
+    def branches(self, root: int, topic: int, subscribers: Collection[int]) -> list[Branch]:
+        found = tree(root, mask_of(subscribers), self._dimension)
         return [Branch(above, below) for below, above in found.parent.items()]
