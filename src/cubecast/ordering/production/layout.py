@@ -43,7 +43,8 @@ class Layout(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _pins(self) -> dict[Topic, Member]:
-        return {topic: member for topic, member in self.pinned if member in self.names}
+        managers = set(self.names)
+        return {topic: member for topic, member in self.pinned if member in managers}
 
     def manager_of(self, topic: Topic) -> Member:
         pinned = self._pins.get(topic)

@@ -22,6 +22,7 @@ class Production:
     def __init__(self, *, opened: bool = True, **options: Any) -> None:
         self._opened = opened
         self._options = options
+        self._layout: Layout | None = None  # the same for all modules of a world
 
     def __call__(
         self,
@@ -31,17 +32,24 @@ class Production:
         managed: Collection[Topic],
         life: int = 1,
     ) -> OrderingModule:
-        pinned = tuple((topic, manager_of(topic)) for topic in order)
-        managers = list(dict.fromkeys(member for _, member in pinned))
-        sources = tuple(Source(member, 1 << LIFE_BITS) for member in managers)
-        layout = Layout(1 << MAKER_BITS, managers[0], sources, tuple(order), pinned)
+        if self._layout is None or self._layout.first != tuple(order):
+            self._layout = first_layout(order, manager_of)
+        layout = self._layout
         return OrderingModule(
             name,
-            managers,
+            layout.names,
             life=life << LIFE_BITS,
             manages=bool(managed),
             first=order,
-            pinned=pinned,
+            pinned=layout.pinned,
             layout=layout if self._opened and life == 1 else None,
             **self._options,
         )
+
+
+def first_layout(order: Sequence[Topic], manager_of: Callable[[Topic], Member]) -> Layout:
+    """A layout of members in their first lives."""
+    pinned = tuple((topic, manager_of(topic)) for topic in order)
+    managers = dict.fromkeys(member for _, member in pinned)
+    sources = tuple(Source(member, 1 << LIFE_BITS) for member in managers)
+    return Layout(1 << MAKER_BITS, sources[0].member, sources, tuple(order), pinned)

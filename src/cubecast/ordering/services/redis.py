@@ -38,6 +38,7 @@ class RedisService:
         self.name = name
         self._client = client
         self._channels: Any = None
+        self._closing = False
         self._tasks: list[asyncio.Task[None]] = []
         self._confirmed: dict[str, asyncio.Event] = {}
         self._gathered: list[tuple[str, bytes]] = []
@@ -70,6 +71,7 @@ class RedisService:
 
     async def close(self) -> None:
         """Subscribe to nothing more; the client is the caller's."""
+        self._closing = True  # the client's timeout may swallow a cancellation
         for task in self._tasks:
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -114,7 +116,7 @@ class RedisService:
 
     async def _write(self) -> None:
         try:
-            while True:
+            while not self._closing:
                 await self._something.wait()
                 self._something.clear()
                 gathered, self._gathered = self._gathered, []
@@ -132,7 +134,7 @@ class RedisService:
 
     async def _read(self) -> None:
         try:
-            while True:
+            while not self._closing:
                 message = await self._channels.get_message(timeout=POLL_S)
                 if message is not None:
                     self._take(message)

@@ -27,7 +27,6 @@ from cubecast.ordering.effects import (
     Subscribe,
     Time,
     Unsubscribe,
-    Wake,
 )
 from cubecast.ordering.messages import Member
 from cubecast.ordering.timestamps import Number, Timestamp, Topic
@@ -72,7 +71,7 @@ class BareModule:
                 return [ServiceUnsubscribe(cause.topic)]
             case Arrived():
                 return [Notify(cause.topic, cause.payload, cause.timestamp, True)]
-            case Received() | Wake():
+            case _:
                 return []
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from cubecast.ordering.effects import Time
 from cubecast.ordering.faithful.config import FaithfulConfig, Swapping
 from cubecast.ordering.faithful.module import OrderingModule as FaithfulModule
-from cubecast.ordering.messages import Member
-from cubecast.ordering.production.module import OrderingModule as ProductionModule
-from cubecast.ordering.production.subscriber import Waiting
+from cubecast.ordering.production.config import Timing, Waiting
+from cubecast.ordering.production.maker import Production
 from cubecast.ordering.sim.baselines import BareModule, SequencerModule, TopicSequencerModule
 from cubecast.ordering.sim.world import TimedWorld, member, topic_name
-from cubecast.ordering.timestamps import Topic
-from cubecast.ordering.world import Make, Module
+from cubecast.ordering.world import Make
 
 PROTOCOLS = ("bare", "one sequencer", "per topic", "faithful", "production")
 UNBOUNDED = 1 << 40
@@ -46,7 +44,8 @@ def make_of(protocol: str, options: Options, members: Sequence[int]) -> Make:
         case "faithful":
             return partial(FaithfulModule, config=_config(options))
         case "production":
-            return partial(_production, options)
+            waiting = Waiting(options.buffer, options.wait_us)
+            return Production(waiting=waiting, timing=Timing(retry_after=options.retry_us))
     raise ValueError(f"unknown protocol {protocol!r}; there are: {', '.join(PROTOCOLS)}")
 
 
@@ -56,19 +55,6 @@ def _config(options: Options) -> FaithfulConfig:
         wait_for=UNBOUNDED if options.wait_us is None else options.wait_us,
         retry_after=options.retry_us,
         swapping=options.swapping,
-    )
-
-
-def _production(
-    options: Options,
-    name: Member,
-    topics: Sequence[Topic],
-    manager_of: Callable[[Topic], Member],
-    managed: Collection[Topic],
-) -> Module:
-    waiting = Waiting(options.buffer, options.wait_us)
-    return ProductionModule(
-        name, topics, manager_of, managed, waiting=waiting, retry_after=options.retry_us
     )
 
 
