@@ -9,6 +9,7 @@ from member_toys import EPOCHS, Flying, Members, both, kind, link
 
 from cubecast.protocol.absence import MAX_ABSENT, Absences
 from cubecast.protocol.epochs import EpochConfig
+from cubecast.protocol.port import Stream
 from cubecast.protocol.views import Absent, Ballot, Beacon, Enter, View, ViewId, Who
 
 
@@ -192,14 +193,52 @@ def test_a_returning_node_says_since_when_it_was_apart() -> None:
     assert {enter.apart for enter in requests(world)} == {first}
 
 
-def test_who_was_excluded_alone_is_apart_from_the_next_epoch_on() -> None:
-    world = Members(4)
-    world.suspect(3, 0, 1, 2)
-    world.settle(lambda one: 3 not in (one.source, one.to), ticks=20)
-    world.settle(both(kind("beacon"), link(0, 3)), ticks=8)
-    assert {enter.apart for enter in requests(world)} == {1}
-    world.settle()
-    assert world.masks() == [0b1111] * 4
+@pytest.mark.parametrize("asks", [False, True])
+def test_who_was_excluded_alone_is_apart_from_its_last_view_on(asks: bool) -> None:
+    """Or from the next one on, if everyone has answered it there; of the first all have heard."""
+    world = Members(4, members=0)
+    for last in (0, 2, 4):
+        view = world.members[3].view
+        assert view is not None
+        assert view.epoch == last
+        if asks:
+            world.members[3].register(f"u{last}", world.now)
+            world.settle()
+        world.suspect(3, 0, 1, 2)
+        world.settle(lambda one: 3 not in (one.source, one.to), ticks=20)
+        world.settle(both(kind("beacon"), link(0, 3)), ticks=8)
+        assert {enter.apart for enter in requests(world)} == {last + 1 if asks else max(1, last)}
+        world.settle()
+        assert world.masks() == [0b1111] * 4
+
+
+def test_what_all_have_answered_is_remembered_of_the_last_views_with_the_absent() -> None:
+    """Node 0 asks in view 0, node 1 in views 1 and 2; then nobody waits for the absent any more."""
+    world = Members(5)
+
+    def shared() -> list[set[int]]:
+        return [member.core.shared for member in world.members[:2] if member.core is not None]
+
+    def ask(node: int, topic: str) -> None:
+        world.members[node].register(topic, world.now)
+        world.settle(lambda one: one.to not in world.down)
+
+    def die(node: int) -> None:
+        world.down.add(node)
+        world.suspect(node)
+        world.settle(lambda one: one.to not in world.down)
+
+    ask(0, "u")
+    assert shared() == [{0}, set()]
+    die(4)
+    ask(1, "v")
+    assert shared() == [{0}, {1}]
+    die(3)
+    ask(1, "w")
+    assert shared() == [{0}, {1, 2}]
+    world.now += EPOCHS.absent_for
+    die(2)
+    assert shared() == [set(), {2}]
 
 
 def test_a_node_that_is_back_says_when_it_has_asked_for_all_it_missed() -> None:
@@ -312,6 +351,35 @@ def test_a_newcomer_is_told_who_has_caught_up_before() -> None:
     world.settle(both(unheard, lambda one: 2 not in (one.source, one.to)), ticks=4)
     world.settle(both(unheard, lambda one: one.source != 3 or one.to != 2), ticks=8)
     assert world.masks() == [0b1111] * 4
-    assert [one.remembered_from(world.now) for one in world.members] == [1, 3, 1, 3]  # for node 2
+    assert [one.remembered_from(world.now) for one in world.members] == [1, 2, 1, 2]  # for node 2
     world.settle()
     assert [one.remembered_from(world.now) for one in world.members] == [None] * 4
+
+
+# -- a view of which a member never heard ----------------------------------------------------------
+
+
+def test_a_view_that_a_member_never_heard_of_told_it_nothing() -> None:
+    """Node 2 comes back by a view of node 0, which dies before node 1 hears of it.
+
+    What node 2 had published alone is over for node 2; node 1 is told when they meet next.
+    """
+    world = Members(3)
+    world.suspect(2, 0, 1)
+    world.suspect(0, 2)
+    world.suspect(1, 2)
+    world.settle(lambda one: (one.source == 2) == (one.to == 2), ticks=20)
+    assert world.publish(2, "alone")
+    world.settle(lambda one: one.to != 1 or one.message.kind not in ("change", "install"))
+    assert world.masks() == [0b111, 0b011, 0b111]
+    world.down.add(0)
+    world.lose()
+    world.suspect(0, 1, 2)
+    world.suspect(1, 2)
+    world.settle()
+    assert world.masks() == [0b110, 0b110]
+    assert world.publish(2, "after")
+    world.settle()
+    alone = Stream(2, 0)
+    assert world.ports[1].of("gap") == [("t", {alone: (0, 0)})]
+    assert world.ports[1].delivered() == ["after"]

@@ -567,16 +567,22 @@ class Member:
         return Enter(self.who, self.node, reached, self._apart(), self._cluster or "", proof)
 
     def _apart(self) -> int:
-        """The first epoch that we do not share with those who did not go our way."""
-        if self._former_view is None:
+        """The first epoch that we may not share with those who did not go our way.
+
+        Whoever stays in a view was in the one before: it reported there.  It may never have heard
+        of the view itself, if that was told by somebody who died, unless it has answered us there.
+        """
+        if self._former_view is None or self._former is None:
             return 0
-        return min((one.epoch for one in self._former_absent), default=self._former_view.epoch + 1)
+        lasts = [one.epoch - 1 for one in self._former_absent] or [self._former_view.epoch]
+        shared = self._former.shared
+        return max(1, min(last + (last in shared) for last in lasts))
 
     def _enter(self, install: Install, slot: NodeId, now: Time) -> None:
         """We have a place: begin there, and take up what was before."""
         self._enter_at = self._alone_at = None
-        former, self._former = self._former, None
         apart = self._apart()
+        former, self._former = self._former, None
         self._former_view = None
         self._begin(install.view, install.view.epoch, now)
         assert self._epochs is not None

@@ -116,6 +116,9 @@ class CubecastNode:
         self._ended: dict[Stream, int] = {}  # lives that ended, and with which view
         self._remembered_from = remembered_from
         self._on_caught_up = on_caught_up
+        self.shared: set[int] = set()
+        """Views that all their members have installed: they answered a wave of ours there.  Kept of
+        the present one, and of the last ones with those who are absent."""
         self._catching_up: list[Topic] | None = None  # we came back, and are to ask about these
         self._caught_up = False  # we came back, and have asked
         self._agenda = Agenda(port)
@@ -424,6 +427,7 @@ class CubecastNode:
 
     def _complete(self, result: Gathering, now: Time) -> None:
         """An operation of ours has been answered by every node."""
+        self.shared.add(result.wave.epoch)
         if result.wave.op is Op.TOPICS:
             self._discovery.complete(result, now)
         else:
@@ -485,6 +489,7 @@ class CubecastNode:
         dead = sum(1 << slot for slot in gone)
         self._view = view
         self._epoch = self._waves.epoch = view.epoch
+        self.shared &= {view.epoch, *(one.epoch - 1 for one in install.absent)}
         frozen = list(self._frozen)
         self._frozen.clear()
         for slot in gone:
