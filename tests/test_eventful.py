@@ -43,7 +43,7 @@ def test_twenty_five_eventful_schedules(block: int) -> None:
 ONCE_BROKEN = (670, 974, 1469, 1504, 1545, 1576, 1743, 1841, 1879, 2180, 2415, 3769)
 ONCE_BROKEN_WIDE = (
     *(8, 43, 249, 263, 310, 661, 719, 1781, 2055, 3153, 4883, 5575, 7485),
-    *(10290, 13741, 15277, 15725, 18707, 18952, 21189),
+    *(10290, 13741, 15277, 15725, 18707, 18952, 20675, 21189),
 )
 """Seeds that found faults, on small clusters and on those that they draw themselves."""
 

@@ -145,6 +145,30 @@ def test_it_stays_known_when_a_stream_ended_though_a_view_speaks_of_it_again() -
     assert gone not in core.reached_since(4, 4)
 
 
+def test_who_was_not_told_when_a_stream_ended_says_nothing_of_it() -> None:
+    """It came later, and its JOIN is not answered yet; others know better."""
+    _, core = member_3()
+    core.guard.is_live = lambda one: one == core.own
+    core.epoch = 6
+    core.finals[stream(0)] = 2
+    assert core.over_of([stream(0), core.own]) == ()
+    core.told_over[stream(0)] = 4
+    assert core.over_of([stream(0), core.own]) == ((stream(0), 4),)
+    core.ended[stream(0)] = 5
+    assert core.over_of([stream(0)]) == ((stream(0), 5),)
+
+
+def test_a_stream_of_which_nobody_knows_when_it_ended_ended_now() -> None:
+    """All who know are gone; one that comes back may have missed some of it."""
+    _, core = member_3()
+    core.guard.is_live = lambda one: one == core.own
+    core.epoch = 6
+    cut = [stream(0), stream(1), core.own]
+    core.hear_over({stream(1): 4}, cut)
+    core.begin(dict.fromkeys(cut, 0), 0)
+    assert core.over == {stream(0): 6, stream(1): 4}
+
+
 def test_what_is_forgotten_of_a_stream_is_told_to_nobody() -> None:
     """It ended in a view that the node came back from; its publisher lives here, and began anew."""
     _, former = member_3()

@@ -293,7 +293,7 @@ class Membership:
             elif self._lossy_known or self._owed is not None:
                 self._owed = dict(result.vector)
             self._lossy_known = result.wave.lossy
-            self.core.hear_over(result.over)
+            self.core.hear_over(result.over, result.vector)
             self._finish_joining(result, now)
         self._next_operation(now)
 

@@ -22,7 +22,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from cubecast.protocol.messages import Barrier, Frame, Inquiry, Route, Settled, Stable
 from cubecast.protocol.port import NodeId, Seq, Stream, Time
@@ -57,11 +57,15 @@ class RecoveringTopic(TopicCore):
         }
 
     def over_of(self, streams: Collection[Stream]) -> Barrier:
-        """With which view those of some streams ended that did, for who does not know it."""
-        dead = [stream for stream in streams if not self.guard.is_live(stream)]
-        return tuple((stream, self._ended_with(stream)) for stream in dead)
+        """With which view those of some streams ended that did, for who does not know it.
 
-    def _ended_with(self, stream: Stream) -> int:
+        Who came later, and was not told yet, says nothing: a guess would pass for the latest word.
+        """
+        dead = [stream for stream in streams if not self.guard.is_live(stream)]
+        ended = [(stream, self._ended_with(stream)) for stream in dead]
+        return tuple((stream, epoch) for stream, epoch in ended if epoch is not None)
+
+    def _ended_with(self, stream: Stream) -> int | None:
         """The view with which a dead stream ended: as remembered, as seen, or as we were told."""
         for known, key in (
             (self.over, stream),
@@ -70,15 +74,17 @@ class RecoveringTopic(TopicCore):
         ):
             if key in known:
                 return known[key]
-        return self.epoch
+        return None
 
-    def hear_over(self, told: dict[Stream, int]) -> None:
-        """Everyone has answered our JOIN, and said with which views streams ended.
+    def hear_over(self, told: Mapping[Stream, int], cut: Collection[Stream]) -> None:
+        """Everyone has answered our JOIN, and said with which views streams of the cut ended.
 
-        Some may have been settled here meanwhile, when that was not known.
+        Of what nobody knows, all who do are gone: to those who come back it ended just now.  Some
+        may have been settled here meanwhile, when that was not known.
         """
-        self.told_over = told
-        for stream, ended in told.items():
+        unknown = [stream for stream in cut if not self.guard.is_live(stream)]
+        self.told_over = {**dict.fromkeys(unknown, self.epoch), **told}
+        for stream, ended in self.told_over.items():
             if self.over.get(stream) == UNDATED:
                 self.marks["settled before it was dated"] += 1
                 self.over[stream] = ended
