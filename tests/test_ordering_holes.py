@@ -1,6 +1,7 @@
 """[T] as printed: the schedules in which it breaks its promise, or blocks (holes T1 to T15).
 
-The explorer finds T1 to T5, and T9, without help (`test_ordering_explore.py`).
+The explorer finds T1 to T5 (`test_ordering_explore.py`) and T9 (`test_ordering_claims.py`) without
+help.
 """
 
 from __future__ import annotations

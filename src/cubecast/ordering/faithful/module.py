@@ -61,7 +61,10 @@ class OrderingModule:
         self.publisher = Publisher(name, manager_of, config)
         self.subscriber = Subscriber(name, self.order, manager_of)
         self.buffer = Buffer(
-            config.buffer, config.wait_for, lambda: self.subscriber.clock, self.subscriber.notify
+            config.buffer,
+            config.wait_for,
+            lambda: self.subscriber.clock,
+            lambda event: self.subscriber.notify(event),
         )
         self.managers = {
             topic: Manager(topic, self.order, manager_of, config)
