@@ -28,7 +28,7 @@ from ordering_toys import (
 
 from cubecast.ordering.effects import Received
 from cubecast.ordering.faithful.config import SYSTEM_TOPIC, Swapping
-from cubecast.ordering.judge import inversions, needless_tags
+from cubecast.ordering.judge import inversions, needless_tags, shared_numbers
 from cubecast.ordering.messages import Completed
 from cubecast.ordering.world import Link, Make, World
 
@@ -406,6 +406,8 @@ def test_hole_13_a_publisher_that_comes_back_gets_the_timestamp_of_another_event
     there.notify("e", "j")
     assert there.order_of("i") == ["e", ("f",)]
     assert there.order_of("j") == ["f", ("e",)]
+    assert len(shared_numbers(there.seen)) == 1
+    assert needless_tags(there.seen) == [("i", "f"), ("j", "e")]
 
 
 def test_hole_14_a_manager_that_forgets_its_subscriptions_omits_entries() -> None:

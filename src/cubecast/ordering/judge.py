@@ -4,12 +4,15 @@ The judgement of order knows no timestamps: it compares the sequences of two sub
 event ([T] Property 1).  Tagged events are not part of a sequence.
 
 A tag needs a reason: an event that was notified there before, untagged, is later in the order of
-numbers.  So a protocol that tags everything fails.
+numbers.  So a protocol that tags everything fails.  The judge asks no module for its clock: it
+works from the numbers that managers gave, and from what was notified.  As numbers are evidence, two
+events of a topic must not have the same one (`shared_numbers`), and an equal number is no reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
 
@@ -52,17 +55,23 @@ def inversions(seen: Mapping[str, Sequence[Notification]]) -> list[Inversion]:
 def _inversion(
     one: str, mine: Sequence[Hashable], other: str, theirs: Sequence[Hashable]
 ) -> Inversion | None:
-    """The first event of `other` that `one` saw before one which `other` had already seen."""
-    places = {event: place for place, event in enumerate(mine)}
-    furthest: Hashable = None
-    reached = -1
+    """The first event of `other` that `one` saw before one which `other` had already seen.
+
+    An event that was seen twice counts from its first place to its last.
+    """
+    first: dict[Hashable, int] = {}
+    last: dict[Hashable, int] = {}
+    for place, event in enumerate(mine):
+        first.setdefault(event, place)
+        last[event] = place
+    reached: list[Hashable] = []  # the furthest at `one` of those that `other` has seen, at most 2
     for event in theirs:
-        place = places.get(event)
-        if place is None:
+        if event not in first:
             continue
-        if place < reached:
-            return Inversion(one, other, event, furthest)
-        reached, furthest = place, event
+        for furthest in reversed(reached):
+            if furthest != event and first[event] < last[furthest]:
+                return Inversion(one, other, event, furthest)
+        reached = sorted({event, *reached}, key=last.__getitem__)[-2:]
     return None
 
 
@@ -78,40 +87,106 @@ def repeated(seen: Mapping[str, Sequence[Notification]]) -> list[tuple[str, Hash
     return found
 
 
+class Place(NamedTuple):
+    """A number in its epoch: those of a later epoch are above all of an earlier one."""
+
+    epoch: int
+    number: int
+
+
+BEFORE_ALL = Place(-1, -1)
+
+
+@dataclass
+class _Reached:
+    """How far a subscriber is, by what it was notified of in order."""
+
+    epoch: int = -1
+    own: dict[Topic, Place] = field(default_factory=dict)
+    """Of each topic, the highest number of its own events."""
+    named: dict[Topic, Place] = field(default_factory=dict)
+    """The highest number of it that events of other topics name."""
+    names: set[tuple[int, Topic, frozenset[Topic]]] = field(default_factory=set)
+    """Of each event its epoch, its topic, and the topics that its stamp names."""
+
+    def note(self, one: Notification) -> None:
+        epoch, places = _epoch(one.timestamp), _places(one.timestamp)
+        self.epoch = max(self.epoch, epoch)
+        self.names.add((epoch, one.topic, frozenset(places)))
+        for topic, place in places.items():
+            reached = self.own if topic == one.topic else self.named
+            reached[topic] = max(place, reached.get(topic, BEFORE_ALL))
+
+    def is_beyond(self, one: Notification) -> bool:
+        """Whether something that was notified comes after an event.
+
+        One of its topic with a higher number; one of another topic that passed this topic's manager
+        when the event had its number; one that has a higher number of any other topic; or one of a
+        later epoch.
+        """
+        places = _places(one.timestamp)
+        own = places.pop(one.topic)
+        return (
+            _epoch(one.timestamp) < self.epoch
+            or own < self.own.get(one.topic, BEFORE_ALL)
+            or own <= self.named.get(one.topic, BEFORE_ALL)
+            or any(
+                place < max(self.own.get(topic, BEFORE_ALL), self.named.get(topic, BEFORE_ALL))
+                for topic, place in places.items()
+            )
+        )
+
+    def is_unordered_with(self, one: Notification) -> bool:
+        """Whether something of another topic was notified, and neither stamp names the other topic.
+
+        In production such a pair has no order.  It has one where both topics are in subscriptions
+        that all managers know, so a protocol cannot hide behind this.
+        """
+        epoch, places = _epoch(one.timestamp), _places(one.timestamp)
+        return isinstance(one.timestamp, Stamp) and any(
+            then == epoch and topic not in places and one.topic not in named
+            for then, topic, named in self.names
+        )
+
+
 def needless_tags(seen: Mapping[str, Sequence[Notification]]) -> list[tuple[str, Hashable]]:
-    """Tagged events that are later than, or not to be compared with, all that was seen before."""
+    """Tagged events that are later than all that was seen before, or have nothing to do with it."""
     found = []
     for name, notifications in sorted(seen.items()):
-        latest = 0
-        highest: dict[Topic, int] = {}
-        notified: set[Topic] = set()
+        reached = _Reached()
         for one in notifications:
-            numbers, epoch = _numbers(one.timestamp), _epoch(one.timestamp)
             if one.in_order:
-                if epoch > latest:
-                    latest, highest, notified = epoch, {}, set()
-                notified.add(one.topic)
-                for topic, number in numbers.items():
-                    highest[topic] = max(number, highest.get(topic, -1))
-            elif epoch >= latest and not _is_below(one.topic, numbers, highest):
-                unnamed = notified - numbers.keys()
-                if not (isinstance(one.timestamp, Stamp) and unnamed):
-                    found.append((name, one.event))
+                reached.note(one)
+            elif not reached.is_beyond(one) and not reached.is_unordered_with(one):
+                found.append((name, one.event))
     return found
 
 
+def shared_numbers(
+    seen: Mapping[str, Sequence[Notification]],
+) -> list[tuple[Topic, Place, frozenset[Hashable]]]:
+    """Numbers of a topic that more than one of its events has."""
+    events: dict[tuple[Topic, Place], set[Hashable]] = {}
+    for notifications in seen.values():
+        for one in notifications:
+            place = _places(one.timestamp)[one.topic]
+            events.setdefault((one.topic, place), set()).add(one.event)
+    return [
+        (topic, place, frozenset(named))
+        for (topic, place), named in sorted(events.items(), key=lambda item: item[0])
+        if len(named) > 1
+    ]
+
+
 def _epoch(stamp: Timestamp | Stamp) -> int:
+    """Of a timestamp of [T] it is one of its entries, the number of the topic of swaps."""
     return stamp.epoch if isinstance(stamp, Stamp) else 0
 
 
-def _numbers(stamp: Timestamp | Stamp) -> dict[Topic, int]:
+def _places(stamp: Timestamp | Stamp) -> dict[Topic, Place]:
     if isinstance(stamp, Timestamp):
-        return dict(stamp)
-    return {**dict(stamp.higher), stamp.topic: stamp.number}
-
-
-def _is_below(own: Topic, numbers: Mapping[Topic, int], highest: Mapping[Topic, int]) -> bool:
-    """Whether an event comes before something that was seen: by its own number, or another."""
-    return numbers[own] <= highest.get(own, -1) or any(
-        number < highest.get(topic, -1) for topic, number in numbers.items()
-    )
+        numbers = dict(stamp)
+    else:
+        numbers = {**dict(stamp.higher), stamp.topic: stamp.number}
+    epoch = _epoch(stamp)
+    return {topic: Place(epoch, number) for topic, number in numbers.items()}
