@@ -26,7 +26,7 @@ Form = Literal["value", "ratio", "more", "less", "difference"]
 Fold = Literal["", "max", "min", "log-fit", "linear-fit"]
 """Of a whole curve: its largest or smallest value, or how well a law fits it (R²)."""
 Bound = Literal["equal", "at most", "at least"]
-PlotKind = Literal["lines", "bars", "histogram"]
+PlotKind = Literal["lines", "bars", "histogram", "timeline"]
 
 NEEDED = ("id", "title", "source", "workload", "metrics", "grid", "seeds")
 MAX_POINTS = 100_000
@@ -65,7 +65,10 @@ class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Plot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One figure.  `y` is a metric; of a histogram, `x` is its name and `y` is left out."""
+    """One figure.  `y` is a metric; of a histogram, `x` is its name and `y` is left out.
+
+    A timeline is a histogram drawn as a curve: its buckets are times, its counts are values.
+    """
 
     name: str = ""
     """Tells figures of one experiment apart: "a", "messages"."""
@@ -362,7 +365,7 @@ def _check_axes(experiment: Experiment, work: Workload, refuse: Any) -> None:
 def _check_plot(
     plot: Plot, place: str, experiment: Experiment, work: Workload, refuse: Any
 ) -> None:
-    if plot.kind == "histogram":
+    if plot.kind in ("histogram", "timeline"):
         if plot.x not in work.histograms:
             raise refuse(f"{place}.x", f"no histogram {plot.x!r}; {_list(work.histograms)}")
     else:

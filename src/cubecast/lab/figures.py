@@ -99,7 +99,7 @@ def draw(
     histograms: Sequence[HistogramRow] = (),
 ) -> Drawing | None:
     """One figure of an experiment; None if none of its points was measured."""
-    if plot.kind == "histogram":
+    if plot.kind in ("histogram", "timeline"):
         shown = buckets_of(experiment, plot, histograms)
     else:
         shown = curves_of(experiment, plot, rows)
@@ -136,6 +136,9 @@ def _draw_on(axes: Any, experiment: Experiment, plot: Plot, shown: Curves) -> bo
     """Draw curves and axes; whether numbers of a paper are among them."""
     if plot.kind == "histogram":
         _draw_histogram(axes, plot, shown)
+        return False
+    if plot.kind == "timeline":
+        _draw_lines(axes, plot, shown, [])
         return False
     printed = [mark for mark in marks(experiment, plot) if _is_shown(mark, plot, shown)]
     if plot.kind == "bars":

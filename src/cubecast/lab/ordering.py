@@ -10,6 +10,7 @@ from cubecast.lab.workload import Workload, WorkloadError, number, whole
 if TYPE_CHECKING:
     import numpy as np
 
+    from cubecast.ordering.sim.dynamic import Course
     from cubecast.ordering.sim.links import Ints
     from cubecast.ordering.sim.static import Routes, Sample
 
@@ -27,6 +28,16 @@ NETWORK: dict[str, Value] = {
 NETWORK_CHOICES = {
     "routes": ROUTES, "entries": ENTRIES, "delays": DELAYS, "tail": TAILS, "draws": DRAWS,
 }  # fmt: skip
+ORDERINGS = ("dynamic", "static, best", "static, random")
+SWAPPERS = ("topmost", "nearest", "every")
+X_COUNTS = ("events", "events and subscriptions")
+TIMINGS = ("in turn", "travelling")
+TEN = 10
+"""[T] Figure 18: a point is the mean of ten events."""
+SWAP_METRICS = (
+    "latency_start", "latency_before", "latency_after", "latency_end", "bytes_start",
+    "bytes_before", "bytes_after", "bytes_end", "swaps", "discarded", "unfinished",
+)  # fmt: skip
 MOST_NODES, MOST_TOPICS = 100_000, 10_000
 SECOND = 1000.0
 ROUTE_METRICS = (
@@ -123,6 +134,94 @@ def routes_cost(settings: Settings) -> float:
     return 0.1 + 3e-6 * hops * routes
 
 
+# -- topics that change places --------------------------------------------------------------------
+
+
+def measure_swaps(settings: Settings, seed: int) -> Measurement:
+    """Figures 16 to 20: latency, bytes and swaps as time goes by, one event per second."""
+    import numpy as np
+
+    from cubecast.ordering.sim.dynamic import Publications, Swaps, in_turn
+    from cubecast.ordering.sim.popularity import shared, shares, subscriptions
+    from cubecast.ordering.sim.swapping import Traffic
+
+    rng = np.random.default_rng([seed, 4])
+    nodes, events = whole(settings, "nodes"), whole(settings, "events")
+    chances = shares(whole(settings, "topics"), number(settings, "shape"), str(settings["tail"]))
+    each = whole(settings, "subscriptions") or whole(settings, "topics")
+    subscribed = subscriptions(rng, nodes, each, chances, str(settings["draws"]))
+    pairs = shared(subscribed)
+    shuffle_at = whole(settings, "shuffle_at") or None
+    published = Publications.drawn(rng, chances, nodes, events, shuffle_at)
+    order = "best order" if settings["ordering"] == "static, best" else "random order"
+    ranks = ranks_of(order, len(chances), rng)
+    numbers: Ints = np.zeros(len(chances), np.int64)
+    if settings["x_counts"] == "events and subscriptions":
+        numbers += subscribed.sum(axis=0)
+    routes = routes_of(settings, seed, subscribed)
+    alpha, beta = number(settings, "alpha"), number(settings, "beta")
+    swaps = Swaps(alpha, beta, str(settings["swapper"]))
+    if settings["timing"] == "travelling":
+        traffic = Traffic(routes, pairs, published, swaps, numbers, [ranks])
+        course = traffic.run(SECOND * events)
+    else:
+        dynamic = settings["ordering"] == "dynamic"
+        course = in_turn(routes, ranks, pairs, published, swaps if dynamic else None, numbers)
+    return Measurement(*_course(course, events, shuffle_at or events // 2))
+
+
+def _course(
+    course: Course, events: int, change: int
+) -> tuple[dict[str, float], dict[str, dict[int, int]]]:
+    """The beginning and the end are tenths of a run; `_before` and `_after` are about the change.
+
+    In the histograms a bucket is a second, its count the mean of ten events, in ms or bytes.
+    """
+    tenth = max(1, events // 10)
+    sizes, latency = course.bytes(), course.latency
+    spans = {
+        "start": (0, tenth), "before": (change - tenth, change),
+        "after": (change, min(change + tenth, events)), "end": (events - tenth, events),
+    }  # fmt: skip
+    metrics = {
+        f"latency_{name}": course.mean(latency, *span) / SECOND for name, span in spans.items()
+    }
+    metrics |= {f"bytes_{name}": course.mean(sizes, *span) for name, span in spans.items()}
+    metrics["swaps"] = float(course.swaps)
+    metrics["discarded"] = float(course.discarded)
+    metrics["unfinished"] = float(events - len(latency))
+    tens = range(0, events, TEN)
+    histograms = {
+        "latency_ms": {at: round(course.mean(latency, at, at + TEN)) for at in tens},
+        "timestamp_bytes": {at: round(course.mean(sizes, at, at + TEN)) for at in tens},
+    }
+    return metrics, histograms
+
+
+def check_swaps(settings: Settings) -> None:
+    """What cannot be run."""
+    check_network(settings)
+    if not number(settings, "alpha") > 0:
+        raise WorkloadError("alpha", f"must be above 0, not {settings['alpha']}")
+    if not 0 <= whole(settings, "shuffle_at") < whole(settings, "events"):
+        raise WorkloadError(
+            "shuffle_at", f"must be 0 (never) or below events, not {settings['shuffle_at']}"
+        )
+    travelling = settings["timing"] == "travelling"
+    if travelling and settings["ordering"] != "dynamic":
+        raise WorkloadError("ordering", "must be dynamic where orders travel")
+    if travelling and settings["delays"] == "fresh delays":
+        raise WorkloadError("delays", "must be fixed where orders travel")
+
+
+def swaps_cost(settings: Settings) -> float:
+    """A timestamp has up to all topics; who shares which topics is a product of matrices."""
+    topics, events = number(settings, "topics"), number(settings, "events")
+    pairs = number(settings, "nodes") * topics * (topics + 500) * 1e-10
+    visits = 2e-4 if settings["timing"] == "travelling" else 1e-6
+    return 0.2 + pairs + events * (2e-3 + visits * topics)
+
+
 ORDERING = (
     Workload(
         "ordered-routes",
@@ -136,5 +235,23 @@ ORDERING = (
         routes_cost,
         choices={**NETWORK_CHOICES, "published": PUBLISHED, "order": ORDERS},
         check=check_network,
+    ),
+    Workload(
+        "ordered-swaps",
+        "topics change places by their popularity, one event per second ([T] 5 and 6)",
+        {
+            "workload": "ordered-swaps", **NETWORK, "topics": 1000, "subscriptions": 100,
+            "events": 600, "draws": "repeated", "ordering": "dynamic", "alpha": 0.1, "beta": 0.2,
+            "swapper": "topmost", "x_counts": "events", "timing": "in turn", "shuffle_at": 0,
+        },
+        SWAP_METRICS,
+        measure_swaps,
+        swaps_cost,
+        ("latency_ms", "timestamp_bytes"),
+        {
+            **NETWORK_CHOICES, "ordering": ORDERINGS, "swapper": SWAPPERS, "x_counts": X_COUNTS,
+            "timing": TIMINGS,
+        },
+        check_swaps,
     ),
 )  # fmt: skip

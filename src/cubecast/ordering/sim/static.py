@@ -36,37 +36,41 @@ class Routes:
 
     def ordering(self, publishers: Ints, group: Ints, draws: Ints) -> Floats:
         """To build timestamps: through the managers of `group`, and back to their publishers."""
-        first, last = group[:1], group[-1:]
-        count = len(publishers)
-        there = self._to_managers(publishers, np.repeat(first, count), draws)
-        managers = np.repeat(self.pastry.managers[last], count)
-        if self.direct:
-            back = self.links.delays(managers, publishers, draws)
-        else:
-            back = self.pastry.delays(managers, self.pastry.ids[publishers], draws)
-        return there + self._chain(group, draws) + back
+        there = self.to_managers(publishers, np.repeat(group[:1], len(publishers)), draws)
+        return there + self.chain(group, draws) + self.back(group[-1:], publishers, draws)
 
-    def _to_managers(self, sources: Ints, topics: Ints, draws: Ints | int) -> Floats:
+    def back(self, topic: Ints, publishers: Ints, draws: Ints) -> Floats:
+        """From a topic's manager to publishers."""
+        managers = np.repeat(self.pastry.managers[topic], len(publishers))
+        if self.direct:
+            return self.links.delays(managers, publishers, draws)
+        return self.pastry.delays(managers, self.pastry.ids[publishers], draws)
+
+    def to_managers(self, sources: Ints, topics: Ints, draws: Ints | int) -> Floats:
+        """From nodes to the managers of topics."""
         if self.direct:
             return self.links.delays(sources, self.pastry.managers[topics], draws)
         return self.pastry.delays(sources, self.pastry.keys[topics], draws)
 
-    def _chain(self, group: Ints, draws: Ints) -> Floats:
-        """From manager to manager."""
-        before, after = group[:-1], group[1:]
-        sources = self.pastry.managers[before]
+    def chain(self, group: Ints, draws: Ints) -> Floats:
+        """From manager to manager, through all of a group."""
         if self.links.fresh:
-            size = len(before)
-            delays = self._to_managers(
+            sources, after, size = self.pastry.managers[group[:-1]], group[1:], len(group) - 1
+            delays = self.to_managers(
                 np.tile(sources, len(draws)), np.tile(after, len(draws)), np.repeat(draws, size)
             )
             chains: Floats = delays.reshape(len(draws), size).sum(axis=1)
             return chains
+        return np.full(len(draws), sum(self.steps(group)))
+
+    def steps(self, group: Ints) -> list[float]:
+        """From each manager of a group to the next, where links have fixed delays."""
+        before, after = group[:-1], group[1:]
         steps = list(zip(before.tolist(), after.tolist(), strict=True))
         new = [place for place, step in enumerate(steps) if step not in self._between]
-        found = self._to_managers(sources[new], after[new], 0).tolist()
+        found = self.to_managers(self.pastry.managers[before[new]], after[new], 0).tolist()
         self._between.update(zip([steps[place] for place in new], found, strict=True))
-        return np.full(len(draws), sum(self._between[step] for step in steps))
+        return [self._between[step] for step in steps]
 
     def diffusion(self, publishers: Ints, topic: int, draws: Ints) -> Floats:
         """From publishers to the topic's root, and to its last subscriber."""
