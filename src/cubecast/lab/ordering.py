@@ -42,7 +42,7 @@ MOST_NODES, MOST_TOPICS = 100_000, 10_000
 SECOND = 1000.0
 ROUTE_METRICS = (
     "latency_mean", "ordering_mean", "diffusion_mean", "notified_share", "entries_mean",
-    "bytes_mean", "foreign_share",
+    "bytes_mean", "foreign_share", "foreign_total",
 )  # fmt: skip
 
 
@@ -108,14 +108,15 @@ def route_metrics(sample: Sample) -> dict[str, float]:
         "entries_mean": entries,
         "bytes_mean": ENTRY_BYTES * entries,
         "foreign_share": 100 * sample.foreign_share(),
+        "foreign_total": 100 * float(sample.foreign.sum() / (sample.own + sample.foreign).sum()),
     }
 
 
 def check_network(settings: Settings) -> None:
     """What cannot be run."""
     for name, most in (("nodes", MOST_NODES), ("topics", MOST_TOPICS)):
-        if not 2 <= whole(settings, name) <= most:
-            raise WorkloadError(name, f"must be from 2 to {most}, not {settings[name]}")
+        if not 1 <= whole(settings, name) <= most:
+            raise WorkloadError(name, f"must be from 1 to {most}, not {settings[name]}")
     if whole(settings, "events") < 1:
         raise WorkloadError("events", f"must be at least 1, not {settings['events']}")
     if not 0 <= whole(settings, "subscriptions") <= whole(settings, "topics"):
