@@ -64,7 +64,7 @@ PRINTED = {
     "[T] 6.2": (50, 15.1, 7.4, 51.8, 7.8, 100),
     "[T] Figure 21": (35, 100),
 }  # fmt: skip
-"""The numbers that the papers print for VCube-PS, SRPT and VCube-PB, and for order across topics."""
+"""What the papers print for VCube-PS, SRPT and VCube-PB, and for order across topics."""
 
 
 def test_every_printed_number_is_in_some_file() -> None:

@@ -19,7 +19,7 @@ from random import Random
 from typing import NamedTuple
 
 from cubecast.ordering.effects import Effect, Leave, ServicePublish, Time
-from cubecast.ordering.judge import inversions, needless_tags, repeated
+from cubecast.ordering.judge import inversions, needless_tags, repeated, shared_numbers
 from cubecast.ordering.messages import Member
 from cubecast.ordering.production.config import Reranking, Timing, Waiting
 from cubecast.ordering.production.maker import Production
@@ -252,6 +252,7 @@ class Storm:
         wrong = [f"opposite orders: {one}" for one in inversions(world.seen)]
         wrong += [f"seen twice: {one}" for one in repeated(world.seen)]
         wrong += [f"tagged without a reason: {one}" for one in needless_tags(world.seen)]
+        wrong += [f"one number of two events: {one}" for one in shared_numbers(world.seen)]
         for life, owed in world.owed.items():
             seen = {one.event for one in world.seen.get(life, ())}
             wrong += [f"not notified at {life}: {event}" for event in owed if event not in seen]
