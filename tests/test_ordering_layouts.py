@@ -147,7 +147,7 @@ def test_a_topic_is_pinned_to_its_manager_as_long_as_that_is_there() -> None:
 def test_hole_14_what_subscribers_have_is_known_when_a_manager_has_crashed() -> None:
     there = world("abc", i="ab", j="ab")
     there.crash(m("b"))
-    pass_time(there, 400)
+    pass_time(there, 2 * WAIT_FOR)
     there.publish("p", "b", "e")
     there.publish("q", "a", "f")
     pass_time(there, 100)  # they ask the dead manager first
