@@ -223,11 +223,10 @@ class Coordinator:
         self._close = self._again_at = None
         self._rerank = False
         effects: list[Effect] = [Send(member, opened) for member in close.living]
-        effects += [
-            Send(one.subscriber, Open(layout, closings, one.version))
-            for one in subscriptions
-            if one.topics and one.subscriber not in close.living
-        ]
+        for one in subscriptions:
+            if one.topics and one.subscriber not in close.living:
+                needed = tuple(closing.of(one.topics) for closing in closings)
+                effects.append(Send(one.subscriber, Open(layout, needed, one.version)))
         return effects
 
     def on_open(self, opened: Open) -> None:

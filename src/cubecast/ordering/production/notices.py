@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import ClassVar, TypeAlias
 
 import msgspec
@@ -16,7 +17,7 @@ from cubecast.ordering.production.messages import (
     Subscription,
     Version,
 )
-from cubecast.ordering.timestamps import Numbers
+from cubecast.ordering.timestamps import Numbers, Topic
 
 UNKNOWN: Version = -1
 """The version of a subscription that a manager does not know."""
@@ -31,6 +32,12 @@ class Closing(msgspec.Struct, frozen=True, array_like=True):
     void: tuple[Range, ...]
     lost: tuple[Member, ...]
     """Managers that did not live to say how far they were."""
+
+    def of(self, topics: Container[Topic]) -> Closing:
+        """What a subscriber of these topics needs."""
+        counts = tuple(one for one in self.counts if one[0] in topics)
+        void = tuple(one for one in self.void if one.topic in topics)
+        return Closing(self.epoch, counts, void, self.lost)
 
 
 class Beat(msgspec.Struct, frozen=True, tag=True):

@@ -147,8 +147,11 @@ class Office:
     def _tell(self, member: Member) -> Send:
         """Tell a member the layout, and which of its subscriptions we know."""
         assert self.layout is not None
-        known = self.registry.version_of(member, UNKNOWN)
-        return Send(member, Open(self.layout, self.closings, known))
+        known = self.registry.known(member)
+        if known is None:
+            return Send(member, Open(self.layout, self.closings, UNKNOWN))
+        closings = tuple(one.of(known.topics) for one in self.closings)
+        return Send(member, Open(self.layout, closings, known.version))
 
     # -- subscriptions ---------------------------------------------------------------------------
 

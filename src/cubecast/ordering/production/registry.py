@@ -57,9 +57,9 @@ class Registry:
             if not self._subscribers[topic]:
                 del self._subscribers[topic]
 
-    def version_of(self, subscriber: Member, unknown: int) -> int:
+    def known(self, subscriber: Member) -> Subscription | None:
         entry = self._entries.get(subscriber)
-        return unknown if entry is None else entry.subscription.version
+        return None if entry is None else entry.subscription
 
     def shared_with(self, topic: Topic) -> set[Topic]:
         """The topics that are together with this one in a subscription."""
