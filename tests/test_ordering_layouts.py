@@ -16,6 +16,7 @@ from cubecast.ordering.production.messages import Range, Request, Source, Subscr
 from cubecast.ordering.production.module import OrderingModule
 from cubecast.ordering.production.notices import UNKNOWN, Ask, Close, Open, Rerank
 from cubecast.ordering.production.office import Office
+from cubecast.ordering.production.publisher import MAX_IDLE
 from cubecast.ordering.production.subscriber import MAX_LATER, PAST
 from cubecast.ordering.timestamps import Stamp
 from cubecast.ordering.world import Link, Way, World, manager
@@ -504,3 +505,32 @@ def test_two_managers_that_take_each_other_for_dead_invert_nothing(seconds: floa
     seen = [{one.event for one in there.seen[name]} for name in "ij"]
     assert seen[0] == seen[1] == set(range(60))
     assert all(not isinstance(move, Way) for move in there.moves())
+
+
+# -- what is bounded -------------------------------------------------------------------------------
+
+
+def test_a_publisher_forgets_topics_that_it_used_once() -> None:
+    there = world("ab", i="ab")
+    for number in range(3 * MAX_IDLE):
+        there.publish("p", f"reply/{number}", number)
+        there.settle()
+    assert len(module(there, "p").publisher.topics) <= MAX_IDLE + 1
+    there.publish("p", "reply/0", "again")
+    there.publish("p", "b", "e")
+    there.settle()
+    assert all(one.is_idle for one in module(there, "p").publisher.topics.values())
+    assert there.order_of("i") == ["e"]
+
+
+def test_a_member_with_too_many_topics_asks_for_a_new_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cubecast.ordering.production.office.MAX_TOPICS", 10)
+    there = world("ab", i="ab")
+    first = epoch_of(there, m("a"))
+    for number in range(40):
+        there.publish("p", f"reply/{number}", number)
+        there.settle()
+    assert epoch_of(there, m("a")) > first
+    assert all(len(office(there, topic).managers) <= 12 for topic in "ab")

@@ -213,12 +213,21 @@ class Front:
     def _reach(self, topic: Topic, number: Number) -> None:
         """Everything up to a number is done with, and what is void behind it."""
         self.done[topic] = number
-        for void in self._void.get(topic, ()):
+        if topic in self._void:
+            self._pass_void(topic)
+        if self._left:
+            self._forget_left()
+
+    def _pass_void(self, topic: Topic) -> None:
+        for void in self._void[topic]:
             if void.first <= self.done[topic] + 1 <= void.last:
                 self._miss(topic, range(self.done[topic] + 1, void.last + 1))
                 self.done[topic] = void.last
-        if self._left:
-            self._forget_left()
+        ahead = [void for void in self._void[topic] if void.last > self.done[topic]]
+        if ahead:
+            self._void[topic] = ahead
+        else:
+            del self._void[topic]
 
     def skip(self, void: Iterable[Range]) -> list[Effect]:
         """Do not wait for these numbers.  An event that comes with one in spite of it is late."""

@@ -44,6 +44,9 @@ from cubecast.ordering.production.notices import UNKNOWN, Ask, Close, Closed, Cl
 from cubecast.ordering.production.registry import Registry
 from cubecast.ordering.timestamps import Number, Topic
 
+MAX_TOPICS = 65_536
+"""Above so many topics here a new epoch is asked for: it begins with those that are in use."""
+
 ForManagers: TypeAlias = Request | Fill | Repeat | Confirmed | Inquire | Register | Begin | Ask
 
 
@@ -127,7 +130,8 @@ class Office:
             return []
         match message:
             case Request():
-                return self._manager(message.topic).on_request(message, now)
+                effects = self._manager(message.topic).on_request(message, now)
+                return [*effects, *self._ask_for_ranks_if(len(self.managers) > MAX_TOPICS)]
             case Register():
                 return self._on_register(message, now)
             case Begin():
@@ -196,10 +200,14 @@ class Office:
     # -- ranks -----------------------------------------------------------------------------------
 
     def _ask_for_ranks(self, manager: Manager, fill: Fill) -> list[Effect]:
-        """Ask for new ranks, once in an epoch, if a lower topic is much busier than ours (T10)."""
-        if self._reranking is None or self._asked_for_ranks or not self.is_open:
-            return []
-        if not self._reranking.is_due(fill.number, manager.clock):
+        """Ask for new ranks if a lower topic is much busier than ours."""
+        reranking = self._reranking
+        due = reranking is not None and reranking.is_due(fill.number, manager.clock)
+        return self._ask_for_ranks_if(due)
+
+    def _ask_for_ranks_if(self, due: bool) -> list[Effect]:
+        """Ask for a new layout, once in an epoch (T10)."""
+        if not due or self._asked_for_ranks or not self.is_open:
             return []
         self._asked_for_ranks = True
         assert self.layout is not None

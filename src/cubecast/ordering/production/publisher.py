@@ -25,6 +25,8 @@ from cubecast.ordering.timestamps import Stamp, Topic
 
 MAX_BATCH = 256
 """Events of one request."""
+MAX_IDLE = 1024
+"""Topics that are remembered though nothing is asked for in them."""
 
 
 class Outgoing:
@@ -32,10 +34,10 @@ class Outgoing:
 
     __slots__ = ("again_at", "asked", "confirm", "first", "since", "waiting")
 
-    def __init__(self) -> None:
-        self.first = 0
+    def __init__(self, first: int) -> None:
+        self.first = first
         """The number, at this publisher, of the first event that has no stamp."""
-        self.since = 0
+        self.since = first
         """Events from this on are stamped in the present epoch."""
         self.asked: list[Publish] = []
         self.waiting: list[Publish] = []
@@ -43,11 +45,16 @@ class Outgoing:
         self.confirm: Confirm | None = None
         """A manager waits to hear that what is asked for is published."""
 
+    @property
+    def is_idle(self) -> bool:
+        return not self.asked and not self.waiting
+
 
 class Publisher:
     """What one node, in one life, publishes.
 
-    Bounds: one entry per topic that it has published to; as many events as its application gives.
+    Bounds: one entry per topic that it has published to of late: beyond `MAX_IDLE` those that have
+    nothing to ask for are dropped.  As many events as its application gives.
     """
 
     def __init__(
@@ -61,12 +68,21 @@ class Publisher:
         self._ask_for_layout = ask_for_layout
         self._layout: Layout | None = None
         self.topics: dict[Topic, Outgoing] = {}
+        self._next = 0
+        """The number of the next event, of any topic, that is asked for."""
 
     def publish(self, publish: Publish, now: Time) -> list[Effect]:
         """Ask for a stamp, now or with the next request."""
-        outgoing = self.topics.setdefault(publish.topic, Outgoing())
+        outgoing = self.topics.get(publish.topic)
+        if outgoing is None:
+            self._drop_idle()
+            outgoing = self.topics[publish.topic] = Outgoing(self._next)
         outgoing.waiting.append(publish)
         return [] if outgoing.asked else self._ask_next(publish.topic, outgoing, now)
+
+    def _drop_idle(self) -> None:
+        if len(self.topics) > MAX_IDLE:
+            self.topics = {topic: one for topic, one in self.topics.items() if not one.is_idle}
 
     def on_layout(self, layout: Layout, now: Time) -> list[Effect]:
         """Ask for everything again that has no stamp."""
@@ -86,7 +102,11 @@ class Publisher:
     def _ask_next(self, topic: Topic, outgoing: Outgoing, now: Time) -> list[Effect]:
         outgoing.asked = outgoing.waiting[:MAX_BATCH]
         del outgoing.waiting[:MAX_BATCH]
-        return self._ask(topic, outgoing, now) if outgoing.asked else []
+        if not outgoing.asked:
+            return []
+        outgoing.first = self._next
+        self._next += len(outgoing.asked)
+        return self._ask(topic, outgoing, now)
 
     def _ask(self, topic: Topic, outgoing: Outgoing, now: Time) -> list[Effect]:
         effects: list[Effect] = []
@@ -120,7 +140,7 @@ class Publisher:
                 message.topic, message.number + place, message.higher, passed, message.epoch
             )
             effects.append(ServicePublish(publish.topic, publish.payload, stamp))
-        outgoing.first += message.count
+        outgoing.first = self._next
         outgoing.asked = []
         outgoing.again_at = None
         if outgoing.confirm is not None:
@@ -132,9 +152,11 @@ class Publisher:
 
     def on_confirm(self, message: Confirm) -> list[Effect]:
         """Say what became of a request: published, or void; later, if that is not known yet."""
-        outgoing = self.topics.get(message.topic)
-        if message.life != self._me.life or outgoing is None or self._layout is None:
+        if message.life != self._me.life or self._layout is None:
             return []  # what an earlier life has published is not known here
+        outgoing = self.topics.get(message.topic)
+        if outgoing is None:
+            return [self._confirmed(message, used=True)]
         if message.epoch < self._layout.epoch:
             return [self._confirmed(message, used=message.first < outgoing.since)]
         if message.first < outgoing.first:
