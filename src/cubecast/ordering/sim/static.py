@@ -47,10 +47,11 @@ class Routes:
         return self.pastry.delays(managers, self.pastry.ids[publishers], draws)
 
     def to_managers(self, sources: Ints, topics: Ints, draws: Ints | int) -> Floats:
-        """From nodes to the managers of topics."""
+        """From nodes to the managers of topics, by the ids of their nodes."""
+        managers = self.pastry.managers[topics]
         if self.direct:
-            return self.links.delays(sources, self.pastry.managers[topics], draws)
-        return self.pastry.delays(sources, self.pastry.keys[topics], draws)
+            return self.links.delays(sources, managers, draws)
+        return self.pastry.delays(sources, self.pastry.ids[managers], draws)
 
     def chain(self, group: Ints, draws: Ints) -> Floats:
         """From manager to manager, through all of a group."""
