@@ -216,11 +216,12 @@ def check_swaps(settings: Settings) -> None:
 
 
 def swaps_cost(settings: Settings) -> float:
-    """A timestamp has up to all topics; who shares which topics is a product of matrices."""
-    topics, events = number(settings, "topics"), number(settings, "events")
-    pairs = number(settings, "nodes") * topics * (topics + 500) * 1e-10
-    visits = 2e-4 if settings["timing"] == "travelling" else 1e-6
-    return 0.2 + pairs + events * (2e-3 + visits * topics)
+    """Who shares which topics is a product of matrices; travelling orders visit all topics."""
+    nodes, topics = number(settings, "nodes"), number(settings, "topics")
+    work = 0.2 + nodes * topics * 6e-8
+    if settings["timing"] == "travelling":
+        work += number(settings, "events") * topics * 3e-5
+    return work
 
 
 ORDERING = (

@@ -109,17 +109,21 @@ def in_turn(
     """
     course = Course()
     ranks, numbers = ranks.copy(), numbers.copy()
-    for event, (topic, publisher) in enumerate(
-        zip(published.topics.tolist(), published.publishers, strict=True)
-    ):
+    events = np.arange(len(published.topics))
+    there = routes.to_managers(published.publishers, published.topics, events)
+    chains, lasts = [], []
+    for event, topic in enumerate(published.topics.tolist()):
         numbers[topic] += 1
         group = visited(topic, ranks, pairs)
-        source, draw = np.array([publisher]), np.array([event])
-        ordering = float(routes.ordering(source, group, draw)[0])
-        course.ordering[event] = ordering
-        course.latency[event] = ordering + float(routes.diffusion(source, topic, draw)[0])
+        chains.append(float(routes.chain(group, events[event : event + 1])[0]))
+        lasts.append(group[-1])
         course.entries[event] = len(group) + (swaps is not None)
         for one, other in swaps.wanted(group, numbers) if swaps is not None else ():
             ranks[one], ranks[other] = ranks[other], ranks[one]
             course.swaps += 1
+    back = routes.back(np.array(lasts), published.publishers, events)
+    ordering = there + np.array(chains) + back
+    diffusion = routes.diffusions(published.publishers, published.topics, events)
+    course.ordering = dict(enumerate(ordering.tolist()))
+    course.latency = dict(enumerate((ordering + diffusion).tolist()))
     return course

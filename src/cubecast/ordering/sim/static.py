@@ -21,7 +21,7 @@ ENTRY_BYTES = 24
 
 @dataclass(slots=True)
 class Routes:
-    """How long messages take, in ms, of many events of one topic at once.
+    """How long messages take, in ms, of many events at once.
 
     `draws` are the events' numbers: where messages have delays of their own, they tell them apart.
     """
@@ -36,12 +36,14 @@ class Routes:
 
     def ordering(self, publishers: Ints, group: Ints, draws: Ints) -> Floats:
         """To build timestamps: through the managers of `group`, and back to their publishers."""
-        there = self.to_managers(publishers, np.repeat(group[:1], len(publishers)), draws)
-        return there + self.chain(group, draws) + self.back(group[-1:], publishers, draws)
+        count = len(publishers)
+        there = self.to_managers(publishers, np.repeat(group[:1], count), draws)
+        back = self.back(np.repeat(group[-1:], count), publishers, draws)
+        return there + self.chain(group, draws) + back
 
-    def back(self, topic: Ints, publishers: Ints, draws: Ints) -> Floats:
-        """From a topic's manager to publishers."""
-        managers = np.repeat(self.pastry.managers[topic], len(publishers))
+    def back(self, topics: Ints, publishers: Ints, draws: Ints) -> Floats:
+        """From the managers of topics to publishers."""
+        managers = self.pastry.managers[topics]
         if self.direct:
             return self.links.delays(managers, publishers, draws)
         return self.pastry.delays(managers, self.pastry.ids[publishers], draws)
@@ -83,6 +85,14 @@ class Routes:
         if topic not in self._down:
             self._down[topic] = self._last(topic, 0)
         found: Floats = up + self._down[topic]
+        return found
+
+    def diffusions(self, publishers: Ints, topics: Ints, draws: Ints) -> Floats:
+        """The same for events of several topics."""
+        found: Floats = np.zeros(len(topics))
+        for topic in sorted(set(topics.tolist())):
+            mine = np.flatnonzero(topics == topic)
+            found[mine] = self.diffusion(publishers[mine], topic, draws[mine])
         return found
 
     def _last(self, topic: int, draw: int) -> float:
@@ -128,15 +138,15 @@ def sample(
     count = len(topics)
     managers = routes.pastry.managers
     own, foreign = np.zeros(len(ranks), np.int64), np.zeros(len(ranks), np.int64)
-    ordering, diffusion = np.zeros(count), np.zeros(count)
+    ordering = np.zeros(count)
     entries: Ints = np.zeros(count, np.int64)
     for topic in sorted(set(topics.tolist())):
         draws = np.flatnonzero(topics == topic)
         group = visited(topic, ranks, pairs)
         ordering[draws] = routes.ordering(publishers[draws], group, draws)
-        diffusion[draws] = routes.diffusion(publishers[draws], topic, draws)
         entries[draws] = len(group)
         here = managers[group] == managers[topic]
         own[group[here]] += len(draws)
         foreign[group[~here]] += len(draws)
+    diffusion = routes.diffusions(publishers, topics, np.arange(count))
     return Sample(ordering, diffusion, entries, own, foreign)
