@@ -237,11 +237,12 @@ async def _live(task: Task, pipe: Connection) -> None:
 
 async def _publish(task: Task, member: Member, begin: float) -> None:
     """Publish our events, at our part of the rate, and see that they are on their way."""
-    for at, number, topic in _schedule(task.workload, task.number, begin):
+    schedule = enumerate(_schedule(task.workload, task.number, begin))
+    for count, (at, number, topic) in schedule:
         now = time.monotonic()
         if at > now:
             await asyncio.sleep(at - now)
-        elif number % YIELD_EVERY == 0:
+        elif count % YIELD_EVERY == 0:
             await asyncio.sleep(0)
         await member.publish(topic, EVENT.pack(number, time.monotonic()))
     await member.flush()

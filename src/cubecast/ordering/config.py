@@ -11,10 +11,14 @@ class OrderedConfig:
 
     buffer: int = 10_000
     """Events that wait for others before them; beyond that the first is given up waiting for."""
-    wait_s: float = 1.0
+    wait_s: float = 5.0
     """How long an event waits: as long as the service may take to bring the one before it."""
-    retry_s: float = 0.5
-    """A request that a manager has not answered is repeated after this."""
+    retry_s: float = 2.0
+    """A request that a manager has not answered is repeated after this: above what an answer takes
+    under load, or repeated requests add to it."""
+    end_s: float = 1.0
+    """How long events of new managers wait for those of one that crashed: how many it has numbered
+    is not known."""
     beat_s: float = 0.25
     """Managers tell each other that they live."""
     suspect_s: float = 1.5

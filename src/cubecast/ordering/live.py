@@ -19,6 +19,7 @@ import time
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from types import TracebackType
+from typing import cast
 
 from cubecast.errors import Closed, NotSent
 from cubecast.net.topics import encode_payload
@@ -57,6 +58,8 @@ log = logging.getLogger(__name__)
 MICROSECONDS = 1_000_000
 CONTROL = None
 """The lane of what is said to other members, and of subscriptions."""
+MAX_IN_A_ROW = 64
+"""Events that one task publishes before others run."""
 
 
 def make_module(
@@ -68,7 +71,9 @@ def make_module(
         managers,
         life=time.time_ns() // 1_000_000,
         first=first,
-        waiting=Waiting(config.buffer, in_microseconds(config.wait_s)),
+        waiting=Waiting(
+            config.buffer, in_microseconds(config.wait_s), in_microseconds(config.end_s)
+        ),
         timing=timing(config),
         reranking=Reranking(),
     )
@@ -131,6 +136,7 @@ class Ordered:
         self._read_on = asyncio.Event()
         self._checked: set[Topic] = set()
         self._unpublished = 0
+        self._in_a_row = 0
         self._wake_at: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -248,6 +254,10 @@ class Ordered:
         self._check_open()
         self._unpublished += 1
         self._step(Publish(topic, payload))
+        self._in_a_row += 1
+        if self._in_a_row >= MAX_IN_A_ROW:  # or a loop that publishes would let nothing leave
+            self._in_a_row = 0
+            await asyncio.sleep(0)
 
     async def _wait_for_room(self, topic: Topic) -> None:
         self._room.clear()
@@ -303,8 +313,13 @@ class Ordered:
         except OrderingError as error:
             log.warning("topic %r: %s", topic, error)
             return None
+        if self._closed:
+            return None
+        effects: list[Effect] = []
+        step, now = self._module.step, self._now()
         for stamp, payload in batch.events():
-            self._step(Arrived(topic, payload, stamp))
+            effects += step(Arrived(topic, payload, stamp), now)
+        self._bring_about(effects)
         return self._until_wanted(topic) if self._may_wait and self._unread.full else None
 
     async def _until_wanted(self, topic: Topic) -> None:
@@ -330,23 +345,27 @@ class Ordered:
         return time.monotonic_ns() // 1000
 
     def _step(self, cause: Cause) -> None:
-        """Let the module act.
+        """Let the module act."""
+        if not self._closed:
+            self._bring_about(self._module.step(cause, self._now()))
+
+    def _bring_about(self, effects: list[Effect]) -> None:
+        """Do what the module asks for.
 
         What it says is said in its order, also what it says to itself: a topic is asked for at the
         service before its manager, which may live here, hears of the subscription.
         """
-        if self._closed:
-            return
-        for effect in self._module.step(cause, self._now()):
-            match effect:
-                case Notify():
-                    self._notify(effect)
-                case ServicePublish():
-                    self._events.put(effect.topic, effect)
-                case WakeAt():
-                    self._wake(effect.time)
-                case _:
-                    self._talk.put(CONTROL, effect)
+        for effect in effects:
+            kind = type(effect)  # compared by identity: several for each event
+            if kind is Notify:
+                self._notify(cast(Notify, effect))
+            elif kind is ServicePublish:
+                publish = cast(ServicePublish, effect)
+                self._events.put(publish.topic, publish)
+            elif kind is WakeAt:
+                self._wake(cast(WakeAt, effect).time)
+            else:
+                self._talk.put(CONTROL, effect)
         self._joined.set()
         self._read_on.set()
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from cubecast.ordering.timestamps import Stamp, Topic
 
@@ -20,8 +21,7 @@ Policy: TypeAlias = Literal["tagged", "drop"]
 """What becomes of an event that is out of order: notified with a tag, or dropped and counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class OrderedMessage:
+class OrderedMessage(msgspec.Struct, frozen=True):
     """An event as the application sees it."""
 
     topic: Topic
@@ -63,7 +63,7 @@ class Unread:
             self._miss()
         elif self._missed:
             log.warning("member %s: %d events were dropped", self._owner, self._missed)
-            self._messages.append(replace(message, missed=self._missed))
+            self._messages.append(msgspec.structs.replace(message, missed=self._missed))
             self._missed = 0
         else:
             self._messages.append(message)

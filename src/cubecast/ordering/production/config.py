@@ -15,6 +15,9 @@ class Waiting:
     """None: as many as come."""
     wait_for: Time | None = None
     """None: for ever."""
+    end_for: Time | None = None
+    """How long an epoch goes on after managers were lost: how many events they have numbered is not
+    known.  None: as long as an event may wait."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,6 +277,8 @@ class Office:
             return []
         self.layout, self.closings = message.layout, message.closings
         self.registry.replace(message.subscriptions, now)
+        publishers = {source.member for one in self.managers.values() for _, source in one.kept}
+        self._held.update(dict.fromkeys(sorted(publishers)))
         self.managers = {}
         self._close = self._drain_until = None
         self._asked_for_ranks = False

@@ -40,7 +40,7 @@ from cubecast.ordering.production.messages import (
     Void,
 )
 from cubecast.ordering.production.notices import Closing
-from cubecast.ordering.timestamps import Topic
+from cubecast.ordering.timestamps import Number, Topic
 
 PAST = 16
 MAX_LATER = 4096
@@ -191,26 +191,37 @@ class Subscriber:
         effects: list[Effect] = []
         while self._next and self._has_all():
             effects += self._end_epoch(now)
-        if self._next and self._end_by is None and self._limits.wait_for is not None:
-            self._end_by = now + self._limits.wait_for
+        patience = self._patience()
+        if self._next and self._end_by is None and patience is not None:
+            self._end_by = now + patience
             effects.append(WakeAt(self._end_by))
         return effects
 
-    def _has_all(self) -> bool:
-        """Whether all events of the present epoch were notified."""
+    def _patience(self) -> Time | None:
+        """How long we wait for the rest of an epoch: less if there may be none."""
+        end_for = self._limits.end_for
+        return self._limits.wait_for if end_for is None or self._counts() else end_for
+
+    def _counts(self) -> dict[Topic, Number] | None:
+        """The last numbers of our topics in this epoch; None if some are not known."""
         front = self.front
         assert front is not None
         closing = self._closings.get(front.layout.epoch)
         if closing is None:
-            return self._limits.wait_for is None
-        counts, lost = dict(closing.counts), set(closing.lost)
-        for topic, done in front.done.items():
-            if front.layout.manager_of(topic) in lost:
-                if self._limits.wait_for is not None:
-                    return False
-            elif done < counts.get(topic, 0):
-                return False
-        return True
+            return None
+        lost = set(closing.lost)
+        if any(front.layout.manager_of(topic) in lost for topic in front.done):
+            return None
+        counts = dict(closing.counts)
+        return {topic: counts.get(topic, 0) for topic in front.done}
+
+    def _has_all(self) -> bool:
+        """Whether all events of the present epoch were notified."""
+        counts, front = self._counts(), self.front
+        assert front is not None
+        if counts is None:
+            return self._limits.wait_for is None  # it would be for ever
+        return all(front.done[topic] >= number for topic, number in counts.items())
 
     def _end_epoch(self, now: Time) -> list[Effect]:
         """Notify what waits still, and begin the next epoch."""
