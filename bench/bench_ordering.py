@@ -102,7 +102,7 @@ def run(where: Place, workload: Workload, ordered: bool, config: OrderedConfig) 
     }
 
 
-def judged(seen: Mapping[str, Mapping[str, Sequence[int]]], workload: Workload) -> dict[str, Any]:
+def judged(seen: Mapping[str, Mapping[str, Any]], workload: Workload) -> dict[str, Any]:
     """What was wrong with the order; tagged events are not part of it."""
     sequences = {
         name: [Notification(event, "", NO_STAMP, True) for event in report["seen"]]
@@ -116,6 +116,7 @@ def judged(seen: Mapping[str, Mapping[str, Sequence[int]]], workload: Workload) 
         "subscriber_pairs": len(inversions(sequences)),
         "tagged": sum(len(report["tagged"]) for report in seen.values()),
         "lost": due - got,
+        "missed": sum(report["missed"] for report in seen.values()),
         "repeated": len(repeated(sequences)),
         "notified": got,
     }
@@ -209,7 +210,7 @@ def print_comparison(rows: Sequence[Mapping[str, Any]]) -> None:
                 f"{row['on']:>8} {'ordered' if row['ordered'] else 'bare':>8}: "
                 f"{row['opposite_pairs']:>10,} opposite pairs of events "
                 f"({row['subscriber_pairs']} of 6 pairs of subscribers), {row['tagged']:,} tagged, "
-                f"{row['lost']:,} lost, {row['events_per_s']:>9,.0f} events/s, "
+                f"{row['lost']:,} lost (of which {row['missed']:,} unread), {row['events_per_s']:>9,.0f} events/s, "
                 f"p50 {row['p50_ms']:.2f} ms, p99 {row['p99_ms']:.2f} ms",
                 flush=True,
             )

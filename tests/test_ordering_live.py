@@ -230,6 +230,23 @@ def test_what_an_application_does_not_read_is_missed_and_counted_if_the_service_
     assert "member r: 40 events were dropped" in caplog.text
 
 
+def test_an_application_that_reads_gets_its_turn_and_misses_nothing() -> None:
+    async def main() -> None:
+        hub = Hub(loses_nothing=False)
+        async with pair(hub, unread=10) as (writer, reader):
+            hub.held["a"] = []
+            for number in range(200):
+                await writer.publish("a", str(number))
+                await writer.flush()  # so that each is a message of its own
+            for message in hub.held.pop("a"):
+                hub.publish("a", message)  # all are here before anything is read
+            read = [await anext(reader) for _ in range(200)]
+            assert [int(one.payload) for one in read] == list(range(200))
+            assert reader.missed == 0
+
+    run(main())
+
+
 def test_what_an_application_does_not_read_is_not_taken_if_the_service_loses_nothing() -> None:
     async def main() -> None:
         hub = Hub()

@@ -190,6 +190,11 @@ class Member:
         self.publish = service.publish if ordered is None else ordered.publish
         self.flush = service.flush if ordered is None else ordered.flush
 
+    @property
+    def missed(self) -> int:
+        """Events that were dropped because this process did not read them in time."""
+        return 0 if self._ordered is None else self._ordered.missed
+
     async def subscribe(self, topics: tuple[str, ...]) -> None:
         if self._ordered is not None:
             await self._ordered.subscribe(*topics)
@@ -230,6 +235,7 @@ async def _live(task: Task, pipe: Connection) -> None:
             "seen": tally.seen,
             "tagged": tally.tagged,
             "latencies": tally.latencies,
+            "missed": member.missed,
         }
         pipe.send(("result", report))
         await asyncio.to_thread(pipe.recv)

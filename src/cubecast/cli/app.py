@@ -33,6 +33,7 @@ COMMANDS = {
     "topics": "client",
     "nodes": "client",
     "why": "client",
+    "ordered": "ordered",
     "config": "config",
     "bench": "bench",
     "chaos": "chaos",
@@ -156,6 +157,7 @@ def options(
       cubecast up -n 3                 a cluster on this machine
       cubecast sub chat/room1          reads a topic, in a second terminal
       cubecast pub chat/room1 hello    publishes to it, in a third
+      cubecast ordered                 one order for many topics, on NATS and Redis, too
       cubecast tree --nodes 8          the tree that a publication takes
       cubecast sim                     what can be simulated
       cubecast sim storm --seeds 100   a hundred runs full of faults, all checked

@@ -146,10 +146,10 @@ def pub(
             os.read(descriptor, 0)  # a directory, or a stdin that is closed, says so here
     except OSError as error:
         refuse("pub", f"cannot read {file or 'stdin'}: {error.strerror or error}")
-    run("pub", _pub(topic, _lines(message, descriptor), at, known, rate, timeout))
+    run("pub", _pub(topic, lines_of(message, descriptor), at, known, rate, timeout))
 
 
-async def _lines(message: str | None, descriptor: int) -> AsyncIterator[bytes]:
+async def lines_of(message: str | None, descriptor: int) -> AsyncIterator[bytes]:
     if message is not None:
         yield message.encode(errors="surrogateescape")
         return

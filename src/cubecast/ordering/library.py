@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from importlib import import_module
 from typing import Any
 
+from cubecast.errors import CubecastError
 from cubecast.net.client import Client
+from cubecast.net.config import NodeConfig
 from cubecast.net.node import Node
 from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.live import Ordered
@@ -18,6 +24,9 @@ from cubecast.ordering.services.redis import RedisService
 from cubecast.ordering.timestamps import Topic
 from cubecast.ordering.unread import Policy
 
+log = logging.getLogger(__name__)
+
+CONNECT_S = 10.0
 EXPECTED = "a cubecast node, a nats-py connection, a client of redis.asyncio, or an EventService"
 PARTS = tuple(name for name in dir(EventService) if not name.startswith("_"))
 
@@ -67,6 +76,67 @@ def service_of(service: Any, name: Member | None) -> EventService:
     if _is_from(service, "redis.asyncio.client"):
         return RedisService(name, service)
     raise TypeError(f"order across topics needs {EXPECTED}, not {_described(service)}")
+
+
+@asynccontextmanager
+async def connected(
+    address: str, *, secret: str = "", listen: str = "127.0.0.1:0"
+) -> AsyncIterator[Any]:
+    """What `ordered` takes, by an address: nats://..., redis://..., or host:port of a node.
+
+    A node is joined by one that listens on `listen`, with the cluster's `secret`.
+    `CubecastError`, in one line, if there is no answer or the client's package is not installed.
+    """
+    if address.startswith(("nats://", "tls://")):
+        connection = await _nats(address)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+    elif address.startswith(("redis://", "rediss://")):
+        client = await _redis(address)
+        try:
+            yield client
+        finally:
+            await client.aclose()
+    elif "://" in address:
+        raise ValueError(f"an address is nats://..., redis://... or host:port, not {address!r}")
+    else:
+        node = Node(NodeConfig(listen=listen, secret=secret))
+        await node.start(address)
+        try:
+            yield node
+        finally:
+            await node.close()
+
+
+async def _nats(address: str) -> Any:
+    async def on_error(error: Exception) -> None:
+        log.info("NATS at %s: %r", address, error)
+
+    connect = _imported("nats", "nats").connect
+    try:
+        return await asyncio.wait_for(connect(address, error_cb=on_error), CONNECT_S)
+    except TimeoutError:
+        raise CubecastError(f"no answer from {address} in {CONNECT_S:g} s") from None
+
+
+async def _redis(address: str) -> Any:
+    client = _imported("redis.asyncio", "redis").from_url(address)
+    try:
+        await asyncio.wait_for(client.ping(), CONNECT_S)
+    except Exception as error:
+        await client.aclose()
+        raise CubecastError(f"no answer from {address}: {error}") from None
+    return client
+
+
+def _imported(module: str, extra: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError:
+        advice = f"pip install 'cubecast[{extra}]'"
+        raise CubecastError(f"{extra}:// needs a package that is not here: {advice}") from None
 
 
 def _is_from(service: Any, module: str) -> bool:

@@ -320,13 +320,16 @@ class Ordered:
         for stamp, payload in batch.events():
             effects += step(Arrived(topic, payload, stamp), now)
         self._bring_about(effects)
-        return self._until_wanted(topic) if self._may_wait and self._unread.full else None
+        if not self._unread.filling:
+            return None
+        return self._until_wanted(topic) if self._may_wait else asyncio.sleep(0)
 
     async def _until_wanted(self, topic: Topic) -> None:
         """Wait until the application has read, or what has arrived waits for more of a topic.
 
         The second, because waiting has an end: it would be tagged only because we did not read.
         """
+        await asyncio.sleep(0)
         while self._unread.full and not self._closed and not awaits(self._module, topic):
             self._read_on.clear()
             await self._read_on.wait()

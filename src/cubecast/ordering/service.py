@@ -13,8 +13,8 @@ from cubecast.ordering.messages import Member
 from cubecast.ordering.timestamps import Topic
 
 OnEvent: TypeAlias = Callable[[Topic, bytes], Awaitable[None] | None]
-"""Takes an event.  If it returns something to wait for, the member is full: a service that
-promises to lose nothing hands over the topic's next event after that.  Other services get None."""
+"""Takes an event.  If it returns something to wait for, the application has much to read: the
+topic's next event is handed over after that.  It is long only where the service loses nothing."""
 OnMessage: TypeAlias = Callable[[bytes], None]
 OnFailure: TypeAlias = Callable[[Exception], None]
 """Takes the reason why the service ends: nothing comes and nothing goes any more."""

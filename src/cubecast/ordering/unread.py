@@ -56,6 +56,11 @@ class Unread:
     def full(self) -> bool:
         return len(self._messages) >= self._limit
 
+    @property
+    def filling(self) -> bool:
+        """Whether there is so much that the application should have its turn."""
+        return 2 * len(self._messages) >= self._limit
+
     def put(self, message: OrderedMessage) -> None:
         if not message.in_order and self._policy == "drop":
             self.dropped += 1

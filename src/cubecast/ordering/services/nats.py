@@ -73,7 +73,9 @@ class NatsService:
         assert on_event is not None
 
         async def take(message: Any) -> None:
-            on_event(topic, message.data)
+            full = on_event(topic, message.data)
+            if full is not None:
+                await full
 
         self._subscriptions[topic] = await self._connection.subscribe(topic, cb=take)
         await self._connection.flush()  # the server knows it

@@ -9,6 +9,7 @@ the next lot when the server has answered.  So a publisher does not wait a round
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any
 
@@ -136,15 +137,16 @@ class RedisService:
         try:
             while not self._closing:
                 message = await self._channels.get_message(timeout=POLL_S)
-                if message is not None:
-                    self._take(message)
+                full = None if message is None else self._take(message)
+                if full is not None:
+                    await full
         except Exception as error:
             self._fail(error)
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _take(self, message: dict[str, Any]) -> Awaitable[None] | None:
         kind = message["type"]
         if kind not in ("message", "subscribe"):
-            return
+            return None
         channel = message["channel"].decode()
         if kind == "subscribe":
             self._confirmed.setdefault(channel, asyncio.Event()).set()
@@ -153,7 +155,8 @@ class RedisService:
             self._on_message(message["data"])
         else:
             assert self._on_event is not None
-            self._on_event(channel, message["data"])
+            return self._on_event(channel, message["data"])
+        return None
 
     # -- failures ----------------------------------------------------------------------------------
 
