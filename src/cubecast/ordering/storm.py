@@ -29,6 +29,7 @@ from cubecast.ordering.world import Link, Module, World, manager
 
 TIMING = Timing(retry_after=30, beat_every=20, suspect_after=100, drain_for=60, lease_for=2_000)
 WAIT_FOR: Time = 400
+END_FOR: Time = 150
 QUIET: Time = 4_000
 """How long time goes on when faults have stopped."""
 
@@ -130,7 +131,7 @@ class Storm:
         self.world = Observed(
             make(
                 timing=TIMING,
-                waiting=Waiting(self.weather.buffer, WAIT_FOR),
+                waiting=Waiting(self.weather.buffer, WAIT_FOR, END_FOR),
                 reranking=reranking,
                 opened=False,
             ),
