@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from ordering_toys import events, joining, leaving, subscribed
 
-from cubecast.ordering.effects import Publish
+from cubecast.ordering.effects import Publish, Received
 from cubecast.ordering.explore import (
     Act,
     Deeds,
@@ -23,17 +23,29 @@ from cubecast.ordering.explore import (
     replay,
 )
 from cubecast.ordering.faithful.module import OrderingModule as Faithful
-from cubecast.ordering.judge import inversions
+from cubecast.ordering.judge import inversions, repeated
+from cubecast.ordering.production.config import Timing
+from cubecast.ordering.production.layout import MAKER_BITS
 from cubecast.ordering.production.maker import Production
+from cubecast.ordering.production.notices import Rerank
+from cubecast.ordering.production.subscriber import Subscriber
 from cubecast.ordering.world import Link, Make, World, manager
 
 
 class Case(NamedTuple):
     set_up: SetUp
     deeds: Deeds
+    notified: int = 2
+    """How many events i is notified of, which has its topics all the time."""
 
     def explore(self, make: Make, **options: Any) -> Exploration:
         return explore(self.set_up, make, self.deeds, **options)
+
+    def complaints(self, world: World) -> list[object]:
+        """What must not be where no event is lost and waiting has no limit."""
+        tagged = [one for seen in world.seen.values() for one in seen if not one.in_order]
+        missing = [] if len(world.seen["i"]) == self.notified else ["i misses events"]
+        return [*inversions(world.seen), *repeated(world.seen), *tagged, *missing]
 
 
 # -- the explorer itself ---------------------------------------------------------------------------
@@ -139,13 +151,8 @@ def test_the_holes_1_to_5_are_found_without_help(hole: str) -> None:
 
 @pytest.mark.parametrize("hole", HOLES)
 def test_production_has_none_of_the_holes_1_to_5(hole: str) -> None:
-    assert HOLES[hole].explore(Production(), judge=complaints).findings == []
-
-
-def complaints(world: World) -> list[object]:
-    """What must not be where no event is lost and waiting has no limit."""
-    tagged = [one for seen in world.seen.values() for one in seen if not one.in_order]
-    return [*inversions(world.seen), *tagged]
+    case = HOLES[hole]
+    assert case.explore(Production(), judge=case.complaints).findings == []
 
 
 def small_worlds() -> Iterator[tuple[str, Case]]:
@@ -175,17 +182,21 @@ def test_where_one_subscription_changes_the_paper_fails_in_five_of_18_worlds() -
 
 @pytest.mark.parametrize("name", SMALL)
 def test_where_one_subscription_changes_production_does_not_fail(name: str) -> None:
-    found = SMALL[name].explore(Production(), judge=complaints)
+    case = SMALL[name]
+    found = case.explore(Production(), judge=case.complaints)
     assert found.findings == []
     assert found.ends
 
 
 LARGER = {
-    "three topics, four events": Case(subscribed("abc", i="abc", j="abc"), events(p="ab", q="ca")),
-    "three subscribers": Case(subscribed("ab", i="ab", j="ab", k="ab"), events(p="ab", q="b")),
+    "three topics, four events": Case(
+        subscribed("abc", i="abc", j="abc"), events(p="ab", q="ca"), 4
+    ),
+    "three subscribers": Case(subscribed("ab", i="ab", j="ab", k="ab"), events(p="ab", q="b"), 3),
     "a third topic is joined": Case(
         subscribed("abc", i="abc", j="ab"),
         {**events(p="a", q="c", r="b"), "j": [joining("j", "c")]},
+        3,
     ),
     "one topic for another": Case(
         subscribed("ab", i="ab", j="a"),
@@ -197,7 +208,63 @@ LARGER = {
 @pytest.mark.soak
 @pytest.mark.parametrize("name", LARGER)
 def test_production_in_larger_worlds(name: str) -> None:
-    assert LARGER[name].explore(Production(), judge=complaints).findings == []
+    case = LARGER[name]
+    assert case.explore(Production(), judge=case.complaints).findings == []
+
+
+# -- ranks that change -----------------------------------------------------------------------------
+
+BEATING = Production(timing=Timing(beat_every=10**6))
+"""Managers that know of each other from the start.  Time stands still, so they beat no more."""
+
+
+def two_events_of_the_lower_topic(make: Make) -> World:
+    """i and j have topics 1 and 2, and two events of 2: it is the busier one."""
+    made = subscribed("12", i="12", j="12")(make)
+    for number in range(2):
+        made.publish("p", "2", number)
+        made.settle()
+    return made
+
+
+def rerank(world: World) -> None:
+    """The manager that makes layouts is asked for new ranks."""
+    world.tell(manager("1"), Received(Rerank(1 << MAKER_BITS)))
+
+
+def reranked(topics: str) -> Case:
+    deeds = {**events(p=topics[0], q=topics[1]), "1": [rerank]}
+    return Case(two_events_of_the_lower_topic, deeds, 4)
+
+
+@pytest.mark.parametrize(
+    "topics",
+    ["12", pytest.param("11", marks=pytest.mark.soak), pytest.param("22", marks=pytest.mark.soak)],
+)
+def test_production_goes_from_rank_to_rank_without_a_tag(topics: str) -> None:
+    case = reranked(topics)
+    found = case.explore(BEATING, judge=case.complaints)
+    assert found.findings == []
+    world = replay(case.set_up, BEATING, case.deeds, [])
+    rerank(world)
+    world.settle()
+    layout = vars(world.modules[manager("2")])["layout"]
+    assert layout.first[0] == "2", "ranks did change"
+
+
+class GoesOnAtOnce(Subscriber):
+    """Does not wait for the end of an epoch (hole T12)."""
+
+    def _has_all(self) -> bool:
+        return True
+
+
+def test_a_subscriber_that_does_not_wait_for_the_end_of_an_epoch_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cubecast.ordering.production.module.Subscriber", GoesOnAtOnce)
+    case = reranked("12")
+    assert case.explore(BEATING, judge=case.complaints).findings
 
 
 def test_a_schedule_names_its_steps() -> None:
