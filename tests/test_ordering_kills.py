@@ -1,0 +1,228 @@
+"""Managers that are killed, stopped and restarted under load, on real processes and sockets.
+
+`cubecast.bench.ordering_kills` says what is judged.  No test asserts how long anything takes: each
+asserts that publishing goes on, and prints when it did.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from cubecast.bench.event_servers import NoServer
+from cubecast.bench.ordering import Kind
+from cubecast.bench.ordering_kills import (
+    TOPICS,
+    Life,
+    Members,
+    Part,
+    Verdict,
+    desks,
+    judged,
+    manager_of,
+    server,
+)
+from cubecast.bench.ordering_lives import Brought, Published, Seen, Task
+from cubecast.ordering.config import OrderedConfig
+from cubecast.ordering.timestamps import Stamp
+
+GENEROUS_S = 90.0
+UNDER_LOAD_S = 1.0
+CONFIG = OrderedConfig()
+SLOW_S = CONFIG.suspect_s + 3 * CONFIG.beat_s
+"""A manager that is stopped for so long is replaced."""
+
+
+@contextmanager
+def running(
+    kind: Kind, parts: Sequence[Part], managers: Sequence[str], folder: Path
+) -> Iterator[Members]:
+    """Members under load."""
+    try:
+        with (
+            server(kind) as address,
+            Members(kind, address, tuple(managers), folder, CONFIG, GENEROUS_S) as members,
+        ):
+            members.start(parts)
+            time.sleep(UNDER_LOAD_S)
+            yield members
+    except NoServer as reason:
+        pytest.skip(str(reason))
+
+
+def check(members: Members, title: str) -> Verdict:
+    members.come_to_rest()
+    verdict = judged(members)
+    print(f"{title}: {verdict}")
+    assert verdict.wrong == []
+    return verdict
+
+
+def kill(members: Members, name: str) -> None:
+    """Kill a member; when publishing goes on it does so under a new layout."""
+    since = time.monotonic()
+    members.kill(name)
+    print(f"{name} killed: publishing goes on after {members.wait_until_resumed(since):.2f} s")
+
+
+# -- a manager that dies ---------------------------------------------------------------------------
+
+
+def test_nodes_go_on_in_order_when_a_manager_is_killed_under_load(tmp_path: Path) -> None:
+    managers = ("d0", "d1", "d2")
+    victim = manager_of("t0", managers)
+    with running("cubecast", desks(), managers, tmp_path) as members:
+        kill(members, victim)
+        verdict = check(members, "cubecast")
+    assert verdict.epochs == 2
+
+
+@pytest.mark.parametrize("kind", ["nats", "redis"])
+def test_members_of_a_broker_go_on_in_order_when_a_manager_is_killed(
+    kind: Kind, tmp_path: Path
+) -> None:
+    pytest.importorskip("nats" if kind == "nats" else "redis", reason="no client is installed")
+    managers = ("m0", "m1")
+    parts = [*(Part(name) for name in managers), *desks()]
+    with running(kind, parts, managers, tmp_path) as members:
+        kill(members, manager_of("t0", managers))
+        verdict = check(members, kind)
+    assert verdict.epochs == 2
+
+
+def test_a_manager_that_is_stopped_and_goes_on_breaks_no_order(tmp_path: Path) -> None:
+    managers = ("d0", "d1", "d2")
+    slow = manager_of("t0", managers)
+    with running("cubecast", desks(), managers, tmp_path) as members:
+        with members.stopped(slow):
+            time.sleep(SLOW_S)
+        members.wait_until_resumed(time.monotonic())  # the slow one is a manager again
+        check(members, "stopped")
+
+
+def test_a_rolling_restart_loses_nothing_and_breaks_no_order(tmp_path: Path) -> None:
+    parts = desks(3)
+    with running("cubecast", parts, ("d0", "d1"), tmp_path) as members:
+        for part in parts:
+            members.restart(part.name)
+        verdict = check(members, "rolling restart")
+    assert verdict.epochs >= 4, "each manager hands over its topics, and gets some back"
+
+
+# -- longer ----------------------------------------------------------------------------------------
+
+
+def roles() -> list[Part]:
+    """Four publishers and four subscribers, in a process each."""
+    publishers = [Part(f"p{number}", (), part.rate) for number, part in enumerate(desks())]
+    subscribers = [Part(f"s{number}", part.topics) for number, part in enumerate(desks())]
+    return [*subscribers, *publishers]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["cubecast", "nats", "redis"])
+def test_soak_managers_are_killed_one_after_the_other(kind: Kind, tmp_path: Path) -> None:
+    managers = ("p0", "s0", "p1")
+    with running(kind, roles(), managers, tmp_path) as members:
+        for name in ("p0", "s0"):
+            time.sleep(10)
+            kill(members, name)
+        time.sleep(10)
+        verdict = check(members, f"{kind}, two of three managers killed")
+    assert verdict.epochs >= 3
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("stop_s", [1.0, SLOW_S, 10.0])
+def test_soak_a_manager_is_stopped_again_and_again(stop_s: float, tmp_path: Path) -> None:
+    with running("cubecast", roles(), ("p0", "p1", "p2"), tmp_path) as members:
+        for name in ("p0", "p1", "p2", "p0"):
+            with members.stopped(name):
+                time.sleep(stop_s)
+            time.sleep(5)
+        check(members, f"stopped for {stop_s:g} s, four times")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["cubecast", "nats", "redis"])
+def test_soak_a_rolling_restart_of_all(kind: Kind, tmp_path: Path) -> None:
+    parts = roles()
+    with running(kind, parts, ("p0", "p1", "s0"), tmp_path) as members:
+        for part in parts:
+            members.restart(part.name)
+        check(members, f"{kind}, rolling restart of {len(parts)}")
+
+
+# -- the judge -------------------------------------------------------------------------------------
+
+
+def life(name: str, folder: Path, topics: tuple[str, ...] = TOPICS) -> Life:
+    """A life without a process."""
+    task = Task("cubecast", None, Part(name, topics), 0, (), folder, CONFIG)
+    return Life(task, cast(Any, None), subscribed_at=1.0)
+
+
+def wrote(file: Path, *lines: msgspec.Struct) -> None:
+    file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+
+
+def seen(event: str, number: int) -> Seen:
+    return Seen(event, "t0", True, Stamp("t0", number), 2.0, 3.0)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Members:
+    """Two members that have published and seen the same two events."""
+    members = Members("cubecast", None, (), tmp_path, CONFIG, 0.0)
+    members.lives = [life("a", tmp_path), life("b", tmp_path)]
+    for one in members.lives:
+        wrote(one.task.seen, seen("x", 1), seen("y", 2))
+    wrote(members.lives[0].task.published, Published("x", "t0", 2.0), Published("y", "t0", 2.0))
+    return members
+
+
+def test_a_run_in_which_nothing_is_wrong_is_judged_so(two: Members) -> None:
+    verdict = judged(two)
+    assert verdict == Verdict([], 2, 4, 0, 1.0, 1)
+
+
+def test_an_event_that_a_living_subscriber_lacks_is_found(two: Members) -> None:
+    wrote(two.lives[1].task.seen, seen("x", 1))
+    assert judged(two).wrong == ["not notified at b.0: y"]
+    two.lives[1].subscribed_at = 2.5
+    assert judged(two).wrong == [], "it was published before"
+
+
+def test_events_of_a_killed_publisher_and_at_a_closed_subscriber_are_not_due(two: Members) -> None:
+    wrote(two.lives[1].task.seen, seen("x", 1))
+    two.lives[1].ended = True
+    assert judged(two).wrong == []
+    two.lives[1].ended, two.lives[0].killed = False, True
+    assert judged(two).wrong == []
+
+
+def test_what_the_service_brought_is_due_whoever_was_stopped_or_killed(two: Members) -> None:
+    publisher, late = two.lives
+    late.stopped = publisher.killed = True
+    wrote(late.task.seen, seen("x", 1))
+    assert judged(two).wrong == []
+    wrote(late.task.brought, Brought("x", 2.0), Brought("y", 2.0))
+    assert judged(two).wrong == ["not notified at b.0: y"]
+
+
+def test_opposite_orders_and_repeated_events_are_found(two: Members) -> None:
+    wrote(two.lives[1].task.seen, seen("y", 2), seen("x", 1), seen("x", 1))
+    wrong = judged(two).wrong
+    assert [one.split(":")[0] for one in wrong] == ["opposite orders", "seen twice"]
+
+
+def test_a_line_that_a_killed_process_did_not_finish_is_left_out(two: Members) -> None:
+    file = two.lives[0].task.seen
+    file.write_bytes(file.read_bytes() + b'["z","t0",tr')
+    assert judged(two).wrong == []
