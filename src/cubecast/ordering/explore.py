@@ -40,7 +40,7 @@ from cubecast.ordering.effects import (
 )
 from cubecast.ordering.judge import inversions
 from cubecast.ordering.timestamps import Timestamp
-from cubecast.ordering.world import Make, Module, World
+from cubecast.ordering.world import Make, Module, Move, World
 from cubecast.sim.explorer.forms import CanonicalForm, Likeness
 
 VALUES = Likeness(
@@ -64,8 +64,7 @@ Deeds: TypeAlias = Mapping[str, Sequence[Deed]]
 """What each actor does, in this order."""
 SetUp: TypeAlias = Callable[[Make], World]
 """Makes the world in which an exploration begins."""
-Step: TypeAlias = Hashable
-"""A move of the world, or an `Act`."""
+Step: TypeAlias = Move | Act
 Judge: TypeAlias = Callable[[World], Sequence[object]]
 
 
@@ -244,7 +243,7 @@ class _Search:
     def after(self, state: _State, step: Step) -> _State:
         world = _branched(state.world)
         if not isinstance(step, Act):
-            world.move(step)  # type: ignore[arg-type]
+            world.move(step)
             return _State(world, state.done)
         self._deeds[step.actor][step.number](world)
         place = self._actors.index(step.actor)
@@ -311,5 +310,5 @@ def replay(set_up: SetUp, make: Make, deeds: Deeds, schedule: Sequence[Step]) ->
         if isinstance(step, Act):
             deeds[step.actor][step.number](world)
         else:
-            world.move(step)  # type: ignore[arg-type]
+            world.move(step)
     return world
