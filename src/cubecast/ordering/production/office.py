@@ -6,8 +6,9 @@
 | *open* | close | open | served, if they name this epoch |
 | *closing* | answer again | open | held; stamps on their way pass on |
 
-*Held* means: the member is told the next layout as soon as it is open, and asks again.  Who names
-an older epoch is told the layout at once; what names a later one is ignored, and comes again.
+*Held* means: the member is told the next layout as soon as it is open, and asks again.  A member
+that names an older epoch is told the layout at once.  What names a later one is kept until that is
+open here.
 
 A member closes at once: it numbers nothing more.  It answers `Closed` when every request that it
 has numbered is confirmed by its publisher, or void: its stamps were to pass a manager that is lost,
@@ -44,6 +45,8 @@ from cubecast.ordering.production.notices import UNKNOWN, Ask, Close, Closed, Cl
 from cubecast.ordering.production.registry import Registry
 from cubecast.ordering.timestamps import Number, Topic
 
+MAX_EARLY = 1024
+"""Messages that are kept until their layout is open here."""
 MAX_TOPICS = 65_536
 """Above so many topics here a new epoch is asked for: it begins with those that are in use."""
 
@@ -66,6 +69,8 @@ class Office:
         self._close: Close | None = None
         self._drain_until: Time | None = None
         self._held: dict[Member, None] = {}
+        self._early: list[ForManagers] = []
+        """What is asked in a layout that we do not know yet."""
         self._asked_for_ranks = False
         self._confirming: dict[tuple[Topic, Range], Time] = {}
         """Since when publishers were asked to confirm, while subscribers inquire."""
@@ -109,7 +114,9 @@ class Office:
     def _on_the_way(self, message: Fill | Repeat | Confirmed, now: Time) -> list[Effect]:
         """Stamps pass on also while we close, so that nothing is left half-way."""
         epoch = message.request.epoch if isinstance(message, Fill) else message.epoch
-        if epoch != self.epoch or not self._manages():
+        if epoch > self.epoch:
+            return self._keep_until_open(message)
+        if epoch < self.epoch or not self._manages():
             return []
         match message:
             case Fill():
@@ -124,9 +131,11 @@ class Office:
     def _serve(
         self, message: Request | Register | Begin | Inquire, member: Member, now: Time
     ) -> list[Effect]:
+        if message.epoch > self.epoch:
+            return self._keep_until_open(message)
         if not self.is_open or message.epoch < self.epoch:
             return self._tell_or_hold(member, message.epoch)
-        if message.epoch > self.epoch or not self._manages():
+        if not self._manages():
             return []
         match message:
             case Request():
@@ -140,6 +149,12 @@ class Office:
                 return [Send(message.subscriber, begun)]
             case Inquire():
                 return self._on_inquire(message, now)
+
+    def _keep_until_open(self, message: ForManagers) -> list[Effect]:
+        """Its sender has heard of a layout before us; if there are too many, it asks again."""
+        if len(self._early) < MAX_EARLY:
+            self._early.append(message)
+        return []
 
     def _tell_or_hold(self, member: Member, epoch: Epoch) -> list[Effect]:
         if self.is_open and epoch < self.epoch:
@@ -284,7 +299,11 @@ class Office:
         self._asked_for_ranks = False
         self._confirming = {}
         held, self._held = self._held, {}
-        return [self._tell(member) for member in held]
+        early, self._early = self._early, []
+        effects: list[Effect] = [self._tell(member) for member in held]
+        for one in early:
+            effects += self.receive(one, now)
+        return effects
 
     # -- time ------------------------------------------------------------------------------------
 
