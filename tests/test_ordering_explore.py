@@ -233,13 +233,13 @@ def rerank(world: World) -> None:
 
 
 def reranked(topics: str) -> Case:
-    deeds = {**events(p=topics[0], q=topics[1]), "1": [rerank]}
-    return Case(two_events_of_the_lower_topic, deeds, 4)
+    published = events(**dict(zip("pq", topics, strict=False)))
+    return Case(two_events_of_the_lower_topic, {**published, "1": [rerank]}, 2 + len(topics))
 
 
 @pytest.mark.parametrize(
     "topics",
-    ["12", pytest.param("11", marks=pytest.mark.soak), pytest.param("22", marks=pytest.mark.soak)],
+    ["1", "2", *(pytest.param(two, marks=pytest.mark.soak) for two in ("12", "11", "22"))],
 )
 def test_production_goes_from_rank_to_rank_without_a_tag(topics: str) -> None:
     case = reranked(topics)
