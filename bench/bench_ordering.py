@@ -210,7 +210,8 @@ def print_comparison(rows: Sequence[Mapping[str, Any]]) -> None:
                 f"{row['on']:>8} {'ordered' if row['ordered'] else 'bare':>8}: "
                 f"{row['opposite_pairs']:>10,} opposite pairs of events "
                 f"({row['subscriber_pairs']} of 6 pairs of subscribers), {row['tagged']:,} tagged, "
-                f"{row['lost']:,} lost (of which {row['missed']:,} unread), {row['events_per_s']:>9,.0f} events/s, "
+                f"{row['lost']:,} lost ({row['missed']:,} unread), "
+                f"{row['events_per_s']:>9,.0f} events/s, "
                 f"p50 {row['p50_ms']:.2f} ms, p99 {row['p99_ms']:.2f} ms",
                 flush=True,
             )

@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import get_args
 
 from cubecast.net.patterns import Pattern, is_pattern
-from cubecast.net.subscription import Policy
+from cubecast.net.subscription import Order, Policy
 from cubecast.net.topics import check_name
 from cubecast.protocol.port import Topic
 
 POLICIES: tuple[str, ...] = get_args(Policy)
+ORDERS: tuple[str, ...] = get_args(Order)
+TOTAL = (
+    'order="total" is for topics that are read together: '
+    "async with cubecast.ordered(node, managers=[...]) as ordered, then ordered.subscribe(...)"
+)
 
 
 def check_subscription(topic: Topic, policy: str, queue_bytes: int) -> Pattern | None:
@@ -22,3 +27,15 @@ def check_subscription(topic: Topic, policy: str, queue_bytes: int) -> Pattern |
     if queue_bytes < 1:
         raise ValueError(f"queue_bytes must be at least 1, not {queue_bytes}")
     return Pattern(topic) if is_pattern(topic) else None
+
+
+def check_order(order: str, policy: str) -> None:
+    """ValueError, in one line with advice, unless a subscription may have this order."""
+    if order == "total":
+        raise ValueError(TOTAL)
+    if order not in ORDERS:
+        raise ValueError(f'order must be one of {", ".join(ORDERS)}, "total", not {order!r}')
+    if order == "none" and policy == "block":
+        raise ValueError(
+            'order="none" needs a policy that holds up no publisher, as policy="drop-oldest"'
+        )

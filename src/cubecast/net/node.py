@@ -16,7 +16,7 @@ from typing import Any
 from cubecast.errors import Closed, CubecastError, NotSent
 from cubecast.net.address import advertised, parse_address
 from cubecast.net.callbacks import Callback, Listener
-from cubecast.net.checks import check_subscription
+from cubecast.net.checks import check_order, check_subscription
 from cubecast.net.closing import Closing
 from cubecast.net.config import NodeConfig
 from cubecast.net.connection import NOBODY, Connection
@@ -41,7 +41,7 @@ from cubecast.net.presence import Presence
 from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, ReceiptBook
 from cubecast.net.recorder import Recorder
-from cubecast.net.subscription import Policy, Subscription
+from cubecast.net.subscription import Order, Policy, Subscription
 from cubecast.net.topics import check_topic, encode_payload
 from cubecast.net.transport import Network, Server, TcpNetwork
 from cubecast.net.view_wire import encode_detector
@@ -251,7 +251,12 @@ class Node:
     # -- what the application calls ---------------------------------------------------------------
 
     def subscribe(
-        self, topic: Topic, *, policy: Policy = "block", queue_bytes: int | None = None
+        self,
+        topic: Topic,
+        *,
+        policy: Policy = "block",
+        queue_bytes: int | None = None,
+        order: Order = "causal",
     ) -> Subscription:
         """Subscribe with ``async with node.subscribe(topic) as messages``.
 
@@ -264,10 +269,14 @@ class Node:
         * ``"disconnect"``: the subscription ends; after what is queued, reading raises `Overflow`.
 
         The last three never hold up a publisher, and tell a `SlowSubscriber` event.
+
+        `order="none"` delivers messages as they arrive, without waiting for their causes; it needs
+        one of the last three policies.  Total order of several topics is `cubecast.ordered`.
         """
         limit = self.config.queue_bytes if queue_bytes is None else queue_bytes
         pattern = check_subscription(topic, policy, limit)
-        return Subscription(self, topic, policy, limit, pattern)
+        check_order(order, policy)
+        return Subscription(self, topic, policy, limit, pattern, order)
 
     async def topics(self) -> dict[Topic, list[NodeId]]:
         """Ask the cluster for its topics, those that any node has published or subscribed to
@@ -502,11 +511,13 @@ class Node:
     def gap(self, topic: Topic, skipped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
         count = sum(last - first + 1 for first, last in skipped.values())
         self.recorder.gap(topic, skipped, self._readers.take_gaps(topic))
+        self._readers.skipped(topic, skipped)
         self._readers.missed(topic, count)
         self.tell(Gap(topic, spans_by_source(skipped)))
 
     def discard(self, topic: Topic, dropped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
         self.recorder.discard(topic, dropped)
+        self._readers.skipped(topic, dropped)
         self.tell(Discarded(topic, spans_by_source(dropped)))
 
     def view(self, epoch: int, members: int) -> None:
@@ -617,6 +628,8 @@ class Node:
                     if self.recorder.arrivals:
                         self.recorder.received(frame, sender)
                     core.on_message(frame, sender, now)
+                    if self._readers.hasty and core.holds(frame):
+                        self._readers.arrived(frame)
             elif kind == ACK:
                 ack = decode_ack(raw, words.topics)
                 if ack is not None:

@@ -8,6 +8,7 @@ empty.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Protocol
 
 from cubecast.errors import Closed, TooManyTopics
@@ -49,6 +50,8 @@ class Readers:
         self._leaving: dict[Topic, asyncio.Future[bool]] = {}
         self._following: dict[str, asyncio.Future[bool]] = {}
         self._ledger = Ledger()
+        self.hasty: set[Subscription] = set()
+        """Those that wait for no turn: they take what has arrived (`arrived`)."""
         self._owing: dict[Subscription, None] = {}  # those that owed when last looked at
 
     # -- coming and going ------------------------------------------------------------------------
@@ -58,6 +61,8 @@ class Readers:
 
         One that blocks also waits until every publisher knows that it may miss nothing.
         """
+        if subscription.order == "none":
+            self.hasty.add(subscription)
         try:
             if subscription.pattern is None:
                 await self._attach_to_topic(subscription)
@@ -136,6 +141,7 @@ class Readers:
 
     def detach(self, subscription: Subscription) -> None:
         """Stop delivering to a subscription; the last one of a topic unsubscribes the node."""
+        self.hasty.discard(subscription)
         if subscription.pattern is None:
             topics = [subscription.topic]
         else:
@@ -225,6 +231,18 @@ class Readers:
             reader.settle()  # a part of it may fit
         return consumed
 
+    def arrived(self, frame: Frame) -> None:
+        """A frame waits for its turn: readers without order need not."""
+        for reader in self._by_topic.get(frame.topic, ()):
+            if reader in self.hasty and reader.entered:
+                reader.take_ahead(frame)
+
+    def skipped(self, topic: Topic, spans: Mapping[Stream, tuple[Seq, Seq]]) -> None:
+        """So much of streams will have no turn."""
+        for reader in self.hasty:
+            for stream, (_, last) in spans.items():
+                reader.forget_ahead((topic, stream), last)
+
     def consumed(self, subscription: Subscription, topic: Topic, stream: Stream, seq: Seq) -> None:
         """A subscription has read what it owed; the core is told when all have."""
         settled = self._ledger.settle(subscription, topic, stream, seq)
@@ -256,6 +274,8 @@ class Readers:
 
     def life_ended(self) -> None:
         """The node was excluded: whoever it was about to leave relies on it no more."""
+        for reader in self.hasty:
+            reader.forget_all_ahead()
         for future in self._leaving.values():
             _finish(future)
         self._leaving.clear()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cubecast.net.node import Node
 
 Policy = Literal["block", "drop-oldest", "drop-newest", "disconnect"]
+Order = Literal["causal", "none"]
 
 NOT_ENTERED = "a subscription is entered before it is read: async with ... as messages"
 ENTERED_TWICE = "a subscription is entered once; to read again, subscribe again"
@@ -110,11 +111,14 @@ class Subscription(ClosesAtEnd):
         policy: Policy,
         queue_bytes: int,
         pattern: Pattern | None = None,
+        order: Order = "causal",
     ) -> None:
         self._node = node
         self.topic = topic
         self.pattern = pattern
         self.policy = policy
+        self.order = order
+        self._ahead: dict[Key, set[Seq]] = {}  # frames that it got before their turn
         self._limit = queue_bytes
         self._frames: deque[Frame] = deque()
         self._queued = 0
@@ -194,6 +198,11 @@ class Subscription(ClosesAtEnd):
 
         If not, `settle` tells how much of it may.
         """
+        if self._ahead and self._had(frame):
+            return True
+        return self._queue(frame)
+
+    def _queue(self, frame: Frame) -> bool:
         if self._closed or self._failure is not None:
             return True
         if self._waiters:
@@ -210,6 +219,31 @@ class Subscription(ClosesAtEnd):
             self.owes = self._open_debts = True
             return False
         return True
+
+    def take_ahead(self, frame: Frame) -> None:
+        """Queue a frame that has arrived and waits for its turn: there is no order here.
+
+        Only with a policy that drops, so that nothing is owed for it.
+        """
+        self._queue(frame)
+        self._ahead.setdefault((frame.topic, frame.stream), set()).add(frame.first)
+
+    def _had(self, frame: Frame) -> bool:
+        """Whether a frame whose turn has come was taken ahead of it."""
+        ahead = self._ahead.get((frame.topic, frame.stream), set())
+        had = frame.first in ahead
+        self.forget_ahead((frame.topic, frame.stream), frame.last)
+        return had
+
+    def forget_ahead(self, key: Key, last: Seq) -> None:
+        """Nothing of a stream up to `last` will have its turn any more."""
+        left = {first for first in self._ahead.pop(key, ()) if first > last}
+        if left:
+            self._ahead[key] = left
+
+    def forget_all_ahead(self) -> None:
+        """Nothing that is here will have its turn: what comes next is counted anew."""
+        self._ahead.clear()
 
     def _overflow(self, frame: Frame) -> None:
         if self.policy == "drop-newest":

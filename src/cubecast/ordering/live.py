@@ -237,8 +237,9 @@ class Ordered:
     # -- what applications do --------------------------------------------------------------------
 
     async def publish(self, topic: Topic, payload: bytes | str) -> None:
-        """Publish; returns when the event is on its way, in order with those before it.
+        """Publish; returns when the event is on its way, after those before it in its topic.
 
+        Events of two topics may be ordered either way; `flush` between them keeps their order.
         `NotSent` if there is no room for it for `publish_timeout_s`.
         """
         if type(payload) is not bytes:

@@ -200,6 +200,11 @@ class CubecastNode:
         core = self._cores.get(topic)
         return core.stable_seq() if core is not None else -1
 
+    def holds(self, frame: Frame) -> bool:
+        """Whether this very frame is here and waits for its turn; a copy of it does not count."""
+        core = self._cores.get(frame.topic)
+        return core is not None and core.holds(frame)
+
     def dependencies(self, topic: Topic) -> int:
         """How many entries the barrier of the next own frame of `topic` has."""
         core = self._cores.get(topic)

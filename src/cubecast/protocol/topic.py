@@ -214,6 +214,17 @@ class TopicCore(Reliability):
                 self._touch(inbox, now)
                 work.extend(front.woken_by(inbox.stream))
 
+    def holds(self, frame: Frame) -> bool:
+        """Whether a frame was taken in, and waits for its barrier or for those before it."""
+        inbox = self.inboxes.get(frame.stream)
+        return (
+            self.taking
+            and inbox is not None
+            and inbox.next != NOT_TAKING
+            and frame.first >= inbox.next
+            and inbox.frames.get(frame.first) is frame
+        )
+
     def _wake_waiters(self, stream: Stream, now: Time) -> None:
         for inbox in self.front.woken_by(stream):
             self._drain(inbox, now)

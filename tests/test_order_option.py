@@ -1,0 +1,74 @@
+"""Subscriptions without order: messages as they arrive, each once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from test_live import TOPIC, cluster, judge, live, subscribed, take
+from test_live_faults import quick_repair, talk
+
+import cubecast
+from cubecast.net.checks import check_order
+from cubecast.net.faults import LinkFaults, Rule
+from cubecast.trace import Record
+
+
+@live
+async def test_without_order_an_answer_comes_before_its_late_question_and_each_once() -> None:
+    trace: list[Record] = []
+    async with (
+        cluster(3, trace=trace, protocol=quick_repair()) as nodes,
+        subscribed(nodes) as subscriptions,
+        nodes[2].subscribe(TOPIC, order="none", policy="drop-oldest") as unordered,
+    ):
+        nodes[0].faults.set(2, Rule(delay_s=0.3))
+        await nodes[0].publish(TOPIC, "question")
+        assert (await anext(subscriptions[1])).payload == b"question"
+        await nodes[1].publish(TOPIC, "answer")
+        early = await take(unordered, 2)
+        assert [message.payload for message in early] == [b"answer", b"question"]
+        heard = await take(subscriptions[2], 2)
+        assert [message.payload for message in heard] == [b"question", b"answer"]
+        await nodes[0].publish(TOPIC, "end")
+        assert (await anext(unordered)).payload == b"end"
+    judge(trace, 3)
+
+
+@live
+async def test_without_order_each_message_comes_once_whatever_links_do() -> None:
+    count = 100
+    async with (
+        cluster(3, protocol=quick_repair()) as nodes,
+        nodes[2].subscribe(TOPIC) as ordered,
+        nodes[2].subscribe(TOPIC, order="none", policy="drop-oldest") as unordered,
+        nodes[0].subscribe(TOPIC),
+        nodes[1].subscribe(TOPIC),
+    ):
+        for node in nodes[:2]:
+            node.faults.set(None, Rule(loss=0.1, delay_s=0.001, jitter_s=0.01))
+        await asyncio.gather(*(talk(node, count) for node in nodes[:2]))
+        heard = await take(ordered, 2 * count)
+        early = await take(unordered, 2 * count)
+        assert Counter(one.payload for one in early) == Counter(one.payload for one in heard)
+        assert unordered.dropped == 0
+
+
+def test_orders_that_cannot_be_meant_are_refused_with_advice() -> None:
+    with pytest.raises(ValueError, match=r"async with cubecast\.ordered\(node, managers"):
+        check_order("total", "block")
+    with pytest.raises(ValueError, match="order must be one of causal, none"):
+        check_order("fifo", "block")
+    with pytest.raises(ValueError, match="holds up no publisher"):
+        check_order("none", "block")
+
+
+@live
+async def test_a_node_refuses_an_order_when_it_is_asked_for() -> None:
+    wrong: Any = "total"
+    async with cubecast.join(None, faults=LinkFaults(random=Random(1))) as node:
+        with pytest.raises(ValueError, match="topics that are read together"):
+            node.subscribe(TOPIC, order=wrong)
