@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from test_live import TOPIC, cluster, judge, live, subscribed, take
 from test_live_faults import quick_repair, talk
+from test_subscription import EACH, STREAM, Desk, frame
 
 import cubecast
 from cubecast.net.checks import check_order
 from cubecast.net.faults import LinkFaults, Rule
+from cubecast.net.subscription import Subscription
+from cubecast.testing import on_virtual_time
 from cubecast.trace import Record
 
 
@@ -55,6 +58,34 @@ async def test_without_order_each_message_comes_once_whatever_links_do() -> None
         early = await take(unordered, 2 * count)
         assert Counter(one.payload for one in early) == Counter(one.payload for one in heard)
         assert unordered.dropped == 0
+
+
+def unordered_one() -> Subscription:
+    return Subscription(cast(cubecast.Node, Desk()), "t", "drop-oldest", 1000, None, "none")
+
+
+@on_virtual_time
+async def test_a_frame_that_was_taken_ahead_is_not_queued_again_when_its_turn_comes() -> None:
+    async with unordered_one() as messages:
+        messages.take_ahead(frame(2, 1))
+        messages.take_ahead(frame(1, 1))
+        for first in (0, 1, 2, 3):
+            assert messages.deliver(frame(first, 1))
+        assert [(await anext(messages)).seq for _ in range(4)] == [2, 1, 0, 3]
+        assert messages.unread == EACH  # the one that is being read
+
+
+@on_virtual_time
+async def test_nothing_is_remembered_of_what_will_have_no_turn() -> None:
+    async with unordered_one() as messages:
+        messages.take_ahead(frame(2, 1))
+        messages.take_ahead(frame(4, 1))
+        messages.forget_ahead(("t", STREAM), 3)
+        assert messages.deliver(frame(4, 1))
+        assert messages.unread == 2 * EACH
+        messages.forget_all_ahead()
+        assert messages.deliver(frame(2, 1))  # as in a new life, which counts anew
+        assert messages.unread == 3 * EACH
 
 
 def test_orders_that_cannot_be_meant_are_refused_with_advice() -> None:
