@@ -19,6 +19,10 @@ class Hub:
         """Topics that bring nothing for now, and what was published in them."""
         self.stopped: set[str] = set()
         """Topics that take nothing: who publishes waits."""
+        self.deaf: set[str] = set()
+        """Members that take no messages: who sends to them waits."""
+        self.held_up: set[str] = set()
+        """Members that have waited to send."""
 
     def publish(self, topic: str, data: bytes) -> None:
         if topic in self.held:
@@ -52,7 +56,8 @@ class HubService:
         self._hub.members[self.name] = self
 
     async def close(self) -> None:
-        self._hub.members.pop(self.name, None)
+        if self._hub.members.get(self.name) is self:
+            del self._hub.members[self.name]
         for task in self._tasks:
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -74,6 +79,9 @@ class HubService:
         self.queues.pop(topic, None)
 
     async def send(self, member: str, data: bytes) -> None:
+        while member in self._hub.deaf:
+            self._hub.held_up.add(self.name)
+            await asyncio.sleep(0)
         to = self._hub.members.get(member)
         if to is not None:
             asyncio.get_running_loop().call_soon(to._on_message, data)

@@ -38,6 +38,15 @@ class NotSent(CubecastError):
         self.reason = reason
 
 
+class NotSubscribed(CubecastError):
+    """The members that order these topics did not answer: nothing of them will be notified."""
+
+    def __init__(self, topics: tuple[str, ...], reason: str) -> None:
+        super().__init__(f"not subscribed to {', '.join(map(repr, topics))}: {reason}")
+        self.topics = topics
+        self.reason = reason
+
+
 class Unknown(CubecastError):
     """A publication was sent, or may be; whether everyone received it is not known."""
 

@@ -30,7 +30,10 @@ class OrderedConfig:
     unpublished: int = 10_000
     """Events that have no stamps, or that the service has not taken; `publish` waits above that."""
     publish_timeout_s: float = 30.0
-    """A publish raises `NotSent` if no event has left for this long."""
+    """When no event has left for this long, a publish waits; it raises `NotSent` when none has left
+    for as long again.  So does `flush`, when none has left for this long."""
+    subscribe_timeout_s: float = 30.0
+    """A subscribe raises `NotSubscribed` if managers have not answered for this long."""
     unread: int = 10_000
     """Messages that the application has not read.  Beyond that publishers wait where the service
     loses nothing; elsewhere what comes is dropped, and counted (`OrderedMessage.missed`)."""

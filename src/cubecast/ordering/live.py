@@ -7,8 +7,9 @@
             print(message.topic, message.payload, message.in_order)
 
 A thin world around `cubecast.ordering.production`: it encodes, keeps the order of effects, and
-calls the clock.  What the module says to others goes in one lane, and the events of each topic in
-one of their own: a topic whose subscribers are slow holds up no manager, and no other topic.
+calls the clock.  What the module says to each member goes in one lane, and the events of each topic
+in one of their own: a topic whose subscribers are slow holds up no manager, and no other topic, and
+a member that is stopped holds up no other member.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import cast
 
-from cubecast.errors import Closed, NotSent
+from cubecast.errors import Closed, NotSent, NotSubscribed
 from cubecast.net.topics import encode_payload
 from cubecast.ordering.batches import MAX_STAMP_BYTES, batches, decode_arrived, encode_batch
 from cubecast.ordering.codec import OrderingError, decode_message, encode_message
@@ -57,7 +58,7 @@ log = logging.getLogger(__name__)
 
 MICROSECONDS = 1_000_000
 CONTROL = None
-"""The lane of what is said to other members, and of subscriptions."""
+"""The lane of subscriptions: what is said to other members after one goes out after it."""
 MAX_IN_A_ROW = 64
 """Events that one task publishes before others run."""
 
@@ -127,6 +128,7 @@ class Ordered:
         self._config = config if config is not None else OrderedConfig()
         self._module = make_module(service.name, managers, first, self._config)
         self._talk: Lanes[Effect] = Lanes(self._hand_over, self._fail)
+        self._letters: Lanes[Send] = Lanes(self._hand_over_letters, self._fail)
         self._events: Lanes[ServicePublish] = Lanes(self._hand_over_events, self._fail)
         self._may_wait = service.promises.loses_nothing
         self._unread = Unread(self._config.unread, policy, not self._may_wait, service.name)
@@ -137,6 +139,8 @@ class Ordered:
         self._checked: set[Topic] = set()
         self._unpublished = 0
         self._in_a_row = 0
+        self._left_at = 0
+        """When an event left last, or the first that waits was published."""
         self._wake_at: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -176,10 +180,12 @@ class Ordered:
             await self._end()  # what went wrong first is what matters
 
     async def flush(self) -> None:
-        """Return when the service has taken everything that was published."""
+        """Return when the service has taken everything that was published.
+
+        `NotSent` if nothing has left for `publish_timeout_s`; what waits goes on waiting.
+        """
         while self._unpublished and not self._closed:
-            self._room.clear()
-            await self._room.wait()
+            await self._wait_for_room("*")
         self._check_open()
         await self._service.flush()
 
@@ -189,7 +195,7 @@ class Ordered:
         `NotSent` if something is left then.  A manager leaves its topics to others before.
         """
         if not self._closed:
-            with suppress(TimeoutError, Closed):
+            with suppress(TimeoutError, Closed, NotSent):
                 await asyncio.wait_for(self._leave(), self._config.leave_s)
         left = self._unpublished
         await self._end()
@@ -209,6 +215,7 @@ class Ordered:
         if self._timer is not None:
             self._timer.cancel()
         await self._talk.close()
+        await self._letters.close()
         await self._events.close()
         await self._service.close()
         self._unpublished = 0
@@ -240,7 +247,7 @@ class Ordered:
         """Publish; returns when the event is on its way, after those before it in its topic.
 
         Events of two topics may be ordered either way; `flush` between them keeps their order.
-        `NotSent` if there is no room for it for `publish_timeout_s`.
+        `NotSent` if there is no room for it, or nothing has left, for `publish_timeout_s`.
         """
         if type(payload) is not bytes:
             payload = encode_payload(payload)
@@ -250,15 +257,25 @@ class Ordered:
         if topic not in self._checked:
             self._service.check_topic(topic)
             self._checked.add(topic)
-        while self._unpublished >= self._config.unpublished and not self._closed:
+        while self._has_no_room() and not self._closed:
             await self._wait_for_room(topic)
         self._check_open()
+        if not self._unpublished:
+            self._left_at = self._now()
         self._unpublished += 1
         self._step(Publish(topic, payload))
         self._in_a_row += 1
         if self._in_a_row >= MAX_IN_A_ROW:  # or a loop that publishes would let nothing leave
             self._in_a_row = 0
             await asyncio.sleep(0)
+
+    def _has_no_room(self) -> bool:
+        """Whether too many events wait, or some do in vain: room for others would hide that."""
+        if not self._unpublished:
+            return False
+        patience = in_microseconds(self._config.publish_timeout_s)
+        too_long = self._now() - self._left_at > patience
+        return too_long or self._unpublished >= self._config.unpublished
 
     async def _wait_for_room(self, topic: Topic) -> None:
         self._room.clear()
@@ -268,10 +285,18 @@ class Ordered:
         except TimeoutError:
             advice = " (this member is full, too: read it in another task)" * self._unread.full
             reason = f"{self._unpublished} events wait, none has left for {limit_s:g} s{advice}"
-            raise NotSent(topic, reason) from None
+            raise NotSent(topic, f"{reason}; {self._silence()}") from None
+
+    def _silence(self) -> str:
+        """From whom we wait to hear."""
+        unheard = ", ".join(self._module.unheard)
+        return f"no answer from {unheard}" if unheard else "all managers have answered"
 
     async def subscribe(self, *topics: Topic) -> None:
-        """Subscribe; returns when all that is published from now on will be notified."""
+        """Subscribe; returns when all that is published from now on will be notified.
+
+        `NotSubscribed` if managers have not answered for `subscribe_timeout_s`.
+        """
         if not topics:
             raise ValueError("subscribe to at least one topic")
         for topic in topics:
@@ -279,6 +304,15 @@ class Ordered:
         self._check_open()
         for topic in topics:
             self._step(Subscribe(topic))
+        try:
+            await asyncio.wait_for(self._until_begun(topics), self._config.subscribe_timeout_s)
+        except TimeoutError:
+            reason = f"{self._silence()} for {self._config.subscribe_timeout_s:g} s"
+            for topic in set(topics) - self._module.subscriber.topics:
+                self._step(Unsubscribe(topic))
+            raise NotSubscribed(topics, reason) from None
+
+    async def _until_begun(self, topics: Sequence[Topic]) -> None:
         while not self._module.subscriber.topics.issuperset(topics):
             self._joined.clear()
             await self._joined.wait()
@@ -404,11 +438,16 @@ class Ordered:
                 case Send() if effect.to == service.name:
                     self._step(Received(effect.message))
                 case Send():
-                    await service.send(effect.to, encode_message(effect.message))
+                    self._letters.put(effect.to, effect)
                 case ServiceSubscribe():
                     await service.subscribe(effect.topic)
                 case ServiceUnsubscribe():
                     await service.unsubscribe(effect.topic)
+
+    async def _hand_over_letters(self, letters: list[Send]) -> None:
+        """Send to one member; one that takes nothing holds up no other."""
+        for letter in letters:
+            await self._service.send(letter.to, encode_message(letter.message))
 
     async def _hand_over_events(self, effects: list[ServicePublish]) -> None:
         """Publish events of one topic."""
@@ -416,6 +455,7 @@ class Ordered:
         for batch in batches(effects):
             await self._service.publish(topic, encode_batch(batch))
             self._unpublished -= len(batch.payloads)
+            self._left_at = self._now()
             self._room.set()
 
 

@@ -73,6 +73,11 @@ class Changes:
         """When we ask again, or stop to wait for events without names."""
         self._renew_at: Time | None = None
 
+    @property
+    def waiting_for(self) -> set[Member]:
+        """Managers that have not answered in the change under way."""
+        return self._missing if self.state in (State.REGISTERING, State.BEGINNING) else set()
+
     def want(self, topic: Topic) -> None:
         self.wanted.add(topic)
 

@@ -111,6 +111,14 @@ class OrderingModule:
             return False
         return self.office.layout is None or self.me in self.office.layout.managers
 
+    @property
+    def unheard(self) -> tuple[Member, ...]:
+        """Managers from which this member waits to hear."""
+        if self.layout is None:
+            return self._managers
+        waiting = self.publisher.waiting_for | self.subscriber.changes.waiting_for
+        return tuple(sorted(waiting))
+
     # -- the door --------------------------------------------------------------------------------
 
     def step(self, cause: Cause, now: Time = 0) -> list[Effect]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cubecast.ordering.effects import Effect, Publish, Send, ServicePublish, Time, WakeAt
+from cubecast.ordering.messages import Member
 from cubecast.ordering.production.layout import Layout
 from cubecast.ordering.production.messages import (
     Confirm,
@@ -70,6 +71,13 @@ class Publisher:
         self.topics: dict[Topic, Outgoing] = {}
         self._next = 0
         """The number of the next event, of any topic, that is asked for."""
+
+    @property
+    def waiting_for(self) -> set[Member]:
+        """Managers that have not answered requests."""
+        if self._layout is None:
+            return set()
+        return self._layout.managers_of(topic for topic, one in self.topics.items() if one.asked)
 
     def publish(self, publish: Publish, now: Time) -> list[Effect]:
         """Ask for a stamp, now or with the next request."""

@@ -1,0 +1,170 @@
+"""Troubles of order across topics: managers that are gone, late or double, and what strangers send.
+
+Every call ends: in what it promises, or in an error that says from whom there was no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from ordering_hub import Hub, HubService
+
+import cubecast
+from cubecast.errors import NotSent, NotSubscribed
+from cubecast.ordering.live import Ordered
+
+GENEROUS_S = 60
+SHORT_S = 0.05
+TIMES = {"beat_s": 0.02, "suspect_s": 0.1, "retry_s": 0.04, "drain_s": 0.05}
+"""For managers that come and go within a test."""
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(test, GENEROUS_S))
+
+
+def member(hub: Hub, name: str, managers: Sequence[str], **config: Any) -> Ordered:
+    bounds = cubecast.OrderedConfig(**{"wait_s": GENEROUS_S, **TIMES, **config})
+    return cubecast.ordered(HubService(name, hub), managers=managers, config=bounds)
+
+
+@asynccontextmanager
+async def members(hub: Hub, names: str, managers: str, **config: Any) -> AsyncIterator[Any]:
+    """One member for each letter; they are closed one after the other."""
+    made = [member(hub, name, list(managers), **config) for name in names]
+    for one in made:
+        await one.__aenter__()
+    yield made
+    for one in made:
+        await one.close()
+
+
+# -- managers that do not answer -------------------------------------------------------------------
+
+
+def test_a_subscription_that_no_manager_answers_ends_in_an_error_that_names_them() -> None:
+    async def main() -> None:
+        hub = Hub()
+        async with members(hub, "r", "xy", subscribe_timeout_s=SHORT_S) as (reader,):
+            with pytest.raises(NotSubscribed, match=r"'a', 'b': no answer from x, y for 0\.05 s"):
+                await reader.subscribe("a", "b")
+            await until(lambda: not hub.members["r"].queues)
+
+    run(main())
+
+
+def test_a_subscription_that_failed_can_be_made_when_there_is_a_manager() -> None:
+    async def main() -> None:
+        hub = Hub()
+        async with members(hub, "r", "w", subscribe_timeout_s=SHORT_S) as (reader,):
+            with pytest.raises(NotSubscribed) as failed:
+                await reader.subscribe("a")
+            assert failed.value.topics == ("a",)
+            async with member(hub, "w", ["w"]) as writer:
+                while True:
+                    try:
+                        await reader.subscribe("a")
+                        break
+                    except NotSubscribed:
+                        continue
+                await writer.publish("a", "one")
+                assert (await anext(reader)).payload == b"one"
+
+    run(main())
+
+
+def test_a_flush_that_no_manager_answers_ends_in_an_error_that_names_them() -> None:
+    async def main() -> None:
+        one = member(Hub(), "p", ["x"], publish_timeout_s=SHORT_S)
+        await one.__aenter__()
+        await one.publish("a", "no stamp")
+        with pytest.raises(NotSent, match=r"1 events wait, .* 0\.05 s; no answer from x"):
+            await one.flush()
+        with pytest.raises(NotSent, match="1 events have no stamps yet"):
+            await one.close()
+
+    run(main())
+
+
+def test_a_publisher_that_no_manager_answers_is_told_although_there_is_room() -> None:
+    async def main() -> None:
+        one = member(Hub(), "p", ["x"], publish_timeout_s=SHORT_S, leave_s=0)
+        await one.__aenter__()
+        await one.publish("a", "no stamp")
+        await asyncio.sleep(2 * SHORT_S)
+        with pytest.raises(NotSent, match="none has left for"):
+            await one.publish("a", "no stamp")
+        with pytest.raises(NotSent):
+            await one.close()
+
+    run(main())
+
+
+def test_when_the_only_manager_closes_what_others_publish_waits_for_its_return() -> None:
+    async def main() -> None:
+        hub = Hub()
+        async with members(hub, "rp", "w", wait_s=SHORT_S) as (reader, publisher):
+            async with member(hub, "w", ["w"]):
+                await reader.subscribe("a")
+                await publisher.publish("a", "one")
+                assert (await anext(reader)).payload == b"one"
+            await publisher.publish("a", "two")
+            async with member(hub, "w", ["w"]):
+                assert (await anext(reader)).payload == b"two"
+
+    run(main())
+
+
+def test_managers_that_close_all_at_once_wait_for_nobody() -> None:
+    async def main() -> None:
+        hub = Hub()
+        async with members(hub, "r", "xyz") as (reader,):
+            managers = [member(hub, name, list("xyz"), leave_s=GENEROUS_S) for name in "xyz"]
+            for one in managers:
+                await one.__aenter__()
+            await reader.subscribe("a", "b", "c")
+            await asyncio.gather(*(one.close() for one in managers))
+
+    run(main())
+
+
+def test_a_manager_that_starts_late_takes_its_part() -> None:
+    async def main() -> None:
+        hub = Hub()
+        async with members(hub, "xr", "xy") as (early, reader):
+            await reader.subscribe("a", "b", "c")
+            await early.publish("a", "one")
+            first = await anext(reader)
+            async with member(hub, "y", ["x", "y"]) as late:
+                while True:
+                    await late.publish("a", "more")
+                    message = await anext(reader)
+                    assert message.in_order
+                    if message.stamp.epoch > first.stamp.epoch:
+                        break
+
+    run(main())
+
+
+def test_a_member_that_takes_no_messages_holds_up_no_other() -> None:
+    async def main() -> None:
+        hub = Hub()
+        async with members(hub, "srw", "w") as (deaf, reader, writer):
+            await reader.subscribe("a")
+            hub.deaf.add("s")
+            await deaf.publish("b", "its stamp does not reach it")
+            await until(lambda: "w" in hub.held_up)
+            await writer.publish("a", "through")
+            assert (await anext(reader)).payload == b"through"
+            hub.deaf.clear()
+
+    run(main())
+
+
+async def until(condition: Any) -> None:
+    while not condition():
+        await asyncio.sleep(SHORT_S / 10)
