@@ -28,7 +28,7 @@ from cubecast.lab.cells import Settings, Value
 from cubecast.lab.curves import Rank, order_of
 from cubecast.lab.experiment import Experiment, Plot
 from cubecast.lab.results import Provenance, Results
-from cubecast.lab.tables import csv_of_rows, csv_of_verdicts, markdown_of
+from cubecast.lab.tables import TITLE, csv_of_rows, csv_of_verdicts, markdown_of
 from cubecast.lab.verdicts import Judgement, Row, Verdict, judge, nearest_readings
 from cubecast.lab.words import (
     NONE,
@@ -146,7 +146,7 @@ def _page(results: Results, verdicts: Sequence[Verdict], sections: Sequence[str]
         '<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"{tag('title', 'The VCube experiments, redrawn')}\n<style>\n{style}</style>"
+        f"{tag('title', text(TITLE))}\n<style>\n{style}</style>"
     )
     main = "\n".join([
         _summary(verdicts), _contents(results, verdicts), *sections,
@@ -167,7 +167,7 @@ def _top(results: Results) -> str:
     if any(one.quick for one in made):
         facts.append("Quick run: fewer points and seeds than the papers'.")
     content = [
-        tag("h1", "The VCube experiments, redrawn"),
+        tag("h1", text(TITLE)),
         tag("p", text(lead)),
         tag("p", text(" · ".join(fact for fact in facts if fact)), class_="soft"),
         _warning(results),
@@ -199,6 +199,7 @@ def _cells(count: int) -> str:
 def _footer() -> str:
     words = (
         "[J] VCube-PS, JPDC 2018. [S] VCube-PS, short version. [B] VCube-PB, SBRC 2017. "
+        "[T] Dynamic message ordering for topic-based publish/subscribe, MIDLAB 9/2011. "
         "u.t.: units of time of the simulator."
     )
     return tag("footer", tag("p", text(words)))

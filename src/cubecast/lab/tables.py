@@ -11,6 +11,7 @@ from cubecast.lab.results import Results
 from cubecast.lab.verdicts import Row, Verdict
 from cubecast.lab.words import difference_text, ours_text, paper_text
 
+TITLE = "The papers' experiments, redrawn"
 HEAD = ("what", "paper", "ours", "difference", "verdict", "why")
 NUMBERS = ("paper", "ours", "difference")
 
@@ -22,7 +23,7 @@ def markdown_of(
 
     `figures` has the files of each experiment's figures, relative to the page, "" for none.
     """
-    lines = ["# The VCube experiments, redrawn", ""]
+    lines = [f"# {TITLE}", ""]
     for experiment in results.experiments:
         title, source = _escaped(experiment.title), _escaped(experiment.source)
         lines += [f"## {experiment.id} {title}", "", f"{source}.", ""]
