@@ -583,7 +583,7 @@ class Member:
         self._enter_at = self._alone_at = None
         apart = self._apart()
         former, self._former = self._former, None
-        self._former_view = None
+        self._former_view, self._former_absent = None, ()
         self._begin(install.view, install.view.epoch, now)
         assert self._epochs is not None
         self._epochs.came_by(install, now)

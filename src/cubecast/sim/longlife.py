@@ -15,6 +15,13 @@ At the end of a day every fault is over, every node is back, the subscriptions a
 first morning, and the world has settled.  What lives is then the same every day, so what is kept
 must be, too.  `DayEnd.tables` counts it by `cubecast.sim.census`, table by table.
 
+A process that ends takes with it what it kept too long, and a node that comes back begins another
+life.  So node 0, the *eldest*, lives one life through all days, and some other *elders* are
+excluded and come back, but never end.  They are counted by themselves as well: what grows with time
+alone grows in the eldest, what is carried from life to life in the others.  Single days vary by
+what happened in them; the median of many days hardly does, so medians of early and late days are
+compared (`Chronicle.grown`).
+
 A run is a function of its `LifePlan`.  The trace of all applications is judged at the end.
 """
 
@@ -24,6 +31,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
+from statistics import median
 from typing import Any, cast
 
 from cubecast.protocol.detector import DetectorConfig
@@ -60,6 +68,9 @@ PASSING = (
 )  # fmt: skip
 """What belongs to messages and waves: how many are under way at midnight is chance, and the last
 view's message is as large as what the last node brought along.  They count for the bound."""
+CACHES = ("Peer.sent", "RecoveringTopic._trees")
+"""Memories of a fixed size (`TESTS_REMEMBERED` a peer, `REMEMBERED_TREES` a topic): how full they
+are is chance.  They count for the bound, too."""
 
 PER_NODE = 64
 PER_MEMBER = 16
@@ -95,6 +106,8 @@ class LifePlan:
     """Each is followed by a node of its own."""
     crashes: int = 2
     leaves: int = 1
+    elders: int = 3
+    """Nodes that neither crash nor leave, besides node 0: the next ones."""
     loss: float = 0.005
     """Of each message."""
     check: bool = True
@@ -117,6 +130,10 @@ class DayEnd:
     day: int
     tables: Tables
     """Of all nodes together."""
+    eldest: Tables
+    """Of node 0, which lives one life."""
+    elders: Tables
+    """Of those together that come back and never end."""
     most: int
     """Entries at the node that keeps the most."""
     topics: int
@@ -136,24 +153,41 @@ class Chronicle:
     happened: Counter[str] = field(default_factory=Counter)
     report: Report | None = None
 
-    def grown(self, first: slice, last: slice, allowed: int = 0) -> dict[str, tuple[int, int]]:
-        """Tables that are larger in some days than ever in others: the largest in both.
+    def grown(
+        self, window: int, warm_up: int, per_node: float, per_elder: float
+    ) -> dict[str, tuple[float, float]]:
+        """Tables that grew from the first days after a warm-up to the last: the medians of both.
 
-        `allowed`: so many entries of one table, in all nodes together, are chance.
+        So many entries of one table are chance: on the average of all nodes, and of elders.
         """
-        before, after = _largest(self.days[first]), _largest(self.days[last])
+        days, plan = self.days[warm_up:], self.plan
+        groups = {
+            "": ([day.tables for day in days], per_node * plan.nodes),
+            " of the eldest": ([day.eldest for day in days], per_elder),
+            " of elders": ([day.elders for day in days], per_elder * plan.elders),
+        }
         return {
-            name: (before[name], count)
-            for name, count in sorted(after.items())
-            if count > before[name] + allowed and not name.startswith(PASSING)
+            f"{name}{whose}": medians
+            for whose, (tables, allowed) in groups.items()
+            for name, medians in _grown(tables[:window], tables[-window:], allowed).items()
         }
 
 
-def _largest(days: Sequence[DayEnd]) -> Tables:
-    found: Tables = Counter()
-    for day in days:
-        found |= day.tables
-    return found
+def _grown(
+    first: Sequence[Tables], last: Sequence[Tables], allowed: float
+) -> dict[str, tuple[float, float]]:
+    before, after = _medians(first), _medians(last)
+    return {
+        name: (before.get(name, 0), count)
+        for name, count in sorted(after.items())
+        if count > before.get(name, 0) + allowed and not name.startswith((*PASSING, *CACHES))
+    }
+
+
+def _medians(days: Sequence[Tables]) -> dict[str, float]:
+    """Of each table, over days; of an even number the mean of the middle two."""
+    names = {name for tables in days for name in tables}
+    return {name: median(tables[name] for tables in days) for name in names}
 
 
 def people(params: Params) -> Mortality:
@@ -260,7 +294,8 @@ class LongLife:
             self._at(at + rng.randint(HOUR, 3 * HOUR), self._end_visit, node, topic)
         for _ in range(plan.replies):
             self._at(self._time(), self._ask)
-        mortal = rng.sample(range(plan.nodes), min(plan.crashes + plan.leaves, plan.nodes // 2))
+        young = range(1 + plan.elders, plan.nodes)
+        mortal = rng.sample(young, min(plan.crashes + plan.leaves, len(young) // 2))
         for number, node in enumerate(mortal):
             at = self._time(4 * HOUR)
             if number < plan.leaves:
@@ -270,7 +305,8 @@ class LongLife:
                 down = rng.choice((HOUR // 12, rng.randint(3 * HOUR, 5 * HOUR)))
                 self._at(at + down, self._restart, node)
         if day % WEEK == WEEK - 1:
-            side = frozenset(rng.sample(range(plan.nodes), rng.randint(1, plan.nodes // 2)))
+            others = range(1, plan.nodes)  # of equal sides that with the lowest slot stays
+            side = frozenset(rng.sample(others, rng.randint(1, plan.nodes // 2)))
             self._at(self._time(6 * HOUR), self._part, side)
             self._at(EVENTS_UNTIL - HOUR, self._part, frozenset())
 
@@ -289,13 +325,12 @@ class LongLife:
         if not settle(self.world, self._bound):
             raise LongLifeError(f"day {day}: {unsettled(self.world)}")
         run_until(self.world, self.world.now + HOUR)
-        tables: Tables = Counter()
-        most = 0
-        for process in self.world.processes:
-            one = census(process)
-            tables += one
-            most = max(most, one.total())
-        self.chronicle.days.append(DayEnd(day, tables, most, len(self._homes)))
+        counts = [census(process) for process in self.world.processes]
+        tables = sum(counts, start=Counter())
+        elders = sum(counts[1 : 1 + self.plan.elders], start=Counter())
+        most = max(one.total() for one in counts)
+        topics = len(self._homes)
+        self.chronicle.days.append(DayEnd(day, tables, counts[0], elders, most, topics))
 
     # -- events ----------------------------------------------------------------------------------
 
