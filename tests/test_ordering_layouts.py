@@ -534,3 +534,20 @@ def test_a_member_with_too_many_topics_asks_for_a_new_epoch(
         there.settle()
     assert epoch_of(there, m("a")) > first
     assert all(len(office(there, topic).managers) <= 12 for topic in "ab")
+
+
+def test_managers_that_were_all_replaced_go_on_above_the_epoch_that_members_have() -> None:
+    there = world("ab", i="ab")
+    there.publish("p", "b", "e")
+    there.settle()
+    for topic in "ab":
+        there.crash(m(topic))
+    for topic in "ab":
+        # In the same second: their lives do not tell them from those before.
+        there.modules[m(topic)] = OrderingModule(
+            m(topic), [m("a"), m("b")], life=(1 << LIFE_BITS) + 1, timing=TIMING
+        )
+        there.tell(m(topic), Start())
+    there.publish("p", "b", "f")
+    pass_time(there, 4 * WAIT_FOR)
+    assert there.order_of("i") == ["e", "f"]

@@ -7,10 +7,9 @@ one are not those that live and stay, or when ranks are to change:
 | state | event | next |
 |---|---|---|
 | *at rest* | not the maker, or nothing to change | at rest |
-| *at rest* | managers or ranks are to change | `Close` to all that live: *closing* |
+| *at rest* | managers or ranks are to change, or others are long above us | `Close`: *closing* |
 | *closing* | `Closed` of all that live | `Open` to managers and subscribers: *at rest* |
-| *closing* | a manager is suspected, appears, or has heard of a higher epoch | `Close` of one \
-above: *closing* |
+| *closing* | a manager is suspected, appears, or knows a higher epoch | `Close` of one above |
 | *closing* | `retry_after` is over | `Close` again to those that did not answer |
 | any | a beat shows an older epoch | the first of the others: `Open` again to that manager |
 
@@ -42,6 +41,7 @@ from cubecast.ordering.production.notices import (
 from cubecast.ordering.timestamps import Topic
 
 MAX_RANKED = 1024
+MAX_EPOCH = 1 << 62
 MAX_CLOSINGS = 8
 """How many epochs back members are told how they ended."""
 
@@ -74,6 +74,9 @@ class Coordinator:
         self._closed: dict[Member, Closed] = {}
         self._again_at: Time | None = None
         self._rerank = False
+        self._behind_since: Time | None = None
+        self._outdated = False
+        """Whether others have been above our epoch for long."""
         self._weights: dict[Topic, float] = {}
 
     # -- who lives -------------------------------------------------------------------------------
@@ -158,6 +161,27 @@ class Coordinator:
         self._rerank = True
         return self._look(now)
 
+    def hear_of_layout(self, epoch: Epoch) -> None:
+        """A member has a layout above ours, and listens to none below.
+
+        So it is where all managers were lost: those in their place know nothing of its epoch.
+        """
+        if epoch <= MAX_EPOCH:
+            self._highest = max(self._highest, epoch)
+
+    def _note_outdated(self, now: Time) -> None:
+        """See whether others have been above our epoch for so long that no layout will come."""
+        if self._highest <= self._epoch or self._close is not None:
+            self._behind_since = None
+        elif self._behind_since is None:
+            self._behind_since = now
+        patience = self._timing.suspect_after
+        self._outdated = (
+            patience is not None
+            and self._behind_since is not None
+            and now - self._behind_since >= patience
+        )
+
     def _look(self, now: Time) -> list[Effect]:
         """Begin to make a layout, if it is on us and there is something to change."""
         living, staying = self._living(), self._staying()
@@ -168,7 +192,7 @@ class Coordinator:
             valid = self._close.living == names and self._close.epoch >= self._highest
             return [] if valid else self._begin(names, now)
         current = () if self.opened is None else self.opened.layout.managers
-        if set(current) == set(staying) and not self._rerank:
+        if set(current) == set(staying) and not self._rerank and not self._outdated:
             return []
         return self._begin(names, now)
 
@@ -265,6 +289,7 @@ class Coordinator:
         effects: list[Effect] = []
         if self._beat_at is not None and self._beat_at <= now:
             self._forget_the_silent(now)
+            self._note_outdated(now)
             effects += [*self._beat(now), *self._look(now)]
         if self._again_at is not None and self._again_at <= now:
             effects += self._ask_to_close(now)

@@ -53,7 +53,7 @@ from cubecast.ordering.production.notices import (
     Open,
     Rerank,
 )
-from cubecast.ordering.production.office import Office
+from cubecast.ordering.production.office import ForManagers, Office
 from cubecast.ordering.production.publisher import Publisher
 from cubecast.ordering.production.subscriber import Subscriber
 from cubecast.ordering.timestamps import Topic
@@ -155,12 +155,26 @@ class OrderingModule:
                 return self.subscriber.on_void(message, now)
             case Open():
                 return self._on_open(message, now)
-            case Request() | Fill() | Repeat() | Confirmed() | Inquire() | Register() | Begin():
-                return [] if self.office is None else self.office.receive(message, now)
-            case Ask():
-                return [] if self.office is None else self.office.receive(message, now)
+            case (
+                Request()
+                | Fill()
+                | Repeat()
+                | Confirmed()
+                | Inquire()
+                | Register()
+                | Begin()
+                | Ask()
+            ):
+                return self._for_managers(message, now)
             case Beat() | Rerank() | Close() | Closed():
                 return self._on_notice(message, now)
+
+    def _for_managers(self, message: ForManagers, now: Time) -> list[Effect]:
+        if self.office is None or self.coordinator is None:
+            return []
+        epoch = message.request.epoch if isinstance(message, Fill) else message.epoch
+        self.coordinator.hear_of_layout(epoch)
+        return self.office.receive(message, now)
 
     def _on_notice(self, message: Beat | Rerank | Close | Closed, now: Time) -> list[Effect]:
         if self.office is None or self.coordinator is None:
