@@ -351,13 +351,26 @@ class Front:
 
 
 class UnrankedFront(Front):
-    """An epoch of which we know no ranks: any topic may be higher than any other.
+    """An epoch of which we know no ranks, but for what stamps tell of them.
 
-    So an event is in order at most if it is for those who know the ranks.
+    Any other topic may be higher.  So an event is in order at most if it is for those who know.
     """
 
+    def __init__(self, layout: Layout, topics: Iterable[Topic], limits: Waiting) -> None:
+        super().__init__(layout, topics, limits)
+        self._lower: dict[Topic, set[Topic]] = {}
+        """Topics that are known to be lower."""
+
+    def is_in_order(self, stamp: Stamp) -> bool:
+        for topic, _ in stamp.higher:
+            self._lower.setdefault(topic, set()).add(stamp.topic)
+        lower = self._lower.setdefault(stamp.topic, set())
+        lower.update(topic for topic, _ in stamp.passed)
+        return super().is_in_order(stamp)
+
     def _higher_than(self, topic: Topic) -> tuple[Topic, ...]:
-        return tuple(one for one in self.clock if one != topic)
+        lower = self._lower.get(topic, ())
+        return tuple(one for one in self.clock if one != topic and one not in lower)
 
 
 def stamp_of(event: Arrived) -> Stamp:
