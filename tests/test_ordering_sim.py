@@ -389,4 +389,4 @@ def test_detected_is_the_share_that_all_found() -> None:
     one, other = {(1, 2, 3), (4, 5, 6)}, {(1, 2, 3), (7, 8, 9)}
     assert detected([one, other]) == pytest.approx(1 / 3)
     assert detected([one, one]) == 1
-    assert detected([set(), set()]) == 1
+    assert detected([set(), set()]) == 0

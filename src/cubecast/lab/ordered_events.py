@@ -34,7 +34,7 @@ AFTER_S = 120
 """So long after the last event nothing is on its way any more; what waits then waits for good."""
 METRICS = (
     "latency_mean", "ordering_mean", "notified_share", "tagged_share", "stuck_share",
-    "detected_share", "inverted_pairs", "entries_mean", "sends",
+    "detected_share", "patterns", "inverted_pairs", "entries_mean", "sends",
 )  # fmt: skip
 
 
@@ -170,13 +170,15 @@ def _metrics(
         node: [int(str(one.event)) for one in notes.get(node, ()) if one.in_order]
         for node in wanted
     }
+    found = [find(one, kinds) for one in order.values()]
     return {
         "latency_mean": _mean(latencies),
         "ordering_mean": _mean(ordering),
         "notified_share": 100 * in_time / max(1, len(chosen)),
         "tagged_share": 100 * tagged / max(1, due),
         "stuck_share": 100 * (due - made) / max(1, due),
-        "detected_share": 100 * detected(find(one, kinds) for one in order.values()),
+        "detected_share": 100 * detected(found),
+        "patterns": float(len(set().union(*found))),
         "inverted_pairs": float(len(inversions(world.notifications()))),
         "entries_mean": _mean([float(_entries(stamp)) for stamp in world.stamps.values()]),
         "sends": (world.sends - before) / max(1, len(chosen)),
@@ -229,7 +231,7 @@ def events_cost(settings: Settings) -> float:
     subscribers = number(settings, "subscribers") or number(settings, "nodes")
     each = number(settings, "subscriptions") / number(settings, "topics") or 1.0
     slow = 4.0 if settings["protocol"] == "faithful" and settings["buffer"] else 1.0
-    return 0.2 + 5e-5 * slow * events * (10 + 2 * each * subscribers)
+    return 0.1 + 2e-5 * slow * events * (10 + 2 * each * subscribers)
 
 
 DEFAULTS: dict[str, Value] = {

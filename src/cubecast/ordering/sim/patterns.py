@@ -44,9 +44,7 @@ PATTERNS: dict[str, Callable[[Sequence[int], Mapping[int, int]], set[Pattern]]] 
 
 
 def detected(found: Iterable[set[Pattern]]) -> float:
-    """[T] 6.1: patterns that all subscribers found, of those that any did; 1 if there are none."""
+    """[T] 6.1: patterns that all subscribers found, of those that any did; 0 if there are none."""
     each = list(found)
     either: set[Pattern] = set().union(*each)
-    if not either:
-        return 1.0
-    return len(either.intersection(*each)) / len(either)
+    return len(either.intersection(*each)) / max(1, len(either))
