@@ -15,7 +15,11 @@ from ordering_hub import Hub, HubService
 
 import cubecast
 from cubecast.errors import NotSent, NotSubscribed
+from cubecast.ordering.codec import encode_message
 from cubecast.ordering.live import Ordered
+from cubecast.ordering.production.layout import Layout
+from cubecast.ordering.production.messages import Source
+from cubecast.ordering.production.notices import UNKNOWN, AnyMessage, Ask, Beat, Close, Open
 
 GENEROUS_S = 60
 SHORT_S = 0.05
@@ -168,3 +172,119 @@ def test_a_member_that_takes_no_messages_holds_up_no_other() -> None:
 async def until(condition: Any) -> None:
     while not condition():
         await asyncio.sleep(SHORT_S / 10)
+
+
+# -- clocks that go back ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The wall clock, in seconds; a life of a member is the time when it began."""
+    seconds = [1_000_000_000]
+    monkeypatch.setattr("cubecast.ordering.live.time.time_ns", lambda: seconds[0] * 10**9)
+    return seconds
+
+
+def test_managers_that_return_with_a_clock_that_went_back_go_above_what_members_know(
+    clock: list[int],
+) -> None:
+    async def main() -> None:
+        hub = Hub()
+        async with members(hub, "rp", "w", wait_s=SHORT_S) as (reader, publisher):
+            async with member(hub, "w", ["w"]):
+                await reader.subscribe("a")
+                await publisher.publish("a", "one")
+                first = await anext(reader)
+            clock[0] -= 100_000
+            await publisher.publish("a", "two")
+            async with member(hub, "w", ["w"]):
+                second = await anext(reader)
+            assert (second.payload, second.in_order) == (b"two", True)
+            assert second.stamp.epoch > first.stamp.epoch
+
+    run(main())
+
+
+def test_a_subscriber_that_returns_with_a_clock_that_went_back_is_known_with_its_new_topics(
+    clock: list[int],
+) -> None:
+    async def main() -> None:
+        hub = Hub()
+        async with members(hub, "w", "w") as (writer,):
+            async with member(hub, "r", ["w"]) as reader:
+                await reader.subscribe("a")
+            clock[0] -= 100_000
+            async with member(hub, "r", ["w"]) as reader:
+                await reader.subscribe("a", "b")
+                await writer.publish("a", "one")
+                await anext(reader)
+                await writer.publish("b", "two")
+                message = await anext(reader)
+            assert message.stamp.higher == (("a", 1),), "b's stamp names a, which the reader has"
+
+    run(main())
+
+
+# -- what strangers and many topics do -------------------------------------------------------------
+
+
+FAR = 2**62
+
+
+@pytest.mark.parametrize(
+    ("forged", "reason"),
+    [
+        (Open(Layout(FAR << 1, "x", (Source("x", 1),)), (), UNKNOWN), "open of epoch"),
+        (Open(Layout(1, "x", ()), (), UNKNOWN), "a layout without managers"),
+        (Beat(Source("x", 1), -1, FAR << 1, leaving=False), "beat of epoch"),
+        (Close(FAR << 1, "x", ("x",)), "close of epoch"),
+        (Ask("x", FAR << 1), "ask of epoch"),
+    ],
+    ids=["open", "no managers", "beat", "close", "ask"],
+)
+def test_a_forged_epoch_of_the_far_future_is_refused(
+    forged: AnyMessage, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        hub = Hub()
+        async with members(hub, "rw", "w") as (reader, writer):
+            await reader.subscribe("a")
+            stranger = HubService("x", hub)
+            for name in "rw":
+                await stranger.send(name, encode_message(forged))
+            await until(lambda: caplog.text.count(reason) == 2)
+            await writer.publish("a", "one")
+            assert (await anext(reader)).payload == b"one"
+
+    run(main())
+
+
+def test_a_message_that_the_service_does_not_take_costs_its_event_and_no_member(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        hub = Hub()
+        async with members(hub, "rw", "w", subscribe_timeout_s=SHORT_S) as (reader, writer):
+            await reader.subscribe("a")
+            hub.members["r"].largest = 1000
+            many = [f"topic-{number:04}" for number in range(100)]
+            with pytest.raises(NotSubscribed, match="no answer from w"):
+                await reader.subscribe(*many)
+            await writer.publish("a", "one")
+            assert (await anext(reader)).payload == b"one"
+
+    run(main())
+    assert "a message to w has" in caplog.text
+
+
+def test_a_member_may_publish_in_thousands_of_topics() -> None:
+    async def main() -> None:
+        hub = Hub()
+        async with members(hub, "rw", "w") as (reader, writer):
+            await reader.subscribe("t7", "t77", "t777")
+            for number in range(3000):
+                await writer.publish(f"t{number}", str(number))
+            await writer.flush()
+            assert [(await anext(reader)).payload for _ in range(3)] == [b"7", b"77", b"777"]
+
+    run(main())

@@ -5,7 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from cubecast.errors import CubecastError
-from cubecast.ordering.production.notices import AnyMessage
+from cubecast.ordering.production.layout import LIFE_BITS, MAKER_BITS
+from cubecast.ordering.production.messages import Epoch, Fill
+from cubecast.ordering.production.notices import AnyMessage, Beat, Open
+
+TEN_YEARS_MS = 10 * 366 * 24 * 3600 * 1000
 
 
 class OrderingError(CubecastError):
@@ -25,3 +29,26 @@ def decode_message(data: bytes) -> AnyMessage:
         return _messages.decode(data)
     except msgspec.DecodeError as error:
         raise OrderingError(f"invalid message: {error}") from error
+
+
+def check_message(message: AnyMessage, life: int) -> None:
+    """`OrderingError` if a message would stop a member, which is in this life, from going on.
+
+    Epochs only rise, and begin with the time: one of the far future would be the last.
+    """
+    if isinstance(message, Open) and not message.layout.managers:
+        raise OrderingError("invalid message: a layout without managers")
+    if _epoch(message) > (life + TEN_YEARS_MS >> LIFE_BITS) << MAKER_BITS:
+        raise OrderingError(f"invalid message: {message.kind} of epoch {_epoch(message)}")
+
+
+def _epoch(message: AnyMessage) -> Epoch:
+    match message:
+        case Open():
+            return message.layout.epoch
+        case Fill():
+            return message.request.epoch
+        case Beat():
+            return max(message.epoch, message.promised)
+        case _:
+            return message.epoch

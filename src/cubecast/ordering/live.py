@@ -25,7 +25,12 @@ from typing import cast
 from cubecast.errors import Closed, NotSent, NotSubscribed
 from cubecast.net.topics import encode_payload
 from cubecast.ordering.batches import MAX_STAMP_BYTES, batches, decode_arrived, encode_batch
-from cubecast.ordering.codec import OrderingError, decode_message, encode_message
+from cubecast.ordering.codec import (
+    OrderingError,
+    check_message,
+    decode_message,
+    encode_message,
+)
 from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.effects import (
     Arrived,
@@ -61,6 +66,9 @@ CONTROL = None
 """The lane of subscriptions: what is said to other members after one goes out after it."""
 MAX_IN_A_ROW = 64
 """Events that one task publishes before others run."""
+
+LARGE = "a message to %s has %d bytes, the service takes %d: it is dropped; some member has too \
+many topics"
 
 
 def make_module(
@@ -372,6 +380,7 @@ class Ordered:
     def _on_message(self, data: bytes) -> None:
         try:
             message = decode_message(data)
+            check_message(message, self._module.me.life)
         except OrderingError as error:
             log.warning("inbox of %s: %s", self.name, error)
             return
@@ -447,7 +456,11 @@ class Ordered:
     async def _hand_over_letters(self, letters: list[Send]) -> None:
         """Send to one member; one that takes nothing holds up no other."""
         for letter in letters:
-            await self._service.send(letter.to, encode_message(letter.message))
+            data = encode_message(letter.message)
+            if len(data) > self._service.largest:
+                log.error(LARGE, letter.to, len(data), self._service.largest)
+            else:
+                await self._service.send(letter.to, data)
 
     async def _hand_over_events(self, effects: list[ServicePublish]) -> None:
         """Publish events of one topic."""

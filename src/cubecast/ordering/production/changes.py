@@ -99,7 +99,12 @@ class Changes:
         return self.wanted == self.registered == front.done.keys()
 
     def restart(self, front: Front, known: Version, now: Time) -> list[Effect]:
-        """A new layout: register there, if anything is new to its managers."""
+        """A new layout: register there, if anything is new to its managers.
+
+        They may know a later life of this member, if its clock went back since.
+        """
+        if known > self.version:
+            self.version = known + 1
         if self.state is State.AT_REST and (known == self.version or not self._has_any()):
             return self.look(front, now)
         self.state = State.AT_REST

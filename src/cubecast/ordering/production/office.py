@@ -175,7 +175,14 @@ class Office:
     # -- subscriptions ---------------------------------------------------------------------------
 
     def _on_register(self, message: Register, now: Time) -> list[Effect]:
-        """Learn a subscription; our clocks show from where on our stamps know it."""
+        """Learn a subscription; our clocks show from where on our stamps know it.
+
+        A subscriber whose clock went back between two lives is told the version that we know.
+        """
+        mine = message.subscription
+        known = self.registry.known(mine.subscriber)
+        if known is not None and known.version > mine.version:
+            return [self._tell(mine.subscriber)]
         self._name(self.registry.note(message.subscription, now))
         clocks = self._clocks(message.subscription.topics)
         version, subscriber = message.subscription.version, message.subscription.subscriber

@@ -181,7 +181,8 @@ class Subscriber:
         if layout.epoch < present:
             return []
         if layout.epoch == present:
-            return self.changes.restart(self.front, known, now) if known < 0 else []
+            news = known < 0 or known > self.changes.version
+            return self.changes.restart(self.front, known, now) if news else []
         self._next[layout.epoch] = layout, known
         closing = self._closings.get(present)
         skipped = [] if closing is None else self.front.skip(closing.void)
