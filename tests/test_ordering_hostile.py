@@ -14,7 +14,8 @@ import pytest
 from ordering_hub import Hub, HubService
 
 import cubecast
-from cubecast.errors import NotSent, NotSubscribed
+from cubecast.bench.event_servers import NoServer, nats_servers
+from cubecast.errors import Closed, NotSent, NotSubscribed
 from cubecast.ordering.codec import encode_message
 from cubecast.ordering.live import Ordered
 from cubecast.ordering.production.layout import Layout
@@ -288,3 +289,37 @@ def test_a_member_may_publish_in_thousands_of_topics() -> None:
             assert [(await anext(reader)).payload for _ in range(3)] == [b"7", b"77", b"777"]
 
     run(main())
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("went_back", [False, True], ids=["later", "by a clock that is behind"])
+def test_of_two_members_of_one_name_only_one_stays_and_the_other_is_told(
+    went_back: bool, clock: list[int]
+) -> None:
+    """On a real service: in a `Hub` a name is one member."""
+
+    async def main(address: str) -> None:
+        nats: Any = pytest.importorskip("nats", reason="nats-py is not installed")
+        async with await nats.connect(address) as one, await nats.connect(address) as other:
+            first = cubecast.ordered(one, name="w", managers=["w"])
+            await first.__aenter__()
+            await first.subscribe("a")
+            clock[0] += -100 if went_back else 100
+            second = cubecast.ordered(other, name="w", managers=["w"])
+            await second.__aenter__()
+            gone, stays = (second, first) if went_back else (first, second)
+            with pytest.raises(Closed, match="another member that began later is named 'w', too"):
+                await anext(gone)
+            await stays.subscribe("a")
+            await stays.publish("a", "one")
+            assert (await anext(stays)).payload == b"one"
+            await gone.close()
+            await stays.close()
+
+    try:
+        with nats_servers() as (address,):
+            run(main(address))
+    except NoServer as reason:
+        pytest.skip(str(reason))

@@ -47,6 +47,14 @@ class NotSubscribed(CubecastError):
         self.reason = reason
 
 
+class NameTaken(CubecastError):
+    """Another member has the same name; of two, the one that began later stays."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"another member that began later is named {name!r}, too")
+        self.name = name
+
+
 class Unknown(CubecastError):
     """A publication was sent, or may be; whether everyone received it is not known."""
 

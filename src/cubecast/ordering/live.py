@@ -22,7 +22,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import cast
 
-from cubecast.errors import Closed, NotSent, NotSubscribed
+from cubecast.errors import Closed, NameTaken, NotSent, NotSubscribed
 from cubecast.net.topics import encode_payload
 from cubecast.ordering.batches import MAX_STAMP_BYTES, batches, decode_arrived, encode_batch
 from cubecast.ordering.codec import (
@@ -53,7 +53,9 @@ from cubecast.ordering.effects import (
 from cubecast.ordering.lanes import Lanes
 from cubecast.ordering.messages import Member
 from cubecast.ordering.production.config import Reranking, Timing, Waiting
+from cubecast.ordering.production.messages import Source
 from cubecast.ordering.production.module import OrderingModule
+from cubecast.ordering.production.notices import Beat
 from cubecast.ordering.service import EventService
 from cubecast.ordering.services.names import check_name
 from cubecast.ordering.timestamps import Stamp, Topic
@@ -173,8 +175,24 @@ class Ordered:
 
     async def __aenter__(self) -> Ordered:
         await self._service.open(self._on_event, self._on_message, self._fail)
+        await self._claim_name()
         self._step(Start())
         return self
+
+    async def _claim_name(self) -> None:
+        """Write to our own inbox, which no other member has: one that does hears of us."""
+        await self._service.send(self.name, encode_message(self._claim()))
+
+    def _claim(self) -> Beat:
+        return Beat(self._module.me, epoch=-1, promised=-1, leaving=False)
+
+    def _on_claim(self, other: Source) -> None:
+        """Stop if another member of our name began later; tell it of us if it began before us."""
+        me = self._module.me
+        if other.life > me.life:
+            self._fail(NameTaken(self.name))
+        elif other.life < me.life:
+            self._letters.put(self.name, Send(self.name, self._claim()))
 
     async def __aexit__(
         self,
@@ -234,10 +252,10 @@ class Ordered:
             event.set()
 
     def _fail(self, error: Exception) -> None:
-        """The service has failed: tell all that use this member why."""
+        """The service has failed, or the name is taken: tell all that use this member why."""
         if not self._closed:
-            log.error("member %s: the event service failed: %r", self.name, error)
             self._failure = error
+            log.error("member %s: %s", self.name, self._why_closed())
             self._stop()
 
     def _check_open(self) -> None:
@@ -247,6 +265,8 @@ class Ordered:
     def _why_closed(self) -> str:
         if self._failure is None:
             return "closed by this member"
+        if isinstance(self._failure, NameTaken):
+            return str(self._failure)
         return f"the event service failed: {self._failure!r}"
 
     # -- what applications do --------------------------------------------------------------------
@@ -384,7 +404,10 @@ class Ordered:
         except OrderingError as error:
             log.warning("inbox of %s: %s", self.name, error)
             return
-        self._step(Received(message))
+        if isinstance(message, Beat) and message.manager.member == self.name:
+            self._on_claim(message.manager)
+        else:
+            self._step(Received(message))
 
     # -- effects ---------------------------------------------------------------------------------
 
