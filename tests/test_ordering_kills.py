@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any, cast
 
 import msgspec
@@ -30,7 +31,12 @@ from cubecast.bench.ordering_kills import (
 )
 from cubecast.bench.ordering_lives import Brought, Published, Seen, Task
 from cubecast.ordering.config import OrderedConfig
+from cubecast.ordering.live import in_microseconds, timing
+from cubecast.ordering.production.config import Timing, Waiting
+from cubecast.ordering.production.maker import Production
+from cubecast.ordering.storm import QUIET, TIMING, WAIT_FOR
 from cubecast.ordering.timestamps import Stamp
+from cubecast.ordering.world import World, manager
 
 GENEROUS_S = 90.0
 UNDER_LOAD_S = 1.0
@@ -113,6 +119,69 @@ def test_a_rolling_restart_loses_nothing_and_breaks_no_order(tmp_path: Path) -> 
             members.restart(part.name)
         verdict = check(members, "rolling restart")
     assert verdict.epochs >= 4, "each manager hands over its topics, and gets some back"
+
+
+# -- the bound, in virtual time --------------------------------------------------------------------
+
+
+def resumes_after(times: Timing, wait_for: int) -> int:
+    """Others miss the manager, close, and tell members, or wait for what it has numbered."""
+    assert times.suspect_after is not None
+    assert times.beat_every is not None
+    assert times.drain_for is not None
+    assert times.retry_after is not None
+    noticed = times.suspect_after + times.beat_every
+    return noticed + times.drain_for + max(wait_for, 2 * times.retry_after)
+
+
+def let_time_pass(world: World, until: int) -> None:
+    """Messages take no time."""
+    while world.now < until:
+        world.settle()
+        world.tick()
+    world.settle()
+
+
+def time_to_resume(seed: int, wait_for: int) -> int:
+    """How long after a manager's crash the last event is notified that was published then.
+
+    Some messages are on their way when it crashes, and what it has not answered is lost with it.
+    """
+    rng = Random(seed)
+    waiting = Waiting(None, wait_for)
+    world = World(Production(timing=TIMING, waiting=waiting, opened=False), "abc", ["p", "s"])
+    world.subscribe("s", *"abc")
+    let_time_pass(world, 500 + rng.randrange(100))
+    for number in range(6):
+        world.publish("p", rng.choice("abc"), f"before {number}")
+        for _ in range(rng.randrange(4)):
+            if world.moves():
+                world.move_by_chance(rng)
+    world.crash(manager(rng.choice("abc")))
+    since = world.now
+    for topic in "abc":
+        world.publish("p", topic, f"after in {topic}")
+    world.settle()
+    awaited = {f"after in {topic}" for topic in "abc"}
+    while not awaited <= {one.event for one in world.seen["s"]}:
+        assert world.now < since + QUIET, "publishing does not go on"
+        world.tick()
+        world.settle()
+    return world.now - since
+
+
+@pytest.mark.parametrize("wait_for", [WAIT_FOR, 10], ids=["long waits", "short waits"])
+def test_publishing_goes_on_within_the_stated_bound_after_a_crash(wait_for: int) -> None:
+    bound = resumes_after(TIMING, wait_for)
+    times = [time_to_resume(seed, wait_for) for seed in range(25)]
+    print(f"the bound is {bound}, the longest pause {max(times)}")
+    assert max(times) <= bound
+    assert TIMING.suspect_after is not None
+    assert max(times) >= TIMING.suspect_after, "a crash is not noticed sooner"
+
+
+def test_the_bound_of_a_configuration_is_that_of_its_module() -> None:
+    assert CONFIG.resumes_s == resumes_after(timing(CONFIG), in_microseconds(CONFIG.wait_s)) / 1e6
 
 
 # -- longer ----------------------------------------------------------------------------------------

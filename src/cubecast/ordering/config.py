@@ -40,6 +40,16 @@ class OrderedConfig:
     leave_s: float = 10.0
     """How long closing waits for what was published, and for managers that take over."""
 
+    @property
+    def resumes_s(self) -> float:
+        """Publishing goes on at most this long after a manager has crashed, and some round trips.
+
+        Other managers miss it, and close its layout.  Then publishers hear of the next one, and
+        subscribers wait for events that the lost manager may have numbered.
+        """
+        noticed = self.suspect_s + self.beat_s
+        return noticed + self.drain_s + max(self.wait_s, 2 * self.retry_s)
+
     def __post_init__(self) -> None:
         for one in fields(self):
             if getattr(self, one.name) < 0:
