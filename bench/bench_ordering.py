@@ -45,6 +45,7 @@ SETTLE_S = {"cluster": 2.0}
 TOPICS = tuple(f"t{number}" for number in range(5))
 SETS = (TOPICS[:3], TOPICS[1:], TOPICS, (*TOPICS[:2], *TOPICS[3:]))
 EXPONENT = 0.901
+MEDIANS = ("events_per_s", "cpu_s", "p50_ms", "p99_ms")
 NO_STAMP = Timestamp(())
 
 
@@ -151,19 +152,39 @@ def latencies(seconds: Sequence[float]) -> dict[str, float]:
 # -- what is asked ---------------------------------------------------------------------------------
 
 
-def compare(name: str, events: int, rate: float, config: OrderedConfig) -> list[dict[str, Any]]:
+def compare(
+    name: str, events: int, rate: float, config: OrderedConfig, repeat: int
+) -> list[dict[str, Any]]:
     """A service bare and ordered: as fast as it goes, and at a moderate rate."""
     fast = Workload(4, SETS, TOPICS, (1.0,) * len(TOPICS), events, seed=1)
     calm = Workload(4, SETS, TOPICS, (1.0,) * len(TOPICS), min(events, int(10 * rate)), 2, rate)
-    rows = []
     with place(name) as where:
-        for ordered in (False, True):
-            figures = run(where, fast, ordered, config)
-            at_rate = run(where, calm, ordered, config)
-            moderate = {key: at_rate[key] for key in ("p50_ms", "p99_ms")}
-            also = ("opposite_pairs", "tagged", "lost")
-            found = {f"calm_{key}": at_rate[key] for key in also}
-            rows.append({"on": name, "ordered": ordered, **figures, **moderate, **found})
+        at_full_speed = repeated_runs(where, fast, config, repeat)
+        at_rate = repeated_runs(where, calm, config, 1)
+    return [
+        {"on": name, **full, "p50_ms": moderate["p50_ms"], "p99_ms": moderate["p99_ms"]}
+        for full, moderate in zip(at_full_speed, at_rate, strict=True)
+    ]
+
+
+def repeated_runs(
+    where: Place, workload: Workload, config: OrderedConfig, repeat: int
+) -> list[dict[str, Any]]:
+    """Without order and with it, in turns: times are medians, faults are sums."""
+    runs: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
+    for _ in range(repeat):
+        for ordered, found in runs.items():
+            found.append(run(where, workload, ordered, config))
+    rows = []
+    for ordered, found in runs.items():
+        figures = {
+            key: statistics.median(one[key] for one in found)
+            if key in MEDIANS
+            else sum(one[key] for one in found)
+            for key in found[0]
+        }
+        figures["subscriber_pairs"] = max(one["subscriber_pairs"] for one in found)
+        rows.append({"ordered": ordered, **figures})
     return rows
 
 
@@ -189,14 +210,13 @@ def scaled(each: int, topics: int, events: int, seed: int = 1) -> Workload:
     return Workload(4, tuple(sets), names, weights, events, seed)
 
 
-def cost(each: int, topics: int, events: int, config: OrderedConfig) -> list[dict[str, Any]]:
+def cost(
+    each: int, topics: int, events: int, config: OrderedConfig, repeat: int
+) -> list[dict[str, Any]]:
     """Cubecast nodes with causal order only, and with total order."""
-    workload = scaled(each, topics, events)
     where = Place("cubecast", (), 0.0)
-    return [
-        {"topics": each, "ordered": ordered, **run(where, workload, ordered, config)}
-        for ordered in (False, True)
-    ]
+    rows = repeated_runs(where, scaled(each, topics, events), config, repeat)
+    return [{"topics": each, **row} for row in rows]
 
 
 # -- tables ----------------------------------------------------------------------------------------
@@ -215,7 +235,11 @@ def print_comparison(rows: Sequence[Mapping[str, Any]]) -> None:
                 f"p50 {row['p50_ms']:.2f} ms, p99 {row['p99_ms']:.2f} ms",
                 flush=True,
             )
-        print(f"{'':>8} {'':>8}  {ratio:.2f} of the bare service's events/s", flush=True)
+        cpu = ordered["cpu_s"] / bare["cpu_s"]
+        print(
+            f"{'':>17}  {ratio:.2f} of the bare service's events/s, {cpu:.1f} times its CPU",
+            flush=True,
+        )
 
 
 def print_cost(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -235,9 +259,10 @@ def main() -> None:
     parser.add_argument("--on", default="nats,cluster,redis,cubecast", help="services")
     parser.add_argument("--events", type=int, default=20_000)
     parser.add_argument("--rate", type=float, default=1000.0, help="events/s for latency")
-    parser.add_argument("--wait", type=float, default=OrderedConfig().wait_s, help="wait_s")
+    parser.add_argument("--wait", type=float, help="wait_s [default: the library's]")
     parser.add_argument("--topics-per-subscriber", default="", metavar="N,N,...")
     parser.add_argument("--topics", type=int, default=1000, help="topics of the power law")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each, in turns")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     config = OrderedConfig(wait_s=options.wait)
@@ -245,14 +270,14 @@ def main() -> None:
     with unwinding_on_sigterm():
         if options.topics_per_subscriber:
             for each in map(int, options.topics_per_subscriber.split(",")):
-                rows = cost(each, options.topics, options.events, config)
+                rows = cost(each, options.topics, options.events, config, options.repeat)
                 found += rows
                 if not options.json:
                     print_cost(rows)
         else:
             for name in options.on.split(","):
                 try:
-                    rows = compare(name, options.events, options.rate, config)
+                    rows = compare(name, options.events, options.rate, config, options.repeat)
                 except NoServer as reason:
                     print(f"{name}: {reason}", file=sys.stderr)
                     continue

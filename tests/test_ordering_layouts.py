@@ -551,3 +551,53 @@ def test_managers_that_were_all_replaced_go_on_above_the_epoch_that_members_have
     there.publish("p", "b", "f")
     pass_time(there, 4 * WAIT_FOR)
     assert there.order_of("i") == ["e", "f"]
+
+
+# -- one manager for all topics --------------------------------------------------------------------
+
+
+def test_with_one_manager_for_all_topics_a_stamp_takes_one_round_trip() -> None:
+    make = Production(opened=False, pinned=False, spread=1, timing=TIMING)
+    there = World(make, list("abcdef"), ["p", "i", "j"], wire=True)
+    there.subscribe("i", *"abcdef")
+    there.subscribe("j", *"abcdef")
+    there.settle()
+    layout = module(there, "i").layout
+    assert layout is not None
+    assert layout.has_one_manager
+    assert len(layout.managers) == 6, "the others stand by"
+    there.publish("p", "f", "before")
+    there.settle()
+    there.publish("p", "f", "e")
+    boss = layout.manager_of("f")
+    there.along("p", boss, "p")
+    assert "p" not in {move.target for move in there.moves() if isinstance(move, Link)}
+    there.settle()
+    stamp = there.seen["i"][-1].timestamp
+    assert isinstance(stamp, Stamp)
+    assert [topic for topic, _ in stamp.higher] == list("abcde")
+    there.publish("p", "a", "f")
+    there.settle()
+    passed = there.seen["i"][-1].timestamp
+    assert isinstance(passed, Stamp)
+    assert passed.passed == (("f", 2),)
+    there.crash(boss)
+    pass_time(there, 600)
+    there.publish("p", "c", "g")
+    pass_time(there, 100)
+    assert there.order_of("i") == there.order_of("j") == ["before", "e", "f", "g"]
+
+
+def test_with_one_manager_ranks_change_as_well() -> None:
+    reranking = Reranking(events=3, ratio=1.0)
+    make = Production(opened=False, pinned=False, spread=1, timing=TIMING, reranking=reranking)
+    there = World(make, list("ab"), ["p", "i"], wire=True)
+    there.subscribe("i", "a", "b")
+    there.settle()
+    for number in range(8):
+        there.publish("p", "b", number)
+        there.settle()
+    layout = module(there, "p").layout
+    assert layout is not None
+    assert layout.first[0] == "b"
+    assert there.order_of("i") == list(range(8))

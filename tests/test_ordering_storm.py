@@ -17,8 +17,6 @@ from cubecast.ordering.production.subscriber import Subscriber
 from cubecast.ordering.storm import Storm, Weather
 from cubecast.ordering.timestamps import Stamp
 
-ONCE_BROKEN = (1, 5, 6, 17, 20, 39, 56, 59, 111, 285, 435, 446, 494, 505, 1365)
-
 
 def run(seeds: Iterable[int]) -> Counter[str]:
     """Run storms; what they had."""
@@ -40,10 +38,6 @@ def test_storms_leave_nothing_wrong(block: int) -> None:
     for ingredient in ("published", "crashes", "returns", "left", "lost messages"):
         assert counts[ingredient] > 0, ingredient
     assert counts["epochs"] > 25, "managers and ranks changed"
-
-
-def test_storms_that_were_wrong_once() -> None:
-    run(ONCE_BROKEN)
 
 
 @pytest.mark.soak

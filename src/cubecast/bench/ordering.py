@@ -24,6 +24,7 @@ from typing import Any, Literal, TypeAlias
 import cubecast
 from cubecast.bench.processes import be_child
 from cubecast.bench.usage import cpu_seconds
+from cubecast.net.config import NodeConfig
 from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.live import Ordered
 from cubecast.ordering.service import EventService
@@ -38,6 +39,10 @@ LOOK_S = 0.05
 YIELD_EVERY = 64
 """A publisher lets its own loop run after so many publications."""
 EVENT = struct.Struct("<Id")
+PATIENT = NodeConfig.preset(
+    "local", suspect_min=60_000_000, suspect_max=60_000_000, deaf_after=60_000_000
+)
+"""No node is taken for dead because the machine is busy."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,7 @@ async def connected(task: Task, seed: str | None) -> AsyncIterator[tuple[EventSe
     """The service as a member sees it, and the address by which others may join."""
     async with AsyncExitStack() as stack:
         if task.kind == "cubecast":
-            node = await stack.enter_async_context(cubecast.join(seed))
+            node = await stack.enter_async_context(cubecast.join(seed, config=PATIENT))
             yield CubecastService(task.name, node), node.address
             return
         place = task.workload.members.index(task.name) % len(task.addresses)

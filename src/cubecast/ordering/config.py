@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+WAIT_S, WAIT_LOSSLESS_S = 5.0, 30.0
+
 
 @dataclass(frozen=True, slots=True)
 class OrderedConfig:
     """Bounds of what waits; times in seconds."""
 
-    buffer: int = 10_000
+    buffer: int = 50_000
     """Events that wait for others before them; beyond that the first is given up waiting for."""
-    wait_s: float = 5.0
-    """How long an event waits: as long as the service may take to bring the one before it."""
-    retry_s: float = 2.0
+    wait_s: float | None = None
+    """How long an event waits: as long as the service may take to bring the one before it.  None:
+    5 s where the service may lose it, 30 s where it loses nothing, but queues under load."""
+    retry_s: float = 1.0
     """A request that a manager has not answered is repeated after this: above what an answer takes
     under load, or repeated requests add to it."""
     end_s: float = 1.0
@@ -25,6 +28,9 @@ class OrderedConfig:
     """A manager that was not heard for so long is replaced.  At least three times `beat_s`."""
     drain_s: float = 0.5
     """How long a change of managers or ranks waits for stamps on their way."""
+    spread: int = 1
+    """How many managers share the topics; the others stand by.  With one, a stamp takes one round
+    trip, whatever topics subscribers share.  More are for topics that few subscribers share."""
     lease_s: float = 60.0
     """A subscription that its member does not renew for so long is dropped."""
     unpublished: int = 10_000
@@ -48,17 +54,22 @@ class OrderedConfig:
         subscribers wait for events that the lost manager may have numbered.
         """
         noticed = self.suspect_s + self.beat_s
-        return noticed + self.drain_s + max(self.wait_s, 2 * self.retry_s)
+        return noticed + self.drain_s + max(self.end_s, 2 * self.retry_s)
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            if getattr(self, one.name) < 0:
-                raise ValueError(
-                    f"{one.name} must not be negative, but is {getattr(self, one.name)}"
-                )
-        for name in ("unread", "unpublished"):
+            value = getattr(self, one.name)
+            if value is not None and value < 0:
+                raise ValueError(f"{one.name} must not be negative, but is {value}")
+        for name in ("unread", "unpublished", "spread"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
         for short, long in (("beat_s", "suspect_s"), ("retry_s", "lease_s")):
             if 3 * getattr(self, short) > getattr(self, long):
                 raise ValueError(f"{long} must be at least three times {short}")
+
+    def waits_s(self, loses_nothing: bool) -> float:
+        """How long an event waits on a service that makes this promise, or does not."""
+        if self.wait_s is not None:
+            return self.wait_s
+        return WAIT_LOSSLESS_S if loses_nothing else WAIT_S

@@ -74,19 +74,22 @@ many topics"
 
 
 def make_module(
-    name: Member, managers: Sequence[Member], first: Sequence[Topic], config: OrderedConfig
+    service: EventService,
+    managers: Sequence[Member],
+    first: Sequence[Topic],
+    config: OrderedConfig,
 ) -> OrderingModule:
     """The module of one member, in a new life of it."""
+    wait_s = config.waits_s(service.promises.loses_nothing)
     return OrderingModule(
-        name,
+        service.name,
         managers,
         life=time.time_ns() // 1_000_000,
         first=first,
-        waiting=Waiting(
-            config.buffer, in_microseconds(config.wait_s), in_microseconds(config.end_s)
-        ),
+        waiting=Waiting(config.buffer, in_microseconds(wait_s), in_microseconds(config.end_s)),
         timing=timing(config),
         reranking=Reranking(),
+        spread=config.spread,
     )
 
 
@@ -105,9 +108,10 @@ def in_microseconds(seconds: float) -> int:
 
 
 def awaits(module: OrderingModule, topic: Topic) -> bool:
-    """Whether an event that has arrived waits for one of this topic."""
+    """Whether an event that has arrived waits for one of this topic that has not."""
     front = module.subscriber.front
-    return front is not None and any(guest.awaited[0] == topic for guest in front.room)
+    room = () if front is None else front.room
+    return any(one.awaited[0] == topic and one.awaited not in room for one in room)
 
 
 class Ordered:
@@ -136,7 +140,7 @@ class Ordered:
             service.check_topic(topic)
         self._service = service
         self._config = config if config is not None else OrderedConfig()
-        self._module = make_module(service.name, managers, first, self._config)
+        self._module = make_module(service, managers, first, self._config)
         self._talk: Lanes[Effect] = Lanes(self._hand_over, self._fail)
         self._letters: Lanes[Send] = Lanes(self._hand_over_letters, self._fail)
         self._events: Lanes[ServicePublish] = Lanes(self._hand_over_events, self._fail)

@@ -50,6 +50,8 @@ class Weather(NamedTuple):
     """How many events are published at once, at most."""
     buffer: int = 10_000
     """How many events may wait for others at a subscriber."""
+    spread: int = 0
+    """How many managers share the topics; 0: each topic has one of its own."""
 
 
 def draw_weather(rng: Random) -> Weather:
@@ -64,6 +66,7 @@ def draw_weather(rng: Random) -> Weather:
         slow_events=rng.choice([0.0, 0.5, 0.9, 0.99]),
         burst=rng.choice([1, 3, 6]),
         buffer=rng.choice([10_000, 10_000, 2, 0]),
+        spread=rng.choice([0, 0, 1, 2]),
     )
 
 
@@ -134,6 +137,8 @@ class Storm:
                 waiting=Waiting(self.weather.buffer, WAIT_FOR, END_FOR),
                 reranking=reranking,
                 opened=False,
+                pinned=self.weather.spread == 0,
+                spread=self.weather.spread,
             ),
             self.topics,
             [*self.publishers, *self.subscribers],

@@ -55,12 +55,14 @@ class Coordinator:
         listed: Sequence[Member],
         first: Sequence[Topic],
         pinned: Sequence[tuple[Topic, Member]],
+        spread: int,
         timing: Timing,
     ) -> None:
         self._me = me
         self._listed = {member: place for place, member in enumerate(listed)}
         self._first = tuple(first)
         self._pinned = tuple(pinned)
+        self._spread = spread
         self._timing = timing
         self._heard: dict[Member, tuple[Beat, Time]] = {}
         self._wait_for_listed_until: Time | None = None
@@ -241,7 +243,7 @@ class Coordinator:
         staying = tuple(one for one in staying if one in lives)
         closings = self._closings(answers)
         first = self._ranks(answers)
-        layout = Layout(close.epoch, self._me.member, staying, first, self._pinned)
+        layout = Layout(close.epoch, self._me.member, staying, first, self._pinned, self._spread)
         subscriptions = newest(one for answer in answers for one in answer.subscriptions)
         opened = Open(layout, closings, UNKNOWN, subscriptions)
         self._close = self._again_at = None

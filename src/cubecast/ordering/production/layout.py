@@ -32,6 +32,8 @@ class Layout(msgspec.Struct, frozen=True, dict=True):
     """The topics of the highest ranks; all others follow by their names (`Ranking`)."""
     pinned: tuple[tuple[Topic, Member], ...] = ()
     """Topics with a manager of their own, as long as it lives."""
+    spread: int = 0
+    """How many managers share the topics, from the first on; the others stand by.  0: all do."""
 
     @cached_property
     def ranking(self) -> Ranking:
@@ -48,7 +50,16 @@ class Layout(msgspec.Struct, frozen=True, dict=True):
 
     def manager_of(self, topic: Topic) -> Member:
         pinned = self._pins.get(topic)
-        return pinned or self.names[crc32(topic.encode()) % len(self.names)]
+        return pinned or self._active[crc32(topic.encode()) % len(self._active)]
+
+    @cached_property
+    def _active(self) -> tuple[Member, ...]:
+        return self.names[: self.spread] if self.spread else self.names
+
+    @cached_property
+    def has_one_manager(self) -> bool:
+        """Whether all topics have the same manager: then stamps visit no other."""
+        return len({*self._active, *self._pins.values()}) == 1
 
     def managers_of(self, topics: Iterable[Topic]) -> set[Member]:
         return {self.manager_of(topic) for topic in topics}

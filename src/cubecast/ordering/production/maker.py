@@ -19,8 +19,10 @@ class Production:
     those do that return in a later life.
     """
 
-    def __init__(self, *, opened: bool = True, **options: Any) -> None:
+    def __init__(self, *, opened: bool = True, pinned: bool = True, **options: Any) -> None:
+        """`pinned`: whether each topic has the manager of its name, as long as that lives."""
         self._opened = opened
+        self._pinned = pinned
         self._options = options
         self._layout: Layout | None = None  # the same for all modules of a world
 
@@ -41,7 +43,7 @@ class Production:
             life=life << LIFE_BITS,
             manages=bool(managed),
             first=order,
-            pinned=layout.pinned,
+            pinned=layout.pinned if self._pinned else (),
             layout=layout if self._opened and life == 1 else None,
             **self._options,
         )

@@ -23,7 +23,7 @@ left.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from cubecast.ordering.effects import Effect, Send, Time
@@ -103,6 +103,27 @@ class Manager:
         passed, self.passed = tuple(sorted(self.passed.items())), {}
         return self._pass_on(request, number, self.higher, (), passed, ())
 
+    def on_request_alone(
+        self, request: Request, manager_of: Callable[[Topic], Manager], now: Time
+    ) -> list[Effect]:
+        """Number events where the managers of all topics live here: stamps are complete at once.
+
+        No other stamp is half-way, so there are no turns to keep.
+        """
+        again = self._again(request, now)
+        if again is not None:
+            return again
+        number = self.clock + 1
+        self.clock += request.count
+        passed, self.passed = tuple(sorted(self.passed.items())), {}
+        higher = tuple(manager_of(topic).pass_by(self.topic, self.clock) for topic in self.higher)
+        return self._pass_on(request, number, (), higher, passed, ())
+
+    def pass_by(self, topic: Topic, number: Number) -> tuple[Topic, Number]:
+        """A stamp of a lower topic passes, up to this number: our clock for it."""
+        self.passed[topic] = self.seen[topic] = max(number, self.seen.get(topic, 0))
+        return self.topic, self.clock
+
     def on_fill(self, fill: Fill, now: Time) -> list[Effect]:
         """Write our clock into a stamp that passes, when its turn has come."""
         again = self._again(fill.request, now)
@@ -141,9 +162,8 @@ class Manager:
         mine = [turn for turn in fill.turns if turn.high == self.topic]
         for turn in mine:
             self._taken[turn.low] = turn.count
-        last = max(fill.number + request.count - 1, self.seen.get(request.topic, 0))
-        self.passed[request.topic] = self.seen[request.topic] = last
-        higher = ((self.topic, self.clock), *fill.higher)
+        mark = self.pass_by(request.topic, fill.number + request.count - 1)
+        higher = (mark, *fill.higher)
         turns = tuple(turn for turn in fill.turns if turn.high != self.topic)
         effects = self._pass_on(request, fill.number, fill.left, higher, fill.passed, turns)
         for turn in mine:

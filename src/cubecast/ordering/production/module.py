@@ -75,6 +75,7 @@ class OrderingModule:
         timing: Timing | None = None,
         reranking: Reranking | None = None,
         copies: int = 1,
+        spread: int = 0,
         layout: Layout | None = None,
     ) -> None:
         """`managers`: members that are known to manage, the same list everywhere.
@@ -82,7 +83,8 @@ class OrderingModule:
         A member that is not listed may manage, too (`manages`).  `life`: the time in milliseconds.
         `first`: topics in the order of their rank, before all others.  `pinned`: topics and the
         managers that they have as long as those live.  `copies`: successors of a manager that know
-        its subscriptions.  `layout`: one that is open from the start, where all begin together.
+        its subscriptions.  `spread`: how many managers share the topics, 0 for all.  `layout`: one
+        that is open from the start, where all begin together.
         """
         if not managers:
             raise ValueError("managers must name at least one member")
@@ -100,7 +102,7 @@ class OrderingModule:
         self.coordinator: Coordinator | None = None
         if name in managers if manages is None else manages:
             self.office = Office(self.me, timing, reranking)
-            self.coordinator = Coordinator(self.me, managers, first, pinned, timing)
+            self.coordinator = Coordinator(self.me, managers, first, pinned, spread, timing)
         if layout is not None:
             self._on_open(Open(layout, (), UNKNOWN), 0)
 

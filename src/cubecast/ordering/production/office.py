@@ -139,7 +139,7 @@ class Office:
             return []
         match message:
             case Request():
-                effects = self._manager(message.topic).on_request(message, now)
+                effects = self._number(message, now)
                 return [*effects, *self._ask_for_ranks_if(len(self.managers) > MAX_TOPICS)]
             case Register():
                 return self._on_register(message, now)
@@ -149,6 +149,21 @@ class Office:
                 return [Send(message.subscriber, begun)]
             case Inquire():
                 return self._on_inquire(message, now)
+
+    def _number(self, request: Request, now: Time) -> list[Effect]:
+        manager = self._manager(request.topic)
+        assert self.layout is not None
+        if not self.layout.has_one_manager:
+            return manager.on_request(request, now)
+        effects = manager.on_request_alone(request, self._manager, now)
+        return [*effects, *self._ask_for_ranks_if(self._is_busier(manager))]
+
+    def _is_busier(self, manager: Manager) -> bool:
+        """Whether a topic has many more events than one above it."""
+        reranking = self._reranking
+        if reranking is None or manager.clock < reranking.events or self._asked_for_ranks:
+            return False
+        return any(reranking.is_due(manager.clock, self._clock(one)) for one in manager.higher)
 
     def _keep_until_open(self, message: ForManagers) -> list[Effect]:
         """Its sender has heard of a layout before us; if there are too many, it asks again."""
