@@ -9,7 +9,7 @@ import pytest
 from ordering_talks import PATIENT, Connect, check_order, hold_a_conversation
 
 import cubecast
-from cubecast.errors import Closed
+from cubecast.errors import Closed, NotSent
 from cubecast.ordering.live import Ordered
 from cubecast.ordering.services.cubecast import HIDDEN, CubecastService
 
@@ -57,3 +57,35 @@ def test_a_node_that_closes_is_told_to_who_publishes_and_who_reads() -> None:
             await ordered.close()
 
     asyncio.run(main())
+
+
+def test_a_member_that_does_not_read_makes_publishers_wait_and_loses_nothing() -> None:
+    small = cubecast.NodeConfig.preset("local", window=256 * 1024, queue_bytes=16 * 1024)
+    most = 5_000
+
+    async def main() -> tuple[int, list[int]]:
+        few = cubecast.OrderedConfig(unread=10, unpublished=50, publish_timeout_s=0.5)
+        async with (
+            cubecast.join(None, config=small) as one,
+            cubecast.join(one.address, config=small) as other,
+            cubecast.ordered(one, name="w", managers=["w"], config=few) as writer,
+            cubecast.ordered(other, managers=["w"], config=few) as reader,
+        ):
+            await reader.subscribe("t0")
+            published = await publish_until_refused(writer, most)
+            read = [int((await anext(reader)).payload) for _ in range(published)]
+            return published, read
+
+    published, read = asyncio.run(main())
+    assert published < most
+    assert read == list(range(published))
+
+
+async def publish_until_refused(writer: Ordered, most: int) -> int:
+    """Publish until no room comes back; how many were taken."""
+    for number in range(most):
+        try:
+            await writer.publish("t0", f"{number:01024}")
+        except NotSent:
+            return number
+    return most

@@ -336,6 +336,24 @@ def test_a_full_member_that_publishes_is_advised_to_read() -> None:
     run(main())
 
 
+def test_events_wait_longer_where_the_service_loses_nothing() -> None:
+    usual = cubecast.OrderedConfig()
+    assert usual.waits_s(loses_nothing=True) > usual.waits_s(loses_nothing=False)
+    assert cubecast.OrderedConfig(wait_s=3).waits_s(loses_nothing=True) == 3
+
+
+def test_flushing_between_two_topics_keeps_their_order() -> None:
+    async def main() -> None:
+        hub = Hub()
+        async with pair(hub) as (writer, reader):
+            for number in range(20):
+                await writer.publish("ab"[number % 2], str(number))
+                await writer.flush()
+            assert [int((await anext(reader)).payload) for _ in range(20)] == list(range(20))
+
+    run(main())
+
+
 # -- life ------------------------------------------------------------------------------------------
 
 
