@@ -32,7 +32,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from cubecast.bench.event_servers import NoServer, nats_servers, redis_server
-from cubecast.bench.ordering import Kind, Task, Workload
+from cubecast.bench.ordering import Kind, Task, Workload, opposite
 from cubecast.bench.ordering import main as member
 from cubecast.bench.processes import Child, children, gather, tell_all, unwinding_on_sigterm
 from cubecast.ordering.config import OrderedConfig
@@ -121,25 +121,6 @@ def judged(seen: Mapping[str, Mapping[str, Any]], workload: Workload) -> dict[st
         "repeated": len(repeated(sequences)),
         "notified": got,
     }
-
-
-def opposite(mine: Sequence[int], theirs: Sequence[int]) -> int:
-    """How many pairs of events two subscribers saw in opposite orders, by counting inversions."""
-    places = {event: number for number, event in enumerate(mine)}
-    numbers = [places[event] for event in theirs if event in places]
-    tree = [0] * (len(mine) + 1)
-    found = 0
-    for count, number in enumerate(numbers):
-        before, at = 0, number + 1
-        while at:  # those up to this number that came already
-            before += tree[at]
-            at &= at - 1
-        found += count - before
-        at = number + 1
-        while at < len(tree):
-            tree[at] += 1
-            at += at & -at
-    return found
 
 
 def latencies(seconds: Sequence[float]) -> dict[str, float]:

@@ -12,7 +12,7 @@ import gc
 import struct
 import time
 from array import array
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -132,6 +132,25 @@ class Tally:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.complete.wait(), LOOK_S)
         return time.monotonic()
+
+
+def opposite(mine: Sequence[int], theirs: Sequence[int]) -> int:
+    """How many pairs of events two subscribers saw in opposite orders, by counting inversions."""
+    places = {event: number for number, event in enumerate(mine)}
+    numbers = [places[event] for event in theirs if event in places]
+    tree = [0] * (len(mine) + 1)
+    found = 0
+    for count, number in enumerate(numbers):
+        before, at = 0, number + 1
+        while at:  # those up to this number that came already
+            before += tree[at]
+            at &= at - 1
+        found += count - before
+        at = number + 1
+        while at < len(tree):
+            tree[at] += 1
+            at += at & -at
+    return found
 
 
 # -- connections -----------------------------------------------------------------------------------
