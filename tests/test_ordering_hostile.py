@@ -48,6 +48,14 @@ async def members(hub: Hub, names: str, managers: str, **config: Any) -> AsyncIt
         await one.close()
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The wall clock, in seconds; a life of a member is the time when it began."""
+    seconds = [1_000_000_000]
+    monkeypatch.setattr("cubecast.ordering.live.time.time_ns", lambda: seconds[0] * 10**9)
+    return seconds
+
+
 # -- managers that do not answer -------------------------------------------------------------------
 
 
@@ -155,6 +163,25 @@ def test_a_manager_that_starts_late_takes_its_part() -> None:
     run(main())
 
 
+def test_an_event_that_was_numbered_by_later_managers_which_its_reader_does_not_know_is_tagged(
+    clock: list[int],
+) -> None:
+    async def main() -> None:
+        hub = Hub()
+        async with member(hub, "x", ["x"]), member(hub, "r", ["x"], wait_s=SHORT_S) as reader:
+            await reader.subscribe("a")
+            clock[0] += 100
+            async with member(hub, "y", ["y"]) as publisher:
+                for number in range(3):
+                    await publisher.publish("a", str(number))
+                got = [await anext(reader) for _ in range(3)]
+        assert [(one.payload, one.in_order) for one in got] == [
+            (b"%d" % number, False) for number in range(3)
+        ]
+
+    run(main())
+
+
 def test_a_member_that_takes_no_messages_holds_up_no_other() -> None:
     async def main() -> None:
         hub = Hub()
@@ -176,14 +203,6 @@ async def until(condition: Any) -> None:
 
 
 # -- clocks that go back ---------------------------------------------------------------------------
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The wall clock, in seconds; a life of a member is the time when it began."""
-    seconds = [1_000_000_000]
-    monkeypatch.setattr("cubecast.ordering.live.time.time_ns", lambda: seconds[0] * 10**9)
-    return seconds
 
 
 def test_managers_that_return_with_a_clock_that_went_back_go_above_what_members_know(

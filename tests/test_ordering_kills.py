@@ -86,7 +86,7 @@ def test_nodes_go_on_in_order_when_a_manager_is_killed_under_load(tmp_path: Path
     with running("cubecast", desks(), managers, tmp_path) as members:
         kill(members, victim)
         verdict = check(members, "cubecast")
-    assert verdict.epochs == 2
+    assert verdict.epochs >= 2
 
 
 @pytest.mark.parametrize("kind", ["nats", "redis"])
@@ -99,7 +99,7 @@ def test_members_of_a_broker_go_on_in_order_when_a_manager_is_killed(
     with running(kind, parts, managers, tmp_path) as members:
         kill(members, manager_of("t0", managers))
         verdict = check(members, kind)
-    assert verdict.epochs == 2
+    assert verdict.epochs >= 2
 
 
 def test_a_manager_that_is_stopped_and_goes_on_breaks_no_order(tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ A subscriber goes on to the next epoch when it has all of the present one: manag
 numbers it ended (`Closing`, hole T12).  Numbers of a manager that was lost are not known; then, and
 when events were lost, it waits as long as an event may wait.
 
+An event of an epoch whose layout no manager tells is notified tagged after a while: perhaps its
+publisher has other managers than we have.
+
 Bounds: one front, and `PAST` fronts of epochs that are over (to know which late events it had).
 `later` has `MAX_LATER` events, or as many as may wait if the next layout is known.
 """
@@ -45,6 +48,9 @@ from cubecast.ordering.timestamps import Number, Topic
 PAST = 16
 MAX_LATER = 4096
 """How many events wait for the layout of their epoch."""
+ASKED = 3
+"""How often managers are asked for the layout of an event at least, before it is notified tagged.
+"""
 
 
 class Subscriber:
@@ -70,6 +76,8 @@ class Subscriber:
         self._closings: dict[Epoch, Closing] = {}
         self.later: list[Arrived] = []
         """Events of epochs that have not begun here."""
+        self._tag_later_at: Time | None = None
+        """When an event that waits for its layout has waited long enough."""
         self._end_by: Time | None = None
         """When the present epoch is over, whatever is missing."""
         self._ask_at: Time | None = None
@@ -149,6 +157,10 @@ class Subscriber:
         """Keep an event of an epoch that has not begun here, but not too many."""
         self.later.append(event)
         effects = [] if epoch in self._next else self._ask_for_layout(now)
+        wait_for, retry_after = self._limits.wait_for, self._timing.retry_after
+        if self._tag_later_at is None and wait_for is not None and retry_after is not None:
+            self._tag_later_at = now + wait_for + ASKED * retry_after
+            effects.append(WakeAt(self._tag_later_at))
         most = self._limits.events
         if self._next and most is not None and len(self.later) > most:
             effects += self._end_epoch(now)
@@ -161,6 +173,26 @@ class Subscriber:
         event = self.later.pop(0)
         stamp = stamp_of(event)
         return [Notify(event.topic, event.payload, stamp, in_order=False)]
+
+    def _tag_unknown_of_later(self) -> list[Effect]:
+        """Notify events, tagged, of the epochs up to that of the first whose layout is not known.
+
+        Not those of topics that are yet to begin: whether they are before our time is not known.
+        """
+        assert self.front is not None
+        self._tag_later_at = None
+        unknown = [one for one in self.later if _epoch(one) not in self._next]
+        if not unknown:
+            return []
+        last = _epoch(unknown[0])
+        over = {one for one in map(_epoch, unknown) if one <= last}
+        late = [one for one in unknown if _epoch(one) in over]
+        self.later = [one for one in self.later if _epoch(one) not in over]
+        return [
+            Notify(one.topic, one.payload, stamp_of(one), in_order=False)
+            for one in late
+            if one.topic in self.front.done
+        ]
 
     def on_void(self, message: Void, now: Time) -> list[Effect]:
         if self.front is None or message.epoch != self.front.layout.epoch:
@@ -243,6 +275,7 @@ class Subscriber:
 
     def _replay(self, now: Time) -> list[Effect]:
         later, self.later = self.later, []
+        self._tag_later_at = None
         return [effect for event in later for effect in self.on_arrived(event, now)]
 
     # -- time ------------------------------------------------------------------------------------
@@ -266,7 +299,8 @@ class Subscriber:
     def next_wake(self) -> Time | None:
         """When we ask again, or the time of something that waits is over."""
         expiry = None if self.front is None else self.front.next_expiry()
-        times = (self.changes.next_wake(), expiry, self._end_by, self._ask_at)
+        later = None if self.front is None else self._tag_later_at
+        times = (self.changes.next_wake(), expiry, self._end_by, self._ask_at, later)
         return min((at for at in times if at is not None), default=None)
 
     def on_wake(self, now: Time) -> list[Effect]:
@@ -274,6 +308,8 @@ class Subscriber:
         if self.front is None:
             return []
         effects: list[Effect] = []
+        if self._tag_later_at is not None and self._tag_later_at <= now:
+            effects += self._tag_unknown_of_later()
         if self._end_by is not None and self._end_by <= now:
             effects += self._end_epoch(now)
         effects += self.changes.on_wake(self.front, now)
@@ -282,3 +318,7 @@ class Subscriber:
         if self._ask_at is not None and self._ask_at <= now:
             effects += self._inquire(self.front, now)
         return [*effects, *self._go_on(now)]
+
+
+def _epoch(event: Arrived) -> Epoch:
+    return stamp_of(event).epoch
