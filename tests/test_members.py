@@ -83,8 +83,12 @@ def test_who_has_to_jump_when_a_newcomer_comes_joins_again() -> None:
     assert [one.to for one in world.flying if one.message.kind == "parcel"] == [1, 2]
 
 
-def test_who_hears_of_a_later_view_asks_for_it_again_after_a_while() -> None:
-    world = Members(2)
+@pytest.mark.parametrize(("nodes", "pauses"), [(2, 1), (16, 2), (64, 3)])
+def test_who_hears_of_a_later_view_asks_for_it_after_a_while_and_again(
+    nodes: int, pauses: int
+) -> None:
+    """It may be on its way down the tree: tests overtake it."""
+    world = Members(nodes)
     view = world.members[0].view
     assert view is not None
     member = Member(
@@ -96,13 +100,24 @@ def test_who_hears_of_a_later_view_asks_for_it_again_after_a_while() -> None:
         epochs=EPOCHS,
         detector=DetectorConfig(),
     )
-    later = Notice(other_view(world, 1, 0, 1).number, ())
-    asked = []
-    for now in range(10, 10 + 2 * EPOCHS.repeat_after + 1):
-        world.flying.clear()
-        member.on_message(later, 1, now)
-        asked += [now for one in world.flying if isinstance(one.message, Stuck)]
-    assert asked == [10, 10 + EPOCHS.repeat_after, 10 + 2 * EPOCHS.repeat_after]
+    pause = EPOCHS.repeat_after
+
+    def asks(epoch: int, times: range) -> list[int]:
+        """When it asks if it hears of a view of that epoch all the time."""
+        asked = []
+        for now in times:
+            world.flying.clear()
+            member.on_message(Notice(other_view(world, epoch, 0, 1).number, ()), 1, now)
+            asked += [now for one in world.flying if isinstance(one.message, Stuck)]
+        return asked
+
+    first = 10 + pauses * pause
+    assert asks(1, range(10, first + pause + 1)) == [first, first + pause]
+    came = Install(Ballot(1, 1), view.id, other_view(world, 1, 0, 1), {}, {})
+    member.hear(came, "n1", 50)
+    assert member.view == came.view
+    assert asks(1, range(50, 50 + 3 * pause)) == []
+    assert asks(2, range(100, 101 + pause)) == [100 + pause], "the next one may be on its way, too"
 
 
 def test_a_leader_leaves() -> None:

@@ -29,6 +29,7 @@ from cubecast.protocol.epochs import EpochConfig, Epochs
 from cubecast.protocol.marks import Marks
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Load, MemberPort, Message, NodeId, Stream, Time, Topic, Wanted
+from cubecast.protocol.telling import patience
 from cubecast.protocol.views import (
     TO_ANYONE,
     Absent,
@@ -54,6 +55,7 @@ from cubecast.protocol.views import (
     Who,
     epoch_of,
 )
+from cubecast.topology import dimension_for
 
 MAX_TOLD = 256
 """Strangers that were told lately where we are."""
@@ -111,7 +113,8 @@ class Member:
         self._departing = False
         self._gone = False  # it was let go: whatever still comes is for nobody
         self._told: dict[str, Time] = {}
-        self._asked_at: Time = 0
+        self._behind: ViewId | None = None  # the view of ours in which we heard of a later one
+        self._ask_at: Time = 0  # then ask for that
         if view is not None:
             self._begin(view, 0, now)
         else:
@@ -288,15 +291,21 @@ class Member:
         """If a member is in a later view than we are, have it send us that one.
 
         Whoever led there may be gone, and of those who are not in our view the detector believes
-        nothing: nobody else would tell us.
+        nothing: nobody else would tell us.  But tests overtake a view on its way down the tree, so
+        we wait as long as who leads would before it tells us directly.
         """
         if self._epochs is None:
             return
-        theirs = epoch_of(getattr(message, "view", 0))
-        if theirs > self._epochs.view.epoch and now >= self._asked_at:
-            self._asked_at = now + self._epoch_config.repeat_after
+        view, pause = self._epochs.view, self._epoch_config.repeat_after
+        if epoch_of(getattr(message, "view", 0)) <= view.epoch:
+            return
+        if self._behind != view.id:
+            self._behind = view.id
+            self._ask_at = now + patience(pause, dimension_for(view.mask.bit_length()))
+        elif now >= self._ask_at:
+            self._ask_at = now + pause
             self.marks["asked for a later view"] += 1
-            self.send(sender, Stuck(self._epochs.view.id))
+            self.send(sender, Stuck(view.id))
 
     def foreign(self, message: Clusterwide) -> str:
         """The cluster that a message comes from, if that is another than ours; else nothing."""
