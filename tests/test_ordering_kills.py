@@ -181,7 +181,7 @@ def test_publishing_goes_on_within_the_stated_bound_after_a_crash(wait_for: int)
 
 
 def test_the_bound_of_a_configuration_is_that_of_its_module() -> None:
-    assert CONFIG.resumes_s == resumes_after(timing(CONFIG), in_microseconds(CONFIG.wait_s)) / 1e6
+    assert CONFIG.resumes_s == resumes_after(timing(CONFIG), in_microseconds(CONFIG.end_s)) / 1e6
 
 
 # -- longer ----------------------------------------------------------------------------------------
