@@ -62,7 +62,8 @@ def desks(count: int = 4, rate: float = RATE) -> list[Part]:
 
 def manager_of(topic: str, managers: Sequence[str]) -> str:
     """The manager of a topic while all of them live."""
-    return Layout(0, managers[0], tuple(Source(name, 0) for name in managers)).manager_of(topic)
+    sources = tuple(Source(name, 0) for name in managers)
+    return Layout(0, managers[0], sources, spread=OrderedConfig().spread).manager_of(topic)
 
 
 @dataclass
