@@ -601,3 +601,30 @@ def test_with_one_manager_ranks_change_as_well() -> None:
     assert layout is not None
     assert layout.first[0] == "b"
     assert there.order_of("i") == list(range(8))
+
+
+def test_an_event_from_before_a_leave_is_not_notified_after_the_topic_was_joined_again() -> None:
+    """Number 1 was given up for number 2.  Its subscriber leaves, and comes back."""
+    make = Production(opened=False, timing=TIMING, waiting=Waiting(events=0))
+    there = World(make, list("ab"), ["p", "i", "j"], wire=True)
+    for node in "ij":
+        there.subscribe(node, "a", "b")
+        there.settle()
+    for event in ("a1", "a2"):
+        there.publish("p", "a", event)
+        only_links(there)
+    there.notify("a2", "i")
+    assert there.order_of("i") == ["a2"], "it waits for nothing"
+    there.unsubscribe("i", "a")
+    only_links(there)
+    there.publish("p", "b", "b1")
+    only_links(there)
+    there.notify("b1", "i")
+    there.notify("a1", "j")
+    there.notify("a2", "j")
+    there.notify("b1", "j")
+    there.subscribe("i", "a")
+    there.notify("a1", "i")
+    only_links(there)
+    assert there.order_of("i") == ["a2", "b1"]
+    assert inversions(there.seen) == []

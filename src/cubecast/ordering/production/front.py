@@ -3,6 +3,7 @@
 Theory of operation.  An event is *in order* if
 
 - its number is above the clock of its own topic ([T] Figure 6 asks for one number above any, T1),
+  and above the number where the topic began here,
 - its numbers of higher topics of ours are not below the clocks of those,
 - of a higher topic of ours that its stamp does not name, no event was notified in order.
 
@@ -53,6 +54,8 @@ class Front:
         """Our topics; up to here everything was notified, or given up."""
         self.clock: dict[Topic, Number] = dict.fromkeys(self.done, 0)
         """The highest numbers that were notified in order, also of topics that we left of late."""
+        self._start: dict[Topic, Number] = {}
+        """Where topics began that we have not had from the start: nothing up to there is ours."""
         self._notified: set[Topic] = set()
         """Topics of which an event was notified in order."""
         self._higher: dict[Topic, tuple[Topic, ...]] = {}
@@ -79,7 +82,7 @@ class Front:
         self.beginning = frozenset()
         for topic, number in starts.items():
             self._left.pop(topic, None)
-            self.done[topic] = number
+            self.done[topic] = self._start[topic] = number
             self.clock.setdefault(topic, 0)
         self._higher.clear()
         return self._look_at_all()
@@ -89,6 +92,8 @@ class Front:
         self.beginning -= {topic}
         if self.done.pop(topic, None) is not None:
             self._left[topic] = None
+            self._start.pop(topic, None)
+            self._missing = {place: None for place in self._missing if place[0] != topic}
         self.room.drop(topic)
         return self._look_at_all()
 
@@ -170,7 +175,7 @@ class Front:
 
     def is_in_order(self, stamp: Stamp) -> bool:
         clock, named = self.clock, 0
-        if stamp.number <= clock.get(stamp.topic, 0):
+        if stamp.number <= max(clock.get(stamp.topic, 0), self._start.get(stamp.topic, 0)):
             return False
         for topic, number in stamp.higher:
             known = clock.get(topic)
