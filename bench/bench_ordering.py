@@ -241,12 +241,13 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=20_000)
     parser.add_argument("--rate", type=float, default=1000.0, help="events/s for latency")
     parser.add_argument("--wait", type=float, help="wait_s [default: the library's]")
+    parser.add_argument("--retry", type=float, default=OrderedConfig().retry_s, help="retry_s")
     parser.add_argument("--topics-per-subscriber", default="", metavar="N,N,...")
     parser.add_argument("--topics", type=int, default=1000, help="topics of the power law")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each, in turns")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    config = OrderedConfig(wait_s=options.wait)
+    config = OrderedConfig(wait_s=options.wait, retry_s=options.retry)
     found: list[dict[str, Any]] = []
     with unwinding_on_sigterm():
         if options.topics_per_subscriber:
