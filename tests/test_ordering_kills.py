@@ -47,13 +47,17 @@ SLOW_S = CONFIG.suspect_s + 3 * CONFIG.beat_s
 
 @contextmanager
 def running(
-    kind: Kind, parts: Sequence[Part], managers: Sequence[str], folder: Path
+    kind: Kind,
+    parts: Sequence[Part],
+    managers: Sequence[str],
+    folder: Path,
+    config: OrderedConfig = CONFIG,
 ) -> Iterator[Members]:
     """Members under load."""
     try:
         with (
             server(kind) as address,
-            Members(kind, address, tuple(managers), folder, CONFIG, GENEROUS_S) as members,
+            Members(kind, address, tuple(managers), folder, config, GENEROUS_S) as members,
         ):
             members.start(parts)
             time.sleep(UNDER_LOAD_S)
@@ -80,11 +84,13 @@ def kill(members: Members, name: str) -> None:
 # -- a manager that dies ---------------------------------------------------------------------------
 
 
-def test_nodes_go_on_in_order_when_a_manager_is_killed_under_load(tmp_path: Path) -> None:
-    managers = ("d0", "d1", "d2")
-    victim = manager_of("t0", managers)
-    with running("cubecast", desks(), managers, tmp_path) as members:
-        kill(members, victim)
+@pytest.mark.parametrize("spread", [1, 3], ids=["one numbers, two stand by", "three share"])
+def test_nodes_go_on_in_order_when_a_manager_is_killed_under_load(
+    spread: int, tmp_path: Path
+) -> None:
+    managers, config = ("d0", "d1", "d2"), OrderedConfig(spread=spread)
+    with running("cubecast", desks(), managers, tmp_path, config) as members:
+        kill(members, manager_of("t0", managers, config))
         verdict = check(members, "cubecast")
     assert verdict.epochs >= 2
 
@@ -97,14 +103,14 @@ def test_members_of_a_broker_go_on_in_order_when_a_manager_is_killed(
     managers = ("m0", "m1")
     parts = [*(Part(name) for name in managers), *desks()]
     with running(kind, parts, managers, tmp_path) as members:
-        kill(members, manager_of("t0", managers))
+        kill(members, manager_of("t0", managers, CONFIG))
         verdict = check(members, kind)
     assert verdict.epochs >= 2
 
 
 def test_a_manager_that_is_stopped_and_goes_on_breaks_no_order(tmp_path: Path) -> None:
     managers = ("d0", "d1", "d2")
-    slow = manager_of("t0", managers)
+    slow = manager_of("t0", managers, CONFIG)
     with running("cubecast", desks(), managers, tmp_path) as members:
         with members.stopped(slow):
             time.sleep(SLOW_S)
@@ -254,6 +260,14 @@ def two(tmp_path: Path) -> Members:
         wrote(one.task.seen, seen("x", 1), seen("y", 2))
     wrote(members.lives[0].task.published, Published("x", "t0", 2.0), Published("y", "t0", 2.0))
     return members
+
+
+def test_the_victim_is_a_manager_that_numbers_events() -> None:
+    managers = ("x", "y", "z")
+    numbering = {
+        spread: manager_of("t0", managers, OrderedConfig(spread=spread)) for spread in (1, 3)
+    }
+    assert numbering == {1: "x", 3: "z"}
 
 
 def test_a_run_in_which_nothing_is_wrong_is_judged_so(two: Members) -> None:

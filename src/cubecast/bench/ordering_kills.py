@@ -60,10 +60,10 @@ def desks(count: int = 4, rate: float = RATE) -> list[Part]:
     return [Part(f"d{number}", SETS[number], rate) for number in range(count)]
 
 
-def manager_of(topic: str, managers: Sequence[str]) -> str:
-    """The manager of a topic while all of them live."""
+def manager_of(topic: str, managers: Sequence[str], config: OrderedConfig) -> str:
+    """The manager of a topic while all of them live: others may only stand by."""
     sources = tuple(Source(name, 0) for name in managers)
-    return Layout(0, managers[0], sources, spread=OrderedConfig().spread).manager_of(topic)
+    return Layout(0, managers[0], sources, spread=config.spread).manager_of(topic)
 
 
 @dataclass
