@@ -30,11 +30,7 @@ def tables(nodes: list[Node]) -> Counter[str]:
     A decoder remembers up to `MAX_ROUTES` routes, and then begins anew.
     """
     return Counter(
-        {
-            name: count
-            for name, count in census(*nodes).items()
-            if not name.startswith(PASSING)
-        }
+        {name: count for name, count in census(*nodes).items() if not name.startswith(PASSING)}
     )
 
 

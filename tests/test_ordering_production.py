@@ -242,6 +242,28 @@ def test_hole_11_stamps_that_share_two_managers_pass_them_in_one_order() -> None
     assert topic.early == {}
 
 
+def test_hole_11_stamps_that_wait_for_each_other_in_a_circle_are_taken_at_once() -> None:
+    """They came by different ways: f before e by b, g before f by c, e before g by d."""
+    topic = Manager("a", layout("abcd"))
+    e = fill(1, Turn("b", "a", 2), Turn("d", "a", 1))
+    f = fill(2, Turn("b", "a", 1), Turn("c", "a", 2))
+    g = fill(3, Turn("c", "a", 1), Turn("d", "a", 2))
+    after = fill(4, Turn("b", "a", 3), Turn("c", "a", 3), Turn("d", "a", 3))
+    assert topic.on_fill(e, 0) == topic.on_fill(f, 0) == topic.on_fill(after, 0) == []
+    assert sorted(firsts(topic.on_fill(g, 0))) == [1, 2, 3, 4]
+    assert topic.early == {}
+
+
+def test_hole_11_a_circle_that_is_not_complete_waits() -> None:
+    topic = Manager("a", layout("abcd"))
+    e = fill(1, Turn("b", "a", 2), Turn("d", "a", 1))
+    f = fill(2, Turn("b", "a", 1), Turn("c", "a", 3))
+    g = fill(3, Turn("c", "a", 2), Turn("d", "a", 2))
+    assert topic.on_fill(e, 0) == topic.on_fill(f, 0) == topic.on_fill(g, 0) == []
+    assert len(topic.on_fill(fill(4, Turn("c", "a", 1)), 0)) == 4
+    assert topic.early == {}
+
+
 def test_a_stamp_that_was_lost_before_another_is_asked_for_and_sent_again() -> None:
     low, high = Manager("b", layout("ab")), Manager("a", layout("ab"))
     low.name(["a", "b"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-WAIT_S, WAIT_LOSSLESS_S = 5.0, 30.0
+WAIT_S, WAIT_LOSSLESS_S = 5.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class OrderedConfig:
     """Events that wait for others before them; beyond that the first is given up waiting for."""
     wait_s: float | None = None
     """How long an event waits: as long as the service may take to bring the one before it.  None:
-    5 s where the service may lose it, 30 s where it loses nothing, but queues under load."""
+    5 s where the service may lose it, 10 s where it loses nothing, but queues under load."""
     retry_s: float = 1.0
     """A request that a manager has not answered is repeated after this: above what an answer takes
     under load, or repeated requests add to it."""

@@ -173,6 +173,11 @@ class Ordered:
         return self._unread.dropped
 
     @property
+    def forgotten(self) -> int:
+        """Events that came so late that it is not known whether they were notified: dropped."""
+        return self._module.subscriber.forgotten
+
+    @property
     def missed(self) -> int:
         """Events that were dropped because the application did not read."""
         return self._unread.missed

@@ -22,8 +22,8 @@ before it in its topic, higher topics up to the numbers in its stamp, lower ones
 passed its manager.  Every two events of our topics have one order, and no three of them a circle
 (invariant 4 of `manager`), so where the service loses nothing no event waits in vain.
 
-Bounds: one entry per topic; `Waiting` bounds the room; at most `MAX_MISSING` events that were given
-up are known by their numbers.
+Bounds: one entry per topic; `Waiting` bounds the room; numbers that were given up are kept as
+ranges (`gaps`).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from collections.abc import Iterable, Mapping
 
 from cubecast.ordering.effects import Arrived, Effect, Notify, Time, WakeAt
 from cubecast.ordering.production.config import Waiting
+from cubecast.ordering.production.gaps import Gaps
 from cubecast.ordering.production.layout import Layout
 from cubecast.ordering.production.messages import Range
 from cubecast.ordering.production.room import Guest, Place, WaitingRoom
@@ -41,7 +42,6 @@ from cubecast.ordering.timestamps import Number, Stamp, Topic
 
 NEVER: Number = sys.maxsize
 """A number that is reached only when our topics change."""
-MAX_MISSING = 4096
 
 
 class Front:
@@ -65,7 +65,7 @@ class Front:
         self._left: dict[Topic, Mapping[Topic, Number] | None] = {}
         """Topics that we left, and how far we are to be in others to forget their clocks."""
         self.room = WaitingRoom()
-        self._missing: dict[Place, None] = {}
+        self._gaps = Gaps()
         """Events that were given up and may still come."""
         self._void: dict[Topic, list[Range]] = {}
         """Numbers ahead of us that no event has."""
@@ -93,7 +93,7 @@ class Front:
         if self.done.pop(topic, None) is not None:
             self._left[topic] = None
             self._start.pop(topic, None)
-            self._missing = {place: None for place in self._missing if place[0] != topic}
+            self._gaps.leave(topic)
         self.room.drop(topic)
         return self._look_at_all()
 
@@ -146,7 +146,7 @@ class Front:
         if place in self.room:
             return []
         if topic in self.done and number <= self.done[topic]:
-            return self._notify(event, stamp) if self._is_missing(place) else []
+            return self._notify(event, stamp) if self._gaps.take(topic, number) else []
         awaited = self._awaited(stamp)
         if awaited is None:
             return [*self._notify(event, stamp), *self._release([topic])]
@@ -209,10 +209,10 @@ class Front:
                     clock[topic] = max(number, clock[topic])
         done = self.done[stamp.topic]
         if stamp.number > done:
-            self._miss(stamp.topic, range(done + 1, stamp.number))
+            self._gaps.add(stamp.topic, done + 1, stamp.number - 1)
             self._reach(stamp.topic, stamp.number)
         else:
-            self._missing.pop((stamp.topic, stamp.number), None)
+            self._gaps.take(stamp.topic, stamp.number)
         return [Notify(event.topic, event.payload, stamp, in_order)]
 
     def _reach(self, topic: Topic, number: Number) -> None:
@@ -226,7 +226,7 @@ class Front:
     def _pass_void(self, topic: Topic) -> None:
         for void in self._void[topic]:
             if void.first <= self.done[topic] + 1 <= void.last:
-                self._miss(topic, range(self.done[topic] + 1, void.last + 1))
+                self._gaps.add(topic, self.done[topic] + 1, void.last)
                 self.done[topic] = void.last
         ahead = [void for void in self._void[topic] if void.last > self.done[topic]]
         if ahead:
@@ -249,16 +249,10 @@ class Front:
             self._reach(topic, self.done[topic])
         return self._release(sorted(changed))
 
-    def _miss(self, topic: Topic, numbers: range) -> None:
-        """These may still come, late."""
-        for number in numbers[-MAX_MISSING:]:
-            self._missing[topic, number] = None
-        while len(self._missing) > MAX_MISSING:
-            del self._missing[next(iter(self._missing))]
-
-    def _is_missing(self, place: Place) -> bool:
-        """Whether an event was given up and comes now, for the first time."""
-        return self._missing.pop(place, self) is None
+    @property
+    def forgotten(self) -> int:
+        """Numbers that were given up, so many that late events with them are not known as such."""
+        return self._gaps.forgotten
 
     # -- what waits ------------------------------------------------------------------------------
 
@@ -284,7 +278,7 @@ class Front:
         for guest in self.room.all():
             stamp = stamp_of(guest.event)
             place = stamp.topic, stamp.number
-            if stamp.number <= self.done.get(stamp.topic, -1) and place not in self._missing:
+            if stamp.number <= self.done.get(stamp.topic, -1) and not self._gaps.has(*place):
                 self.room.leave(place)  # from before our time
             else:
                 awaited = self._awaited(stamp)
@@ -342,15 +336,13 @@ class Front:
         It is tagged if events of later epochs have overtaken it.
         """
         known = self.done.get(stamp.topic)
-        if known is None or (
-            stamp.number <= known and (stamp.topic, stamp.number) not in self._missing
-        ):
+        place = stamp.topic, stamp.number
+        if known is None or (stamp.number <= known and not self._gaps.has(*place)):
             return []
         if not overtaken:
-            self._is_missing((stamp.topic, stamp.number))
             return self._notify(event, stamp)
-        if not self._is_missing((stamp.topic, stamp.number)):
-            self._miss(stamp.topic, range(known + 1, stamp.number))
+        if not self._gaps.take(*place):
+            self._gaps.add(stamp.topic, known + 1, stamp.number - 1)
             self.done[stamp.topic] = stamp.number
         return [Notify(event.topic, event.payload, stamp, in_order=False)]
 

@@ -13,7 +13,10 @@ Invariants:
 3. *A pair of topics is named from the first subscription on* that has both (T2, T3).  A manager
    knows a subscription before the subscriber is notified of anything that it numbers afterwards.
 4. *Stamps that pass two managers pass them in one order*, whatever lies between them (T11): the
-   lower one counts what goes to the higher one (`Turn`), which takes them in turn.
+   lower one counts what goes to the higher one (`Turn`), which takes them in turn.  Stamps take
+   different ways, so that some may be before each other in a circle; no subscriber has all their
+   topics.  The manager where they meet takes them all at once: what matters is that it numbers no
+   event of its own between two of them.
 
 Bounds: a manager lives for one epoch.  `kept` has one entry per topic and publisher's life, with
 the requests that it has not confirmed, until it was silent for a lease; `early` has what came
@@ -24,7 +27,7 @@ left.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from cubecast.ordering.effects import Effect, Send, Time
 from cubecast.ordering.production.layout import Layout
@@ -40,6 +43,8 @@ from cubecast.ordering.production.messages import (
     Turn,
 )
 from cubecast.ordering.timestamps import Number, Topic
+
+Label: TypeAlias = tuple[Topic, Source, int]
 
 
 class Sent(NamedTuple):
@@ -82,6 +87,8 @@ class Manager:
         self._taken: dict[Topic, int] = {}  # stamps that came from each lower topic
         self.early: dict[tuple[Topic, int], Fill] = {}
         """Stamps before their turn, by a turn that they wait for."""
+        self._held: dict[tuple[Topic, int], Fill] = {}
+        """The same stamps by each of their turns."""
         self.void: list[Range] = []
         """Numbers that no event has or will have."""
 
@@ -135,7 +142,38 @@ class Manager:
         place = awaited.low, awaited.count - 1
         missing = self.early.get(place) == fill  # it comes again, and those before it did not
         self.early[place] = fill
-        return [self._ask_for_earlier(awaited)] if missing else []
+        self._held.update({(turn.low, turn.count): fill for turn in self._mine(fill)})
+        if missing:
+            return [self._ask_for_earlier(awaited)]
+        return self._take_circle(fill, now)
+
+    def _mine(self, fill: Fill) -> list[Turn]:
+        return [turn for turn in fill.turns if turn.high == self.topic]
+
+    def _let_go(self, fill: Fill) -> None:
+        for turn in self._mine(fill):
+            self._held.pop((turn.low, turn.count), None)
+
+    def _take_circle(self, fill: Fill, now: Time) -> list[Effect]:
+        """Take a stamp and those that it waits for if all of them wait only for each other."""
+        circle: dict[Label, Fill] = {}
+        to_see = [fill]
+        while to_see:
+            one = to_see.pop()
+            if _label(one) in circle:
+                continue
+            circle[_label(one)] = one
+            for turn in self._mine(one):
+                for count in range(self._taken.get(turn.low, 0) + 1, turn.count):
+                    before = self._held.get((turn.low, count))
+                    if before is None:
+                        return []  # it has not arrived
+                    to_see.append(before)
+        for awaited in [at for at, early in self.early.items() if _label(early) in circle]:
+            del self.early[awaited]
+        for one in circle.values():  # first: others that now have their turn look for circles, too
+            self._let_go(one)
+        return [effect for one in circle.values() for effect in self._take(one, now)]
 
     def _ask_for_earlier(self, awaited: Turn) -> Send:
         taken = self._taken.get(awaited.low, 0)
@@ -159,9 +197,10 @@ class Manager:
 
     def _take(self, fill: Fill, now: Time) -> list[Effect]:
         request = fill.request
-        mine = [turn for turn in fill.turns if turn.high == self.topic]
+        mine = self._mine(fill)
         for turn in mine:
-            self._taken[turn.low] = turn.count
+            self._taken[turn.low] = max(turn.count, self._taken.get(turn.low, 0))
+        self._let_go(fill)
         mark = self.pass_by(request.topic, fill.number + request.count - 1)
         higher = (mark, *fill.higher)
         turns = tuple(turn for turn in fill.turns if turn.high != self.topic)
@@ -273,6 +312,11 @@ class Manager:
             kept = self.kept.pop(key)
             if key[0] == self.topic:
                 self.void += [sent.numbers for sent in kept.sent.values()]
+
+
+def _label(fill: Fill) -> Label:
+    """What tells a stamp from others."""
+    return fill.request.topic, fill.request.source, fill.request.first
 
 
 def _stamped(

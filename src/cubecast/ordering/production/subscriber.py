@@ -81,8 +81,13 @@ class Subscriber:
         self._end_by: Time | None = None
         """When the present epoch is over, whatever is missing."""
         self._ask_at: Time | None = None
-        self.forgotten = 0
-        """Events of epochs so old that we do not know whether we had them; they are dropped."""
+        self._forgotten = 0
+
+    @property
+    def forgotten(self) -> int:
+        """Events that came too late to know whether we had them (they are dropped), or would be."""
+        fronts = [*self._past.values(), *([] if self.front is None else [self.front])]
+        return self._forgotten + sum(front.forgotten for front in fronts)
 
     @property
     def topics(self) -> set[Topic]:
@@ -139,7 +144,7 @@ class Subscriber:
     def _arrive_late(self, event: Arrived, epoch: Epoch) -> list[Effect]:
         """An event of an epoch that is over, or of which we have not heard before a later one."""
         if not self._past or epoch < min(self._past):
-            self.forgotten += len(self._past) == PAST
+            self._forgotten += len(self._past) == PAST
             return []  # it may be from before our first epoch
         assert self.front is not None
         if epoch not in self._past:
