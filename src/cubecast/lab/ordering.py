@@ -65,7 +65,7 @@ def measure_routes(settings: Settings, seed: int) -> Measurement:
     chosen = rng.choice(topics, size=events, p=chances)
     ranks = ranks_of(str(settings["order"]), topics, rng)
     if published == "worst case":
-        chosen[:] = ranks.argmax()
+        chosen[:] = int(np.argmax(ranks))
     publishers = rng.integers(0, nodes, size=events)
     routes = routes_of(settings, seed, subscribed)
     return Measurement(route_metrics(sample(routes, ranks, shared(subscribed), chosen, publishers)))
@@ -100,6 +100,7 @@ def route_metrics(sample: Sample) -> dict[str, float]:
     from cubecast.ordering.sim.static import ENTRY_BYTES
 
     entries = float(sample.entries.mean())
+    foreign = float(sample.foreign.sum())
     return {
         "latency_mean": float(sample.latency.mean()) / SECOND,
         "ordering_mean": float(sample.ordering.mean()) / SECOND,
@@ -108,7 +109,7 @@ def route_metrics(sample: Sample) -> dict[str, float]:
         "entries_mean": entries,
         "bytes_mean": ENTRY_BYTES * entries,
         "foreign_share": 100 * sample.foreign_share(),
-        "foreign_total": 100 * float(sample.foreign.sum() / (sample.own + sample.foreign).sum()),
+        "foreign_total": 100 * foreign / (foreign + float(sample.own.sum())),
     }
 
 

@@ -46,7 +46,7 @@ class Swaps:
             places = places[-1:]
         elif self.swapper == "nearest":
             places = places[:1]
-        return [(int(group[k]), int(group[int(popular[:k].argmax())])) for k in places]
+        return [(int(group[k]), int(group[int(np.argmax(popular[:k]))])) for k in places]
 
 
 @dataclass(frozen=True, slots=True)

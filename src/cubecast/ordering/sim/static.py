@@ -98,7 +98,7 @@ class Routes:
     def _last(self, topic: int, draw: int) -> float:
         nodes = np.flatnonzero(self.subscribed[:, topic])
         keys = np.repeat(self.pastry.keys[[topic]], len(nodes))
-        return float(self.pastry.delays(nodes, keys, draw).max(initial=0.0))
+        return float(np.max(self.pastry.delays(nodes, keys, draw), initial=0.0))
 
 
 @dataclass(frozen=True, slots=True)

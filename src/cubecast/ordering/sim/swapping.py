@@ -124,8 +124,8 @@ class Traffic:
             return
         passed = walk.group[: place + 1]
         popular = self.swaps.popularity(self.numbers[passed])
-        if popular[:-1].max() > popular[-1] + self.swaps.beta:
-            lower = int(passed[int(popular[:-1].argmax())])
+        if np.max(popular[:-1]) > popular[-1] + self.swaps.beta:
+            lower = int(passed[int(np.argmax(popular[:-1]))])
             self._asked[topic] = walk.epoch
             system = np.array([self._system()])
             manager = self.routes.pastry.managers[[topic]]
@@ -134,7 +134,7 @@ class Traffic:
 
     def _system(self) -> int:
         """T_s lives at the node that manages the topic that was the lowest."""
-        return int(self.orders[0].argmax())
+        return int(np.argmax(self.orders[0]))
 
     def _swap(self, topic: int, lower: int) -> None:
         ranks = self.orders[-1].copy()
