@@ -12,7 +12,14 @@ from cubecast.ordering.production.coordinator import newest
 from cubecast.ordering.production.front import Front
 from cubecast.ordering.production.layout import LIFE_BITS, Layout, next_epoch
 from cubecast.ordering.production.maker import Production
-from cubecast.ordering.production.messages import Range, Request, Source, Subscription, Void
+from cubecast.ordering.production.messages import (
+    Inquire,
+    Range,
+    Request,
+    Source,
+    Subscription,
+    Void,
+)
 from cubecast.ordering.production.module import OrderingModule
 from cubecast.ordering.production.notices import UNKNOWN, Ask, Close, Open, Rerank
 from cubecast.ordering.production.office import Office
@@ -628,3 +635,16 @@ def test_an_event_from_before_a_leave_is_not_notified_after_the_topic_was_joined
     only_links(there)
     assert there.order_of("i") == ["a2", "b1"]
     assert inversions(there.seen) == []
+
+
+def test_what_publishers_have_confirmed_is_not_asked_about_any_longer() -> None:
+    """The manager keeps since when it asks only for requests that are still open."""
+    there = world("ab", i="ab")
+    for number in range(20):
+        there.publish("p", "b", f"first {number}")
+        there.along("p", m("b"))  # its stamp stays on its way to the manager of a
+        there.publish("q", "a", f"second {number}")
+        numbers = Range("b", number + 1, number + 1)
+        there.tell(m("b"), Received(Inquire(epoch_of(there, "i"), "i", numbers)))
+        there.settle()
+    assert len(office(there, "b")._confirming) <= 1

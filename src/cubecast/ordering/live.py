@@ -66,6 +66,8 @@ log = logging.getLogger(__name__)
 MICROSECONDS = 1_000_000
 CONTROL = None
 """The lane of subscriptions: what is said to other members after one goes out after it."""
+MAX_CHECKED = 4096
+"""Topic names that are known to be valid; beyond that they are checked again."""
 MAX_IN_A_ROW = 64
 """Events that one task publishes before others run."""
 
@@ -293,6 +295,8 @@ class Ordered:
             raise NotSent(topic, f"{len(payload)} bytes are more than {largest}")
         if topic not in self._checked:
             self._service.check_topic(topic)
+            if len(self._checked) >= MAX_CHECKED:
+                self._checked.clear()
             self._checked.add(topic)
         while self._has_no_room() and not self._closed:
             await self._wait_for_room(topic)

@@ -223,6 +223,12 @@ class Office:
         manager = self._manager(message.numbers.topic)
         effects: list[Effect] = []
         patience = self._timing.drain_for
+        unsettled = {(manager.topic, sent.numbers) for _, _, sent in manager.open_requests()}
+        self._confirming = {
+            key: since
+            for key, since in self._confirming.items()
+            if key[0] != manager.topic or key in unsettled
+        }
         for _, _, sent in list(manager.open_requests()):
             if overlap(sent.numbers, message.numbers):
                 since = self._confirming.setdefault((manager.topic, sent.numbers), now)

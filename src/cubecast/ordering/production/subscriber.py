@@ -156,7 +156,7 @@ class Subscriber:
     def _remember(self, epoch: Epoch, front: Front) -> None:
         self._past[epoch] = front
         if len(self._past) > PAST:
-            del self._past[min(self._past)]
+            self._forgotten += self._past.pop(min(self._past)).forgotten
 
     def _keep_for_later(self, event: Arrived, epoch: Epoch, now: Time) -> list[Effect]:
         """Keep an event of an epoch that has not begun here, but not too many."""
