@@ -10,7 +10,7 @@ A node counts `EpochConfig.absent_for` from when it first saw an entry.  After t
 node no longer, keeps no history for it, and if it leads, leaves it out of the next view.
 
 Bound: at most `MAX_ABSENT` entries, those of the present view; each view replaces them all, and
-`CaughtUp` removes one.  Whoever made a view may not have heard it: so it is told to newcomers, too,
+`CaughtUp` removes one.  The leader of a view may not have heard it, so newcomers are told, too,
 and who has heard it names that node no more.
 """
 

@@ -45,9 +45,9 @@ class Admission:
         return [one for one in self.entering.values() if self.may_enter(one, view, doubted)]
 
     def going(self, view: View, doubted: int, asking: Collection[str] = ()) -> int:
-        """Slots of those who leave, and of those in whose place somebody has come.
+        """Slots of those who leave, and of those whose place a newcomer takes.
 
-        While others are `asking` what they missed, nobody leaves: a leaver alone may know it.
+        While members are `asking` what they missed, no member leaves: a leaver alone may know it.
         """
         slots = {view.slot_of(uid) for uid in self.departing if not {*asking} - {uid}}
         slots |= {view.places.get(one.who.address) for one in self.admissible(view, doubted)}

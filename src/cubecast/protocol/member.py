@@ -578,8 +578,8 @@ class Member:
     def _apart(self) -> int:
         """The first epoch that we may not share with those who did not go our way.
 
-        Whoever stays in a view was in the one before: it reported there.  It may never have heard
-        of the view itself, if that was told by somebody who died, unless it has answered us there.
+        A member that stays in a view was in the one before: it reported there.  It may never have
+        heard of the view itself, if its leader died, unless it has answered us there.
         """
         if self._former_view is None or self._former is None:
             return 0

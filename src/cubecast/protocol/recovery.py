@@ -79,7 +79,7 @@ class RecoveringTopic(TopicCore):
     def hear_over(self, told: Mapping[Stream, int], cut: Collection[Stream]) -> None:
         """Everyone has answered our JOIN, and said with which views streams of the cut ended.
 
-        Of what nobody knows, all who do are gone: to those who come back it ended just now.  Some
+        Of an end that no node knows, all who did are gone: to returning nodes it is new.  Some
         may have been settled here meanwhile, when that was not known.
         """
         unknown = [stream for stream in cut if not self.guard.is_live(stream)]

@@ -335,7 +335,7 @@ class Enter(msgspec.Struct, frozen=True, tag=True):
     """A newcomer, or a node that was excluded, asks for a place; any member passes it on.
 
     `reached` is how far it had come in the life before, own messages included.  `apart` is the
-    first epoch that it may not share with whoever did not go its way.  0: it had no life before.
+    first epoch that it may not share with nodes that did not go its way.  0: it had no life before.
     `cluster` is the one it was in; empty: in none.  `proof` answers a `Doubt`.
     """
 
