@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from cubecast.ordering.effects import Arrived, Leave, Received, Send, Start
+from cubecast.ordering.effects import (
+    Arrived,
+    Leave,
+    Notify,
+    Received,
+    Send,
+    Start,
+    Subscribe,
+    Wake,
+)
 from cubecast.ordering.judge import inversions
 from cubecast.ordering.production.changes import State
 from cubecast.ordering.production.config import Reranking, Timing, Waiting
@@ -13,8 +22,10 @@ from cubecast.ordering.production.front import Front
 from cubecast.ordering.production.layout import LIFE_BITS, Layout, next_epoch
 from cubecast.ordering.production.maker import Production
 from cubecast.ordering.production.messages import (
+    Begun,
     Inquire,
     Range,
+    Registered,
     Request,
     Source,
     Subscription,
@@ -37,9 +48,15 @@ def m(topic: str) -> str:
     return manager(topic)
 
 
-def world(order: str, *, reranking: Reranking | None = None, **subscriptions: str) -> World:
+def world(
+    order: str,
+    *,
+    reranking: Reranking | None = None,
+    bytes: int | None = None,
+    **subscriptions: str,
+) -> World:
     """Managers have made a layout, and subscribers have what they are given."""
-    waiting = Waiting(wait_for=WAIT_FOR)
+    waiting = Waiting(wait_for=WAIT_FOR, bytes=bytes)
     make = Production(opened=False, timing=TIMING, waiting=waiting, reranking=reranking)
     there = World(make, list(order), ["p", "q", *subscriptions], wire=True)
     there.settle()
@@ -331,6 +348,70 @@ def test_hole_9_an_event_waits_until_the_layout_of_its_epoch_is_known() -> None:
         told = there.modules["i"].step(event, there.now)
     assert [getattr(one, "in_order", None) for one in told] == [False], "not lost, but tagged"
     assert len(module(there, "i").subscriber.later) == MAX_LATER
+
+
+def test_an_event_of_a_topic_that_has_not_begun_is_not_notified_when_too_many_wait() -> None:
+    """It may have been published before the subscription."""
+    there = world("ab", i="a")
+    there.modules["i"].step(Subscribe("b"), there.now)
+    later = epoch_of(there, "i") + 5
+    for number in range(1, MAX_LATER + 3):
+        event = Arrived("b", f"e{number}", Stamp("b", number, epoch=later))
+        told = there.modules["i"].step(event, there.now)
+    assert not any(isinstance(one, Notify) for one in told)
+    assert len(module(there, "i").subscriber.later) == MAX_LATER
+
+
+def test_an_answer_that_lacks_the_number_of_a_topic_begins_nothing_and_is_asked_for_again() -> None:
+    there = world("ab", i="a")
+    told = there.modules["i"].step(Subscribe("b"), there.now)
+    epoch, version = epoch_of(there, "i"), module(there, "i").subscriber.changes.version
+    for name in sorted({one.to for one in told if isinstance(one, Send)}):
+        answer = Registered(epoch, version, name, ())
+        there.modules["i"].step(Received(answer), there.now)
+    assert module(there, "i").subscriber.changes.state is State.BEGINNING
+    there.modules["i"].step(Received(Begun(epoch, version, m("b"), ())), there.now)
+    assert "b" not in front(there, "i").done
+    again = there.modules["i"].step(Wake(), there.now + TIMING.retry_after)
+    assert [one.to for one in again if isinstance(one, Send)] == [m("b")]
+    there.modules["i"].step(Received(Begun(epoch, version, m("b"), (("b", 3),))), there.now)
+    assert front(there, "i").done["b"] == 3
+
+
+def test_what_waits_is_bounded_in_bytes_and_what_is_too_much_is_notified() -> None:
+    there = world("ab", bytes=10, i="ab")
+    epoch = epoch_of(there, "i")
+    for number, size in ((2, 4), (3, 6)):
+        event = Arrived("b", "x" * size, Stamp("b", number, epoch=epoch))
+        told = there.modules["i"].step(event, there.now)
+        assert not any(isinstance(one, Notify) for one in told)
+    assert front(there, "i").room.size == 10
+    told = there.modules["i"].step(Arrived("b", "x" * 9, Stamp("b", 6, epoch=epoch)), there.now)
+    assert [len(one.payload) for one in told if isinstance(one, Notify)] == [4, 6]
+    assert front(there, "i").room.size == 9
+
+
+def test_what_waits_for_a_layout_is_bounded_in_bytes() -> None:
+    there = world("ab", bytes=10, i="ab")
+    later = epoch_of(there, "i") + 5
+    told = [
+        effect
+        for number in range(1, 6)
+        for effect in there.modules["i"].step(
+            Arrived("b", "xxxx", Stamp("b", number, epoch=later)), there.now
+        )
+    ]
+    assert [one.in_order for one in told if isinstance(one, Notify)] == [False] * 3
+    assert module(there, "i").subscriber.later.size == 8
+
+
+def test_events_of_a_topic_that_has_not_begun_are_bounded_too() -> None:
+    there = world("ab", bytes=10, i="a")
+    there.modules["i"].step(Subscribe("b"), there.now)
+    for number in range(1, 6):
+        event = Arrived("b", "xxxx", Stamp("b", number, epoch=epoch_of(there, "i")))
+        there.modules["i"].step(event, there.now)
+    assert (len(front(there, "i").room), front(there, "i").room.size) == (2, 8)
 
 
 # -- T10: no request is left half-way --------------------------------------------------------------

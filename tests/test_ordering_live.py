@@ -129,6 +129,8 @@ def test_other_arguments_that_cannot_be_meant_are_refused() -> None:
         cubecast.ordered(service, managers=["w"], first=[""])
     with pytest.raises(ValueError, match="unread must be at least 1, but is 0"):
         cubecast.OrderedConfig(unread=0)
+    with pytest.raises(ValueError, match="unpublished_bytes must be at least 1, but is 0"):
+        cubecast.OrderedConfig(unpublished_bytes=0)
 
 
 def test_a_topic_or_payload_that_cannot_be_meant_hurts_only_its_call() -> None:
@@ -208,11 +210,14 @@ def test_an_event_waits_for_the_one_before_it() -> None:
 # -- bounds ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("bound", ["unread", "unread_bytes"])
 def test_what_an_application_does_not_read_is_missed_and_counted_if_the_service_may_lose(
-    caplog: pytest.LogCaptureFixture,
+    bound: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The first ten events have a byte each."""
+
     async def main() -> None:
-        async with pair(Hub(loses_nothing=False), unread=10) as (writer, reader):
+        async with pair(Hub(loses_nothing=False), **{bound: 10}) as (writer, reader):
             for number in range(50):
                 await writer.publish("a", str(number))
             await until_idle()
@@ -247,10 +252,13 @@ def test_an_application_that_reads_gets_its_turn_and_misses_nothing() -> None:
     run(main())
 
 
-def test_what_an_application_does_not_read_is_not_taken_if_the_service_loses_nothing() -> None:
+@pytest.mark.parametrize("bound", ["unread", "unread_bytes"])
+def test_what_an_application_does_not_read_is_not_taken_if_the_service_loses_nothing(
+    bound: str,
+) -> None:
     async def main() -> None:
         hub = Hub()
-        async with pair(hub, unread=5) as (writer, reader):
+        async with pair(hub, **{bound: 5}) as (writer, reader):
             for number in range(50):
                 await writer.publish("a", str(number))
                 await writer.flush()  # so that each is a message of its own
@@ -300,10 +308,11 @@ def test_a_topic_that_takes_nothing_holds_up_no_other_and_no_manager() -> None:
     run(main())
 
 
-def test_a_publisher_without_room_waits_and_then_is_told() -> None:
+@pytest.mark.parametrize("bound", [{"unpublished": 2}, {"unpublished_bytes": 16}], ids=str)
+def test_a_publisher_without_room_waits_and_then_is_told(bound: dict[str, int]) -> None:
     async def main() -> None:
         hub = Hub()
-        bounds = cubecast.OrderedConfig(unpublished=2, publish_timeout_s=0.01, leave_s=0.01)
+        bounds = cubecast.OrderedConfig(publish_timeout_s=0.01, leave_s=0.01, **bound)
         alone = cubecast.ordered(HubService("p", hub), managers=["gone"], config=bounds)
         await alone.__aenter__()
         for _ in range(2):

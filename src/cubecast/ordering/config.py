@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+MIB = 1 << 20
 WAIT_S, WAIT_LOSSLESS_S = 5.0, 10.0
+
+AT_LEAST_ONE = ("unread", "unread_bytes", "unpublished", "unpublished_bytes", "spread")
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +16,8 @@ class OrderedConfig:
 
     buffer: int = 50_000
     """Events that wait for others before them; beyond that the first is given up waiting for."""
+    buffer_bytes: int = 64 * MIB
+    """Bytes of such events: the same beyond that."""
     wait_s: float | None = None
     """How long an event waits: as long as the service may take to bring the one before it.  None:
     5 s where the service may lose it, 10 s where it loses nothing, but queues under load."""
@@ -35,6 +40,8 @@ class OrderedConfig:
     """A subscription that its member does not renew for so long is dropped."""
     unpublished: int = 10_000
     """Events that have no stamps, or that the service has not taken; `publish` waits above that."""
+    unpublished_bytes: int = 64 * MIB
+    """Bytes of such events: the same above that."""
     publish_timeout_s: float = 30.0
     """When no event has left for this long, a publish waits; it raises `NotSent` when none has left
     for as long again.  So does `flush`, when none has left for this long."""
@@ -43,6 +50,8 @@ class OrderedConfig:
     unread: int = 10_000
     """Messages that the application has not read.  Beyond that publishers wait where the service
     loses nothing; elsewhere what comes is dropped, and counted (`OrderedMessage.missed`)."""
+    unread_bytes: int = 64 * MIB
+    """Bytes of such messages: the same beyond that."""
     leave_s: float = 10.0
     """How long closing waits for what was published, and for managers that take over."""
 
@@ -61,7 +70,7 @@ class OrderedConfig:
             value = getattr(self, one.name)
             if value is not None and value < 0:
                 raise ValueError(f"{one.name} must not be negative, but is {value}")
-        for name in ("unread", "unpublished", "spread"):
+        for name in AT_LEAST_ONE:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
         for short, long in (("beat_s", "suspect_s"), ("retry_s", "lease_s")):

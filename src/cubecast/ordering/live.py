@@ -88,7 +88,12 @@ def make_module(
         managers,
         life=time.time_ns() // 1_000_000,
         first=first,
-        waiting=Waiting(config.buffer, in_microseconds(wait_s), in_microseconds(config.end_s)),
+        waiting=Waiting(
+            config.buffer,
+            in_microseconds(wait_s),
+            in_microseconds(config.end_s),
+            bytes=config.buffer_bytes,
+        ),
         timing=timing(config),
         reranking=Reranking(),
         spread=config.spread,
@@ -147,13 +152,14 @@ class Ordered:
         self._letters: Lanes[Send] = Lanes(self._hand_over_letters, self._fail)
         self._events: Lanes[ServicePublish] = Lanes(self._hand_over_events, self._fail)
         self._may_wait = service.promises.loses_nothing
-        self._unread = Unread(self._config.unread, policy, not self._may_wait, service.name)
+        limit, size = self._config.unread, self._config.unread_bytes
+        self._unread = Unread(limit, size, policy, not self._may_wait, service.name)
         self._arrived = asyncio.Event()
         self._joined = asyncio.Event()
         self._room = asyncio.Event()
         self._read_on = asyncio.Event()
         self._checked: set[Topic] = set()
-        self._unpublished = 0
+        self._unpublished = self._unpublished_bytes = 0
         self._in_a_row = 0
         self._left_at = 0
         """When an event left last, or the first that waits was published."""
@@ -255,7 +261,7 @@ class Ordered:
         await self._letters.close()
         await self._events.close()
         await self._service.close()
-        self._unpublished = 0
+        self._unpublished = self._unpublished_bytes = 0
 
     def _stop(self) -> None:
         self._closed = True
@@ -304,6 +310,7 @@ class Ordered:
         if not self._unpublished:
             self._left_at = self._now()
         self._unpublished += 1
+        self._unpublished_bytes += len(payload)
         self._step(Publish(topic, payload))
         self._in_a_row += 1
         if self._in_a_row >= MAX_IN_A_ROW:  # or a loop that publishes would let nothing leave
@@ -316,7 +323,8 @@ class Ordered:
             return False
         patience = in_microseconds(self._config.publish_timeout_s)
         too_long = self._now() - self._left_at > patience
-        return too_long or self._unpublished >= self._config.unpublished
+        too_many = self._unpublished >= self._config.unpublished
+        return too_long or too_many or self._unpublished_bytes >= self._config.unpublished_bytes
 
     async def _wait_for_room(self, topic: Topic) -> None:
         self._room.clear()
@@ -504,6 +512,7 @@ class Ordered:
         for batch in batches(effects):
             await self._service.publish(topic, encode_batch(batch))
             self._unpublished -= len(batch.payloads)
+            self._unpublished_bytes -= sum(map(len, batch.payloads))
             self._left_at = self._now()
             self._room.set()
 

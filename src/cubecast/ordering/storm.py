@@ -52,6 +52,8 @@ class Weather(NamedTuple):
     """How many events may wait for others at a subscriber."""
     spread: int = 0
     """How many managers share the topics; 0: each topic has one of its own."""
+    buffer_bytes: int | None = None
+    """How many bytes of events may wait; an event of a storm has two to four."""
 
 
 def draw_weather(rng: Random) -> Weather:
@@ -68,6 +70,11 @@ def draw_weather(rng: Random) -> Weather:
         buffer=rng.choice([10_000, 10_000, 2, 0]),
         spread=rng.choice([0, 0, 1, 2]),
     )
+
+
+def draw_bytes(seed: int) -> int | None:
+    """By a source of its own: the rest of a storm is the same with a bound and without."""
+    return Random(f"bytes {seed}").choice([None, None, None, 20, 5])
 
 
 @dataclass
@@ -126,7 +133,9 @@ class Storm:
         make: Callable[..., Callable[..., Module]] = Production,
     ) -> None:
         self.rng = rng = Random(seed)
-        self.weather = weather if weather is not None else draw_weather(rng)
+        if weather is None:
+            weather = draw_weather(rng)._replace(buffer_bytes=draw_bytes(seed))
+        self.weather = weather
         self.topics = list("abcdef")[: rng.randint(2, 6)]
         self.subscribers = [f"s{number}" for number in range(rng.randint(2, 4))]
         self.publishers = ["p", "q", "r"]
@@ -134,7 +143,7 @@ class Storm:
         self.world = Observed(
             make(
                 timing=TIMING,
-                waiting=Waiting(self.weather.buffer, WAIT_FOR, END_FOR),
+                waiting=Waiting(self.weather.buffer, WAIT_FOR, END_FOR, self.weather.buffer_bytes),
                 reranking=reranking,
                 opened=False,
                 pinned=self.weather.spread == 0,

@@ -36,9 +36,14 @@ class OrderedMessage(msgspec.Struct, frozen=True):
 class Unread:
     """A queue of messages."""
 
-    def __init__(self, limit: int, policy: Policy, drops: bool, owner: str) -> None:
-        """`drops`: whether what comes beyond the limit is dropped; else there is no bound here."""
+    def __init__(self, limit: int, size: int, policy: Policy, drops: bool, owner: str) -> None:
+        """At most `limit` messages, and no more after they have `size` bytes.
+
+        `drops`: whether what comes beyond is dropped; else there is no bound here.
+        """
         self._limit = limit
+        self._most_bytes = size
+        self._bytes = 0
         self._policy = policy
         self._drops = drops
         self._owner = owner
@@ -54,12 +59,12 @@ class Unread:
 
     @property
     def full(self) -> bool:
-        return len(self._messages) >= self._limit
+        return len(self._messages) >= self._limit or self._bytes >= self._most_bytes
 
     @property
     def filling(self) -> bool:
         """Whether there is so much that the application should have its turn."""
-        return 2 * len(self._messages) >= self._limit
+        return 2 * len(self._messages) >= self._limit or 2 * self._bytes >= self._most_bytes
 
     def put(self, message: OrderedMessage) -> None:
         if not message.in_order and self._policy == "drop":
@@ -68,20 +73,26 @@ class Unread:
             self._miss()
         elif self._missed:
             log.warning("member %s: %d events were dropped", self._owner, self._missed)
-            self._messages.append(msgspec.structs.replace(message, missed=self._missed))
+            self._append(msgspec.structs.replace(message, missed=self._missed))
             self._missed = 0
         else:
-            self._messages.append(message)
+            self._append(message)
+
+    def _append(self, message: OrderedMessage) -> None:
+        self._messages.append(message)
+        self._bytes += len(message.payload)
 
     def _miss(self) -> None:
         if not self._missed:
             log.warning(
                 "member %s: %d events are unread; what comes is dropped until some are read",
                 self._owner,
-                self._limit,
+                len(self._messages),
             )
         self._missed += 1
         self.missed += 1
 
     def take(self) -> OrderedMessage:
-        return self._messages.popleft()
+        message = self._messages.popleft()
+        self._bytes -= len(message.payload)
+        return message

@@ -180,8 +180,12 @@ class Changes:
         """A manager says where its topics begin; when all have, they are ours."""
         if self.state is not State.BEGINNING or message.version != self.version:
             return []
+        clocks = dict(message.clocks)
+        asked = {one for one in self._new if front.layout.manager_of(one) == message.by}
+        if not asked <= clocks.keys():
+            return []  # no answer to what we asked: we ask again
         self._missing.discard(message.by)
-        self._clocks.update(message.clocks)
+        self._clocks.update((topic, clocks[topic]) for topic in asked)
         if self._missing:
             return []
         effects = front.begin({topic: self._clocks[topic] for topic in self._new})

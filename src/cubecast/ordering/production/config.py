@@ -1,4 +1,4 @@
-"""What a module of the production mode is told: times in the unit of its world, bounds by count."""
+"""What a module of the production mode is told: times in the unit of its world, and bounds."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ class Waiting:
     end_for: Time | None = None
     """How long an epoch goes on after managers were lost: how many events they have numbered is not
     known.  None: as long as an event may wait."""
+    bytes: int | None = None
+    """How many bytes of payloads may wait.  None: as many as come."""
+
+    def exceeded(self, events: int, size: int) -> bool:
+        """Whether so many events with so many bytes are too many."""
+        most = self.events is not None and events > self.events
+        return most or (self.bytes is not None and size > self.bytes)
 
 
 @dataclass(frozen=True, slots=True)

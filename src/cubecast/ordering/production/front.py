@@ -150,12 +150,16 @@ class Front:
         awaited = self._awaited(stamp)
         if awaited is None:
             return [*self._notify(event, stamp), *self._release([topic])]
-        wait_for, most = self._limits.wait_for, self._limits.events
+        wait_for = self._limits.wait_for
         until = None if wait_for is None else now + wait_for
         self.room.add(place, Guest(until, event, awaited))
         effects: list[Effect] = [] if until is None else [WakeAt(until)]
-        if most is not None and len(self.room) > most:
-            effects += self._give_up(None)
+        while self._limits.exceeded(len(self.room), self.room.size):
+            given_up = self._give_up(None)
+            if not given_up:  # all that wait are of topics that are yet to begin, and so is this
+                self.room.leave(place)
+                break
+            effects += given_up
         return effects
 
     def _awaited(self, stamp: Stamp) -> Place | None:

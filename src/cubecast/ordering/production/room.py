@@ -1,14 +1,15 @@
 """Where events wait for others that come before them.
 
-Each waits for one number of one topic at a time; whoever lets it go looks for the next.  So an
-event that is notified wakes those that wait for it, and nobody else.
+Each waits for one number of one topic at a time; the front that lets it go looks for the next.  So
+an event that is notified wakes those that wait for it, and no others.
 
-Invariant: an event is in the room once, by its topic and number.
+Invariants: an event is in the room once, by its topic and number; `size` is the sum of `size_of`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple, TypeAlias
 
@@ -16,6 +17,12 @@ from cubecast.ordering.effects import Arrived, Time
 from cubecast.ordering.timestamps import Number, Topic
 
 Place: TypeAlias = tuple[Topic, Number]
+
+
+def size_of(event: Arrived) -> int:
+    """The bytes of an event's payload; payloads of the simulator are texts, and count as such."""
+    payload = event.payload
+    return len(payload) if isinstance(payload, bytes | str) else 0
 
 
 class Guest(NamedTuple):
@@ -31,6 +38,8 @@ class WaitingRoom:
 
     def __init__(self) -> None:
         self._guests: dict[Place, Guest] = {}
+        self.size = 0
+        """Bytes of all payloads that wait."""
         self._by_topic: dict[Topic, list[tuple[Number, Place]]] = {}
 
     def __len__(self) -> int:
@@ -44,6 +53,8 @@ class WaitingRoom:
 
     def add(self, place: Place, guest: Guest) -> None:
         """Let an event wait, or wait on for something else."""
+        if place not in self._guests:
+            self.size += size_of(guest.event)
         self._guests[place] = guest
         topic, number = guest.awaited
         heappush(self._by_topic.setdefault(topic, []), (number, place))
@@ -62,7 +73,7 @@ class WaitingRoom:
         return found
 
     def all(self) -> list[Guest]:
-        """All that wait, to be added again or to leave: nobody waits for anything now."""
+        """All that wait, to be added again or to leave: what they wait for is forgotten."""
         self._by_topic.clear()
         return list(self._guests.values())
 
@@ -72,8 +83,48 @@ class WaitingRoom:
     def drop(self, topic: Topic) -> None:
         """Take out all events of a topic."""
         for place in [place for place in self._guests if place[0] == topic]:
-            del self._guests[place]
+            self.leave(place)
 
     def leave(self, place: Place) -> Arrived:
         """Take an event out; what it waited for is forgotten when that comes."""
-        return self._guests.pop(place).event
+        event = self._guests.pop(place).event
+        self.size -= size_of(event)
+        return event
+
+
+class Backlog:
+    """Events of epochs that have not begun, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._events: deque[Arrived] = deque()
+        self.size = 0
+        """Bytes of all their payloads."""
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def __iter__(self) -> Iterator[Arrived]:
+        return iter(self._events)
+
+    def append(self, event: Arrived) -> None:
+        self._events.append(event)
+        self.size += size_of(event)
+
+    def first(self) -> Arrived:
+        """Take the first out."""
+        event = self._events.popleft()
+        self.size -= size_of(event)
+        return event
+
+    def keep(self, wanted: Callable[[Arrived], bool]) -> list[Arrived]:
+        """Take out, and return, all that are not wanted."""
+        events = list(self._events)
+        self._events.clear()
+        self.size = 0
+        unwanted = []
+        for event in events:
+            if wanted(event):
+                self.append(event)
+            else:
+                unwanted.append(event)
+        return unwanted

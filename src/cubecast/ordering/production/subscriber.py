@@ -12,7 +12,8 @@ An event of an epoch whose layout no manager tells is notified tagged after a wh
 publisher has other managers than we have.
 
 Bounds: one front, and `PAST` fronts of epochs that are over (to know which late events it had).
-`later` has `MAX_LATER` events, or as many as may wait if the next layout is known.
+`later` has `MAX_LATER` events, or as many as may wait if the next layout is known, and as many
+bytes as may wait.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from cubecast.ordering.production.messages import (
     Void,
 )
 from cubecast.ordering.production.notices import Closing
+from cubecast.ordering.production.room import Backlog
 from cubecast.ordering.timestamps import Number, Topic
 
 PAST = 16
@@ -74,7 +76,7 @@ class Subscriber:
         self._next: dict[Epoch, tuple[Layout, Version]] = {}
         """Layouts after the present one."""
         self._closings: dict[Epoch, Closing] = {}
-        self.later: list[Arrived] = []
+        self.later = Backlog()
         """Events of epochs that have not begun here."""
         self._tag_later_at: Time | None = None
         """When an event that waits for its layout has waited long enough."""
@@ -102,7 +104,7 @@ class Subscriber:
 
     def unsubscribe(self, topic: Topic, now: Time) -> list[Effect]:
         self.changes.want_no_more(topic)
-        self.later = [event for event in self.later if event.topic != topic]
+        self.later.keep(lambda event: event.topic != topic)
         effects = [] if self.front is None else self.front.leave(topic)
         return [ServiceUnsubscribe(topic), *effects, *self._go_on(now)]
 
@@ -166,18 +168,22 @@ class Subscriber:
         if self._tag_later_at is None and wait_for is not None and retry_after is not None:
             self._tag_later_at = now + wait_for + ASKED * retry_after
             effects.append(WakeAt(self._tag_later_at))
-        most = self._limits.events
-        if self._next and most is not None and len(self.later) > most:
-            effects += self._end_epoch(now)
-        elif len(self.later) > MAX_LATER:
+        too_many = self._limits.exceeded(len(self.later), self.later.size)
+        if self._next and too_many:
+            return [*effects, *self._end_epoch(now)]
+        while len(self.later) > MAX_LATER or self._limits.exceeded(0, self.later.size):
             effects += self._tag_first_of_later()
         return effects
 
     def _tag_first_of_later(self) -> list[Effect]:
-        """No manager tells us the layout: rather than to lose an event, notify it tagged."""
-        event = self.later.pop(0)
-        stamp = stamp_of(event)
-        return [Notify(event.topic, event.payload, stamp, in_order=False)]
+        """No manager tells us the layout: rather than to lose an event, notify it tagged.
+
+        One of a topic that is yet to begin is dropped: it may be from before our time.
+        """
+        event = self.later.first()
+        if self.front is None or event.topic not in self.front.done:
+            return []
+        return [Notify(event.topic, event.payload, stamp_of(event), in_order=False)]
 
     def _tag_unknown_of_later(self) -> list[Effect]:
         """Notify events, tagged, of the epochs up to that of the first whose layout is not known.
@@ -191,8 +197,7 @@ class Subscriber:
             return []
         last = _epoch(unknown[0])
         over = {one for one in map(_epoch, unknown) if one <= last}
-        late = [one for one in unknown if _epoch(one) in over]
-        self.later = [one for one in self.later if _epoch(one) not in over]
+        late = self.later.keep(lambda one: _epoch(one) not in over)
         return [
             Notify(one.topic, one.payload, stamp_of(one), in_order=False)
             for one in late
@@ -279,7 +284,7 @@ class Subscriber:
         return [*effects, *self._replay(now)]
 
     def _replay(self, now: Time) -> list[Effect]:
-        later, self.later = self.later, []
+        later, self.later = self.later, Backlog()
         self._tag_later_at = None
         return [effect for event in later for effect in self.on_arrived(event, now)]
 
