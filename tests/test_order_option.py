@@ -16,6 +16,7 @@ import cubecast
 from cubecast.net.checks import check_order
 from cubecast.net.faults import LinkFaults, Rule
 from cubecast.net.subscription import Subscription
+from cubecast.ordering.services.cubecast import CubecastService, members_at
 from cubecast.testing import on_virtual_time
 from cubecast.trace import Record
 
@@ -89,17 +90,72 @@ async def test_nothing_is_remembered_of_what_will_have_no_turn() -> None:
 
 
 def test_orders_that_cannot_be_meant_are_refused_with_advice() -> None:
-    with pytest.raises(ValueError, match=r"async with cubecast\.ordered\(node, managers"):
-        check_order("total", "block")
-    with pytest.raises(ValueError, match="order must be one of causal, none"):
+    with pytest.raises(ValueError, match='order must be one of causal, none, "total", not'):
         check_order("fifo", "block")
     with pytest.raises(ValueError, match="holds up no publisher"):
         check_order("none", "block")
+    with pytest.raises(ValueError, match='managers are for order="total", not for'):
+        check_order("causal", "block", ["a:1"])
 
 
 @live
 async def test_a_node_refuses_an_order_when_it_is_asked_for() -> None:
-    wrong: Any = "total"
     async with cubecast.join(None, faults=LinkFaults(random=Random(1))) as node:
-        with pytest.raises(ValueError, match="topics that are read together"):
-            node.subscribe(TOPIC, order=wrong)
+        subscribe: Any = node.subscribe
+        wrong: list[tuple[Any, dict[str, Any], str]] = [
+            (TOPIC, {}, "needs the members that number events"),
+            (TOPIC, {"managers": ["a:1"], "policy": "disconnect"}, "has no policy"),
+            (TOPIC, {"managers": ["a:1"], "queue_bytes": 9}, "has no queue_bytes"),
+            ([], {"managers": ["a:1"]}, "at least one topic"),
+            (["a", "b/#"], {"managers": ["a:1"]}, "wildcard"),
+        ]
+        for topics, options, advice in wrong:
+            with pytest.raises(ValueError, match=advice):
+                subscribe(topics, order="total", **options)
+        with pytest.raises(TypeError, match="a topic must be a str, not list"):
+            subscribe(["a", "b"])
+        with pytest.raises(TypeError, match="managers is a list of names"):
+            subscribe("a", order="total", managers="a:1")
+
+
+@live
+async def test_subscriptions_with_total_order_see_topics_in_one_order() -> None:
+    """Two at the node that manages, one elsewhere; publishers are subscriptions as well."""
+    count = 30
+    async with cluster(2) as nodes:
+        managers = [nodes[0].address]
+        async with (
+            nodes[0].subscribe(["a", "b"], order="total", managers=managers) as first,
+            nodes[0].subscribe(["a", "b"], order="total", managers=managers) as second,
+            nodes[1].subscribe(["b", "a"], order="total", managers=managers) as third,
+            nodes[1].subscribe("a", order="total", managers=managers) as only_a,
+        ):
+            assert first.name == nodes[0].address
+            assert len({one.name for one in (first, second, third, only_a)}) == 4
+
+            async def publish(desk: cubecast.Ordered, topic: str) -> None:
+                for number in range(count):
+                    await desk.publish(topic, f"{topic}{number}")
+
+            await asyncio.gather(publish(first, "a"), publish(third, "b"))
+            seen = [[await anext(one) for _ in range(2 * count)] for one in (first, second, third)]
+            assert seen[0] == seen[1] == seen[2]
+            assert all(one.in_order for one in seen[0])
+            some = [await anext(only_a) for _ in range(count)]
+            assert [one.payload for one in some] == [
+                one.payload for one in seen[0] if one.topic == "a"
+            ]
+    assert not members_at(nodes[0])
+
+
+@live
+async def test_a_total_subscription_that_no_manager_answers_ends_in_an_error_and_is_closed() -> (
+    None
+):
+    async with cluster(1) as nodes:
+        config = cubecast.OrderedConfig(subscribe_timeout_s=0.05, leave_s=0.05)
+        service = CubecastService("reader", nodes[0])
+        lonely = cubecast.Ordered(service, managers=["gone"], topics=["a"], config=config)
+        with pytest.raises(cubecast.NotSubscribed, match="no answer from gone"):
+            await lonely.__aenter__()
+        assert not members_at(nodes[0])

@@ -35,7 +35,7 @@ from cubecast.ordering.production.module import OrderingModule
 from cubecast.ordering.production.notices import UNKNOWN, Ask, Close, Open, Rerank
 from cubecast.ordering.production.office import Office
 from cubecast.ordering.production.publisher import MAX_IDLE
-from cubecast.ordering.production.subscriber import MAX_LATER, PAST
+from cubecast.ordering.production.subscriber import MAX_LATER, MAX_LATER_BYTES, PAST
 from cubecast.ordering.timestamps import Stamp
 from cubecast.ordering.world import Link, Way, World, manager
 
@@ -392,17 +392,17 @@ def test_what_waits_is_bounded_in_bytes_and_what_is_too_much_is_notified() -> No
 
 
 def test_what_waits_for_a_layout_is_bounded_in_bytes() -> None:
-    there = world("ab", bytes=10, i="ab")
-    later = epoch_of(there, "i") + 5
+    there = world("ab", i="ab")
+    later, large = epoch_of(there, "i") + 5, "x" * (MAX_LATER_BYTES // 2)
     told = [
         effect
         for number in range(1, 6)
         for effect in there.modules["i"].step(
-            Arrived("b", "xxxx", Stamp("b", number, epoch=later)), there.now
+            Arrived("b", large, Stamp("b", number, epoch=later)), there.now
         )
     ]
     assert [one.in_order for one in told if isinstance(one, Notify)] == [False] * 3
-    assert module(there, "i").subscriber.later.size == 8
+    assert module(there, "i").subscriber.later.size == MAX_LATER_BYTES
 
 
 def test_events_of_a_topic_that_has_not_begun_are_bounded_too() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import get_args
 
 from cubecast.net.patterns import Pattern, is_pattern
@@ -11,10 +12,11 @@ from cubecast.protocol.port import Topic
 
 POLICIES: tuple[str, ...] = get_args(Policy)
 ORDERS: tuple[str, ...] = get_args(Order)
-TOTAL = (
-    'order="total" is for topics that are read together: '
-    "async with cubecast.ordered(node, managers=[...]) as ordered, then ordered.subscribe(...)"
+MANAGERS = (
+    'order="total" needs the members that number events: '
+    "managers=[...], addresses of nodes, the same at every member (docs/ordering.md)"
 )
+NO_SUCH_OPTION = 'order="total" has no {}: cubecast.ordered takes a config that bounds what waits'
 
 
 def check_subscription(topic: Topic, policy: str, queue_bytes: int) -> Pattern | None:
@@ -29,12 +31,22 @@ def check_subscription(topic: Topic, policy: str, queue_bytes: int) -> Pattern |
     return Pattern(topic) if is_pattern(topic) else None
 
 
-def check_order(order: str, policy: str) -> None:
+def check_total(policy: str, queue_bytes: int | None, managers: Sequence[str] | None) -> None:
+    """ValueError, in one line with advice, unless total order may be had with these."""
+    if not managers:
+        raise ValueError(MANAGERS)
+    if policy != "block":
+        raise ValueError(NO_SUCH_OPTION.format("policy"))
+    if queue_bytes is not None:
+        raise ValueError(NO_SUCH_OPTION.format("queue_bytes"))
+
+
+def check_order(order: str, policy: str, managers: Sequence[str] | None = None) -> None:
     """ValueError, in one line with advice, unless a subscription may have this order."""
-    if order == "total":
-        raise ValueError(TOTAL)
     if order not in ORDERS:
         raise ValueError(f'order must be one of {", ".join(ORDERS)}, "total", not {order!r}')
+    if managers is not None:
+        raise ValueError(f'managers are for order="total", not for {order!r}')
     if order == "none" and policy == "block":
         raise ValueError(
             'order="none" needs a policy that holds up no publisher, as policy="drop-oldest"'

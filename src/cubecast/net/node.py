@@ -11,12 +11,12 @@ import logging
 import secrets
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from cubecast.errors import Closed, CubecastError, NotSent
 from cubecast.net.address import advertised, parse_address
 from cubecast.net.callbacks import Callback, Listener
-from cubecast.net.checks import check_order, check_subscription
+from cubecast.net.checks import check_order, check_subscription, check_total
 from cubecast.net.closing import Closing
 from cubecast.net.config import NodeConfig
 from cubecast.net.connection import NOBODY, Connection
@@ -70,6 +70,9 @@ from cubecast.protocol.port import LIFE_BITS, NodeId, Seq, Stream, Time, Topic
 from cubecast.protocol.views import Clusterwide
 from cubecast.topology import members_of
 from cubecast.trace import Record
+
+if TYPE_CHECKING:
+    from cubecast.ordering.live import Ordered
 
 log = logging.getLogger("cubecast")
 
@@ -250,6 +253,7 @@ class Node:
 
     # -- what the application calls ---------------------------------------------------------------
 
+    @overload
     def subscribe(
         self,
         topic: Topic,
@@ -257,7 +261,26 @@ class Node:
         policy: Policy = "block",
         queue_bytes: int | None = None,
         order: Order = "causal",
-    ) -> Subscription:
+    ) -> Subscription: ...
+
+    @overload
+    def subscribe(
+        self,
+        topic: Topic | Sequence[Topic],
+        *,
+        order: Literal["total"],
+        managers: Sequence[str],
+    ) -> Ordered: ...
+
+    def subscribe(
+        self,
+        topic: Topic | Sequence[Topic],
+        *,
+        policy: Policy = "block",
+        queue_bytes: int | None = None,
+        order: Order | Literal["total"] = "causal",
+        managers: Sequence[str] | None = None,
+    ) -> Subscription | Ordered:
         """Subscribe with ``async with node.subscribe(topic) as messages``.
 
         `topic` may be a pattern with the wildcards ``+`` and ``#`` of MQTT.  `queue_bytes` is what
@@ -271,11 +294,21 @@ class Node:
         The last three never hold up a publisher, and tell a `SlowSubscriber` event.
 
         `order="none"` delivers messages as they arrive, without waiting for their causes; it needs
-        one of the last three policies.  Total order of several topics is `cubecast.ordered`.
+        one of the last three policies.
+
+        `order="total"` reads one topic or a list of them, in an order that is the same at every
+        such subscription: see `cubecast.ordered`, which says what `managers` are.  Events are
+        published through it, or another of its kind, because they need stamps.
         """
+        if order == "total":
+            from cubecast.ordering.library import total  # it is built on nodes
+
+            check_total(policy, queue_bytes, managers)
+            return total(self, topic, managers or ())
+        topic = cast(Topic, topic)  # it is checked
         limit = self.config.queue_bytes if queue_bytes is None else queue_bytes
         pattern = check_subscription(topic, policy, limit)
-        check_order(order, policy)
+        check_order(order, policy, managers)
         return Subscription(self, topic, policy, limit, pattern, order)
 
     async def topics(self) -> dict[Topic, list[NodeId]]:

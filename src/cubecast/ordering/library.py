@@ -18,7 +18,7 @@ from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.live import Ordered
 from cubecast.ordering.messages import Member
 from cubecast.ordering.service import EventService
-from cubecast.ordering.services.cubecast import CubecastService
+from cubecast.ordering.services.cubecast import CubecastService, members_at
 from cubecast.ordering.services.nats import NatsService
 from cubecast.ordering.services.redis import RedisService
 from cubecast.ordering.timestamps import Topic
@@ -59,6 +59,20 @@ def ordered(
     return Ordered(
         service_of(service, name), managers=managers, first=first, policy=policy, config=config
     )
+
+
+def total(node: Node, topics: Topic | Sequence[Topic], managers: Sequence[Member]) -> Ordered:
+    """What ``node.subscribe(topics, order="total", managers=...)`` gives: a member of its own.
+
+    The first at a node that is to manage takes the name by which it is listed.
+    """
+    wanted = [topics] if isinstance(topics, str) else list(topics)
+    if not wanted:
+        raise ValueError("subscribe to at least one topic")
+    name: Member = node.address
+    if name not in managers or name in members_at(node):
+        name = f"{node.address}~{secrets.token_hex(4)}"
+    return Ordered(CubecastService(name, node), managers=managers, topics=wanted)
 
 
 def service_of(service: Any, name: Member | None) -> EventService:

@@ -135,16 +135,18 @@ class Ordered:
         first: Sequence[Topic] = (),
         policy: Policy = "tagged",
         config: OrderedConfig | None = None,
+        topics: Sequence[Topic] = (),
     ) -> None:
         """`managers` are the members that number events, `first` the topics with the most events.
 
-        Both have to be the same at every member.
+        Both have to be the same at every member.  Entering subscribes to `topics`.
         """
         check_members(managers)
         if policy not in ("tagged", "drop"):
             raise ValueError(f'policy must be "tagged" or "drop", not {policy!r}')
-        for topic in first:
+        for topic in (*first, *topics):
             service.check_topic(topic)
+        self._topics = topics
         self._service = service
         self._config = config if config is not None else OrderedConfig()
         self._module = make_module(service, managers, first, self._config)
@@ -194,6 +196,12 @@ class Ordered:
         await self._service.open(self._on_event, self._on_message, self._fail)
         await self._claim_name()
         self._step(Start())
+        if self._topics:
+            try:
+                await self.subscribe(*self._topics)
+            except BaseException:
+                await self._end()
+                raise
         return self
 
     async def _claim_name(self) -> None:

@@ -12,8 +12,8 @@ An event of an epoch whose layout no manager tells is notified tagged after a wh
 publisher has other managers than we have.
 
 Bounds: one front, and `PAST` fronts of epochs that are over (to know which late events it had).
-`later` has `MAX_LATER` events, or as many as may wait if the next layout is known, and as many
-bytes as may wait.
+`later` has `MAX_LATER` events and `MAX_LATER_BYTES`, or as much as may wait if the next layout is
+known.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from cubecast.ordering.timestamps import Number, Topic
 
 PAST = 16
 MAX_LATER = 4096
+MAX_LATER_BYTES = 64 << 20
 """How many events wait for the layout of their epoch."""
 ASKED = 3
 """How often managers are asked for the layout of an event at least, before it is notified tagged.
@@ -171,7 +172,7 @@ class Subscriber:
         too_many = self._limits.exceeded(len(self.later), self.later.size)
         if self._next and too_many:
             return [*effects, *self._end_epoch(now)]
-        while len(self.later) > MAX_LATER or self._limits.exceeded(0, self.later.size):
+        while len(self.later) > MAX_LATER or self.later.size > MAX_LATER_BYTES:
             effects += self._tag_first_of_later()
         return effects
 

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
+from weakref import WeakKeyDictionary
 
 from cubecast.errors import Closed
 from cubecast.net.topics import check_topic
@@ -28,7 +29,14 @@ if TYPE_CHECKING:
 HIDDEN = "$" + INBOX
 FOR_EVER_S = 1e9
 """An event that has its stamp waits for credit: others would wait for it in vain."""
+_members: WeakKeyDictionary[Node, set[Member]] = WeakKeyDictionary()
+"""The members that are made at each node and not closed."""
 Take: TypeAlias = "Callable[[Subscription], Awaitable[None]]"
+
+
+def members_at(node: Node) -> set[Member]:
+    """The names of the members that are made at a node and not closed."""
+    return _members.setdefault(node, set())
 
 
 class Reading:
@@ -69,6 +77,7 @@ class CubecastService:
         check_name(name)
         self.name = name
         self._node = node
+        members_at(node).add(name)
         self._reading: dict[Topic, Reading] = {}
         self._inbox: Reading | None = None
         self._on_event: OnEvent | None = None
@@ -94,6 +103,7 @@ class CubecastService:
         """Subscribe to nothing more; the node is the caller's."""
         readings = [*self._reading.values(), *([self._inbox] if self._inbox else [])]
         self._reading.clear()
+        members_at(self._node).discard(self.name)
         for reading in readings:
             await reading.end()
 
