@@ -233,7 +233,7 @@ class Overlay:
     # -- in turn ---------------------------------------------------------------------------------
 
     def _take_turn(self, node: int, round_: int) -> None:
-        """The whole walk is read first; then visits have their effects; then the reply; then rule 2.
+        """The walk is read whole; then visits have their effects; then the reply; then rule 2.
 
         A visit: the visited node asks its last hop (rule 1), then it is offered the source.
         """
