@@ -63,10 +63,7 @@ def test_members_are_sorted_and_no_topic_is_empty() -> None:
     assert len(topics) < 40
     assert (np.diff(topics) > 0).all()
     assert (np.diff(offsets) > 0).all()
-    assert all(
-        (np.diff(members[a:b]) > 0).all()
-        for a, b in pairwise(offsets)
-    )
+    assert all((np.diff(members[a:b]) > 0).all() for a, b in pairwise(offsets))
     assert (topics.dtype, offsets.dtype, members.dtype) == (np.int64, np.int64, np.int64)
 
 

@@ -1,0 +1,185 @@
+"""The bipartite generator: exact sizes, power laws, correlation, and independence of ranges."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cubecast.overlay import chance
+from cubecast.overlay.universes.bipartite import Plan, bipartite, chunks, plan, universe
+from cubecast.overlay.universes.laws import degrees, topic_sizes
+from cubecast.overlay.universes.presets import (
+    L_NODES,
+    L_TOPICS,
+    PRESETS,
+    W_NODES,
+    W_TOPICS,
+    BipartiteParameters,
+    preset,
+)
+from cubecast.overlay.universes.streams import Universe
+
+SMALL = BipartiteParameters(topics=20, nodes=120, pairs=500, smallest=8, busiest=12)
+
+
+def check_form(found: Universe, parameters: BipartiteParameters) -> None:
+    """Exact sizes, sorted members without doubles, no node without topic."""
+    topics, offsets, members = found
+    assert topics.tolist() == list(range(parameters.topics))
+    assert len(members) == parameters.pairs == offsets[-1]
+    assert np.unique(members).tolist() == list(range(parameters.nodes))
+    assert all((np.diff(members[a:b]) > 0).all() for a, b in pairwise(offsets))
+    smallest = 1 if parameters.small_topics else parameters.smallest
+    assert np.diff(offsets).min() == smallest
+    assert np.diff(offsets).max() <= parameters.largest
+
+
+@pytest.mark.parametrize("name", ["L8", "W8", "L7"])
+@pytest.mark.parametrize("run", [0, 1])
+def test_generated_universes_have_the_sizes_of_table_1(name: str, run: int) -> None:
+    """[N] Table 1: L8 has 253 topics and 4,689 nodes, W8 576 and 1,381, L7 1,805 and 23,657."""
+    printed = {"L8": (253, 4_689), "W8": (576, 1_381), "L7": (1_805, 23_657)}
+    parameters = preset(name)
+    assert (parameters.topics, parameters.nodes) == printed[name]
+    check_form(universe(name, run), parameters)
+
+
+def test_presets_have_the_sizes_of_table_1_and_the_chosen_pairs() -> None:
+    for i in range(9):
+        assert (PRESETS[f"L{i}"].topics, PRESETS[f"L{i}"].nodes) == (L_TOPICS[i], L_NODES[i])
+        assert (PRESETS[f"W{i}"].topics, PRESETS[f"W{i}"].nodes) == (W_TOPICS[i], W_NODES[i])
+    assert PRESETS["L1"].pairs == 1_200_000
+    assert PRESETS["W1"].pairs == 20_000_000
+    assert 1_400_000 < PRESETS["L0"].pairs < 1_600_000
+    with pytest.raises(ValueError, match="no universe 'X1'"):
+        preset("X1")
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 1.0])
+def test_a_range_of_topics_is_part_of_the_whole(correlation: float) -> None:
+    parameters = replace(SMALL, correlation=correlation)
+    whole = bipartite(4, parameters)
+    check_form(whole, parameters)
+    dealt = plan(4, parameters)
+    for width in (1, 7):
+        parts = [
+            members
+            for first in range(0, 20, width)
+            for _, _, members in chunks(dealt, first, min(first + width, 20))
+        ]
+        assert np.concatenate(parts).tolist() == whole[2].tolist()
+
+
+def dumb_members(dealt: Plan, topic: int, low: int, high: int) -> list[int]:
+    """One topic in plain Python: nodes at home, then draws until there are enough."""
+    stream = chance.stream(dealt.run, 13, topic, 0)
+    found = list(range(dealt.homes[topic], dealt.homes[topic + 1]))
+    bounds = dealt.activity.tolist()
+    number = 0
+    while len(found) < dealt.sizes[topic]:
+        unit = [(chance.draw(stream, 2 * number + i) >> 11) / 2**53 for i in range(2)]
+        near = unit[0] < dealt.parameters.correlation
+        start, end = (bounds[low], bounds[high]) if near else (0, bounds[-1])
+        point = start + int(unit[1] * (end - start))
+        at = next(i for i in range(len(dealt.active)) if point < bounds[i + 1])
+        node = int(dealt.active[at])
+        if node not in found:
+            found.append(node)
+        number += 1
+    return sorted(found)
+
+
+def test_a_topic_takes_the_first_distinct_draws_of_its_stream() -> None:
+    """Against a twin in plain Python; communities have 16 or more active nodes of about 60."""
+    dealt = plan(2, replace(SMALL, correlation=0.6, spread=1.0))
+    active = len(dealt.active)
+    topics, offsets, members = bipartite(2, dealt.parameters)
+    for topic, (a, b) in zip(topics.tolist(), pairwise(offsets), strict=True):
+        length = 1
+        while length < dealt.sizes[topic]:
+            length *= 2
+        place = sum(1 for node in dealt.active if node < dealt.homes[topic])
+        low = max(0, min(place // length * length, active - length))
+        expected = dumb_members(dealt, topic, low, min(low + length, active))
+        assert members[a:b].tolist() == expected
+
+
+def test_a_topic_that_finds_no_more_active_nodes_takes_the_nearest_of_the_others() -> None:
+    """One active node beside 39 with a single topic, and topics of half of all nodes."""
+    parameters = BipartiteParameters(topics=4, nodes=40, pairs=80, smallest=20, busiest=2)
+    check_form(bipartite(0, parameters), parameters)
+
+
+def test_runs_differ_and_repeat() -> None:
+    first, again, other = bipartite(1, SMALL)[2], bipartite(1, SMALL)[2], bipartite(2, SMALL)[2]
+    assert first.tolist() == again.tolist()
+    assert first.tolist() != other.tolist()
+
+
+def columns(found: Universe, nodes: int) -> NDArray[np.float64]:
+    topics, offsets, members = found
+    table = np.zeros((len(topics), nodes))
+    table[np.repeat(np.arange(len(topics)), np.diff(offsets)), members] = 1
+    return table
+
+
+def strong_pairs(found: Universe, nodes: int) -> float:
+    """The share of pairs of topics with a Pearson correlation above 0.3."""
+    pearson = np.corrcoef(columns(found, nodes))
+    return float((pearson[np.triu_indices(len(pearson), 1)] > 0.3).mean())
+
+
+def test_correlation_grows_with_its_parameter() -> None:
+    shares = [
+        strong_pairs(bipartite(0, replace(preset("W8"), correlation=correlation)), 1_381)
+        for correlation in (0.0, 0.75, 1.0)
+    ]
+    assert shares[0] < 0.03
+    assert 0.05 < shares[1] < 0.12
+    assert shares[2] > 0.13
+
+
+def test_subscriptions_of_w_are_more_correlated_than_those_of_l() -> None:
+    """[N] Figure 5."""
+    assert strong_pairs(universe("W8"), 1_381) > 5 * strong_pairs(universe("L8"), 4_689)
+
+
+def test_sizes_of_topics_have_the_sum_asked_for_and_their_exponent() -> None:
+    sizes, exponent = topic_sizes(2_000, 176_000, 30, 100_000)
+    assert sizes.sum() == 176_000
+    assert sizes.min() == 30
+    assert (np.diff(sizes) <= 1).all()  # largest first, up to the rounding of sums
+    # As many as a density of that exponent has beyond twice the least.
+    assert (sizes >= 60).mean() == pytest.approx(0.5 ** (exponent - 1), abs=0.01)
+    with pytest.raises(ValueError, match="cannot have 10 pairs"):
+        topic_sizes(2, 10, 30, 100)
+
+
+def test_degrees_have_the_mean_asked_for_and_their_exponent() -> None:
+    wanted, exponent = degrees(100_000, 5.0, 100)
+    assert wanted.mean() == pytest.approx(5.0, abs=0.05)
+    assert (wanted.min(), wanted.max()) == (1, 100)
+    ratio = (wanted == 2).sum() / (wanted == 1).sum()
+    assert ratio == pytest.approx(2.0**-exponent, abs=0.001)
+    with pytest.raises(ValueError, match="cannot have a mean"):
+        degrees(10, 5.0, 4)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"topics": 0}, "topics and nodes"),
+        ({"small_topics": 20}, "cannot be small"),
+        ({"pairs": 100}, "too few"),
+        ({"smallest": 61}, "cannot have 61"),
+        ({"correlation": 1.5}, "between 0 and 1"),
+        ({"spread": 0.5}, "start at 1"),
+    ],
+)
+def test_impossible_parameters_are_refused(wrong: dict[str, float], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        replace(SMALL, **wrong)  # type: ignore[arg-type]
