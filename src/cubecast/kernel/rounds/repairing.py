@@ -1,0 +1,247 @@
+"""A round in repairing mode, compiled: offers and keepers (`cubecast.overlay.rounds`).
+
+What a node pins is always in its view, so a view and the requests that its node accepted in this
+round hold all of it: a link is pinned if the keeper of its end is the node.
+
+The visits of a round are the numbers walk * (ttl + 1) + hop.  The visits to a node form a chain,
+and so do the requests to a keeper: `heads` has the first, `nexts` the one after each.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cubecast.kernel.jit import apart, forced
+from cubecast.kernel.rounds.arithmetic import Ints, drawn_below
+from cubecast.kernel.rounds.walks import (
+    Best,
+    Topic,
+    is_lost,
+    link_weight,
+    offer,
+    stream_of,
+    walk,
+    write_view,
+)
+from cubecast.overlay.rounds import RANDOM_KEEPER
+
+NONE = -1
+
+
+class Keeping(NamedTuple):
+    """Who keeps whom, between two rounds."""
+
+    keepers: Ints
+    """Of each node, its keeper, or `NONE`."""
+    pins: Ints
+    """Of each node, how many it keeps."""
+    visited: Ints
+    """In turn: 1 for a node that a walk visited since its own last turn."""
+
+
+@forced
+def _pins_limit(k: int) -> int:
+    """`rounds.pins_limit`."""
+    return max(1, k // 2)
+
+
+@forced
+def _is_lighter(topic: Topic, node: int, one: int, other: int) -> bool:
+    """Whether `one` ranks the node higher than `other` does, and so is the better keeper."""
+    first, second = link_weight(topic, one, node), link_weight(topic, other, node)
+    return first < second or (first == second and one < other)
+
+
+@forced
+def _asked(
+    views: Ints, topic: Topic, keeping: Keeping, node: int, round_: int, best: int
+) -> int:
+    """Rules 1 and 2: the keeper that a node asks for, given the lightest of its last hops."""
+    stream = stream_of(topic, node, round_)
+    keeper = keeping.keepers[node]
+    if keeper == NONE:
+        if best == NONE:
+            best = views[node * topic.k + drawn_below(stream, RANDOM_KEEPER, topic.k)]
+    elif best == NONE or not _is_lighter(topic, node, best, keeper):
+        return NONE
+    return NONE if is_lost(topic, stream, topic.ttl + 2) else best
+
+
+@forced
+def _move(keeping: Keeping, node: int, keeper: int) -> None:
+    former = keeping.keepers[node]
+    if former != NONE:
+        keeping.pins[former] -= 1
+    keeping.keepers[node] = keeper
+    keeping.pins[keeper] += 1
+
+
+# -- rule 4 ----------------------------------------------------------------------------------------
+
+
+@forced
+def _consider(topic: Topic, keeping: Keeping, node: int, best: Best, held: int, other: int) -> int:
+    """Offer one link to a merge of those that the node does not pin; how many it holds."""
+    room = topic.k - keeping.pins[node]
+    if other == node or keeping.keepers[other] == node or room == 0:
+        return held
+    return offer(best, held, room, link_weight(topic, node, other), other)
+
+
+@forced
+def _pin(topic: Topic, node: int, best: Best, held: int, other: int) -> int:
+    return offer(best, held, topic.k, link_weight(topic, node, other), other)
+
+
+@forced
+def _consider_row(
+    views: Ints, topic: Topic, keeping: Keeping, node: int, best: Best, held: int, row: int
+) -> int:
+    for at in range(row * topic.k, (row + 1) * topic.k):
+        held = _consider(topic, keeping, node, best, held, views[at])
+    return held
+
+
+@forced
+def _pin_row(views: Ints, topic: Topic, keeping: Keeping, node: int, best: Best, held: int) -> int:
+    for at in range(node * topic.k, (node + 1) * topic.k):
+        if keeping.keepers[views[at]] == node:
+            held = _pin(topic, node, best, held, views[at])
+    return held
+
+
+# -- lock step -------------------------------------------------------------------------------------
+
+
+@forced
+def _lightest_last_hop(
+    topic: Topic, node: int, path: Ints, heads: Ints, nexts: Ints
+) -> int:
+    """Of the nodes that a walk came from, the one that ranks this node highest."""
+    visits = topic.ttl + 1
+    best = NONE
+    visit = heads[node]
+    while visit != NONE:
+        last = visit // visits if visit % visits == 0 else path[visit - 1]
+        if best == NONE or (last != best and _is_lighter(topic, node, last, best)):
+            best = last
+        visit = nexts[visit]
+    return best
+
+
+@apart
+def _settle_keepers(
+    old: Ints, topic: Topic, keeping: Keeping, round_: int, best: Best,
+    path: Ints, heads: Ints, nexts: Ints, askers: Ints, others: Ints,
+) -> None:  # fmt: skip
+    """Rules 1 to 3: all ask, then all answer, then all give their former keepers up.
+
+    Afterwards the chains in `askers` and `others` have the requests, accepted or not.
+    """
+    n, limit = len(topic.ids), _pins_limit(topic.k)
+    askers[:] = NONE
+    for node in range(n):
+        last = _lightest_last_hop(topic, node, path, heads, nexts)
+        keeper = _asked(old, topic, keeping, node, round_, last)
+        others[node] = NONE
+        if keeper != NONE:
+            others[node] = askers[keeper]
+            askers[keeper] = node
+    before = keeping.pins.copy()
+    for keeper in range(n):
+        room = limit - before[keeper]
+        node = askers[keeper]
+        held = 0
+        while node != NONE and room > 0:
+            held = offer(best, held, room, link_weight(topic, keeper, node), node)
+            node = others[node]
+        for at in range(held):
+            _move(keeping, best.places[at], keeper)
+
+
+@apart
+def together(
+    old: Ints, new: Ints, topic: Topic, keeping: Keeping, round_: int, best: Best
+) -> None:
+    """Lock step: walks, then requests and answers, then all views at once."""
+    n, visits = len(topic.ids), topic.ttl + 1
+    path, nexts = np.zeros(n * visits, np.int32), np.zeros(n * visits, np.int32)
+    heads, made = np.full(n, NONE, np.int32), np.zeros(n, np.int32)
+    for node in range(n):
+        made[node] = walk(old, topic, node, round_, path, node * visits)
+        for visit in range(node * visits, node * visits + abs(made[node])):
+            nexts[visit] = heads[path[visit]]
+            heads[path[visit]] = visit
+    askers, others = np.zeros(n, np.int32), np.zeros(n, np.int32)
+    _settle_keepers(old, topic, keeping, round_, best, path, heads, nexts, askers, others)
+    for node in range(n):
+        held = _consider_row(old, topic, keeping, node, best, 0, node)
+        if made[node] == visits:
+            for hop in range(node * visits, (node + 1) * visits):
+                held = _consider(topic, keeping, node, best, held, path[hop])
+                held = _consider_row(old, topic, keeping, node, best, held, path[hop])
+        visit = heads[node]
+        while visit != NONE:
+            held = _consider(topic, keeping, node, best, held, visit // visits)
+            visit = nexts[visit]
+        held = _pin_row(old, topic, keeping, node, best, held)
+        asker = askers[node]
+        while asker != NONE:
+            if keeping.keepers[asker] == node:
+                held = _pin(topic, node, best, held, asker)
+            asker = others[asker]
+        write_view(new, topic, node, best)
+
+
+# -- in turn ---------------------------------------------------------------------------------------
+
+
+@apart
+def _relax(views: Ints, topic: Topic, keeping: Keeping, node: int, best: Best, offered: int) -> None:
+    """The view of a node after one link was offered to it, pinned or not."""
+    held = _consider_row(views, topic, keeping, node, best, 0, node)
+    held = _consider(topic, keeping, node, best, held, offered)
+    held = _pin_row(views, topic, keeping, node, best, held)
+    if keeping.keepers[offered] == node:
+        _pin(topic, node, best, held, offered)
+    write_view(views, topic, node, best)
+
+
+@apart
+def _ask(
+    views: Ints, topic: Topic, keeping: Keeping, node: int, round_: int, last: int, best: Best
+) -> None:
+    """A node asks for a keeper and has its answer at once."""
+    keeper = _asked(views, topic, keeping, node, round_, last)
+    if keeper != NONE and keeping.pins[keeper] < _pins_limit(topic.k):
+        _move(keeping, node, keeper)
+        _relax(views, topic, keeping, keeper, best, node)
+
+
+@apart
+def in_turn(views: Ints, topic: Topic, keeping: Keeping, round_: int, best: Best) -> None:
+    """One after the other in the order of ids: each visit with its effects, then the reply."""
+    k, visits = topic.k, topic.ttl + 1
+    path, rows = np.zeros(visits, np.int32), np.zeros(visits * k, np.int32)
+    for node in range(len(topic.ids)):
+        made = walk(views, topic, node, round_, path, 0)
+        for hop in range(abs(made)):  # what it collects is read before any effect
+            rows[hop * k : hop * k + k] = views[path[hop] * k : path[hop] * k + k]
+        for hop in range(abs(made)):
+            at = path[hop]
+            keeping.visited[at] = 1
+            _ask(views, topic, keeping, at, round_, path[hop - 1] if hop else node, best)
+            if at != node:
+                _relax(views, topic, keeping, at, best, node)
+        if made == visits:
+            held = _consider_row(views, topic, keeping, node, best, 0, node)
+            for hop in range(visits):
+                held = _consider(topic, keeping, node, best, held, path[hop])
+                held = _consider_row(rows, topic, keeping, node, best, held, hop)
+            held = _pin_row(views, topic, keeping, node, best, held)
+            write_view(views, topic, node, best)
+        if not keeping.visited[node]:
+            _ask(views, topic, keeping, node, round_, NONE, best)
+        keeping.visited[node] = 0
