@@ -38,6 +38,7 @@ COMMANDS = {
     "bench": "bench",
     "chaos": "chaos",
     "lab": "lab",
+    "universe": "universe",
 }
 """Each command and the module of this package that has it, in the order of the help."""
 

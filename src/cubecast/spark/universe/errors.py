@@ -1,0 +1,13 @@
+"""What can go wrong with a universe or with the trace it is made of."""
+
+from __future__ import annotations
+
+from cubecast.spark.errors import LabError
+
+
+class UniverseError(LabError):
+    """A directory is not a universe that can be read, or cannot be written to."""
+
+
+class TraceError(UniverseError):
+    """A trace cannot be read at all: the message names the file and says what to do."""
