@@ -209,7 +209,8 @@ LARGER = {
 @pytest.mark.parametrize("name", LARGER)
 def test_production_in_larger_worlds(name: str) -> None:
     case = LARGER[name]
-    assert case.explore(Production(), judge=case.complaints).findings == []
+    found = case.explore(Production(), judge=case.complaints, max_states=400_000)
+    assert found.findings == []
 
 
 # -- ranks that change -----------------------------------------------------------------------------
