@@ -1,0 +1,94 @@
+"""What goes into a node of StaN, and what comes out of it.
+
+A node has one door: `step(cause, now)` returns the effects, in the order in which the world is to
+bring them about.  Time is in milliseconds of any clock that does not run backwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from cubecast.overlay.messages import Message, NodeId, Topic
+
+TimeMs: TypeAlias = float
+
+# -- causes ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message came; the transport says from which node."""
+
+    sender: NodeId
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A period is over (A1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """The node subscribes; the overlay management protocol gives it a first view.
+
+    The view is to have `size` members.  If there are fewer others, replies fill it later.
+    """
+
+    topic: Topic
+    others: tuple[NodeId, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """The node leaves the topic and forgets its view."""
+
+    topic: Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Introduce:
+    """The overlay management protocol names members of a topic; they are merged like a reply."""
+
+    topic: Topic
+    others: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """The transport could not deliver a message to this node."""
+
+    node: NodeId
+
+
+Cause: TypeAlias = Received | Tick | Subscribe | Unsubscribe | Introduce | Unreachable
+
+# -- effects ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """To another node of the topic, or to the node itself (a walk may end at its source)."""
+
+    to: NodeId
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class ViewChanged:
+    """The ids in a view changed; physical links are opened and closed accordingly."""
+
+    topic: Topic
+    view: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stranded:
+    """The view is empty, so the node can find no member by itself: it needs `Introduce`."""
+
+    topic: Topic
+
+
+Effect: TypeAlias = Send | ViewChanged | Stranded

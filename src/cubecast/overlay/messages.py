@@ -1,0 +1,69 @@
+"""What the nodes of a topic's overlay say to each other ([N] Algorithm 2, and what repair adds).
+
+A message does not name its sender: the transport does (`effects.Received`).  Ids in a set travel
+sorted, so that the order of a Python set never reaches the wire.
+"""
+
+from __future__ import annotations
+
+from typing import NewType, TypeAlias
+
+import msgspec
+
+NodeId = NewType("NodeId", int)
+Topic = NewType("Topic", int)
+
+
+class CollectWalk(msgspec.Struct, frozen=True, tag="walk"):
+    """COLLECTWALK (A4, A11): a random walk of `source` that has collected these ids so far."""
+
+    topic: Topic
+    source: NodeId
+    collected: tuple[NodeId, ...]
+    ttl: int
+    """How many further hops the receiver is to arrange for."""
+
+
+class CollectReply(msgspec.Struct, frozen=True, tag="reply"):
+    """COLLECTREPLY (A13): what a walk collected, from its last node to its source."""
+
+    topic: Topic
+    collected: tuple[NodeId, ...]
+
+
+class Keep(msgspec.Struct, frozen=True, tag="keep"):
+    """Repair: the sender asks the receiver to be its keeper, or to remain it."""
+
+    topic: Topic
+    number: int
+    """Counts the sender's requests in this topic."""
+
+
+class Kept(msgspec.Struct, frozen=True, tag="kept"):
+    """Repair: the sender holds the receiver in its view for the length of a lease."""
+
+    topic: Topic
+    number: int
+    """The request that this answers."""
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """Repair: the sender pins as many nodes as it may, and the receiver is not among them."""
+
+    topic: Topic
+
+
+class Release(msgspec.Struct, frozen=True, tag="release"):
+    """Repair: the sender has another keeper."""
+
+    topic: Topic
+
+
+class Absent(msgspec.Struct, frozen=True, tag="absent"):
+    """Repair: the sender does not subscribe to the topic; the receiver took it for a member."""
+
+    topic: Topic
+
+
+Message: TypeAlias = CollectWalk | CollectReply | Keep | Kept | Refused | Release | Absent
+"""Tags are append-only."""

@@ -1,0 +1,292 @@
+"""A node of StaN: one random overlay per topic, aligned by weights ([N] Algorithms 1 and 2).
+
+`Stan.step(cause, now)` is the one door.  The node knows no socket and no clock, and chance is a
+function that it is given.  Its topics never interact: what aligns them is that a link weighs the
+same in all of them.
+
+*Faithful* mode is Algorithm 2 with the slips of its print mended:
+
+- A8 is lost in print; the text to it says that each node of a walk adds its neighbours' ids.
+- A11 sends the constant TTL - 1, with which a walk never ends: here ttl - 1.
+- A16 may put p itself into its view: p is removed from the set.
+- A message of a topic that the node has left is dropped.  Late replies are merged like others.
+- No rule removes the ids of nodes that are gone.
+
+*Repairing* mode adds, and `rounds.py` argues why:
+
+- Offer: a node that a walk visits merges the walk's source into its own view.
+- Keeper: see `keepers.py`.
+- Removal: an id is removed when the transport cannot reach it or it answers that it is not a member
+  (Absent), and sets that still carry it do not bring it back for a while (it is *buried*).
+
+Everything is bounded: a view by its size, pins and burials per topic by constants, requests by one
+per topic, a walk by (TTL + 1)(size + 1) ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
+
+from cubecast.overlay.effects import (
+    Cause,
+    Effect,
+    Introduce,
+    Received,
+    Send,
+    Stranded,
+    Subscribe,
+    Tick,
+    TimeMs,
+    Unreachable,
+    Unsubscribe,
+    ViewChanged,
+)
+from cubecast.overlay.keepers import Keeper
+from cubecast.overlay.messages import (
+    Absent,
+    CollectReply,
+    CollectWalk,
+    Keep,
+    Kept,
+    Message,
+    NodeId,
+    Refused,
+    Release,
+    Topic,
+)
+from cubecast.overlay.rounds import MODES, Mode
+from cubecast.overlay.view import View, Weigh
+from cubecast.overlay.weights import HASHES, Hash, weight
+
+Choose: TypeAlias = Callable[[int], int]
+"""A random number from 0 to its argument - 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class StanConfig:
+    """Times are in periods, so that they hold for any length of a period."""
+
+    ttl: int = 5
+    """Further hops of a walk; [N] 2.4 wants the order of the overlay's diameter."""
+    mode: Mode = "faithful"
+    hashing: Hash = "mixed"
+    period_ms: TimeMs = 30_000.0
+    """[N] 3.2 runs rounds of 30 seconds."""
+    patience_periods: float = 3.5
+    """How long a node believes in a keeper that does not answer: three requests may be lost."""
+    lease_periods: float = 5.5
+    """How long a keeper pins without a request; more than the node's patience."""
+    burial_periods: float = 20.0
+    """How long an id that is gone is not taken from others' sets: longer than views hold it."""
+    collected_limit: int = 4096
+    """How many ids a walk or a reply may carry; larger ones are dropped."""
+    removes_dead: bool | None = None
+    """Whether unreachable ids are removed; unset: in repairing mode.  Setting it in faithful mode
+    is how failures look that the overlay management protocol below StaN would report."""
+
+    def __post_init__(self) -> None:
+        if self.ttl < 0:
+            raise ValueError(f"ttl must be 0 or more, not {self.ttl}")
+        if self.mode not in MODES:
+            raise ValueError(f"mode must be one of {', '.join(MODES)}, not {self.mode!r}")
+        if self.hashing not in HASHES:
+            raise ValueError(f"hashing must be one of {', '.join(HASHES)}, not {self.hashing!r}")
+        if self.period_ms <= 0:
+            raise ValueError(f"period_ms must be above 0, not {self.period_ms}")
+        if not 1 <= self.patience_periods < self.lease_periods:
+            raise ValueError(
+                "patience_periods must be 1 or more and below lease_periods, "
+                f"not {self.patience_periods} and {self.lease_periods}"
+            )
+        if self.burial_periods <= 0:
+            raise ValueError(f"burial_periods must be above 0, not {self.burial_periods}")
+        if self.collected_limit < 1:
+            raise ValueError(f"collected_limit must be 1 or more, not {self.collected_limit}")
+
+    @property
+    def removal(self) -> bool:
+        """Whether unreachable ids are removed."""
+        return self.mode == "repairing" if self.removes_dead is None else self.removes_dead
+
+
+@dataclass
+class Membership:
+    """What a node knows of a topic that it subscribes to."""
+
+    view: View
+    keeper: Keeper
+
+
+@dataclass
+class Stan:
+    """The node `node`; `choose` is its chance."""
+
+    node: NodeId
+    config: StanConfig
+    choose: Choose
+    topics: dict[Topic, Membership] = field(default_factory=dict)
+
+    def step(self, cause: Cause, now: TimeMs) -> list[Effect]:
+        """Act on a cause: all that the node does happens here."""
+        before = {topic: self.topics[topic].view.ids for topic in self._touched(cause)}
+        effects = list(self._act(cause, now))
+        for topic, ids in before.items():
+            if topic in self.topics:
+                effects += self._changes(topic, ids)
+        return effects
+
+    def view(self, topic: Topic) -> tuple[NodeId, ...]:
+        """The view of a topic, in its stored order; empty if the node does not subscribe."""
+        membership = self.topics.get(topic)
+        return membership.view.ids if membership else ()
+
+    def check_invariants(self) -> None:
+        """For worlds and tests: raise if a view is not sound."""
+        for membership in self.topics.values():
+            membership.view.check_invariants()
+
+    # -- causes ----------------------------------------------------------------------------------
+
+    def _touched(self, cause: Cause) -> list[Topic]:
+        """The topics whose views the cause may change."""
+        match cause:
+            case Received(_, message):
+                return [message.topic] if message.topic in self.topics else []
+            case Introduce(topic):
+                return [topic] if topic in self.topics else []
+            case Subscribe() | Unsubscribe():
+                return []
+            case Tick() | Unreachable():
+                return list(self.topics)
+
+    def _act(self, cause: Cause, now: TimeMs) -> Iterator[Effect]:
+        match cause:
+            case Received(sender, message):
+                yield from self._receive(sender, message, now)
+            case Tick():
+                for topic in sorted(self.topics):
+                    yield from self._tick(topic, now)
+            case Subscribe():
+                yield from self._subscribe(cause)
+            case Unsubscribe(topic):
+                self.topics.pop(topic, None)
+            case Introduce(topic, others):
+                if topic in self.topics:
+                    self.topics[topic].view.merge(others)
+            case Unreachable(node):
+                for topic in self.topics:
+                    self._forget(topic, node, now)
+
+    def _receive(self, sender: NodeId, message: Message, now: TimeMs) -> Iterator[Effect]:
+        membership = self.topics.get(message.topic)
+        if membership is None:
+            if self.config.mode == "repairing" and isinstance(message, CollectWalk | Keep):
+                yield Send(sender, Absent(message.topic))
+            return
+        match message:
+            case CollectWalk():
+                yield from self._walk(membership, sender, message, now)
+            case CollectReply():
+                self._reply(membership, message)
+            case _ if self.config.mode == "repairing":
+                yield from self._repair(membership, sender, message, now)
+
+    def _subscribe(self, cause: Subscribe) -> Iterator[Effect]:
+        if cause.topic in self.topics:
+            return
+        if cause.size < 0:
+            raise ValueError(f"a view's size must be 0 or more, not {cause.size}")
+        weigh = self.weigh(cause.topic)
+        self.topics[cause.topic] = Membership(
+            View(self.node, cause.size, weigh, cause.others),
+            Keeper(self.node, weigh, self.config.patience_periods * self.config.period_ms),
+        )
+        yield from self._changes(cause.topic, ())
+
+    def weigh(self, topic: Topic) -> Weigh:
+        """Algorithm 1: the same function in every topic, which is what aligns the overlays."""
+        return partial(weight, hashing=self.config.hashing)
+
+    # -- Algorithm 2 -----------------------------------------------------------------------------
+
+    def _tick(self, topic: Topic, now: TimeMs) -> Iterator[Effect]:
+        """A1-A4: send a walk to a random member of the view; there is none to an empty view."""
+        membership = self.topics[topic]
+        membership.view.expire(now)
+        if target := self._random(membership.view):
+            yield Send(target[0], CollectWalk(topic, self.node, (), self.config.ttl))
+        elif membership.view.size:
+            yield Stranded(topic)
+        if self.config.mode == "repairing":
+            drawn = self._random(membership.view)
+            asked = membership.keeper.tick(now, drawn[0] if drawn else None)
+            yield from self._keep(topic, asked)
+
+    def _walk(
+        self, membership: Membership, sender: NodeId, walk: CollectWalk, now: TimeMs
+    ) -> Iterator[Effect]:
+        """A5-A13; then, in repairing mode, what the visit tells this node."""
+        view = membership.view
+        if len(walk.collected) > self.config.collected_limit:
+            return
+        collected = tuple(sorted({*walk.collected, self.node, *view.ids}))
+        ttl = min(walk.ttl, self.config.ttl)  # no peer sends us on an endless walk
+        if ttl > 0 and (target := self._random(view)):
+            yield Send(target[0], CollectWalk(walk.topic, walk.source, collected, ttl - 1))
+        else:
+            yield Send(walk.source, CollectReply(walk.topic, collected))
+        if self.config.mode == "repairing":
+            view.dig_up(sender)
+            view.merge((walk.source,))
+            yield from self._keep(walk.topic, membership.keeper.visited_from(sender, now))
+
+    def _reply(self, membership: Membership, reply: CollectReply) -> None:
+        """A14-A17."""
+        if len(reply.collected) <= self.config.collected_limit:
+            membership.view.merge(reply.collected)
+
+    def _random(self, view: View) -> tuple[NodeId, ...]:
+        """RANDOMNODE (A3, A10), as no or one id: id 0 is a node, too."""
+        return (view.ids[self.choose(len(view.ids))],) if view.ids else ()
+
+    # -- repair ----------------------------------------------------------------------------------
+
+    def _repair(
+        self, membership: Membership, sender: NodeId, message: Message, now: TimeMs
+    ) -> Iterator[Effect]:
+        view, keeper, topic = membership.view, membership.keeper, message.topic
+        match message:
+            case Keep(_, number):
+                until = now + self.config.lease_periods * self.config.period_ms
+                kept = view.pin(sender, until)
+                yield Send(sender, Kept(topic, number) if kept else Refused(topic))
+            case Kept(_, number):
+                released = keeper.accepted(sender, number)
+                if released is not None:
+                    yield Send(released, Release(topic))
+            case Refused():
+                keeper.lost(sender)
+            case Release():
+                view.unpin(sender)
+            case Absent():
+                self._forget(topic, sender, now)
+
+    def _keep(self, topic: Topic, asked: NodeId | None) -> Iterator[Effect]:
+        if asked is not None:
+            yield Send(asked, Keep(topic, self.topics[topic].keeper.number))
+
+    def _forget(self, topic: Topic, node: NodeId, now: TimeMs) -> None:
+        """A node is gone from a topic.  Only views that hold it bury it: burials are few."""
+        if self.config.removal and node in self.view(topic):
+            until = now + self.config.burial_periods * self.config.period_ms
+            self.topics[topic].view.remove(node, until)
+        if self.config.mode == "repairing":
+            self.topics[topic].keeper.lost(node)
+
+    def _changes(self, topic: Topic, before: tuple[NodeId, ...]) -> Iterator[Effect]:
+        ids = self.view(topic)
+        if set(ids) != set(before):
+            yield ViewChanged(topic, ids)

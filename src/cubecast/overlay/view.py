@@ -1,0 +1,100 @@
+"""A node's view of one topic: the lightest members it knows of, and those that it pins.
+
+Invariants (`check_invariants`):
+
+1. A view holds no id twice and never its own node's.
+2. It holds at most `size` ids, and loses one only to another, or because that one is gone.
+3. Every pinned id is in it, and at most `pins_limit(size)` are pinned.
+4. A buried id is not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from cubecast.overlay.effects import TimeMs
+from cubecast.overlay.messages import NodeId
+from cubecast.overlay.rounds import pins_limit
+
+Weigh: TypeAlias = Callable[[int, int], int]
+"""The weight of the link from the first node to the second ([N] Algorithm 1)."""
+BURIALS_LIMIT = 64
+"""How many ids that are gone a view remembers; the longest remembered is forgotten first."""
+
+
+@dataclass
+class View:
+    """The view of `node` in one topic."""
+
+    node: NodeId
+    size: int
+    """How many ids it is to hold.  A15 takes |view| instead: the same, unless ids are removed."""
+    weigh: Weigh
+    ids: tuple[NodeId, ...] = ()
+    """In the order of drawing at first, by weight once merged."""
+    pins: dict[NodeId, TimeMs] = field(default_factory=dict)
+    """Until when each pinned id is held whatever it weighs."""
+    buried: dict[NodeId, TimeMs] = field(default_factory=dict)
+    """Until when ids that are gone are not taken from others' sets; the oldest burial first."""
+
+    def __post_init__(self) -> None:
+        self.ids = tuple(dict.fromkeys(id_ for id_ in self.ids if id_ != self.node))[: self.size]
+
+    def merge(self, offered: Iterable[NodeId]) -> None:
+        """A14-A17: keep what is pinned, then the lightest of the offered ids and the view."""
+        others = {*self.ids, *offered} - self.pins.keys() - self.buried.keys() - {self.node}
+        lightest = sorted(others, key=self.rank)[: self.size - len(self.pins)]
+        self.ids = tuple(sorted((*self.pins, *lightest), key=self.rank))
+
+    def rank(self, other: NodeId) -> tuple[int, int]:
+        """The order of preference: the weight, then the id."""
+        return self.weigh(self.node, other), other
+
+    # -- pins ------------------------------------------------------------------------------------
+
+    def pin(self, other: NodeId, until: TimeMs) -> bool:
+        """Hold another node until then, if there is room for one more pin or it is pinned."""
+        if other == self.node:
+            return False
+        if other not in self.pins and len(self.pins) >= pins_limit(self.size):
+            return False
+        self.buried.pop(other, None)
+        self.pins[other] = until
+        if other not in self.ids:
+            self.merge(())
+        return True
+
+    def unpin(self, other: NodeId) -> None:
+        """The other has a keeper elsewhere; from now on its weight decides."""
+        self.pins.pop(other, None)
+
+    # -- ids that are gone -----------------------------------------------------------------------
+
+    def remove(self, other: NodeId, buried_until: TimeMs) -> None:
+        """The other is gone; sets that still name it do not bring it back until then."""
+        self.pins.pop(other, None)
+        self.ids = tuple(id_ for id_ in self.ids if id_ != other)
+        self.buried.pop(other, None)
+        self.buried[other] = buried_until
+        if len(self.buried) > BURIALS_LIMIT:
+            del self.buried[next(iter(self.buried))]
+
+    def dig_up(self, other: NodeId) -> None:
+        """The other spoke to us: it lives."""
+        self.buried.pop(other, None)
+
+    def expire(self, now: TimeMs) -> None:
+        """End the pins and burials whose time has come."""
+        self.pins = {id_: until for id_, until in self.pins.items() if until > now}
+        self.buried = {id_: until for id_, until in self.buried.items() if until > now}
+
+    def check_invariants(self) -> None:
+        """For worlds and tests: raise if an invariant of this module does not hold."""
+        assert len(set(self.ids)) == len(self.ids) <= self.size, (self.node, self.ids)
+        assert self.node not in self.ids, (self.node, self.ids)
+        assert self.pins.keys() <= set(self.ids), (self.node, self.pins, self.ids)
+        assert len(self.pins) <= pins_limit(self.size), (self.node, self.pins)
+        assert not self.buried.keys() & set(self.ids), (self.node, self.buried, self.ids)
+        assert len(self.buried) <= BURIALS_LIMIT, self.node
