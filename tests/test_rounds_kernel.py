@@ -8,7 +8,6 @@ from random import Random
 import numpy as np
 import pytest
 
-from cubecast.kernel.errors import KernelError
 from cubecast.kernel.rounds import Played, play_topics
 from cubecast.overlay.rounds import MODES, ORDERS, RoundConfig, play
 from cubecast.overlay.sizes import ROUNDINGS

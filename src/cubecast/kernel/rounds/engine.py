@@ -1,4 +1,9 @@
-"""All rounds of many overlays in one compiled call."""
+"""All rounds of many overlays in one compiled call.
+
+Each mode has an entry point of its own, because the code of repairing mode takes long to compile
+and many runs do without.  They share what is here: where `keeping` is None, numba drops the branch
+for repairing mode before it compiles.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ import numpy.typing as npt
 from cubecast.kernel.jit import apart, entry, sources_digest
 from cubecast.kernel.rounds import faithful, repairing
 from cubecast.kernel.rounds.arithmetic import Ints, Longs, combined
-from cubecast.kernel.rounds.repairing import NONE, Keeping
+from cubecast.kernel.rounds.repairing import Keeping, new_keeping
 from cubecast.kernel.rounds.walks import Best, Rules, Topic, start_views
 
 Table: TypeAlias = npt.NDArray[np.int32]
@@ -24,39 +29,34 @@ _repairing_together, _repairing_in_turn = repairing.together, repairing.in_turn
 
 @apart
 def _play_topic(
-    one: Ints, other: Ints, topic: Topic, rules: Rules, keep: Longs, views: Table, begin: int
-) -> None:
+    now: Ints, then: Ints, topic: Topic, in_turn: bool, keeping: Keeping | None, keep: Longs,
+    views: Table, begin: int,
+) -> None:  # fmt: skip
     """Play the overlay of a topic as far as the last kept round; `begin` is its place in a row."""
-    n, length = len(topic.ids), len(topic.ids) * topic.k
-    now, then = one[:length], other[:length]
     best = Best(np.zeros(topic.k, np.uint64), np.zeros(topic.k, np.int32))
-    few = n if rules.repairing else 0
-    keeping = Keeping(
-        np.full(few, NONE, np.int32), np.zeros(few, np.int32), np.zeros(few, np.int32)
-    )
     start_views(now, topic)
     kept = 0
     for round_ in range(keep[-1] + 1):
-        if round_ and rules.in_turn:
-            if rules.repairing:
-                _repairing_in_turn(now, topic, keeping, round_, best)
-            else:
+        if round_ and in_turn:
+            if keeping is None:
                 _faithful_in_turn(now, topic, round_, best)
-        elif round_:
-            if rules.repairing:
-                _repairing_together(now, then, topic, keeping, round_, best)
             else:
+                _repairing_in_turn(now, topic, keeping, round_, best)
+        elif round_:
+            if keeping is None:
                 _faithful_together(now, then, topic, round_, best)
+            else:
+                _repairing_together(now, then, topic, keeping, round_, best)
             now, then = then, now
         if keep[kept] == round_:
-            views[kept, begin : begin + length] = now
+            views[kept, begin : begin + len(now)] = now
             kept += 1
 
 
 @apart
 def _play_topics(
     topics: Longs, offsets: Longs, members: Longs, sizes: Longs, rules: Rules, keep: Longs,
-    views: Table,
+    views: Table, repairs: bool | None,
 ) -> None:  # fmt: skip
     longest = 0
     for number in range(len(topics)):
@@ -66,26 +66,36 @@ def _play_topics(
     for number in range(len(topics)):
         ids = members[offsets[number] : offsets[number + 1]]
         k = sizes[number]
-        if k:
+        length = len(ids) * k
+        if length:
             name = combined(rules.run, np.uint64(topics[number]))
             topic = Topic(ids, k, name, rules.hashing, rules.ttl, rules.loss)
-            _play_topic(one, other, topic, rules, keep, views, begin)
-        begin += len(ids) * k
+            keeping = None if repairs is None else new_keeping(len(ids))
+            now, then = one[:length], other[:length]
+            _play_topic(now, then, topic, rules.in_turn, keeping, keep, views, begin)
+        begin += length
 
 
-def _make_play(sources: str) -> Play:
-    """The entry point; `sources` is part of the key under which it is kept."""
+def _make_entries(sources: str) -> tuple[Play, Play]:
+    """The entry points; `sources` is part of the key under which they are kept."""
 
     @entry
-    def play(
+    def play_faithful(
         topics: Longs, offsets: Longs, members: Longs, sizes: Longs, rules: Rules, keep: Longs,
         views: Table,
     ) -> None:  # fmt: skip
-        """Fill `views` with the kept rounds of every topic."""
         if sources:
-            _play_topics(topics, offsets, members, sizes, rules, keep, views)
+            _play_topics(topics, offsets, members, sizes, rules, keep, views, None)
 
-    return play
+    @entry
+    def play_repairing(
+        topics: Longs, offsets: Longs, members: Longs, sizes: Longs, rules: Rules, keep: Longs,
+        views: Table,
+    ) -> None:  # fmt: skip
+        if sources:
+            _play_topics(topics, offsets, members, sizes, rules, keep, views, True)
+
+    return play_faithful, play_repairing
 
 
-play = _make_play(sources_digest(__package__))
+play_faithful, play_repairing = _make_entries(sources_digest(__package__))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cubecast.kernel.errors import KernelError
 from cubecast.kernel.rounds.arithmetic import HASH_CODES, Ints, Longs
-from cubecast.kernel.rounds.engine import play
+from cubecast.kernel.rounds.engine import play_faithful, play_repairing
 from cubecast.kernel.rounds.walks import Rules
 from cubecast.overlay.rounds import RoundConfig
 from cubecast.overlay.sizes import view_size
@@ -90,6 +90,7 @@ def play_topics(
     sizes = view_sizes(np.diff(offsets_), config)
     view_offsets = np.concatenate(([0], np.cumsum(np.diff(offsets_) * sizes))).astype(np.int64)
     places = np.empty((len(kept), int(view_offsets[-1])), np.int32)
+    play = play_repairing if config.mode == "repairing" else play_faithful
     play(topics_, offsets_, members_, sizes, rules_of(config, run), np.array(kept), places)
     return Played(topics_, offsets_, members_, sizes, view_offsets, kept, places)
 
@@ -101,7 +102,6 @@ def rules_of(config: RoundConfig, run: int) -> Rules:
         config.ttl,
         HASH_CODES[config.hashing],
         config.order == "in turn",
-        config.mode == "repairing",
         float(config.loss),
     )
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cubecast.kernel.jit import apart, forced
-from cubecast.kernel.rounds.arithmetic import Ints, drawn_below
+from cubecast.kernel.rounds.arithmetic import Ints, Word, drawn_below, half_weight, weight
 from cubecast.kernel.rounds.walks import (
     Best,
     Topic,
@@ -41,6 +41,12 @@ class Keeping(NamedTuple):
     """In turn: 1 for a node that a walk visited since its own last turn."""
 
 
+@apart
+def new_keeping(n: int) -> Keeping:
+    """No node has a keeper."""
+    return Keeping(np.full(n, NONE, np.int32), np.zeros(n, np.int32), np.zeros(n, np.int32))
+
+
 @forced
 def _pins_limit(k: int) -> int:
     """`rounds.pins_limit`."""
@@ -51,13 +57,11 @@ def _pins_limit(k: int) -> int:
 def _is_lighter(topic: Topic, node: int, one: int, other: int) -> bool:
     """Whether `one` ranks the node higher than `other` does, and so is the better keeper."""
     first, second = link_weight(topic, one, node), link_weight(topic, other, node)
-    return first < second or (first == second and one < other)
+    return bool(first < second or (first == second and one < other))
 
 
 @forced
-def _asked(
-    views: Ints, topic: Topic, keeping: Keeping, node: int, round_: int, best: int
-) -> int:
+def _asked(views: Ints, topic: Topic, keeping: Keeping, node: int, round_: int, best: int) -> int:
     """Rules 1 and 2: the keeper that a node asks for, given the lightest of its last hops."""
     stream = stream_of(topic, node, round_)
     keeper = keeping.keepers[node]
@@ -81,34 +85,59 @@ def _move(keeping: Keeping, node: int, keeper: int) -> None:
 # -- rule 4 ----------------------------------------------------------------------------------------
 
 
+class Merge(NamedTuple):
+    """The links of a node while its new view is found: the lightest of those it does not pin."""
+
+    node: int
+    half: Word
+    room: int
+    """What its pins leave of the view."""
+
+
 @forced
-def _consider(topic: Topic, keeping: Keeping, node: int, best: Best, held: int, other: int) -> int:
-    """Offer one link to a merge of those that the node does not pin; how many it holds."""
-    room = topic.k - keeping.pins[node]
-    if other == node or keeping.keepers[other] == node or room == 0:
+def _merge_of(topic: Topic, keeping: Keeping, node: int) -> Merge:
+    half = half_weight(np.uint64(topic.ids[node]), topic.hashing)
+    return Merge(node, half, topic.k - keeping.pins[node])
+
+
+@forced
+def _consider(
+    topic: Topic, keeping: Keeping, merge: Merge, best: Best, held: int, other: int
+) -> int:
+    """Offer one link; how many links the merge holds."""
+    heavy = weight(merge.half, np.uint64(topic.ids[other]), topic.hashing)
+    if held == merge.room and (held == 0 or heavy > best.weights[held - 1]):
         return held
-    return offer(best, held, room, link_weight(topic, node, other), other)
-
-
-@forced
-def _pin(topic: Topic, node: int, best: Best, held: int, other: int) -> int:
-    return offer(best, held, topic.k, link_weight(topic, node, other), other)
+    if other == merge.node or keeping.keepers[other] == merge.node:
+        return held
+    return offer(best, held, merge.room, heavy, other)
 
 
 @forced
 def _consider_row(
-    views: Ints, topic: Topic, keeping: Keeping, node: int, best: Best, held: int, row: int
+    views: Ints, topic: Topic, keeping: Keeping, merge: Merge, best: Best, held: int, row: int
 ) -> int:
     for at in range(row * topic.k, (row + 1) * topic.k):
-        held = _consider(topic, keeping, node, best, held, views[at])
+        held = _consider(topic, keeping, merge, best, held, views[at])
     return held
 
 
 @forced
-def _pin_row(views: Ints, topic: Topic, keeping: Keeping, node: int, best: Best, held: int) -> int:
-    for at in range(node * topic.k, (node + 1) * topic.k):
-        if keeping.keepers[views[at]] == node:
-            held = _pin(topic, node, best, held, views[at])
+def _pin(topic: Topic, merge: Merge, best: Best, held: int, other: int) -> int:
+    """Add a link that the node keeps whatever it weighs."""
+    heavy = weight(merge.half, np.uint64(topic.ids[other]), topic.hashing)
+    return offer(best, held, topic.k, heavy, other)
+
+
+@forced
+def _pin_row(
+    views: Ints, topic: Topic, keeping: Keeping, merge: Merge, best: Best, held: int
+) -> int:
+    """Add those of its links that a node keeps, once it has considered all others."""
+    if keeping.pins[merge.node]:
+        for at in range(merge.node * topic.k, (merge.node + 1) * topic.k):
+            if keeping.keepers[views[at]] == merge.node:
+                held = _pin(topic, merge, best, held, views[at])
     return held
 
 
@@ -116,9 +145,7 @@ def _pin_row(views: Ints, topic: Topic, keeping: Keeping, node: int, best: Best,
 
 
 @forced
-def _lightest_last_hop(
-    topic: Topic, node: int, path: Ints, heads: Ints, nexts: Ints
-) -> int:
+def _lightest_last_hop(topic: Topic, node: int, path: Ints, heads: Ints, nexts: Ints) -> int:
     """Of the nodes that a walk came from, the one that ranks this node highest."""
     visits = topic.ttl + 1
     best = NONE
@@ -162,9 +189,7 @@ def _settle_keepers(
 
 
 @apart
-def together(
-    old: Ints, new: Ints, topic: Topic, keeping: Keeping, round_: int, best: Best
-) -> None:
+def together(old: Ints, new: Ints, topic: Topic, keeping: Keeping, round_: int, best: Best) -> None:
     """Lock step: walks, then requests and answers, then all views at once."""
     n, visits = len(topic.ids), topic.ttl + 1
     path, nexts = np.zeros(n * visits, np.int32), np.zeros(n * visits, np.int32)
@@ -177,20 +202,21 @@ def together(
     askers, others = np.zeros(n, np.int32), np.zeros(n, np.int32)
     _settle_keepers(old, topic, keeping, round_, best, path, heads, nexts, askers, others)
     for node in range(n):
-        held = _consider_row(old, topic, keeping, node, best, 0, node)
+        merge = _merge_of(topic, keeping, node)
+        held = _consider_row(old, topic, keeping, merge, best, 0, node)
         if made[node] == visits:
             for hop in range(node * visits, (node + 1) * visits):
-                held = _consider(topic, keeping, node, best, held, path[hop])
-                held = _consider_row(old, topic, keeping, node, best, held, path[hop])
+                held = _consider(topic, keeping, merge, best, held, path[hop])
+                held = _consider_row(old, topic, keeping, merge, best, held, path[hop])
         visit = heads[node]
         while visit != NONE:
-            held = _consider(topic, keeping, node, best, held, visit // visits)
+            held = _consider(topic, keeping, merge, best, held, visit // visits)
             visit = nexts[visit]
-        held = _pin_row(old, topic, keeping, node, best, held)
+        held = _pin_row(old, topic, keeping, merge, best, held)
         asker = askers[node]
         while asker != NONE:
             if keeping.keepers[asker] == node:
-                held = _pin(topic, node, best, held, asker)
+                held = _pin(topic, merge, best, held, asker)
             asker = others[asker]
         write_view(new, topic, node, best)
 
@@ -199,13 +225,16 @@ def together(
 
 
 @apart
-def _relax(views: Ints, topic: Topic, keeping: Keeping, node: int, best: Best, offered: int) -> None:
+def _relax(
+    views: Ints, topic: Topic, keeping: Keeping, node: int, best: Best, offered: int
+) -> None:
     """The view of a node after one link was offered to it, pinned or not."""
-    held = _consider_row(views, topic, keeping, node, best, 0, node)
-    held = _consider(topic, keeping, node, best, held, offered)
-    held = _pin_row(views, topic, keeping, node, best, held)
+    merge = _merge_of(topic, keeping, node)
+    held = _consider_row(views, topic, keeping, merge, best, 0, node)
+    held = _consider(topic, keeping, merge, best, held, offered)
+    held = _pin_row(views, topic, keeping, merge, best, held)
     if keeping.keepers[offered] == node:
-        _pin(topic, node, best, held, offered)
+        _pin(topic, merge, best, held, offered)
     write_view(views, topic, node, best)
 
 
@@ -236,11 +265,12 @@ def in_turn(views: Ints, topic: Topic, keeping: Keeping, round_: int, best: Best
             if at != node:
                 _relax(views, topic, keeping, at, best, node)
         if made == visits:
-            held = _consider_row(views, topic, keeping, node, best, 0, node)
+            merge = _merge_of(topic, keeping, node)
+            held = _consider_row(views, topic, keeping, merge, best, 0, node)
             for hop in range(visits):
-                held = _consider(topic, keeping, node, best, held, path[hop])
-                held = _consider_row(rows, topic, keeping, node, best, held, hop)
-            held = _pin_row(views, topic, keeping, node, best, held)
+                held = _consider(topic, keeping, merge, best, held, path[hop])
+                held = _consider_row(rows, topic, keeping, merge, best, held, hop)
+            held = _pin_row(views, topic, keeping, merge, best, held)
             write_view(views, topic, node, best)
         if not keeping.visited[node]:
             _ask(views, topic, keeping, node, round_, NONE, best)

@@ -38,7 +38,6 @@ class Rules(NamedTuple):
     ttl: int
     hashing: int
     in_turn: bool
-    repairing: bool
     loss: float
 
 
@@ -158,9 +157,7 @@ def merge_view(views: Ints, topic: Topic, place: int, best: Best) -> None:
 
 
 @forced
-def merge_walk(
-    views: Ints, topic: Topic, place: int, path: Ints, first: int, best: Best
-) -> None:
+def merge_walk(views: Ints, topic: Topic, place: int, path: Ints, first: int, best: Best) -> None:
     """Lines 14 to 17: go on with all that a whole walk collected."""
     k, hashing, ids = topic.k, topic.hashing, topic.ids
     half = half_weight(np.uint64(ids[place]), hashing)
