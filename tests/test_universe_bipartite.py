@@ -108,10 +108,12 @@ def test_a_topic_takes_the_first_distinct_draws_of_its_stream() -> None:
         assert members[a:b].tolist() == expected
 
 
-def test_a_topic_that_finds_no_more_active_nodes_takes_the_nearest_of_the_others() -> None:
-    """One active node beside 39 with a single topic, and topics of half of all nodes."""
-    parameters = BipartiteParameters(topics=4, nodes=40, pairs=80, smallest=20, busiest=2)
-    check_form(bipartite(0, parameters), parameters)
+def test_a_topic_without_active_nodes_takes_those_that_follow_on_the_line() -> None:
+    parameters = BipartiteParameters(topics=4, nodes=40, pairs=80, smallest=20, busiest=1)
+    found = bipartite(0, parameters)
+    check_form(found, parameters)
+    assert found[2][:20].tolist() == list(range(20))
+    assert found[2][60:].tolist() == [*range(10), *range(30, 40)]
 
 
 def test_runs_differ_and_repeat() -> None:

@@ -174,7 +174,8 @@ def _nodes(dealt: Plan, streams: Bits, number: Longs, low: Longs, high: Longs) -
     start = np.where(everywhere, 0, dealt.activity[low])
     length = np.where(everywhere, dealt.activity[-1], dealt.activity[high]) - start
     point = start + (units(draws(streams, 2 * number + 1)) * length).astype(np.int64)
-    return dealt.active[np.searchsorted(dealt.activity, point, side="right") - 1]
+    chosen: Longs = dealt.active[np.searchsorted(dealt.activity, point, side="right") - 1]
+    return chosen
 
 
 def _communities(dealt: Plan, topics: Longs) -> tuple[Longs, Longs]:
