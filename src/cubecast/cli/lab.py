@@ -119,7 +119,9 @@ def run_experiments(
     experiments: Annotated[
         list[str],
         typer.Argument(
-            metavar="ID|FILE...", help="Ids as `lab list` shows them, files of your own, or: all."
+            metavar="ID|FILE...",
+            help="Ids as `lab list` shows them, a workload (stan: all of [N]), files of your own, "
+            "or: all.",
         ),
     ],
     quick: Annotated[
@@ -190,7 +192,7 @@ def choose(names: Sequence[str]) -> list[Experiment]:
     """The experiments meant, each once, in the order asked for."""
     found: dict[str, Experiment] = {}
     for name in names:
-        for experiment in shipped().values() if name == "all" else [find(name)]:
+        for experiment in _named(name):
             known = found.setdefault(experiment.id, experiment)
             if known != experiment:
                 raise ExperimentError(
@@ -198,6 +200,15 @@ def choose(names: Sequence[str]) -> list[Experiment]:
                     "change one, or run them one after the other with different --out"
                 )
     return list(found.values())
+
+
+def _named(name: str) -> list[Experiment]:
+    """All experiments, those of a workload, or one by its id or file."""
+    known = shipped()
+    of_workload = [one for one in known.values() if one.workload == name]
+    if name == "all":
+        return list(known.values())
+    return of_workload if of_workload and name not in known else [find(name)]
 
 
 def _cells(chosen: Sequence[Experiment], quick: bool, seeds: int | None) -> list[Cell]:

@@ -33,7 +33,8 @@ def ingest(
         typer.Option("--from", metavar="NAME", help="A trace that is known (list below)."),
     ] = None,
     kind: Annotated[
-        str | None, typer.Option("--as", metavar="subscriptions|publications", help="What rows are.")
+        str | None,
+        typer.Option("--as", metavar="subscriptions|publications", help="What rows are."),
     ] = None,
     format: Annotated[
         str | None,
@@ -51,13 +52,15 @@ def ingest(
     ] = None,
     separator: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Between cells; tab, space or whitespace are words for it."),
+        typer.Option(
+            metavar="TEXT", help="Between cells; tab, space or whitespace are words for it."
+        ),
     ] = None,
     header: Annotated[
         bool | None, typer.Option(help="The first line of each file names the columns.")
     ] = None,
     quote: Annotated[
-        str | None, typer.Option(metavar="CHARACTER", help="Encloses cells; in CSV it is \".")
+        str | None, typer.Option(metavar="CHARACTER", help='Encloses cells; in CSV it is ".')
     ] = None,
     list_separator: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Between the topics, or replies, in a cell.")

@@ -28,7 +28,10 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
     "subscriptions": ("user", "topic"),
     "publications": ("post", "time", "user", "topic", "reply_to"),
 }
-NEEDED: dict[Kind, tuple[str, ...]] = {"subscriptions": ("user", "topic"), "publications": ("topic",)}
+NEEDED: dict[Kind, tuple[str, ...]] = {
+    "subscriptions": ("user", "topic"),
+    "publications": ("topic",),
+}
 LISTS = ("topic", "reply_to")
 """Fields of a publication that may hold several ids."""
 IDS = ("user", "topic", "post", "reply_to")
@@ -114,7 +117,9 @@ def check(mapping: Mapping) -> None:
         raise TraceError(f"time unit {mapping.time_unit!r}: must be {', '.join(TIME_UNITS)}")
     if mapping.format == "lists":
         if mapping.columns or mapping.kind != "subscriptions":
-            raise TraceError("format lists: each row is a topic and its cells are users; no columns")
+            raise TraceError(
+                "format lists: each row is a topic and its cells are users; no columns"
+            )
         return
     _check_columns(mapping)
     if mapping.format in TEXT_FORMATS:

@@ -1,0 +1,96 @@
+"""The lab's workload of [N] 3: what it measures, and what cannot be measured."""
+
+from __future__ import annotations
+
+from statistics import mean
+
+import pytest
+
+from cubecast.cli.lab import choose
+from cubecast.lab.cells import Measurement, Value
+from cubecast.lab.experiment import ExperimentError
+from cubecast.lab.workload import WorkloadError
+from cubecast.lab.workloads import WORKLOADS
+
+WORK = WORKLOADS["stan"]
+SEEDS = range(10)
+WORLDS = ("rounds", "events")
+
+
+def measured(seed: int = 0, **settings: Value) -> Measurement:
+    return WORK.measure(WORK.complete({"workload": "stan", **settings}), seed)
+
+
+def average(metric: str, **settings: Value) -> float:
+    return mean(measured(seed, **settings).metrics[metric] for seed in SEEDS)
+
+
+def test_figure_6_physical_links_fall_and_logical_links_stay() -> None:
+    """[N] Figure 6(a): from 25 to about 15; the level of logical links is not printed."""
+    start, end = (average("physical_mean", rounds=rounds) for rounds in (0, 8))
+    assert 22 < start < 28
+    assert 14 < end < 16.5
+    logical = [measured(3, rounds=rounds).metrics["logical_mean"] for rounds in (0, 1, 8)]
+    assert len(set(logical)) == 1
+
+
+def test_figure_6_rounds_and_events_agree() -> None:
+    """[N] Figure 6: the simulator is slightly below the deployment."""
+    rounds, events = (average("physical_mean", rounds=8, world=world) for world in WORLDS)
+    assert rounds <= events < 1.02 * rounds
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_both_worlds_start_from_the_same_overlays(world: str) -> None:
+    assert (
+        measured(1, rounds=8, world=world).metrics["physical_start"]
+        == measured(1, rounds=0).metrics["physical_mean"]
+    )
+
+
+def test_a_longer_walk_is_faster_and_ends_at_the_same_place() -> None:
+    """TTL sets the speed, the universe the end."""
+    one, five = (average("physical_mean", ttl=ttl, rounds=1) for ttl in (1, 5))
+    assert five < one
+    one, five = (average("physical_mean", ttl=ttl, rounds=32) for ttl in (1, 5))
+    assert one == pytest.approx(five, rel=0.01)
+
+
+def test_correlated_universes_gain_more() -> None:
+    """[N] Figure 7: more nodes of W8 than of L8 improve by more than 40 %."""
+    wikipedia, journal = (measured(0, universe=name).metrics for name in ("W8", "L8"))
+    assert (wikipedia["nodes"], journal["nodes"]) == (1381, 4689)
+    assert wikipedia["much_improved_share"] > 5 * journal["much_improved_share"]
+    assert wikipedia["improvement_mean"] > journal["improvement_mean"]
+
+
+def test_histograms_hold_every_node() -> None:
+    one = measured(2)
+    for name in ("initial_sizes", "final_sizes"):
+        assert sum(one.histograms[name].values()) == one.metrics["nodes"]
+    assert set(one.histograms["final_by_initial"]) == set(one.histograms["initial_sizes"])
+
+
+@pytest.mark.parametrize(
+    ("key", "settings"),
+    [
+        ("nodes", {"nodes": 1}),
+        ("rounds", {"rounds": -1}),
+        ("world", {"world": "events", "universe": "L8"}),
+        ("order", {"world": "events", "order": "in turn"}),
+        ("least_radius", {"least_radius": 0.0}),
+        ("ttl or loss", {"loss": 1.5}),
+    ],
+)
+def test_what_cannot_be_run_is_refused(key: str, settings: dict[str, Value]) -> None:
+    with pytest.raises(WorkloadError) as refused:
+        WORK.complete({"workload": "stan", **settings})
+    assert refused.value.key == key
+
+
+def test_a_workload_stands_for_all_of_its_experiments() -> None:
+    chosen = choose(["stan"])
+    assert {one.workload for one in chosen} == {"stan"}
+    assert "N.6" in [one.id for one in chosen]
+    with pytest.raises(ExperimentError, match="unknown experiment 'stun'"):
+        choose(["stun"])
