@@ -47,20 +47,18 @@ def ingest(
         str | None,
         typer.Option(
             metavar="FIELD=COLUMN,...",
-            help="Where the fields are, by name or by position from 0; a+b is a name of two columns.",
+            help="Where the fields are, by name or position from 0; a+b is a name of two columns.",
         ),
     ] = None,
     separator: Annotated[
         str | None,
-        typer.Option(
-            metavar="TEXT", help="Between cells; tab, space or whitespace are words for it."
-        ),
+        typer.Option(metavar="TEXT", help="Between cells; also the words tab, space, whitespace."),
     ] = None,
     header: Annotated[
         bool | None, typer.Option(help="The first line of each file names the columns.")
     ] = None,
     quote: Annotated[
-        str | None, typer.Option(metavar="CHARACTER", help='Encloses cells; in CSV it is ".')
+        str | None, typer.Option(metavar="CHARACTER", help="Encloses cells; in CSV it is \".")
     ] = None,
     list_separator: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Between the topics, or replies, in a cell.")
@@ -178,7 +176,7 @@ def _mapping(
     subscribe: bool | None,
     **options: Any,
 ) -> tuple[Mapping | None, bool]:
-    """The mapping that the options mean (None: the importer needs none), and whether to subscribe."""
+    """The mapping that the options mean (None: the importer has its own way), and `subscribe`."""
     from cubecast.spark.universe.errors import TraceError
     from cubecast.spark.universe.importers import find_importer
     from cubecast.spark.universe.mapping import (
@@ -258,7 +256,7 @@ def _tell(manifest: Manifest, out: Path) -> None:
     for table, rows in manifest.tables.items():
         say(f"  {table:<14} {rows:>14,}", highlight=False)
     if manifest.users is not None and manifest.topics is not None:
-        say(f"{manifest.users:,} users × {manifest.topics:,} topics", highlight=False)
+        say(f"{manifest.users:,} users x {manifest.topics:,} topics", highlight=False)
     for reason, number in list(counts.quarantined_by.items())[:MOST_REASONS]:
         say(f"  quarantined: {reason}: {number:,}", markup=False, highlight=False)
     for hint in manifest.hints:

@@ -1,7 +1,7 @@
 """How a trace says what it says: which column is what, and how cells are written.
 
-A mapping is plain data: it is checked when it is made, sent to Spark's workers as it is, and kept in
-the manifest of the universe.
+A mapping is plain data: it is checked when it is made, sent to Spark's workers as it is, and kept
+in the manifest of the universe.
 """
 
 from __future__ import annotations
@@ -117,9 +117,7 @@ def check(mapping: Mapping) -> None:
         raise TraceError(f"time unit {mapping.time_unit!r}: must be {', '.join(TIME_UNITS)}")
     if mapping.format == "lists":
         if mapping.columns or mapping.kind != "subscriptions":
-            raise TraceError(
-                "format lists: each row is a topic and its cells are users; no columns"
-            )
+            raise TraceError("format lists: a row is a topic, its cells are users; no columns")
         return
     _check_columns(mapping)
     if mapping.format in TEXT_FORMATS:

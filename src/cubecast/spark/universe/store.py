@@ -48,7 +48,7 @@ FORMAT = 1
 PARTICIPANTS = StructType(
     [StructField("post", LongType(), False), StructField("user", LongType(), False)]
 )
-"""Who took part in the conversation that a post began, where the trace does not say who wrote it."""
+"""Who took part in the conversation of a post, where the trace does not say who wrote it."""
 
 TABLES: Mapping[str, StructType] = {
     "subscriptions": SUBSCRIPTIONS,

@@ -1,0 +1,305 @@
+"""The files of a trace: found, looked at, cut into pieces, and read as lines of bytes.
+
+1. What a file is, its first bytes say; where its name says otherwise, it is refused.
+2. A piece is what one task reads.  Lines belong to the piece in which they begin; pieces are
+   numbered in the order of files and of lines, so that a row has the same number whatever runs it.
+   Only plain text can be cut: a compressed file is one piece, a Parquet file one per row group.
+3. Memory is bounded by blocks: a line longer than `LONGEST_ROW` is given as its beginning, marked.
+4. A file that ends early (a truncated gzip) raises; what came before is not taken for the whole.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cubecast.spark.universe.errors import TraceError
+
+BLOCK = 4 << 20
+"""Bytes read at once; a task holds a few times as much."""
+PIECE = 32 << 20
+"""Bytes of plain text that one task reads."""
+LONGEST_ROW = 16 << 20
+BOM = b"\xef\xbb\xbf"
+
+_MAGIC = {
+    "gzip": b"\x1f\x8b",
+    "bz2": b"BZh",
+    "xz": b"\xfd7zXZ\x00",
+    "zstd": b"\x28\xb5\x2f\xfd",
+    "parquet": b"PAR1",
+    "zip": b"PK\x03\x04",
+    "7z": b"7z\xbc\xaf\x27\x1c",
+    "UTF-16 text": b"\xff\xfe",
+    "UTF-16 text (big endian)": b"\xfe\xff",
+}
+_ENDINGS = {
+    ".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd", ".zip": "zip", ".7z": "7z",
+    ".parquet": "parquet",
+}  # fmt: skip
+_CODECS = ("gzip", "bz2", "xz", "zstd")
+_FORMATS = {
+    ".csv": "csv", ".tsv": "tsv", ".ssv": "ssv", ".json": "json", ".jsonl": "json",
+    ".ndjson": "json", ".parquet": "parquet",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file of a trace."""
+
+    path: str
+    size: int
+    codec: str | None
+
+    @property
+    def name(self) -> str:
+        return self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one task reads: bytes of a file, or a row group of a Parquet file.
+
+    `end` is None for a piece that goes to the end of the file.
+    """
+
+    source: int
+    path: str
+    codec: str | None
+    start: int = 0
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole lines, the last one with or without its line feed; or the beginning of one too long."""
+
+    data: bytes
+    too_long: bool = False
+
+
+def format_of(path: Path) -> str | None:
+    """The format that the name of a file says."""
+    endings = [one for one in path.suffixes if _ENDINGS.get(one) not in _CODECS]
+    return _FORMATS.get(endings[-1]) if endings else None
+
+
+# -- finding ---------------------------------------------------------------------------------------
+
+
+def find_sources(paths: Sequence[Path], format: str) -> list[Source]:
+    """The files, each looked at; a directory stands for its Parquet files and nothing else."""
+    if not paths:
+        raise TraceError("no files to read")
+    found = [_source(path, format) for given in paths for path in _files(given, format)]
+    twice = {source.path for source in found if [s.path for s in found].count(source.path) > 1}
+    if twice:
+        raise TraceError(f"{sorted(twice)[0]} is named twice")
+    return found
+
+
+def _files(path: Path, format: str) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    if format != "parquet":
+        raise TraceError(f"{path} is a directory; name its files, as in {path}/*")
+    inside = sorted(one for one in path.glob("*.parquet") if not one.name.startswith((".", "_")))
+    if not inside:
+        raise TraceError(f"{path} is a directory without Parquet files")
+    return inside
+
+
+def _source(path: Path, format: str) -> Source:
+    try:
+        with path.open("rb") as file:
+            begins = file.read(8)
+        size = path.stat().st_size
+    except OSError as error:
+        raise TraceError(f"cannot read {path}: {error.strerror}") from None
+    content = next((name for name, magic in _MAGIC.items() if begins.startswith(magic)), None)
+    says = _ENDINGS.get(path.suffix)
+    if size and says != content and (says is not None or content is not None):
+        is_ = f"is {content}" if content else f"is not (it begins with {begins!r})"
+        named = f"by its name {path.name} is {says}" if says else f"{path.name} is named like text"
+        raise TraceError(f"{path}: {named}, but by its content it {is_}; name it for what it is")
+    if content in ("zip", "7z"):
+        raise TraceError(f"{path}: cannot read {content}; unpack it, or pack it as .gz or .zst")
+    if size and (content == "parquet") != (format == "parquet"):
+        raise TraceError(f"{path} is {content or 'no Parquet'}, but the format given is {format}")
+    return Source(str(path.absolute()), size, content if content in _CODECS else None)
+
+
+def pieces(sources: Sequence[Source], format: str, *, cut: int = PIECE) -> list[Piece]:
+    """What the tasks read, in the order of rows."""
+    found: list[Piece] = []
+    for number, source in enumerate(sources):
+        if format == "parquet":
+            groups = _row_groups(source)
+            found += [Piece(number, source.path, None, one, one + 1) for one in range(groups)]
+        elif source.codec is not None or source.size <= cut:
+            found.append(Piece(number, source.path, source.codec))
+        else:
+            starts = range(0, source.size, cut)
+            found += [Piece(number, source.path, None, one, one + cut) for one in starts]
+    return found
+
+
+def _row_groups(source: Source) -> int:
+    if not source.size:
+        return 0
+    try:
+        return int(pq.read_metadata(source.path).num_row_groups)
+    except (OSError, pa.ArrowException) as error:
+        raise TraceError(f"{source.path} is no sound Parquet file: {_one_line(error)}") from None
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def first_lines(source: Source, most: int = 1000) -> list[bytes]:
+    """The first lines of a text file, without line ends and byte order mark."""
+    for block in blocks(Piece(0, source.path, source.codec)):
+        lines = block.data.split(b"\n")
+        return [line.removesuffix(b"\r") for line in lines[:most]]
+    return []
+
+
+def blocks(piece: Piece, size: int = BLOCK, longest: int = LONGEST_ROW) -> Iterator[Block]:
+    """The lines that begin in a piece of text, in blocks of about `size` bytes.
+
+    The byte order mark at the beginning of a file is no part of its first line.
+    """
+    with _reading(piece) as file:
+        if piece.start and not _skip_line(file, piece.start, size):
+            return
+        at = file.tell() if piece.codec is None else 0
+        yield from _whole_lines(file, piece, at, size, longest)
+
+
+def _skip_line(file: IO[bytes], start: int, size: int) -> bool:
+    """Go to the first line that begins at `start` or later; False if there is none."""
+    file.seek(start - 1)
+    while data := file.read(size):
+        found = data.find(b"\n")
+        if found >= 0:
+            file.seek(found + 1 - len(data), 1)
+            return True
+    return False
+
+
+def _whole_lines(
+    file: IO[bytes], piece: Piece, at: int, size: int, longest: int
+) -> Iterator[Block]:
+    rest = b""  # the beginning of a line whose end is not read yet
+    begins = at  # where `rest` begins
+    dropping = False  # inside a line that was too long
+    first = piece.start == 0
+    while piece.end is None or begins < piece.end:
+        data = file.read(size)
+        if first:
+            begins += len(BOM) * data.startswith(BOM)
+            data, first = data.removeprefix(BOM), False
+        if not data:
+            break
+        if dropping:
+            found = data.find(b"\n")
+            begins += len(data) if found < 0 else found + 1
+            data, dropping = data[found + 1 :] if found >= 0 else b"", found < 0
+            if not data:
+                continue
+        rest += data
+        cut = _last_end(rest, piece, begins)
+        if cut:
+            yield Block(rest[:cut])
+            rest, begins = rest[cut:], begins + cut
+        elif len(rest) > longest:
+            yield Block(rest[:longest], too_long=True)
+            begins, rest, dropping = begins + len(rest), b"", True
+    if rest and not dropping and (piece.end is None or begins < piece.end):
+        yield Block(rest)
+
+
+def _last_end(data: bytes, piece: Piece, begins: int) -> int:
+    """How much of `data` is whole lines that begin in the piece."""
+    if piece.end is None or begins + len(data) <= piece.end:
+        return data.rfind(b"\n") + 1
+    # The last line of the piece is the one that begins before its end.
+    return data.find(b"\n", max(0, piece.end - begins - 1)) + 1 or data.rfind(b"\n") + 1
+
+
+@contextmanager
+def _reading(piece: Piece) -> Iterator[IO[bytes]]:
+    """A file opened through its codec; errors of either are `TraceError`."""
+    try:
+        with _opened(piece) as file:
+            yield file
+    except (EOFError, pa.ArrowException) as error:
+        raise TraceError(f"{piece.path} is cut short or damaged: {_one_line(error)}") from None
+    except (gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        raise TraceError(f"{piece.path} is damaged: {_one_line(error)}") from None
+    except OSError as error:
+        why = error.strerror or _one_line(error)
+        raise TraceError(f"cannot read {piece.path}: {why}") from None
+
+
+def _opened(piece: Piece) -> Any:
+    match piece.codec:
+        case "gzip":
+            return gzip.open(piece.path, "rb")
+        case "bz2":
+            return _Bzip2(piece.path)
+        case "xz":
+            return lzma.open(piece.path, "rb")
+        case "zstd":
+            return pa.input_stream(piece.path, compression="zstd")
+        case _:
+            return open(piece.path, "rb")
+
+
+class _Bzip2:
+    """Reads bzip2 streams one after the other; damage after the first is not taken for the end.
+
+    (`bz2.open` ignores what follows a stream if it is none.)
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "rb")  # noqa: SIM115 - closed by __exit__
+        self._decoder = bz2.BZ2Decompressor()
+        self._unread = b""
+
+    def __enter__(self) -> _Bzip2:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, size: int) -> bytes:
+        while True:
+            if self._decoder.eof:
+                self._unread = self._decoder.unused_data or self._file.read(BLOCK)
+                if not self._unread:
+                    return b""
+                self._decoder = bz2.BZ2Decompressor()
+            elif self._decoder.needs_input and not self._unread:
+                self._unread = self._file.read(BLOCK)
+                if not self._unread:
+                    raise EOFError("the compressed stream has no end")
+            data = self._decoder.decompress(self._unread, size)
+            self._unread = b""
+            if data:
+                return data
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
