@@ -20,6 +20,40 @@ LARGEST_TOPIC = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
+class Subscribers:
+    """Who subscribes to some topics: those of topic i are ``members[offsets[i]:offsets[i + 1]]``.
+
+    They are sorted by id and different; no id is negative.
+    """
+
+    topics: Longs
+    offsets: Longs
+    members: Longs
+
+    @classmethod
+    def of_arrays(
+        cls,
+        topics: Sequence[int] | Longs,
+        offsets: Sequence[int] | Longs,
+        members: Sequence[int] | Longs,
+    ) -> Subscribers:
+        """The arrays as compiled code wants them, or a `KernelError` that says what is wrong."""
+        return cls(*_checked(topics, offsets, members))
+
+    @classmethod
+    def of_pairs(cls, users: Longs, topics: Longs) -> Subscribers:
+        """From subscriptions in any order; a pair that comes twice counts once."""
+        order = np.lexsort((users, topics))
+        users, topics = users[order], topics[order]
+        new = np.ones(len(users), np.bool_)
+        new[1:] = (users[1:] != users[:-1]) | (topics[1:] != topics[:-1])
+        users, topics = users[new], topics[new]
+        different, firsts = np.unique(topics, return_index=True)
+        offsets = np.append(firsts, len(users)).astype(np.int64)
+        return cls.of_arrays(different, offsets, users)
+
+
+@dataclass(frozen=True, slots=True)
 class Played:
     """The views of all subscribers of some topics after the kept rounds.
 
@@ -83,16 +117,23 @@ def play_topics(
     are those of `cubecast.overlay.rounds.play`, whatever topics are played together.  Rounds after
     the last kept one are not played; ``config.rounds`` is not looked at.
     """
+    return play_overlays(Subscribers.of_arrays(topics, offsets, members), config, keep, run=run)
+
+
+def play_overlays(
+    subscribers: Subscribers, config: RoundConfig, keep: Sequence[int] = (0, 8), *, run: int = 0
+) -> Played:
+    """`play_topics` of arrays that were checked."""
     kept = tuple(sorted(set(keep)))
     if not kept or kept[0] < 0:
         raise KernelError(f"keep must name rounds from 0 on, not {tuple(keep)}")
-    topics_, offsets_, members_ = _checked(topics, offsets, members)
-    sizes = view_sizes(np.diff(offsets_), config)
-    view_offsets = np.concatenate(([0], np.cumsum(np.diff(offsets_) * sizes))).astype(np.int64)
+    topics, offsets, members = subscribers.topics, subscribers.offsets, subscribers.members
+    sizes = view_sizes(np.diff(offsets), config)
+    view_offsets = np.concatenate(([0], np.cumsum(np.diff(offsets) * sizes))).astype(np.int64)
     places = np.empty((len(kept), int(view_offsets[-1])), np.int32)
     play = play_repairing if config.mode == "repairing" else play_faithful
-    play(topics_, offsets_, members_, sizes, rules_of(config, run), np.array(kept), places)
-    return Played(topics_, offsets_, members_, sizes, view_offsets, kept, places)
+    play(topics, offsets, members, sizes, rules_of(config, run), np.array(kept), places)
+    return Played(topics, offsets, members, sizes, view_offsets, kept, places)
 
 
 def rules_of(config: RoundConfig, run: int) -> Rules:
@@ -116,7 +157,6 @@ def view_sizes(counts: Longs, config: RoundConfig) -> Longs:
 def _checked(
     topics: Sequence[int] | Longs, offsets: Sequence[int] | Longs, members: Sequence[int] | Longs
 ) -> tuple[Longs, Longs, Longs]:
-    """The arrays as compiled code wants them, or a `KernelError` that says what is wrong."""
     topics_, offsets_, members_ = (
         np.ascontiguousarray(array, np.int64) for array in (topics, offsets, members)
     )

@@ -12,6 +12,7 @@ from cubecast.kernel.jit import apart, forced
 from cubecast.kernel.rounds.arithmetic import Ints, Longs, Word, combined, drawn_below
 
 UNSEEN = -1
+SOURCES = np.uint64(2**64 - 1)
 
 
 @apart
@@ -178,13 +179,13 @@ def distances(
     looked = len(sources)
     error = 0.0
     if looked < n:
-        spread = max(0.0, squares - means * means / looked) / (looked - 1.0)
+        spread = max(0.0, squares - means * means / looked) / max(1.0, looked - 1.0)
         error = 1.96 * np.sqrt(spread / looked * (1.0 - looked / n))
     pairs = looked * (n - 1.0)
     return diameter, total / max(reached, 1), error, 1.0 - reached / pairs, looked
 
 
 @apart
-def sources_stream(run: Word, topic: Word, number: int) -> Word:
-    """Names the draws of sources; nodes draw from streams below it (`chance.stream`)."""
-    return combined(combined(run, topic), ~np.uint64(number))
+def sources_stream(run: Word, topic: Word) -> Word:
+    """Names the draws of sources: no stream of a node has this name (`chance.stream`)."""
+    return combined(combined(run, topic), SOURCES)
