@@ -43,7 +43,7 @@ def small(old: str = "", new: str = "", more: str = "") -> Experiment:
 def test_every_section_and_figure_has_its_file() -> None:
     assert list(SHIPPED) == [
         "4.1", "4.2", "4.2-T1", "4.3", "4.4", "4.5", "4.5-rate", "4.6", "B.3", "B.4", "B.5",
-        "N.6", "S.II", "T.9", "T.13", "T.15", "T.16", "T.18", "T.21", "T.22", "T.23", "production",
+        "N.6", "N.7", "N.8", "N.9", "S.II", "T.9", "T.13", "T.15", "T.16", "T.18", "T.21", "T.22", "T.23", "production",
         "scale", "wan", "window",
     ]  # fmt: skip
 
@@ -62,6 +62,8 @@ PRINTED = {
     ),
     "[B] Figure 4": (37, 17),
     "[N] Figure 6": (25, 15),
+    "[N] Figure 7": (50,),
+    "[N] Figure 8": (2,),
     "[T] 6.2": (50, 15.1, 7.4, 51.8, 7.8, 100),
     "[T] Figure 21": (35, 100),
 }  # fmt: skip

@@ -203,9 +203,11 @@ def choose(names: Sequence[str]) -> list[Experiment]:
 
 
 def _named(name: str) -> list[Experiment]:
-    """All experiments, those of a workload, or one by its id or file."""
+    """All experiments, those of a workload and of its variants, or one by its id or file."""
     known = shipped()
-    of_workload = [one for one in known.values() if one.workload == name]
+    of_workload = [
+        one for one in known.values() if one.workload == name or one.workload.startswith(f"{name}-")
+    ]
     if name == "all":
         return list(known.values())
     return of_workload if of_workload and name not in known else [find(name)]
