@@ -14,7 +14,7 @@ from cubecast.overlay import chance
 from cubecast.overlay.universes.bipartite import bipartite
 from cubecast.overlay.universes.presets import BipartiteParameters
 from cubecast.spark.session import spark_session
-from cubecast.spark.universe.draw import Draw, draw, draw_each, lower_median
+from cubecast.spark.universe.draw import Draw, draw, draw_each, lower_median, pruned
 from cubecast.spark.universe.generate import generate
 from cubecast.spark.universe.groups import by_key, groups
 from cubecast.spark.universe.masks import Masks, bits, packed, seed_masks
@@ -115,6 +115,11 @@ def test_topics_below_the_bound_go_and_nodes_without_topic_with_them(spark: Spar
     drawn = draw(frame(spark, FIVE), seeds=3, draws=1, smallest=2)
     assert rows(drawn.subscriptions) == FIVE - {(4, 30)}
     assert drawn.chosen == Draw(0, 2, 3, 4)
+
+
+def test_pruning_first_leaves_the_topics_with_enough_subscribers(spark: SparkSession) -> None:
+    assert rows(pruned(frame(spark, FIVE), 2)) == FIVE - {(4, 30)}
+    assert rows(pruned(frame(spark, FIVE), 3)) == set()
 
 
 def test_a_draw_may_leave_nothing(spark: SparkSession) -> None:

@@ -137,6 +137,19 @@ def draw_each(
         of_topics.unpersist()
 
 
+def pruned(subscriptions: DataFrame, smallest: int = SMALLEST) -> DataFrame:
+    """The pairs of topics with at least so many subscribers.
+
+    A trace with a long tail of tiny topics gives almost empty draws; pruned first, its seeds are
+    topics that a draw can keep.
+    """
+    from pyspark.sql import functions as F
+
+    sizes = subscriptions.groupBy("topic").agg(F.count("*").alias("size"))
+    kept = sizes.where(F.col("size") >= smallest).select("topic")
+    return subscriptions.join(kept, "topic").select("user", "topic")
+
+
 def lower_median(sizes: tuple[Draw, ...]) -> Draw:
     """The draw with the median ratio; of an even number the lower one, of equals the first."""
     ordered = sorted(sizes, key=lambda one: (one.ratio, one.number))
