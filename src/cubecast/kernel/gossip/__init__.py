@@ -1,0 +1,23 @@
+"""Gossip over overlays as compiled code: many events over the views of many topics in one call.
+
+`network_of` makes the network of an overlay's round, `spread` sends events over it.
+`docs/overlays-gossip.md` has the rules, the counts and what was measured.  Needs numba.
+"""
+
+from cubecast.kernel.gossip.config import DeadIds, GossipConfig
+from cubecast.kernel.gossip.events import Events, make_events
+from cubecast.kernel.gossip.network import Network, network_of, network_of_views
+from cubecast.kernel.gossip.run import Spread, dead_users, spread
+
+__all__ = [
+    "DeadIds",
+    "Events",
+    "GossipConfig",
+    "Network",
+    "Spread",
+    "dead_users",
+    "make_events",
+    "network_of",
+    "network_of_views",
+    "spread",
+]

@@ -1,0 +1,56 @@
+"""What a run of gossip may vary, and the names of its streams of chance.
+
+The streams are those of `cubecast.overlay.chance`, named by numbers where a topic's id stands
+elsewhere.  Ids are below 2^63, so no stream of an overlay has such a name.
+
+====================  =============================  =======================================
+what is decided       stream                         draw
+====================  =============================  =======================================
+a message is lost     (run, `LOSS`, event, sender)   the receiver's id, as a share of 1
+a node is dead        (run, `DEAD`, node, 0)         0, as a share of 1
+who gets a hand-over  (run, `HANDED`, event, topic)  0, 1, ...: index into the subscribers
+a hand-over is lost   the same                       `HANDED_LOSS`, as a share of 1
+====================  =============================  =======================================
+
+So the fate of a message depends on the event, its sender and its receiver, never on the order in
+which events or messages are looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+DeadIds = Literal["kept", "removed"]
+DEAD_IDS: tuple[DeadIds, ...] = get_args(DeadIds)
+
+LOSS = 2**63 + 1
+DEAD = 2**63 + 2
+HANDED = 2**63 + 3
+HANDED_LOSS = 2**32
+"""Above every draw that can choose a subscriber."""
+MOST_HANDED_DRAWS = 2**20
+"""Where dead ids are removed: so often a live subscriber is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class GossipConfig:
+    """Loss, churn, and how much is told of them."""
+
+    loss: float = 0.0
+    """The chance that a message is lost."""
+    dead: float = 0.0
+    """The share of nodes that are dead while events spread; the same nodes for all events."""
+    dead_ids: DeadIds = "kept"
+    """Kept: nodes send to dead ids in their views.  Removed: they know, and do not."""
+    explain: bool = False
+    """Count the missed subscribers that no view holds; takes as long again for events that miss."""
+
+    def __post_init__(self) -> None:
+        for name, share in (("loss", self.loss), ("dead", self.dead)):
+            if not 0 <= share <= 1:
+                raise ValueError(f"{name} must be 0 to 1, not {share}")
+        if self.dead_ids not in DEAD_IDS:
+            raise ValueError(
+                f"dead_ids must be one of {', '.join(DEAD_IDS)}, not {self.dead_ids!r}"
+            )
