@@ -8,6 +8,7 @@ from __future__ import annotations
 import typer
 
 from cubecast.cli.universe_ingest import ingest
+from cubecast.cli.universe_overlay import overlay
 
 universe = typer.Typer(
     name="universe",
@@ -33,3 +34,4 @@ def group() -> None:
 
 
 universe.command("ingest")(ingest)
+universe.command("overlay")(overlay)
