@@ -34,6 +34,7 @@ from cubecast.kernel.rounds.arithmetic import Longs
 from cubecast.kernel.rounds.metrics import COLUMNS, EXACT_UP_TO, SOURCES, WHOLE
 from cubecast.kernel.rounds.optimum import default_share
 from cubecast.overlay.rounds import RoundConfig
+from cubecast.spark.sweep import map_in_arrow
 from cubecast.spark.universe.bins import in_bins
 from cubecast.spark.universe.errors import UniverseError
 from cubecast.spark.universe.schemas import VIEWS
@@ -84,7 +85,7 @@ def overlays(
     cores unless it is given.
     """
     task = PlayTask(config, _checked(rounds), run)
-    return in_bins(subscriptions, config, bins).mapInArrow(task, VIEWS)
+    return map_in_arrow(in_bins(subscriptions, config, bins), task, VIEWS)
 
 
 def overlay_table(
@@ -103,7 +104,7 @@ def overlay_table(
     their views.  Topics with one subscriber have no overlay and no row.
     """
     task = MetricsTask(config, _checked(rounds), run, exact_up_to, sources)
-    return in_bins(subscriptions, config, bins).mapInArrow(task, OVERLAYS)
+    return map_in_arrow(in_bins(subscriptions, config, bins), task, OVERLAYS)
 
 
 def in_degree_table(
@@ -116,7 +117,7 @@ def in_degree_table(
 ) -> DataFrame:
     """The distribution of in-degrees in every topic's overlay, as `IN_DEGREES`."""
     task = InDegreeTask(config, _checked(rounds), run)
-    return in_bins(subscriptions, config, bins).mapInArrow(task, IN_DEGREES)
+    return map_in_arrow(in_bins(subscriptions, config, bins), task, IN_DEGREES)
 
 
 def optimum(
@@ -135,7 +136,9 @@ def optimum(
     if share is None:
         largest = subscriptions.groupBy("topic").count().agg({"count": "max"}).first()
         share = default_share(int(largest[0] or 0) if largest is not None else 0)
-    return in_bins(subscriptions, config, bins).mapInArrow(OptimumTask(config, share, run), VIEWS)
+    return map_in_arrow(
+        in_bins(subscriptions, config, bins), OptimumTask(config, share, run), VIEWS
+    )
 
 
 def _checked(rounds: Sequence[int]) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from cubecast.kernel.rounds import physical_view_sizes
+from cubecast.spark.sweep import map_in_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,7 +40,7 @@ def physical_views(views: DataFrame, partitions: int | None = None) -> DataFrame
     by_user = (
         wanted.repartition("user") if partitions is None else wanted.repartition(partitions, "user")
     )
-    return by_user.mapInArrow(_sizes, VIEW_SIZES)
+    return map_in_arrow(by_user, _sizes, VIEW_SIZES)
 
 
 def improvement(sizes: DataFrame, first: int = 0, last: int = 8) -> DataFrame:
