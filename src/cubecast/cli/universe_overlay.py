@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -131,10 +134,23 @@ def _run(
         subscriptions = universe.read(session, "subscriptions")
         if smallest > 1:
             subscriptions = at_least(subscriptions, smallest).cache()
-        return align(
-            subscriptions, config, rounds=rounds, run=run, shapes=shapes, best=best, out=out,
-            tell=tell,
-        )  # fmt: skip
+        with _put_in_place(out) as scratch:
+            return align(
+                subscriptions, config, rounds=rounds, run=run, shapes=shapes, best=best,
+                out=scratch, tell=tell,
+            )  # fmt: skip
+
+
+@contextmanager
+def _put_in_place(out: Path | None) -> Iterator[Path | None]:
+    """Where to write: what is in place is whole, and what was broken off is written anew."""
+    if out is None:
+        yield None
+        return
+    scratch = out.absolute().with_name(f".{out.name}.part")
+    rmtree(scratch, ignore_errors=True)
+    yield scratch
+    scratch.rename(out)
 
 
 def _tell(found: Alignment) -> None:
