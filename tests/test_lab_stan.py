@@ -94,3 +94,33 @@ def test_a_workload_stands_for_all_of_its_experiments() -> None:
     assert {one.id[0] for one in chosen} == {"N"}
     with pytest.raises(ExperimentError, match="unknown experiment 'stun'"):
         choose(["stun"])
+
+
+# -- universes -------------------------------------------------------------------------------------
+
+
+def described(universe: str, **settings: Value) -> dict[str, float]:
+    work = WORKLOADS["universe"]
+    point = work.complete({"workload": "universe", "universe": universe, **settings})
+    return dict(work.measure(point, 0).metrics)
+
+
+@pytest.mark.parametrize(("name", "topics", "nodes"), [("L8", 253, 4689), ("W8", 576, 1381)])
+def test_generated_universes_have_the_sizes_of_table_1(name: str, topics: int, nodes: int) -> None:
+    found = described(name)
+    assert (found["topics"], found["nodes"]) == (topics, nodes)
+    assert found["smallest_topic"] >= 30
+    assert found["topic_distance"] < 0.02, "topics follow a power law by construction"
+    assert found["pairs"] == pytest.approx(found["nodes"] * found["topics_per_node"])
+
+
+def test_the_parameter_of_correlation_correlates_topics_with_their_nearest() -> None:
+    none, some, much = (
+        described("W8", correlation=value)["correlation_nearest"] for value in (0.0, 0.7, 1.0)
+    )
+    assert none + 0.03 < some < much - 0.1
+
+
+def test_a_correlation_that_cannot_be_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="from 0 to 1"):
+        described("W8", correlation=1.5)

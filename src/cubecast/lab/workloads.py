@@ -8,12 +8,13 @@ from cubecast.lab.ordered_events import ORDERED_EVENTS
 from cubecast.lab.ordering import ORDERING
 from cubecast.lab.stan import STAN
 from cubecast.lab.static import STATIC
+from cubecast.lab.universes import UNIVERSE
 from cubecast.lab.vcube_pb import VCUBE_PB
 from cubecast.lab.workload import Workload
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
-    for workload in (*STATIC, *CHURN, *VCUBE_PB, *ORDERING, *ORDERED_EVENTS, *STAN)
+    for workload in (*STATIC, *CHURN, *VCUBE_PB, *ORDERING, *ORDERED_EVENTS, *STAN, *UNIVERSE)
 }
 
 
