@@ -8,6 +8,7 @@ from __future__ import annotations
 import typer
 
 from cubecast.cli.universe_ingest import ingest
+from cubecast.cli.universe_make import describe, draw, generate
 from cubecast.cli.universe_overlay import overlay
 
 universe = typer.Typer(
@@ -23,7 +24,10 @@ universe = typer.Typer(
 
     \b
     Start here:
-      cubecast universe ingest --help     your own trace, or a public one
+      cubecast universe ingest --help              your own trace, or a public one
+      cubecast universe generate L8 --out l8       one of the StaN paper's sizes, from nothing
+      cubecast universe describe l8                its power laws and its correlation
+      cubecast universe draw l8 --seeds 5,10,20    smaller universes out of it
     """,
 )
 
@@ -34,4 +38,7 @@ def group() -> None:
 
 
 universe.command("ingest")(ingest)
+universe.command("generate")(generate)
+universe.command("draw")(draw)
+universe.command("describe")(describe)
 universe.command("overlay")(overlay)
