@@ -28,6 +28,7 @@ universe = typer.Typer(
       cubecast universe generate L8 --out l8       one of the StaN paper's sizes, from nothing
       cubecast universe describe l8                its power laws and its correlation
       cubecast universe draw l8 --seeds 5,10,20    smaller universes out of it
+      cubecast universe overlay l8                 what StaN saves in it
     """,
 )
 

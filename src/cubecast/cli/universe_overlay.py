@@ -68,7 +68,7 @@ def overlay(
 
     \b
     Examples:
-      cubecast universe generate --preset W8 --out w8 && cubecast universe overlay w8
+      cubecast universe generate W8 --out w8 && cubecast universe overlay w8
           a universe of the paper's size, before and after 8 rounds
       cubecast universe overlay w8 --mode repairing --rounds 0,1,2,4,8,16
           round by round, and no node is forgotten
