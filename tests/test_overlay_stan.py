@@ -433,6 +433,12 @@ def test_an_empty_view_asks_for_an_introduction() -> None:
     assert stan.step(Introduce(B, ids(7)), 3) == []
 
 
+def test_an_introduction_brings_a_buried_id_back() -> None:
+    stan = member(5, mode="repairing")
+    stan.step(Unreachable(NodeId(5)), 1)
+    assert stan.step(Introduce(A, ids(5)), 2) == [ViewChanged(A, ids(5))]
+
+
 def test_burials_are_bounded_and_the_oldest_is_forgotten_first() -> None:
     view = View(ME, 2, weight)
     for other in range(1, BURIALS_LIMIT + 3):

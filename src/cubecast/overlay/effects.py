@@ -50,7 +50,7 @@ class Unsubscribe:
 
 @dataclass(frozen=True, slots=True)
 class Introduce:
-    """The overlay management protocol names members of a topic; they are merged like a reply."""
+    """The overlay management protocol names members that live; they are merged like a reply."""
 
     topic: Topic
     others: tuple[NodeId, ...]

@@ -175,7 +175,7 @@ class Stan:
                 self.topics.pop(topic, None)
             case Introduce(topic, others):
                 if topic in self.topics:
-                    self.topics[topic].view.merge(others)
+                    self.topics[topic].view.welcome(others)
             case Unreachable(node):
                 for topic in self.topics:
                     self._forget(topic, node, now)

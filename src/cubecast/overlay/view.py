@@ -85,6 +85,13 @@ class View:
         """The other spoke to us: it lives."""
         self.buried.pop(other, None)
 
+    def welcome(self, others: Iterable[NodeId]) -> None:
+        """The overlay management protocol says that these live: merge them, buried or not."""
+        introduced = tuple(others)
+        for other in introduced:
+            self.dig_up(other)
+        self.merge(introduced)
+
     def expire(self, now: TimeMs) -> None:
         """End the pins and burials whose time has come."""
         self.pins = {id_: until for id_, until in self.pins.items() if until > now}
