@@ -12,6 +12,7 @@ from cubecast.overlay.effects import (
     Effect,
     Introduce,
     Received,
+    Resize,
     Send,
     Stranded,
     Subscribe,
@@ -437,6 +438,22 @@ def test_an_introduction_brings_a_buried_id_back() -> None:
     stan = member(5, mode="repairing")
     stan.step(Unreachable(NodeId(5)), 1)
     assert stan.step(Introduce(A, ids(5)), 2) == [ViewChanged(A, ids(5))]
+
+
+def test_a_view_that_shrinks_keeps_its_lightest_and_only_so_many_pins() -> None:
+    stan = member(*range(1, 9), mode="repairing")
+    for asking in range(20, 24):
+        told(stan, asking, Keep(A, 1))
+    stan.step(Resize(A, 4), 2)
+    stan.check_invariants()
+    assert set(stan.topics[A].view.pins) == set(by_weight(range(20, 24))[:2])
+    assert len(stan.view(A)) == 4
+    stan.step(Resize(A, 6), 3)
+    told(stan, 9, CollectReply(A, ids(*range(1, 9))))
+    assert len(stan.view(A)) == 6
+    assert stan.step(Resize(B, 6), 3) == []
+    with pytest.raises(ValueError, match="a view's size must be 0 or more, not -1"):
+        stan.step(Resize(A, -1), 4)
 
 
 def test_burials_are_bounded_and_the_oldest_is_forgotten_first() -> None:

@@ -57,13 +57,21 @@ class Introduce:
 
 
 @dataclass(frozen=True, slots=True)
+class Resize:
+    """The overlay management protocol says that the topic's views are to have another size."""
+
+    topic: Topic
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Unreachable:
     """The transport could not deliver a message to this node."""
 
     node: NodeId
 
 
-Cause: TypeAlias = Received | Tick | Subscribe | Unsubscribe | Introduce | Unreachable
+Cause: TypeAlias = Received | Tick | Subscribe | Unsubscribe | Introduce | Resize | Unreachable
 
 # -- effects ---------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from cubecast.overlay.effects import (
     Effect,
     Introduce,
     Received,
+    Resize,
     Send,
     Stranded,
     Subscribe,
@@ -143,10 +144,10 @@ class Stan:
         membership = self.topics.get(topic)
         return membership.view.ids if membership else ()
 
-    def check_invariants(self) -> None:
-        """For worlds and tests: raise if a view is not sound."""
-        for membership in self.topics.values():
-            membership.view.check_invariants()
+    def check_invariants(self, cause: Cause | None = None) -> None:
+        """For worlds and tests: raise if a view is not sound (one that the cause may change)."""
+        for topic in self.topics if cause is None else self._touched(cause):
+            self.topics[topic].view.check_invariants()
 
     # -- causes ----------------------------------------------------------------------------------
 
@@ -155,7 +156,7 @@ class Stan:
         match cause:
             case Received(_, message):
                 return [message.topic] if message.topic in self.topics else []
-            case Introduce(topic):
+            case Introduce(topic) | Resize(topic):
                 return [topic] if topic in self.topics else []
             case Subscribe() | Unsubscribe():
                 return []
@@ -176,6 +177,9 @@ class Stan:
             case Introduce(topic, others):
                 if topic in self.topics:
                     self.topics[topic].view.welcome(others)
+            case Resize(topic, size):
+                if topic in self.topics:
+                    self.topics[topic].view.resize(size)
             case Unreachable(node):
                 for topic in self.topics:
                     self._forget(topic, node, now)
@@ -197,8 +201,6 @@ class Stan:
     def _subscribe(self, cause: Subscribe) -> Iterator[Effect]:
         if cause.topic in self.topics:
             return
-        if cause.size < 0:
-            raise ValueError(f"a view's size must be 0 or more, not {cause.size}")
         weigh = self.weigh(cause.topic)
         self.topics[cause.topic] = Membership(
             View(self.node, cause.size, weigh, cause.others),

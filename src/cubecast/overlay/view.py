@@ -3,7 +3,8 @@
 Invariants (`check_invariants`):
 
 1. A view holds no id twice and never its own node's.
-2. It holds at most `size` ids, and loses one only to another, or because that one is gone.
+2. It holds at most `size` ids, and loses one only to another, or because that one is gone, or
+   because the size shrinks.
 3. Every pinned id is in it, and at most `pins_limit(size)` are pinned.
 4. A buried id is not in it.
 """
@@ -40,17 +41,28 @@ class View:
     """Until when ids that are gone are not taken from others' sets; the oldest burial first."""
 
     def __post_init__(self) -> None:
+        if self.size < 0:
+            raise ValueError(f"a view's size must be 0 or more, not {self.size}")
         self.ids = tuple(dict.fromkeys(id_ for id_ in self.ids if id_ != self.node))[: self.size]
 
     def merge(self, offered: Iterable[NodeId]) -> None:
         """A14-A17: keep what is pinned, then the lightest of the offered ids and the view."""
         others = {*self.ids, *offered} - self.pins.keys() - self.buried.keys() - {self.node}
-        lightest = sorted(others, key=self.rank)[: self.size - len(self.pins)]
-        self.ids = tuple(sorted((*self.pins, *lightest), key=self.rank))
+        lightest = self._ranked(others)[: self.size - len(self.pins)]
+        self.ids = tuple(id_ for _, id_ in sorted((*self._ranked(self.pins), *lightest)))
 
-    def rank(self, other: NodeId) -> tuple[int, int]:
-        """The order of preference: the weight, then the id."""
-        return self.weigh(self.node, other), other
+    def resize(self, size: int) -> None:
+        """The topic has grown or shrunk.  Pins that are too many go, the heaviest first."""
+        if size < 0:
+            raise ValueError(f"a view's size must be 0 or more, not {size}")
+        self.size = size
+        for _, other in self._ranked(self.pins)[pins_limit(size) :]:
+            self.unpin(other)
+        self.merge(())
+
+    def _ranked(self, others: Iterable[NodeId]) -> list[tuple[int, NodeId]]:
+        """The order of preference: by weight, then by id."""
+        return sorted((self.weigh(self.node, other), other) for other in others)
 
     # -- pins ------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 The world is also the overlay management protocol that [N] assumes below StaN: it gives first views
 (those of `rounds.start_views`, so that a run in rounds starts from the same overlays), introduces
-nodes that join, and helps out a node whose view is empty.  It maintains nothing else.
+nodes that join, says how large views are to be when a topic grows or shrinks, and helps out a node
+whose view is empty.  It maintains nothing else.
 
 Each node ticks once per period, at a phase of its own, with jitter.  A message takes a random
 latency and may be lost.  If a node is down, the sender hears so after another latency, as it would
@@ -25,6 +26,7 @@ from cubecast.overlay.effects import (
     Effect,
     Introduce,
     Received,
+    Resize,
     Send,
     Stranded,
     Subscribe,
@@ -191,13 +193,24 @@ class World:
         self.subscribers.get(topic, set()).discard(node)
         if node in self.nodes:
             self._do(node, Unsubscribe(topic))
+        self._resize(topic)
 
     def _introduce(self, node: NodeId, topic: Topic) -> None:
         """A newcomer gets a random view; as many random members hear of it."""
-        size = view_size(len(self.subscribers[topic]), self.connected, self.rounding)
+        size = self._resize(topic)
         self._do(node, Subscribe(topic, self._sample(topic, node, size), size))
         for other in self._sample(topic, node, size):
             self._do(other, Introduce(topic, (node,)))
+
+    def _resize(self, topic: Topic) -> int:
+        """The size of views by the number of subscribers; members that have another learn it."""
+        ids = self.subscribers.get(topic, set())
+        size = view_size(len(ids), self.connected, self.rounding)
+        for node in sorted(ids & self.nodes.keys()):
+            membership = self.nodes[node].topics.get(topic)
+            if membership is not None and membership.view.size != size:
+                self._do(node, Resize(topic, size))
+        return size
 
     def _sample(self, topic: Topic, node: NodeId, size: int) -> tuple[NodeId, ...]:
         """Random members of a topic that are up."""
@@ -228,7 +241,7 @@ class World:
     def _do(self, node: NodeId, cause: Cause) -> None:
         actor = self.nodes[node]
         effects = actor.step(cause, self.now)
-        actor.check_invariants()
+        actor.check_invariants(cause)
         for effect in effects:
             self._bring_about(node, effect)
 
