@@ -5,13 +5,15 @@ Topics and nodes lie on a line of interests, both in the order of their ids.
 1. The sizes of topics and the activity of nodes are power laws (`laws`), dealt out by chance.
 2. Each node has one topic at home: the one at its place on the line.  So no node is without topic.
    Homes take their share of each topic's size.
-3. The rest of a topic are nodes drawn in proportion to their activity beyond the topic at home.
-   A draw comes from the topic's community with probability `correlation`, else from all nodes.
-4. The community of a topic is the smallest block around its place with `spread` active nodes per
+3. A node that wants more topics looks for them around its home.  For each further `interest`
+   topics it wants, it has another random place on the line: a busy node has many interests.
+4. The rest of a topic are nodes drawn in proportion to what they want.  A draw comes from the
+   topic's community with probability `correlation`, else from all nodes.
+5. The community of a topic is the smallest block around its place with `spread` interests per
    subscriber; blocks have lengths of a power of two, so communities are nested or apart.
 
 At correlation 0 topics share nodes only because some nodes are busy.  At correlation 1 a node's
-topics are all near it, and topics of similar size are followed by the same nodes.
+topics are all around its interests, and topics of similar size are followed by the same nodes.
 
 The subscribers of a topic are the first distinct nodes of its own stream of draws: a pure function
 of the run, the topic and the parameters.
@@ -28,7 +30,7 @@ from cubecast.overlay.universes.laws import degrees, topic_sizes
 from cubecast.overlay.universes.presets import BipartiteParameters, preset, small_sizes
 from cubecast.overlay.universes.streams import Bits, Longs, Universe, draws, named, units
 
-_SIZE, _ACTIVITY, _MEMBERS = 11, 12, 13
+_SIZE, _ACTIVITY, _MEMBERS, _INTERESTS = 11, 12, 13, 14
 """Purposes of streams."""
 CHUNK_PAIRS = 1 << 19
 """Topics are generated in chunks of about so many pairs; the result does not depend on it."""
@@ -46,10 +48,12 @@ class Plan:
     """Subscribers of each topic."""
     homes: Longs
     """The nodes at home in topic t are those from homes[t] to before homes[t + 1]."""
-    active: Longs
-    """The nodes with more than one topic to come."""
+    places: Longs
+    """Where interests lie on the line, in rising order."""
+    owners: Longs
+    """The node that has each interest."""
     activity: Longs
-    """activity[i]: the topics that the first i active nodes want beyond the one at home."""
+    """activity[i]: the topics that the first i interests want."""
     size_exponent: float
     degree_exponent: float
 
@@ -64,11 +68,23 @@ def plan(run: int, parameters: BipartiteParameters) -> Plan:
     busiest = max(1, min(parameters.busiest, parameters.topics // 2))
     wanted, degree_exponent = degrees(parameters.nodes, min(mean, busiest), busiest)
     extra = wanted[_shuffled(run, _ACTIVITY, parameters.nodes)] - 1
-    active = np.flatnonzero(extra).astype(np.int64)
-    activity = np.concatenate([np.zeros(1, np.int64), np.cumsum(extra[active])])
+    places, owners, activity = _interests(run, extra, parameters.interest)
     return Plan(
-        run, parameters, sizes, homes, active, activity, size_exponent, degree_exponent
+        run, parameters, sizes, homes, places, owners, activity, size_exponent, degree_exponent
     )  # fmt: skip
+
+
+def _interests(run: int, extra: Longs, most: int) -> tuple[Longs, Longs, Longs]:
+    """Where each node looks for its topics: at home, and for each `most` of them elsewhere."""
+    owned = -(-extra // most)
+    owners = np.repeat(np.arange(len(extra), dtype=np.int64), owned)
+    number = np.arange(len(owners)) - np.repeat(np.cumsum(owned) - owned, owned)
+    wants = np.minimum(extra[owners] - number * most, most)
+    chance = units(draws(named(run, _INTERESTS, owners), number))
+    places = np.where(number == 0, owners, (chance * len(extra)).astype(np.int64))
+    order = np.argsort(places, kind="stable")
+    sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(wants[order])])
+    return places[order], owners[order], sums
 
 
 def _sizes(run: int, parameters: BipartiteParameters) -> tuple[Longs, float]:
@@ -136,7 +152,7 @@ def _drawn(dealt: Plan, topics: Longs, needs: Longs, resident: Longs) -> Longs:
     """The first distinct draws of each topic that are not at home in it."""
     nodes = dealt.parameters.nodes
     kept = np.zeros(0, np.int64)
-    if not len(dealt.active):
+    if not len(dealt.owners):
         return kept
     streams = named(dealt.run, _MEMBERS, topics)
     low, high = _communities(dealt, topics)
@@ -174,19 +190,19 @@ def _nodes(dealt: Plan, streams: Bits, number: Longs, low: Longs, high: Longs) -
     start = np.where(everywhere, 0, dealt.activity[low])
     length = np.where(everywhere, dealt.activity[-1], dealt.activity[high]) - start
     point = start + (units(draws(streams, 2 * number + 1)) * length).astype(np.int64)
-    chosen: Longs = dealt.active[np.searchsorted(dealt.activity, point, side="right") - 1]
+    chosen: Longs = dealt.owners[np.searchsorted(dealt.activity, point, side="right") - 1]
     return chosen
 
 
 def _communities(dealt: Plan, topics: Longs) -> tuple[Longs, Longs]:
-    """The block of active nodes around each topic, as places in the list of active nodes."""
-    active = len(dealt.active)
-    place = np.searchsorted(dealt.active, dealt.homes[topics])
+    """The block of interests around each topic: the first of them, and the first beyond."""
+    interests = len(dealt.owners)
+    place = np.searchsorted(dealt.places, dealt.homes[topics])
     wanted = np.maximum(dealt.parameters.spread * dealt.sizes[topics], 1.0)
     length = np.left_shift(1, np.ceil(np.log2(wanted)).astype(np.int64))
     # The last block would be short: it is as long as the others, and overlaps the one before.
-    low = np.clip(place // length * length, 0, np.maximum(active - length, 0))
-    return low, np.minimum(low + length, active)
+    low = np.clip(place // length * length, 0, np.maximum(interests - length, 0))
+    return low, np.minimum(low + length, interests)
 
 
 def _completed(dealt: Plan, topics: Longs, sizes: Longs, found: Longs) -> Longs:

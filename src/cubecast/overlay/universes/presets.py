@@ -37,7 +37,9 @@ class BipartiteParameters:
     correlation: float = 0.5
     """The share of draws that stay in the community of the topic."""
     spread: float = 2.0
-    """Active nodes in a community for each subscriber of the topic."""
+    """Interests of nodes in a community for each subscriber of the topic."""
+    interest: int = 64
+    """The most topics that a node looks for around one place."""
 
     def __post_init__(self) -> None:
         if self.topics < 1 or self.nodes < 1:
@@ -50,6 +52,8 @@ class BipartiteParameters:
             raise ValueError(f"a topic of {self.nodes} nodes cannot have {self.smallest} or more")
         if not 0 <= self.correlation <= 1:
             raise ValueError(f"a correlation lies between 0 and 1, not {self.correlation}")
+        if self.interest < 1:
+            raise ValueError(f"an interest is at least 1 topic, not {self.interest}")
         if self.spread < 1 or self.busiest < 1:
             raise ValueError(f"spread and busiest start at 1, not {self.spread}, {self.busiest}")
 

@@ -50,16 +50,32 @@ def plot_distribution(
         axes.plot(reach, expected, "--", color=LINE, lw=1.4, label=label)
     axes.set(xscale="log", yscale="log", xlabel=of, ylabel=f"{what} with so many", title=title)
     axes.set_ylim(bottom=min(densities.min(), 1.0) / 2)
+    _label_few(axes.xaxis)
     axes.legend(frameon=False, fontsize=8)
     return _saved(figure, path)
 
 
 def _binned(distribution: Distribution) -> tuple[Any, Any]:
-    """Geometric middle and mean count of the sizes from a power of two to below the next."""
-    exponents = np.array([int(size).bit_length() - 1 for size in distribution.sizes])
+    """Geometric middle and mean count of the sizes from a power of two to below the next.
+
+    The first and the last bin have only the sizes from the smallest to the largest that occurs.
+    """
+    sizes = distribution.sizes
+    exponents = np.array([int(size).bit_length() - 1 for size in sizes])
     bins = np.unique(exponents)
     counts = np.array([distribution.counts[exponents == one].sum() for one in bins])
-    return np.sqrt(2.0**bins * (2.0 ** (bins + 1) - 1)), counts / 2.0**bins
+    least = np.maximum(2.0**bins, sizes[0])
+    most = np.minimum(2.0 ** (bins + 1) - 1, sizes[-1])
+    return np.sqrt(least * most), counts / (most - least + 1)
+
+
+def _label_few(axis: Any) -> None:
+    """Ticks at 1, 2 and 5 of each decade: the axis may span less than one, or five."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=9))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def plot_correlation(correlation: Correlation, path: Path, title: str) -> Path:
