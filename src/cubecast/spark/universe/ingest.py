@@ -14,7 +14,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Mapping as Dict
-from contextlib import contextmanager
 from dataclasses import dataclass
 from dataclasses import replace as replaced
 from pathlib import Path
@@ -48,7 +47,7 @@ from cubecast.spark.universe.quarantine import (
 )
 from cubecast.spark.universe.rows import judged, staged_schema
 from cubecast.spark.universe.sources import Piece, Source, find_sources, pieces
-from cubecast.spark.universe.store import TABLES, Draft, new_universe
+from cubecast.spark.universe.store import TABLES, Draft, new_universe, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -131,7 +130,10 @@ def ingest_trace(
     trace = _Trace.found(paths, mapping)
     details = {"mapping": mapping.facts(), "subscribe": subscribe}
     identity = identity_of({**details, "files": [one.path for one in trace.sources]})
-    with new_universe(out, identity, replace=replace) as draft, _shuffles(session, trace):
+    with (
+        new_universe(out, identity, replace=replace) as draft,
+        settings(session, _shuffles(trace)),
+    ):
         tell("reading the trace")
         staged = stage(session, trace, draft.scratch / STAGED)
         read = tallies(staged)
@@ -231,19 +233,11 @@ def read_pieces(
     return map_in_arrow(numbers, judge, spark_schema(staged_schema(mapping)))
 
 
-@contextmanager
-def _shuffles(session: SparkSession, trace: _Trace) -> Iterator[None]:
-    """As many tasks after a shuffle as the trace is large, for the time of the block."""
-    key = "spark.sql.shuffle.partitions"
-    before = session.conf.get(key)
+def _shuffles(trace: _Trace) -> dict[str, str]:
+    """As many tasks after a shuffle as the trace is large."""
     # A compressed file is several times as large as it looks.
     size = sum(one.size * (4 if one.codec else 1) for one in trace.sources)
-    session.conf.set(key, str(1 + size // PER_SHUFFLE_TASK))
-    try:
-        yield
-    finally:
-        if before is not None:
-            session.conf.set(key, before)
+    return {"spark.sql.shuffle.partitions": str(1 + size // PER_SHUFFLE_TASK)}
 
 
 def _refuse_what_is_nothing(trace: _Trace, read: Tallies) -> None:
@@ -373,8 +367,8 @@ def _replies(session: SparkSession, trace: _Trace, draft: Draft) -> dict[str, An
     if "reply_to" not in trace.mapping.columns:
         return {}
     written = _written(session, draft, "publications")
-    links = written.agg(F.coalesce(F.sum(F.size("reply_to")), F.lit(0)).alias("n")).collect()[0].n
-    return {"replies": {"links": int(links), "unknown": unknown_replies(written).count()}}
+    links = written.select(F.explode("reply_to")).count()
+    return {"replies": {"links": links, "unknown": unknown_replies(written).count()}}
 
 
 def _derive(session: SparkSession, draft: Draft, made: _Made) -> _Made:

@@ -14,7 +14,7 @@ import bz2
 import gzip
 import lzma
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -258,27 +258,28 @@ def _opened(piece: Piece) -> Any:
         case "gzip":
             return gzip.open(piece.path, "rb")
         case "bz2":
-            return _Bzip2(piece.path)
+            return _Streams(piece.path, bz2.BZ2Decompressor)
         case "xz":
-            return lzma.open(piece.path, "rb")
+            return _Streams(piece.path, lzma.LZMADecompressor)
         case "zstd":
             return pa.input_stream(piece.path, compression="zstd")
         case _:
             return open(piece.path, "rb")
 
 
-class _Bzip2:
-    """Reads bzip2 streams one after the other; damage after the first is not taken for the end.
+class _Streams:
+    """Reads bzip2 or xz streams one after the other; damage after one is not taken for the end.
 
-    (`bz2.open` ignores what follows a stream if it is none.)
+    (`bz2.open` and `lzma.open` ignore what follows a stream if it is none.)
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, decoder: Callable[[], Any]) -> None:
         self._file = open(path, "rb")  # noqa: SIM115 - closed by __exit__
-        self._decoder = bz2.BZ2Decompressor()
+        self._new = decoder
+        self._decoder = decoder()
         self._unread = b""
 
-    def __enter__(self) -> _Bzip2:
+    def __enter__(self) -> _Streams:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -287,15 +288,16 @@ class _Bzip2:
     def read(self, size: int) -> bytes:
         while True:
             if self._decoder.eof:
-                self._unread = self._decoder.unused_data or self._file.read(BLOCK)
+                # Zeros may fill up the space between streams of xz.
+                self._unread = (self._decoder.unused_data or self._file.read(BLOCK)).lstrip(b"\0")
                 if not self._unread:
                     return b""
-                self._decoder = bz2.BZ2Decompressor()
+                self._decoder = self._new()
             elif self._decoder.needs_input and not self._unread:
                 self._unread = self._file.read(BLOCK)
                 if not self._unread:
                     raise EOFError("the compressed stream has no end")
-            data = self._decoder.decompress(self._unread, size)
+            data: bytes = self._decoder.decompress(self._unread, size)
             self._unread = b""
             if data:
                 return data

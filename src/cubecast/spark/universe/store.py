@@ -61,6 +61,9 @@ TABLES: Mapping[str, StructType] = {
 }
 """All tables that a universe may have."""
 
+PARQUET = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+"""Moments as every reader of Parquet knows them; Spark's own form says nothing of their zone."""
+
 _PATTERN_CHARACTERS = frozenset("*?[]{}\\")
 """What Spark takes for a pattern in the name of a directory."""
 
@@ -127,7 +130,8 @@ class Draft:
         """Write one table with its declared schema; the number of its rows, as they are on disk."""
         names = [one.name for one in TABLES[table].fields]
         folder = self.scratch / table
-        frame.select(*names).write.mode("overwrite").parquet(str(folder))
+        with settings(frame.sparkSession, PARQUET):
+            frame.select(*names).write.mode("overwrite").parquet(str(folder))
         self.rows[table] = rows_on_disk(folder)
         return self.rows[table]
 
@@ -135,6 +139,20 @@ class Draft:
         """Say what the tables are; leaving the block of `new_universe` puts them in place."""
         self.facts = {"format": FORMAT, **facts, "tables": dict(self.rows)}
         return self.facts
+
+
+@contextmanager
+def settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a session for the time of the block."""
+    before = {key: session.conf.get(key) for key in values}
+    try:
+        for key, value in values.items():
+            session.conf.set(key, value)
+        yield
+    finally:
+        for key, old in before.items():
+            if old is not None:
+                session.conf.set(key, old)
 
 
 def rows_on_disk(folder: Path) -> int:
