@@ -83,7 +83,8 @@ def network_of_views(
 ) -> Network:
     """The network of rows (topic, user, view), in any order.
 
-    The view of row i is ``view_ids[view_offsets[i]:view_offsets[i + 1]]``.  Each member of a view must subscribe to the topic, that is, have a row of its own.
+    The view of row i is ``view_ids[view_offsets[i]:view_offsets[i + 1]]``.  Each member
+    of a view must subscribe to the topic, that is, have a row of its own.
     """
     topics, users, view_offsets, view_ids = (
         np.ascontiguousarray(array, np.int64) for array in (topics, users, view_offsets, view_ids)
