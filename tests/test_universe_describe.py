@@ -156,13 +156,13 @@ def shapes(found: Universe) -> tuple[float, float]:
 def test_generated_l8_and_w8_have_power_laws_of_the_planned_exponents(
     name: str, per_topic: float, per_node: float
 ) -> None:
-    """Within 0.1 per topic; within 0.25 per node, where communities flatten the busiest."""
+    """Within 0.1 per topic; within 0.15 per node, where chance adds to the least active."""
     dealt = plan(0, preset(name))
     assert dealt.size_exponent == pytest.approx(per_topic, abs=0.01)
     assert dealt.degree_exponent == pytest.approx(per_node, abs=0.01)
     seen = shapes(universe(name))
     assert seen[0] == pytest.approx(per_topic, abs=0.1)
-    assert seen[1] == pytest.approx(per_node, abs=0.25)
+    assert seen[1] == pytest.approx(per_node, abs=0.15)
 
 
 # -- correlation -----------------------------------------------------------------------------------
