@@ -104,6 +104,7 @@ def test_a_power_law_is_found_again(exponent: float, least: int) -> None:
     assert found is not None
     assert found.exponent == pytest.approx(exponent, abs=max(4 * found.error, 0.05))
     assert found.distance < 0.03
+    assert found.goodness is not None
     assert found.goodness >= 0.1
 
 
@@ -112,6 +113,7 @@ def test_the_start_of_a_law_is_found_where_the_data_bend() -> None:
     even = np.random.default_rng(2).integers(1, 20, 3_000)
     found = fit(*counted(np.concatenate([even, law(2.5, 20, 3_000, seed=2)])), resamples=0)
     assert found is not None
+    assert found.goodness is None
     assert 18 <= found.least <= 26
     assert found.exponent == pytest.approx(2.5, abs=0.15)
 
@@ -120,6 +122,7 @@ def test_what_is_no_power_law_has_no_goodness() -> None:
     spread = np.random.default_rng(3).poisson(20, 3_000) + 1
     found = fit(*counted(spread), resamples=20)
     assert found is not None
+    assert found.goodness is not None
     assert found.goodness <= 0.05
 
 

@@ -322,7 +322,7 @@ def _row(distribution: Distribution) -> list[str]:
     law = distribution.law
     fitted = ["-", "-", "-"]
     if law is not None:
-        goodness = f"{law.goodness:.2f}" if law.resamples else "-"
+        goodness = "-" if law.goodness is None else f"{law.goodness:.2f}"
         fitted = [f"{law.exponent:.2f} ± {law.error:.2f}", f"{law.least:,}", goodness]
     whole = f"{distribution.bounded_exponent:.2f}"
     return [f"{distribution.mean:,.1f}", *quantiles, *fitted, whole]

@@ -105,9 +105,7 @@ def _split_plain(text: Any, separator: str) -> Any:
     return pc.split_pattern(text, pattern=separator)
 
 
-def _split_quoted(
-    lines: Sequence[str], separator: str, quote: str
-) -> Iterable[list[str] | None]:
+def _split_quoted(lines: Sequence[str], separator: str, quote: str) -> Iterable[list[str] | None]:
     csv.field_size_limit(LONGEST_ROW)
     found: list[list[str] | None] = []
     for line in lines:

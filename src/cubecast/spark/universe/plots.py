@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cubecast.spark.universe.describe import Description, Distribution
 
 INK, LINE, BINS = "#31688e", "#d1495b", "#222222"
+FEW_DECADES = 1_000
 DARKEST = 0.5
 """Correlations from here on are black: few are stronger, and all of them would be pale else."""
 
@@ -46,7 +47,8 @@ def plot_distribution(
     if law is not None:
         reach = np.geomspace(law.least, max(distribution.sizes[-1], law.least + 1), 50)
         expected = law.tail * reach**-law.exponent / zeta(law.exponent, law.least)
-        label = f"exponent {law.exponent:.2f} from {law.least:,}, p = {law.goodness:.2f}"
+        goodness = "" if law.goodness is None else f", p = {law.goodness:.2f}"
+        label = f"exponent {law.exponent:.2f} from {law.least:,}{goodness}"
         axes.plot(reach, expected, "--", color=LINE, lw=1.4, label=label)
     axes.set(xscale="log", yscale="log", xlabel=of, ylabel=f"{what} with so many", title=title)
     axes.set_ylim(bottom=min(densities.min(), 1.0) / 2)
@@ -70,10 +72,11 @@ def _binned(distribution: Distribution) -> tuple[Any, Any]:
 
 
 def _label_few(axis: Any) -> None:
-    """Ticks at 1, 2 and 5 of each decade: the axis may span less than one, or five."""
+    """Ticks at 1, 2 and 5 of each decade, or at 1 only where there are many decades."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=9))
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < FEW_DECADES * low else (1,)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axis.set_minor_formatter(NullFormatter())
 

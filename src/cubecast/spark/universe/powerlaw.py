@@ -41,8 +41,8 @@ class PowerLaw:
     """The greatest difference of the two cumulative distributions beyond `least`."""
     tail: int
     """Observations from `least` on."""
-    goodness: float
-    """The share of synthetic data sets that lie farther from their laws."""
+    goodness: float | None
+    """The share of synthetic data sets that lie farther from their laws; None if there are none."""
     resamples: int
 
     @property
@@ -67,7 +67,7 @@ def fit(values: Longs, counts: Longs, resamples: int = RESAMPLES, seed: int = 0)
         again = _nearest(*_synthetic(values, counts, exponent, least, chance))
         farther += again is not None and again[2] >= distance
     tail = int(counts[values >= least].sum())
-    goodness = farther / resamples if resamples else float("nan")
+    goodness = farther / resamples if resamples else None
     return PowerLaw(exponent, least, distance, tail, goodness, resamples)
 
 

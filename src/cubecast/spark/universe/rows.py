@@ -317,4 +317,3 @@ def _of_lists(
             found.append((rows, reason))
             gone |= rows
     return found
-

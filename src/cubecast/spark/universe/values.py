@@ -97,9 +97,7 @@ def times(cells: Any, unit: str) -> tuple[Any, Problems]:
     if unit == "iso":
         return _iso_times(cells)
     # Ten digits, even of seconds, are in the range that can be told.
-    easy = as_mask(
-        pc.and_(pc.ascii_is_decimal(cells), pc.less_equal(pc.binary_length(cells), 10))
-    )
+    easy = as_mask(pc.and_(pc.ascii_is_decimal(cells), pc.less_equal(pc.binary_length(cells), 10)))
     micros = pc.multiply(
         pc.if_else(pa.array(easy), cells, "0").cast(pa.int64()), _MICROSECONDS[unit]
     )
