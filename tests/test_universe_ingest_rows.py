@@ -304,10 +304,10 @@ def test_json_lines_of_every_wrong_kind(tmp_path: Path) -> None:
     assert [reason for reason, _ in got.bad] == [
         "broken JSON",
         "no JSON object",
-        "user is neither text nor a number",
+        "user has a wrong type",
         "user is empty",
-        "user is no whole number",
-        "topic is neither text nor a number",
+        "user has a wrong type",
+        "topic has a wrong type",
         "user is negative",
         "topic does not fit 64 bits",
         "not UTF-8",
@@ -315,6 +315,7 @@ def test_json_lines_of_every_wrong_kind(tmp_path: Path) -> None:
 
 
 def parquet(folder: Path, **columns: Any) -> Path:
+    folder.mkdir(exist_ok=True)
     path = folder / "trace.parquet"
     pq.write_table(pa.table(columns), path, row_group_size=2)
     return path
@@ -330,10 +331,14 @@ def test_parquet_of_numbers_and_of_wrong_types(tmp_path: Path) -> None:
         "user does not fit 64 bits", "user is empty", "topic is no whole number",
     ]  # fmt: skip
     assert json.loads(got.bad[0][1]) == {"u": 2**63, "t": "2"}
-    wrong = parquet(tmp_path, u=[1.0, 2.5], t=[b"a", b"b"])
-    assert [reason for reason, _ in Judged([wrong], mapping).bad] == [
-        "topic is neither text nor a number"
-    ] * 2
+    for name, wrong in (
+        ("user", parquet(tmp_path / "1", u=[1.0, 2.5], t=[1, 2])),
+        ("topic", parquet(tmp_path / "2", u=[1, 2], t=[b"a", b"b"])),
+        ("topic", parquet(tmp_path / "3", u=[1, 2], t=[True, False])),
+        ("topic", parquet(tmp_path / "4", u=[1, 2], t=[[1], [2]])),
+    ):
+        reasons = [reason for reason, _ in Judged([wrong], mapping).bad]
+        assert reasons == [f"{name} has a wrong type"] * 2
     with pytest.raises(TraceError, match="no column t; it has u"):
         Judged([parquet(tmp_path, u=[1])], mapping)
 
@@ -506,7 +511,7 @@ def test_publications_in_json_and_parquet_have_lists_of_their_own(tmp_path: Path
     assert [row["topic"] for row in got.good] == [[3, 4], [3]]
     assert got.good[0]["time"] == datetime(2012, 4, 1, 12, tzinfo=UTC)
     assert [reason for reason, _ in got.bad] == [
-        "time is no time in ISO 8601", "topic is empty", "topic is neither text nor a number",
+        "time is no time in ISO 8601", "topic is empty", "topic has a wrong type",
         "topic is empty",
     ]  # fmt: skip
     moments = pa.array([datetime(2012, 4, 1, 12), None], pa.timestamp("ms"))

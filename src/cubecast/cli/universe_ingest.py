@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +10,7 @@ import typer
 
 from cubecast.cli.lab import ConfOption, JsonOption, MasterOption, _lab_errors, _settings
 from cubecast.cli.output import console, progress_console
+from cubecast.cli.steps import steps_on
 
 if TYPE_CHECKING:
     from cubecast.spark.universe.ingest import Manifest
@@ -228,7 +227,8 @@ def _run(
     from cubecast.spark.universe.importers import find_importer
     from cubecast.spark.universe.ingest import ingest_trace
 
-    with _steps() as tell, spark_session(master, conf=conf) as session:
+    with steps_on(progress_console) as tell, spark_session(master, conf=conf) as session:
+        tell.watch(session)
         if mapping is None:
             own = find_importer(importer or "").own
             assert own is not None, "an importer has a mapping or a way of its own"
@@ -237,16 +237,6 @@ def _run(
             session, files, mapping, out, subscribe=subscribe, most_bad=most_bad,
             replace=replace, tell=tell,
         )  # fmt: skip
-
-
-@contextmanager
-def _steps() -> Iterator[Any]:
-    """Something to tell each step to: a line that is replaced on a terminal, lines elsewhere."""
-    if not progress_console.is_terminal:
-        yield lambda step: progress_console.print(step, markup=False, highlight=False)
-        return
-    with progress_console.status("starting Spark", spinner="line") as status:
-        yield lambda step: status.update(step)
 
 
 def _tell(manifest: Manifest, out: Path) -> None:

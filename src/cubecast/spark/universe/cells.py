@@ -11,6 +11,7 @@ import csv
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from cubecast.spark.universe.values import UTC_TIME, Mask, as_mask
 
 LIST_OF_TEXT = pa.list_(pa.string())
 _BEYOND_64_BITS = 2**70
+WRONG_TYPE = "has a wrong type"
 _WRONG = object()
 
 
@@ -191,7 +193,7 @@ def pick_json(sieve: Sieve, mapping: Mapping) -> None:
     sieve.live = sieve.live[~(broken | other)]
     rows = [one for one in objects if isinstance(one, dict)]
     for condition in mapping.conditions:
-        texts = [_text(_dig(row, str(condition.column))) for row in rows]
+        texts = [_text(_dig(row, str(condition.column)), True) for row in rows]
         found = pa.array([one if isinstance(one, str) else None for one in texts], pa.string())
         matches = _matches(found, condition.pattern)
         gone = matches if condition.negated else ~matches
@@ -201,7 +203,7 @@ def pick_json(sieve: Sieve, mapping: Mapping) -> None:
     for name, columns in mapping.columns.items():
         for number, column in enumerate(columns):
             last = is_list(mapping, name) and number == len(columns) - 1
-            read = _list_reader(mapping) if last else _text
+            read = _list_reader(mapping) if last else partial(_text, floats=name == "time")
             values = [read(_dig(row, str(column))) for row in rows]
             wrong = np.array([value is _WRONG for value in values], dtype=np.bool_)
             type_ = LIST_OF_TEXT if last else pa.string()
@@ -218,7 +220,7 @@ def _put(sieve: Sieve, picked: dict[str, tuple[Any, Mask]]) -> None:
         new = wrong & ~gone
         if new.any():
             what = name.rsplit(".", 1)[0]
-            sieve.bad.append((sieve.live[new], f"{what} is neither text nor a number"))
+            sieve.bad.append((sieve.live[new], f"{what} {WRONG_TYPE}"))
             gone |= new
     if gone.any():
         sieve._drop(gone)
@@ -240,8 +242,8 @@ def _dig(row: dict[str, Any], key: str) -> Any:
     return found
 
 
-def _text(value: Any) -> Any:
-    """A value as a cell would say it; `_WRONG` if no cell could."""
+def _text(value: Any, floats: bool = False) -> Any:
+    """A value as a cell would say it; `_WRONG` if no cell could.  Times may be floats, no id is."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -249,7 +251,7 @@ def _text(value: Any) -> Any:
     if isinstance(value, int):
         # Python refuses to write numbers of thousands of digits; beyond 64 bits all are alike.
         return str(max(-_BEYOND_64_BITS, min(_BEYOND_64_BITS, value)))
-    return repr(value) if isinstance(value, float) else _WRONG
+    return repr(value) if floats and isinstance(value, float) else _WRONG
 
 
 def _list_reader(mapping: Mapping) -> Callable[[Any], Any]:
@@ -275,7 +277,7 @@ def pick_parquet(sieve: Sieve, mapping: Mapping, batch: Any, layout: Layout) -> 
     sieve.columns = {str(index): column for index, column in enumerate(batch.columns)}
     names = {column: str(index) for column, index in layout.positions.items()}
     for condition in mapping.conditions:
-        text, _ = _cast(sieve.columns[names[condition.column]])
+        text, _ = _cast(sieve.columns[names[condition.column]], floats=True)
         matches = _matches(text, condition.pattern)
         sieve.skip(matches if condition.negated else ~matches, f"not where {condition}")
     picked: dict[str, tuple[Any, Mask]] = {}
@@ -288,19 +290,19 @@ def pick_parquet(sieve: Sieve, mapping: Mapping, batch: Any, layout: Layout) -> 
                 none = np.zeros(len(array), dtype=np.bool_)
                 picked[f"{name}.{number}"] = (array.cast(UTC_TIME, safe=False), none)
             else:
-                picked[f"{name}.{number}"] = _cast(array)
+                picked[f"{name}.{number}"] = _cast(array, floats=name == "time")
     sieve.columns = {}
     _put(sieve, picked)
 
 
-def _cast(array: Any) -> tuple[Any, Mask]:
+def _cast(array: Any, floats: bool = False) -> tuple[Any, Mask]:
     """A column as text; if its type has no place in a cell, every row but nulls is wrong."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         array, kind = array.dictionary_decode(), kind.value_type
     if (
         pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
+        or (floats and pa.types.is_floating(kind))
         or pa.types.is_string(kind)
         or pa.types.is_large_string(kind)
         or pa.types.is_null(kind)

@@ -14,6 +14,7 @@ import bz2
 import gzip
 import lzma
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,10 +63,6 @@ class Source:
     size: int
     codec: str | None
 
-    @property
-    def name(self) -> str:
-        return self.path
-
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -103,9 +100,9 @@ def find_sources(paths: Sequence[Path], format: str) -> list[Source]:
     if not paths:
         raise TraceError("no files to read")
     found = [_source(path, format) for given in paths for path in _files(given, format)]
-    twice = {source.path for source in found if [s.path for s in found].count(source.path) > 1}
-    if twice:
-        raise TraceError(f"{sorted(twice)[0]} is named twice")
+    path, times = Counter(source.path for source in found).most_common(1)[0]
+    if times > 1:
+        raise TraceError(f"{path} is named twice")
     return found
 
 
