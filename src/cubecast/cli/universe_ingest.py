@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 
 from cubecast.cli.lab import ConfOption, JsonOption, MasterOption, _lab_errors, _settings
 from cubecast.cli.output import console, progress_console
-from cubecast.cli.steps import steps_on
+from cubecast.cli.steps import Steps, steps_on
 
 if TYPE_CHECKING:
     from cubecast.spark.universe.ingest import Manifest
@@ -227,7 +228,7 @@ def _run(
     from cubecast.spark.universe.importers import find_importer
     from cubecast.spark.universe.ingest import ingest_trace
 
-    with steps_on(progress_console) as tell, spark_session(master, conf=conf) as session:
+    with _steps() as tell, spark_session(master, conf=conf) as session:
         tell.watch(session)
         if mapping is None:
             own = find_importer(importer or "").own
@@ -237,6 +238,10 @@ def _run(
             session, files, mapping, out, subscribe=subscribe, most_bad=most_bad,
             replace=replace, tell=tell,
         )  # fmt: skip
+
+
+def _steps() -> AbstractContextManager[Steps]:
+    return steps_on(progress_console)
 
 
 def _tell(manifest: Manifest, out: Path) -> None:
