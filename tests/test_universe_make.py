@@ -12,7 +12,6 @@ from typer.testing import CliRunner, Result
 
 from cubecast.cli.app import app
 from cubecast.spark.session import spark_session
-from cubecast.spark.universe.draw import draw
 from cubecast.spark.universe.store import open_universe
 
 if TYPE_CHECKING:
@@ -76,12 +75,14 @@ def test_a_draw_is_kept_as_a_universe_with_the_sizes_of_all_draws(
     result = run("draw", made, "--seeds", 2, *options, "--json")
     assert result.exit_code == 0, result.output
     facts = json.loads(result.stdout)[0]
-    expected = draw(open_universe(made).read(spark, "subscriptions"), 2, draws=5, smallest=4)
-    assert facts["chosen"]["draw"] == expected.chosen.number
+    chosen = facts["chosen"]
+    assert chosen == facts["draws"][chosen["draw"]]
     universe = open_universe(out)
-    assert universe.manifest["users"] == expected.chosen.nodes
-    assert len(universe.manifest["sizes"]) == 5
-    assert universe.read(spark, "subscriptions").count() == expected.chosen.pairs
+    sizes = [chosen[name] for name in ("draw", "topics", "nodes", "pairs")]
+    assert universe.manifest["sizes"][chosen["draw"]] == sizes
+    assert len(universe.manifest["sizes"]) == len(facts["draws"]) == 5
+    table = universe.read(spark, "subscriptions")
+    assert (table.count(), table.select("user").distinct().count()) == (sizes[3], sizes[2])
 
 
 def test_several_numbers_of_seeds_go_to_directories_of_their_own(
@@ -97,9 +98,10 @@ def test_several_numbers_of_seeds_go_to_directories_of_their_own(
 
 def test_a_draw_without_a_place_keeps_nothing(made: Path) -> None:
     before = sorted(made.parent.iterdir())
-    result = run("draw", made, "--seeds", 2, "--draws", 2, "--smallest", 50)
+    result = run("draw", made, "--seeds", "2,4", "--draws", 2, "--smallest", 50)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[1].split()[:4] == ["2", "0", "0", "0"]
+    assert result.stdout.splitlines()[2].split()[:4] == ["4", "0", "0", "0"]
     assert sorted(made.parent.iterdir()) == before
 
 
