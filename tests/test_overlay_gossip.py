@@ -186,6 +186,13 @@ def test_a_chance_of_loss_is_a_probability() -> None:
         Conditions(loss=2)
 
 
+def test_messages_of_separate_overlays_are_lost_apart() -> None:
+    overlays = {topic: {0: (1,), 1: ()} for topic in (1, 2)}
+    events = [Event(number, 0, (1, 2)) for number in range(40)]
+    outcomes = disseminate(1, overlays, events, Conditions(shared=False, loss=0.5))
+    assert {outcome.lost for outcome in outcomes} == {0, 1, 2}
+
+
 # -- many nodes, over StaN -------------------------------------------------------------------------
 
 

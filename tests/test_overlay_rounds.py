@@ -202,3 +202,41 @@ def test_in_repairing_mode_a_node_that_no_view_holds_returns_and_stays(order: st
     for round_ in range(2, 20):
         overlay.advance(round_)
         assert not unknown(overlay.views)
+
+
+def lightest_views(ids: range, k: int) -> Views:
+    """What a node that knew all others would hold."""
+    return {
+        node: tuple(sorted(set(ids) - {node}, key=lambda other: (weight(node, other), other))[:k])
+        for node in ids
+    }
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_repair_holds_even_those_nodes_that_are_among_the_lightest_of_no_other(order: str) -> None:
+    """With small views (connected with probability 0.5) they are frequent, at the start and after.
+
+    Offers cannot help them: each view that they visit has lighter ids.
+    """
+    config = RoundConfig(rounds=12, mode="repairing", order=order, connected=0.5)  # type: ignore[arg-type]
+    heavy = late = 0
+    for topic in range(15):
+        ids = range(100 * topic, 100 * topic + 30)
+        heavy += len(unknown(lightest_views(ids, view_size(30, 0.5))))
+        played = play(1, topic, ids, config)
+        late += sum(len(unknown(views)) for views in played[8:])
+    assert heavy >= 3
+    assert late == 0
+
+
+def test_a_silent_node_without_a_keeper_asks_a_random_member_of_its_view() -> None:
+    """Rule 2, and rule 1 before it."""
+    views = start_views(1, 2, range(30), 4)
+    overlay = Overlay(1, 2, views, RoundConfig(mode="repairing"))
+    drawn = views[5][below(draw(stream(1, 2, 5, 3), 2000), 4)]
+    assert overlay.wanted_keeper(5, 3, views[5], set()) == drawn
+    hops = {8, 9, 10}
+    assert overlay.wanted_keeper(5, 3, views[5], hops) == min(hops, key=lambda u: weight(u, 5))
+    overlay.keepers[5] = min(hops, key=lambda u: weight(u, 5))
+    assert overlay.wanted_keeper(5, 3, views[5], hops) is None
+    assert overlay.wanted_keeper(5, 3, views[5], set()) is None

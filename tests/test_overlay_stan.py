@@ -341,8 +341,9 @@ def test_a_keeper_that_refuses_leaves_or_cannot_be_reached_is_given_up() -> None
         assert stan.topics[A].keeper.keeper is None, cause
 
 
-def test_a_kept_that_is_not_wanted_is_released() -> None:
+def test_a_kept_that_is_not_wanted_is_released_and_a_repeated_one_is_not() -> None:
     assert sends(told(kept_by(10), 11, Kept(A, 1))) == [(11, Release(A))]
+    assert sends(told(kept_by(10), 10, Kept(A, 1))) == []
 
 
 # -- repair: the keeper ----------------------------------------------------------------------------
@@ -396,6 +397,16 @@ def test_a_node_does_not_keep_itself() -> None:
 # -- repair: ids that are gone ---------------------------------------------------------------------
 
 
+def test_walks_start_at_the_members_of_the_view_in_turn() -> None:
+    """So each link is tried once in as many periods as there are links; new ones come first."""
+    stan = member(5, 6, 7, mode="repairing", size=4)
+    first_hops = [sends(stan.step(Tick(), now))[0][0] for now in range(1, 7)]
+    assert sorted(first_hops[:3]) == sorted(first_hops[3:]) == [5, 6, 7]
+    told(stan, 9, CollectReply(A, ids(8)))
+    assert sends(stan.step(Tick(), 7))[0][0] == 8
+    assert stan.topics[A].view.probed.keys() == set(stan.view(A))
+
+
 def test_an_unreachable_id_is_removed_from_all_views_and_buried() -> None:
     stan = node("repairing")
     for topic in (A, B):
@@ -404,6 +415,14 @@ def test_an_unreachable_id_is_removed_from_all_views_and_buried() -> None:
     assert effects == [ViewChanged(A, ids(6)), ViewChanged(B, ids(6))]
     told(stan, 6, CollectReply(A, ids(5, 9)))
     assert set(stan.view(A)) == {6, 9}
+
+
+def test_only_a_view_that_holds_an_unreachable_id_buries_it() -> None:
+    stan = node("repairing")
+    stan.step(Subscribe(A, ids(5, 6), 2), 0)
+    stan.step(Subscribe(B, ids(6, 7), 2), 0)
+    stan.step(Unreachable(NodeId(5)), 1)
+    assert [list(stan.topics[topic].view.buried) for topic in (A, B)] == [[5], []]
 
 
 def test_a_buried_id_returns_when_it_speaks_or_when_its_burial_is_over() -> None:

@@ -206,8 +206,7 @@ class Overlay:
             for walk in walks.values():
                 for last, at in walk.hops:
                     last_hops[at].add(last)
-                    if at != walk.source:
-                        offers[at].add(walk.source)
+                    offers[at].add(walk.source)
             self._settle_keepers(round_, before, last_hops)
         for node, walk in walks.items():
             if walk.replied or self.config.mode == "repairing":

@@ -18,6 +18,7 @@ same in all of them.
 - Keeper: see `keepers.py`.
 - Removal: an id is removed when the transport cannot reach it or it answers that it is not a member
   (Absent), and sets that still carry it do not bring it back for a while (it is *buried*).
+- Turns: a node's walks start at the members of its view in turn, so that each link is tried.
 
 Everything is bounded: a view by its size, pins and burials per topic by constants, requests by one
 per topic, a walk by (TTL + 1)(size + 1) ids.
@@ -25,7 +26,7 @@ per topic, a walk by (TTL + 1)(size + 1) ids.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
@@ -215,15 +216,19 @@ class Stan:
     # -- Algorithm 2 -----------------------------------------------------------------------------
 
     def _tick(self, topic: Topic, now: TimeMs) -> Iterator[Effect]:
-        """A1-A4: send a walk to a random member of the view; there is none to an empty view."""
+        """A1-A4: send a walk to a random member of the view; there is none to an empty view.
+
+        In repairing mode the members take turns, in random order, so that a link to a node that is
+        gone is noticed within as many periods as the view has members.
+        """
         membership = self.topics[topic]
         membership.view.expire(now)
-        if target := self._random(membership.view):
+        if target := self._first_hop(membership.view, now):
             yield Send(target[0], CollectWalk(topic, self.node, (), self.config.ttl))
         elif membership.view.size:
             yield Stranded(topic)
         if self.config.mode == "repairing":
-            drawn = self._random(membership.view)
+            drawn = self._random(membership.view.ids)
             asked = membership.keeper.tick(now, drawn[0] if drawn else None)
             yield from self._keep(topic, asked)
 
@@ -236,7 +241,7 @@ class Stan:
             return
         collected = tuple(sorted({*walk.collected, self.node, *view.ids}))
         ttl = min(walk.ttl, self.config.ttl)  # no peer sends us on an endless walk
-        if ttl > 0 and (target := self._random(view)):
+        if ttl > 0 and (target := self._random(view.ids)):
             yield Send(target[0], CollectWalk(walk.topic, walk.source, collected, ttl - 1))
         else:
             yield Send(walk.source, CollectReply(walk.topic, collected))
@@ -250,9 +255,16 @@ class Stan:
         if len(reply.collected) <= self.config.collected_limit:
             membership.view.merge(reply.collected)
 
-    def _random(self, view: View) -> tuple[NodeId, ...]:
+    def _first_hop(self, view: View, now: TimeMs) -> tuple[NodeId, ...]:
+        if self.config.mode == "faithful":
+            return self._random(view.ids)
+        target = self._random(view.longest_unprobed())
+        view.probed.update(dict.fromkeys(target, now))
+        return target
+
+    def _random(self, ids: Sequence[NodeId]) -> tuple[NodeId, ...]:
         """RANDOMNODE (A3, A10), as no or one id: id 0 is a node, too."""
-        return (view.ids[self.choose(len(view.ids))],) if view.ids else ()
+        return (ids[self.choose(len(ids))],) if ids else ()
 
     # -- repair ----------------------------------------------------------------------------------
 

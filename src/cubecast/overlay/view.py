@@ -39,6 +39,8 @@ class View:
     """Until when each pinned id is held whatever it weighs."""
     buried: dict[NodeId, TimeMs] = field(default_factory=dict)
     """Until when ids that are gone are not taken from others' sets; the oldest burial first."""
+    probed: dict[NodeId, TimeMs] = field(default_factory=dict)
+    """When a walk of this node was last sent to each id of the view."""
 
     def __post_init__(self) -> None:
         if self.size < 0:
@@ -83,6 +85,12 @@ class View:
         self.pins.pop(other, None)
 
     # -- ids that are gone -----------------------------------------------------------------------
+
+    def longest_unprobed(self) -> list[NodeId]:
+        """Those ids of the view to which a walk of this node was sent longest ago, or never."""
+        self.probed = {id_: self.probed.get(id_, -1.0) for id_ in self.ids}
+        first = min(self.probed.values(), default=0.0)
+        return [id_ for id_, time in self.probed.items() if time == first]
 
     def remove(self, other: NodeId, buried_until: TimeMs) -> None:
         """The other is gone; sets that still name it do not bring it back until then."""
