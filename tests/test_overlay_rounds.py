@@ -240,3 +240,13 @@ def test_a_silent_node_without_a_keeper_asks_a_random_member_of_its_view() -> No
     overlay.keepers[5] = min(hops, key=lambda u: weight(u, 5))
     assert overlay.wanted_keeper(5, 3, views[5], hops) is None
     assert overlay.wanted_keeper(5, 3, views[5], set()) is None
+
+
+def test_a_keeper_accepts_the_lightest_of_those_that_ask_up_to_its_limit() -> None:
+    """Rule 3: node 0 is the last hop of all others, and all that they know."""
+    others = tuple(range(1, 12))
+    views: Views = {0: others, **dict.fromkeys(others, (0,))}
+    overlay = Overlay(1, 2, views, RoundConfig(mode="repairing", ttl=1))
+    overlay.advance(1)
+    assert pins_limit(len(others)) == 5
+    assert overlay.pins[0] == set(sorted(others, key=lambda node: weight(0, node))[:5])

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from cubecast.overlay.effects import Cause, Effect, Tick
 from cubecast.overlay.measures import (
     Measures,
     dead_links,
@@ -24,7 +25,7 @@ from cubecast.overlay.stan import Stan, StanConfig
 from cubecast.overlay.universes.grid import grid
 from cubecast.overlay.view import Weigh
 from cubecast.overlay.weights import weight
-from cubecast.overlay.world import Change, Network, World
+from cubecast.overlay.world import Change, Kind, Network, World
 
 ROUNDS = 8
 TOLERANCE = {1: 1.5, 2: 0.6, 3: 0.3}
@@ -119,6 +120,32 @@ def test_each_node_walks_once_per_period_and_topic() -> None:
     assert set(world.sent) == {"CollectWalk", "CollectReply"}
 
 
+def test_ticks_jitter_about_a_beat_that_does_not_drift() -> None:
+    ticks: dict[int, list[float]] = {}
+
+    class Timed(Stan):
+        def step(self, cause: Cause, now: float) -> list[Effect]:
+            if isinstance(cause, Tick):
+                ticks.setdefault(self.node, []).append(now / self.config.period_ms)
+            return super().step(cause, now)
+
+    World(1, {1: (1, 2, 3)}, network=Network(jitter=0.4), make=Timed).play(100)
+    for times in ticks.values():
+        late = [time - times[0] - number for number, time in enumerate(times)]
+        assert len(times) in (99, 100, 101)
+        assert max(map(abs, late)) <= 0.8
+        assert len(set(late)) > 50
+
+
+def test_a_node_that_returns_at_once_ticks_once_per_period() -> None:
+    world = small("faithful")
+    kinds: tuple[Kind, ...] = ("crash", "return")
+    world.play(1, [Change(0.1, kind, node) for node in range(1, 42) for kind in kinds])
+    before = world.sent["CollectReply"]
+    world.play(4)
+    assert world.sent["CollectReply"] - before == pytest.approx(4 * 80, rel=0.05)
+
+
 def test_with_loss_repair_still_leaves_no_node_unknown() -> None:
     world = small(loss=0.1)
     snapshots = world.play(16)
@@ -162,6 +189,11 @@ def test_a_newcomer_is_found() -> None:
     assert in_degrees(last[1])[99] > 0
     assert len(last[1][99]) == view_size(41)
     assert last[7] == {98: (99,), 99: (98,)}, "a topic that the first of them founded"
+
+
+def test_in_faithful_mode_a_newcomer_depends_on_its_introduction() -> None:
+    last = small("faithful").play(8, [Change(2.5, "join", 99, 1)])[-1]
+    assert in_degrees(last[1])[99] > 0
 
 
 def test_view_sizes_follow_the_number_of_subscribers() -> None:
