@@ -37,6 +37,12 @@ TEN: Final = np.uint64(10)
 
 
 @forced
+def wide(number: int) -> int:
+    """The same number in 64 bits: numba compiles a function anew for every width and literal."""
+    return np.int64(number)  # type: ignore[return-value]
+
+
+@forced
 def mix(number: Word) -> Word:
     """`chance.mix`."""
     number = number + GOLDEN
@@ -55,7 +61,7 @@ def combined(first: Word, second: Word) -> Word:
 def drawn_below(stream: Word, number: int, limit: int) -> int:
     """`chance.below` of one draw of a stream."""
     bits = mix(stream + np.uint64(number))
-    return np.int64(((bits >> BY_32) * np.uint64(limit)) >> BY_32)  # type: ignore[return-value]
+    return wide(((bits >> BY_32) * np.uint64(limit)) >> BY_32)  # type: ignore[arg-type]
 
 
 @forced

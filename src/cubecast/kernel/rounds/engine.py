@@ -1,8 +1,9 @@
 """All rounds of many overlays in one compiled call.
 
 Each mode has an entry point of its own, because the code of repairing mode takes long to compile
-and many runs do without.  They share what is here: where `keeping` is None, numba drops the branch
-for repairing mode before it compiles.
+and many runs do without.  They share what is here.  numba drops a branch that asks whether an
+argument is None before it compiles, but only where that argument is None: so each mode has an
+argument that is None in the other, `keeping` and `plain`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import numpy.typing as npt
 
 from cubecast.kernel.jit import apart, entry, sources_digest
 from cubecast.kernel.rounds import faithful, repairing
-from cubecast.kernel.rounds.arithmetic import Ints, Longs, combined
-from cubecast.kernel.rounds.repairing import Keeping, new_keeping
+from cubecast.kernel.rounds.arithmetic import Ints, Longs, combined, wide
+from cubecast.kernel.rounds.repairing import Keeping, forget, new_keeping
 from cubecast.kernel.rounds.walks import Best, Rules, Topic, start_views
 
 Table: TypeAlias = npt.NDArray[np.int32]
@@ -29,40 +30,51 @@ _repairing_together, _repairing_in_turn = repairing.together, repairing.in_turn
 
 @apart
 def _play_topic(
-    now: Ints, then: Ints, topic: Topic, in_turn: bool, keeping: Keeping | None, keep: Longs,
-    views: Table, begin: int,
+    now: Ints, then: Ints, topic: Topic, in_turn: bool, keeping: Keeping | None, plain: bool | None,
+    keep: Longs, views: Table, begin: int,
 ) -> None:  # fmt: skip
     """Play the overlay of a topic as far as the last kept round; `begin` is its place in a row."""
     best = Best(np.zeros(topic.k, np.uint64), np.zeros(topic.k, np.int32))
     start_views(now, topic)
     kept = 0
     for round_ in range(keep[-1] + 1):
-        if round_ and in_turn:
-            if keeping is None:
-                _faithful_in_turn(now, topic, round_, best)
-            else:
+        if round_ and keeping is not None:
+            if in_turn:
                 _repairing_in_turn(now, topic, keeping, round_, best)
-        elif round_:
-            if keeping is None:
-                _faithful_together(now, then, topic, round_, best)
             else:
                 _repairing_together(now, then, topic, keeping, round_, best)
+        if round_ and plain is not None:
+            if in_turn:
+                _faithful_in_turn(now, topic, round_, best)
+            else:
+                _faithful_together(now, then, topic, round_, best)
+        if round_ and not in_turn:
             now, then = then, now
         if keep[kept] == round_:
-            views[kept, begin : begin + len(now)] = now
+            for at in range(len(now)):
+                views[kept, begin + at] = now[at]
             kept += 1
+
+
+@apart
+def _most(offsets: Longs) -> int:
+    """The subscribers of the largest topic."""
+    most = 0
+    for number in range(len(offsets) - 1):
+        most = max(most, offsets[number + 1] - offsets[number])
+    return most
 
 
 @apart
 def _play_topics(
     topics: Longs, offsets: Longs, members: Longs, sizes: Longs, rules: Rules, keep: Longs,
-    views: Table, repairs: bool | None,
+    views: Table, keeping: Keeping | None, plain: bool | None,
 ) -> None:  # fmt: skip
     longest = 0
     for number in range(len(topics)):
         longest = max(longest, (offsets[number + 1] - offsets[number]) * sizes[number])
     one, other = np.zeros(longest, np.int32), np.zeros(longest, np.int32)
-    begin = 0
+    begin = wide(0)
     for number in range(len(topics)):
         ids = members[offsets[number] : offsets[number + 1]]
         k = sizes[number]
@@ -70,9 +82,10 @@ def _play_topics(
         if length:
             name = combined(rules.run, np.uint64(topics[number]))
             topic = Topic(ids, k, name, rules.hashing, rules.ttl, rules.loss)
-            keeping = None if repairs is None else new_keeping(len(ids))
+            if keeping is not None:
+                forget(keeping, len(ids))
             now, then = one[:length], other[:length]
-            _play_topic(now, then, topic, rules.in_turn, keeping, keep, views, begin)
+            _play_topic(now, then, topic, rules.in_turn, keeping, plain, keep, views, begin)
         begin += length
 
 
@@ -85,7 +98,7 @@ def _make_entries(sources: str) -> tuple[Play, Play]:
         views: Table,
     ) -> None:  # fmt: skip
         if sources:
-            _play_topics(topics, offsets, members, sizes, rules, keep, views, None)
+            _play_topics(topics, offsets, members, sizes, rules, keep, views, None, True)
 
     @entry
     def play_repairing(
@@ -93,7 +106,8 @@ def _make_entries(sources: str) -> tuple[Play, Play]:
         views: Table,
     ) -> None:  # fmt: skip
         if sources:
-            _play_topics(topics, offsets, members, sizes, rules, keep, views, True)
+            keeping = new_keeping(_most(offsets))
+            _play_topics(topics, offsets, members, sizes, rules, keep, views, keeping, None)
 
     return play_faithful, play_repairing
 

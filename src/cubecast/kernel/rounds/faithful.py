@@ -13,6 +13,7 @@ from cubecast.kernel.rounds.arithmetic import Ints
 from cubecast.kernel.rounds.walks import (
     Best,
     Topic,
+    copy_row,
     merge_view,
     merge_walk,
     walk,
@@ -38,7 +39,7 @@ def together(old: Ints, new: Ints, topic: Topic, round_: int, best: Best) -> Non
                 merge_walk(old, topic, place, path, (place - begin) * visits, best)
                 write_view(new, topic, place, best)
             else:
-                new[place * k : place * k + k] = old[place * k : place * k + k]
+                copy_row(old, place, new, place, k)
 
 
 @apart

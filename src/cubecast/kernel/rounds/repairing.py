@@ -14,10 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from cubecast.kernel.jit import apart, forced
-from cubecast.kernel.rounds.arithmetic import Ints, Word, drawn_below, half_weight, weight
+from cubecast.kernel.rounds.arithmetic import Ints, Word, drawn_below, half_weight, weight, wide
 from cubecast.kernel.rounds.walks import (
     Best,
     Topic,
+    copy_row,
     is_lost,
     link_weight,
     offer,
@@ -47,6 +48,14 @@ def new_keeping(n: int) -> Keeping:
     return Keeping(np.full(n, NONE, np.int32), np.zeros(n, np.int32), np.zeros(n, np.int32))
 
 
+@apart
+def forget(keeping: Keeping, n: int) -> None:
+    """Begin anew, for a topic of n subscribers."""
+    for node in range(n):
+        keeping.keepers[node] = NONE
+        keeping.pins[node] = keeping.visited[node] = 0
+
+
 @forced
 def _pins_limit(k: int) -> int:
     """`rounds.pins_limit`."""
@@ -64,10 +73,10 @@ def _is_lighter(topic: Topic, node: int, one: int, other: int) -> bool:
 def _asked(views: Ints, topic: Topic, keeping: Keeping, node: int, round_: int, best: int) -> int:
     """Rules 1 and 2: the keeper that a node asks for, given the lightest of its last hops."""
     stream = stream_of(topic, node, round_)
-    keeper = keeping.keepers[node]
+    keeper = wide(keeping.keepers[node])
     if keeper == NONE:
         if best == NONE:
-            best = views[node * topic.k + drawn_below(stream, RANDOM_KEEPER, topic.k)]
+            best = wide(views[node * topic.k + drawn_below(stream, RANDOM_KEEPER, topic.k)])
     elif best == NONE or not _is_lighter(topic, node, best, keeper):
         return NONE
     return NONE if is_lost(topic, stream, topic.ttl + 2) else best
@@ -118,7 +127,7 @@ def _consider_row(
     views: Ints, topic: Topic, keeping: Keeping, merge: Merge, best: Best, held: int, row: int
 ) -> int:
     for at in range(row * topic.k, (row + 1) * topic.k):
-        held = _consider(topic, keeping, merge, best, held, views[at])
+        held = _consider(topic, keeping, merge, best, held, wide(views[at]))
     return held
 
 
@@ -137,7 +146,7 @@ def _pin_row(
     if keeping.pins[merge.node]:
         for at in range(merge.node * topic.k, (merge.node + 1) * topic.k):
             if keeping.keepers[views[at]] == merge.node:
-                held = _pin(topic, merge, best, held, views[at])
+                held = _pin(topic, merge, best, held, wide(views[at]))
     return held
 
 
@@ -148,13 +157,13 @@ def _pin_row(
 def _lightest_last_hop(topic: Topic, node: int, path: Ints, heads: Ints, nexts: Ints) -> int:
     """Of the nodes that a walk came from, the one that ranks this node highest."""
     visits = topic.ttl + 1
-    best = NONE
-    visit = heads[node]
+    best = wide(NONE)
+    visit = wide(heads[node])
     while visit != NONE:
-        last = visit // visits if visit % visits == 0 else path[visit - 1]
+        last = visit // visits if visit % visits == 0 else wide(path[visit - 1])
         if best == NONE or (last != best and _is_lighter(topic, node, last, best)):
             best = last
-        visit = nexts[visit]
+        visit = wide(nexts[visit])
     return best
 
 
@@ -168,7 +177,6 @@ def _settle_keepers(
     Afterwards the chains in `askers` and `others` have the requests, accepted or not.
     """
     n, limit = len(topic.ids), _pins_limit(topic.k)
-    askers[:] = NONE
     for node in range(n):
         last = _lightest_last_hop(topic, node, path, heads, nexts)
         keeper = _asked(old, topic, keeping, node, round_, last)
@@ -179,13 +187,13 @@ def _settle_keepers(
     before = keeping.pins.copy()
     for keeper in range(n):
         room = limit - before[keeper]
-        node = askers[keeper]
+        node = wide(askers[keeper])
         held = 0
         while node != NONE and room > 0:
             held = offer(best, held, room, link_weight(topic, keeper, node), node)
-            node = others[node]
+            node = wide(others[node])
         for at in range(held):
-            _move(keeping, best.places[at], keeper)
+            _move(keeping, wide(best.places[at]), keeper)
 
 
 @apart
@@ -199,25 +207,25 @@ def together(old: Ints, new: Ints, topic: Topic, keeping: Keeping, round_: int, 
         for visit in range(node * visits, node * visits + abs(made[node])):
             nexts[visit] = heads[path[visit]]
             heads[path[visit]] = visit
-    askers, others = np.zeros(n, np.int32), np.zeros(n, np.int32)
+    askers, others = np.full(n, NONE, np.int32), np.zeros(n, np.int32)
     _settle_keepers(old, topic, keeping, round_, best, path, heads, nexts, askers, others)
     for node in range(n):
         merge = _merge_of(topic, keeping, node)
         held = _consider_row(old, topic, keeping, merge, best, 0, node)
         if made[node] == visits:
             for hop in range(node * visits, (node + 1) * visits):
-                held = _consider(topic, keeping, merge, best, held, path[hop])
-                held = _consider_row(old, topic, keeping, merge, best, held, path[hop])
-        visit = heads[node]
+                held = _consider(topic, keeping, merge, best, held, wide(path[hop]))
+                held = _consider_row(old, topic, keeping, merge, best, held, wide(path[hop]))
+        visit = wide(heads[node])
         while visit != NONE:
             held = _consider(topic, keeping, merge, best, held, visit // visits)
-            visit = nexts[visit]
+            visit = wide(nexts[visit])
         held = _pin_row(old, topic, keeping, merge, best, held)
-        asker = askers[node]
+        asker = wide(askers[node])
         while asker != NONE:
             if keeping.keepers[asker] == node:
                 held = _pin(topic, merge, best, held, asker)
-            asker = others[asker]
+            asker = wide(others[asker])
         write_view(new, topic, node, best)
 
 
@@ -257,21 +265,21 @@ def in_turn(views: Ints, topic: Topic, keeping: Keeping, round_: int, best: Best
     for node in range(len(topic.ids)):
         made = walk(views, topic, node, round_, path, 0)
         for hop in range(abs(made)):  # what it collects is read before any effect
-            rows[hop * k : hop * k + k] = views[path[hop] * k : path[hop] * k + k]
+            copy_row(views, path[hop], rows, hop, k)
         for hop in range(abs(made)):
-            at = path[hop]
+            at = wide(path[hop])
             keeping.visited[at] = 1
-            _ask(views, topic, keeping, at, round_, path[hop - 1] if hop else node, best)
+            _ask(views, topic, keeping, at, round_, wide(path[hop - 1]) if hop else node, best)
             if at != node:
                 _relax(views, topic, keeping, at, best, node)
         if made == visits:
             merge = _merge_of(topic, keeping, node)
             held = _consider_row(views, topic, keeping, merge, best, 0, node)
             for hop in range(visits):
-                held = _consider(topic, keeping, merge, best, held, path[hop])
+                held = _consider(topic, keeping, merge, best, held, wide(path[hop]))
                 held = _consider_row(rows, topic, keeping, merge, best, held, hop)
             held = _pin_row(views, topic, keeping, merge, best, held)
             write_view(views, topic, node, best)
         if not keeping.visited[node]:
-            _ask(views, topic, keeping, node, round_, NONE, best)
+            _ask(views, topic, keeping, node, round_, wide(NONE), best)
         keeping.visited[node] = 0

@@ -17,8 +17,7 @@ SOURCES = np.uint64(2**64 - 1)
 
 @apart
 def count_in_degrees(views: Ints, degrees: Longs) -> None:
-    """How many views name each node."""
-    degrees[:] = 0
+    """Add how many views name each node."""
     for place in views:
         degrees[place] += 1
 
@@ -117,7 +116,7 @@ def distances_from(
     views: Ints, k: int, source: int, levels: Ints, queue: Ints
 ) -> tuple[int, int, int]:
     """Nodes that links lead to, the sum of their distances, and the largest distance."""
-    levels[:] = UNSEEN
+    levels.fill(UNSEEN)
     levels[source] = 0
     queue[0] = source
     head, tail, total, farthest = 0, 1, 0, 0

@@ -27,6 +27,7 @@ from cubecast.kernel.rounds.arithmetic import (
     drawn_share,
     half_weight,
     weight,
+    wide,
 )
 from cubecast.overlay.rounds import FIRST_LOSS
 
@@ -121,7 +122,7 @@ def walk(views: Ints, topic: Topic, place: int, round_: int, path: Ints, first: 
     for hop in range(visits):
         if is_lost(topic, stream, hop):
             return hop
-        at = views[at * k + drawn_below(stream, hop, k)]
+        at = wide(views[at * k + drawn_below(stream, hop, k)])
         path[first + hop] = at
     return -visits if is_lost(topic, stream, visits) else visits
 
@@ -153,7 +154,7 @@ def merge_view(views: Ints, topic: Topic, place: int, best: Best) -> None:
     held = 0
     for at in range(place * topic.k, (place + 1) * topic.k):
         heavy = weight(half, np.uint64(topic.ids[views[at]]), topic.hashing)
-        held = offer(best, held, topic.k, heavy, views[at])
+        held = offer(best, held, topic.k, heavy, wide(views[at]))
 
 
 @forced
@@ -163,13 +164,13 @@ def merge_walk(views: Ints, topic: Topic, place: int, path: Ints, first: int, be
     half = half_weight(np.uint64(ids[place]), hashing)
     heaviest = best.weights[k - 1]
     for hop in range(first, first + topic.ttl + 1):
-        visited = path[hop]
+        visited = wide(path[hop])
         heavy = weight(half, np.uint64(ids[visited]), hashing)
         if heavy <= heaviest and visited != place:
             offer(best, k, k, heavy, visited)
             heaviest = best.weights[k - 1]
         for at in range(visited * k, visited * k + k):
-            other = views[at]
+            other = wide(views[at])
             heavy = weight(half, np.uint64(ids[other]), hashing)
             if heavy <= heaviest and other != place:
                 offer(best, k, k, heavy, other)
@@ -181,3 +182,10 @@ def write_view(views: Ints, topic: Topic, place: int, best: Best) -> None:
     """The outcome of a merge is the node's view."""
     for at in range(topic.k):
         views[place * topic.k + at] = best.places[at]
+
+
+@forced
+def copy_row(source: Ints, row: int, target: Ints, to: int, k: int) -> None:
+    """Copy a view.  A loop: assigning to a slice would take a second longer to compile."""
+    for at in range(k):
+        target[to * k + at] = source[row * k + at]
