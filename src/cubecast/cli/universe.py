@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import typer
 
+from cubecast.cli.universe_gossip import gossip
 from cubecast.cli.universe_ingest import ingest
 from cubecast.cli.universe_make import describe, draw, generate
 from cubecast.cli.universe_overlay import overlay
@@ -29,6 +30,7 @@ universe = typer.Typer(
       cubecast universe describe l8                its power laws and its correlation
       cubecast universe draw l8 --seeds 5,10,20    smaller universes out of it
       cubecast universe overlay l8                 what StaN saves in it
+      cubecast universe gossip l8                  who gets events, and what that costs
     """,
 )
 
@@ -43,3 +45,4 @@ universe.command("generate")(generate)
 universe.command("draw")(draw)
 universe.command("describe")(describe)
 universe.command("overlay")(overlay)
+universe.command("gossip")(gossip)

@@ -6,6 +6,7 @@
 
 from cubecast.kernel.gossip.config import DeadIds, GossipConfig
 from cubecast.kernel.gossip.events import Events, make_events
+from cubecast.kernel.gossip.made import made_events
 from cubecast.kernel.gossip.network import Network, network_of, network_of_views
 from cubecast.kernel.gossip.run import Spread, dead_users, spread
 
@@ -16,6 +17,7 @@ __all__ = [
     "Network",
     "Spread",
     "dead_users",
+    "made_events",
     "make_events",
     "network_of",
     "network_of_views",
