@@ -474,6 +474,9 @@ def test_an_unknown_importer_is_refused_with_those_there_are() -> None:
     assert all((one.mapping is None) != (one.own is None) for one in IMPORTERS.values())
 
 
+SLOW = pytest.mark.soak
+SLOW_ONES = ("askubuntu", "irc")
+"""On Spark in the long tests; test_universe_ingest_rows.py reads them in `make test`."""
 REAL = {
     "youtube": ("youtube_groups.tsv.gz", 94_238, 30_087, 293_360, 293_360),
     "wikipedia-edits": ("wikipedia_edits.ssv.gz", 8_227, 1_000, 18_257, 157_474),
@@ -483,7 +486,9 @@ REAL = {
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="the real traces are not beside the project")
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize(
+    "name", ["youtube", "wikipedia-edits", *(pytest.param(one, marks=SLOW) for one in SLOW_ONES)]
+)
 def test_a_real_trace_has_the_sizes_that_its_source_tells(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:

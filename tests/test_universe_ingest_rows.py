@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -28,6 +29,7 @@ from cubecast.spark.universe.mapping import (
 )
 from cubecast.spark.universe.rows import FAILED, LINES, ROWS, SKIPPED, joined, judged
 from cubecast.spark.universe.sieve import LONGEST_SHOWN
+from cubecast.spark.universe.simplices import TAGS, THREADS, read_simplices
 from cubecast.spark.universe.sources import Piece, blocks, find_sources, format_of, pieces
 from cubecast.spark.universe.values import times, whole_numbers
 
@@ -448,6 +450,47 @@ def test_a_public_form_is_imported(tmp_path: Path, name: str) -> None:
     if "post" in mapping.columns:
         assert [row["post"] for row in got.good] == [900, 902, 903]
         assert {row["time"].year for row in got.good} <= {2006, 2012, 2026}
+
+
+DATA = Path(__file__).parent.parent.parent / "shared" / "data"
+real = pytest.mark.skipif(not DATA.exists(), reason="the real traces are not beside the project")
+
+
+@real
+def test_the_irc_trace_has_the_sizes_that_its_source_tells() -> None:
+    mapping = find_importer("irc").mapping
+    assert mapping is not None
+    sources = find_sources([DATA / "irc_conversations.csv.gz"], "csv")
+    [piece] = pieces(sources, "csv")
+    batches = judged(0, piece, mapping, layouts(sources, mapping)[0])
+    rows = pa.Table.from_batches(batches)
+    assert pc.count(rows["reason"]).as_py() == 0
+    good = rows.filter(pc.is_null(rows["tally"]))
+    assert len(good) == len(pc.unique(good["post"])) == 238_164
+    assert len(pc.unique(good["user"])) == 18_831
+    links = pc.list_flatten(good["reply_to"])
+    assert len(links) == 62_901
+    assert pc.sum(pc.invert(pc.is_in(links, value_set=pc.unique(good["post"])))).as_py() == 81
+
+
+@real
+def test_ask_ubuntu_has_the_sizes_that_its_source_tells() -> None:
+    threads = read_simplices(DATA / "askubuntu", THREADS)
+    tags = read_simplices(DATA / "askubuntu", TAGS)
+    topics = dict(zip(tags.labels.tolist(), tags.members.to_pylist(), strict=True))
+    joined = [
+        (users, topics[question])
+        for question, users in zip(
+            threads.labels.tolist(), threads.members.to_pylist(), strict=True
+        )
+        if question in topics
+    ]
+    assert len(joined) == 186_746
+    assert sum(len(about) for _, about in joined) / len(joined) == pytest.approx(2.66, abs=0.005)
+    pairs = {(user, topic) for users, about in joined for user in users for topic in about}
+    assert len(pairs) == 670_005
+    assert len({user for user, _ in pairs}) == 125_570
+    assert len({topic for _, topic in pairs}) == 2_962
 
 
 # -- publications ----------------------------------------------------------------------------------

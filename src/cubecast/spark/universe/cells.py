@@ -143,10 +143,7 @@ def pick_text(sieve: Sieve, mapping: Mapping, layout: Layout) -> None:
     """Cells become the columns of fields; rows of another width are bad."""
     length = pc.list_value_length(sieve.columns["cells"]).to_numpy(zero_copy_only=False)
     width = layout.width
-    few, many = length < width, length > width
-    sieve.refuse_all(
-        [(m, r) for m, r in ((few, "few columns"), (many, "many columns")) if m.any()], "too"
-    )
+    sieve.refuse_all([(length < width, "too few columns"), (length > width, "too many columns")])
     cells = sieve.columns.pop("cells")
     for name, columns in mapping.columns.items():
         parts = [pc.list_element(cells, layout.positions[one]) for one in columns]
@@ -186,11 +183,7 @@ def pick_json(sieve: Sieve, mapping: Mapping) -> None:
     objects = [_parsed(text) for text in sieve.columns.pop("text").to_pylist()]
     broken = np.array([one is _WRONG for one in objects], dtype=np.bool_)
     other = np.array([one is not _WRONG and not isinstance(one, dict) for one in objects], np.bool_)
-    problems = [(broken, "broken JSON"), (other, "no JSON object")]
-    for mask, reason in problems:
-        if mask.any():
-            sieve.bad.append((sieve.live[mask], reason))
-    sieve.live = sieve.live[~(broken | other)]
+    sieve.refuse_all([(broken, "broken JSON"), (other, "no JSON object")])
     rows = [one for one in objects if isinstance(one, dict)]
     for condition in mapping.conditions:
         texts = [_text(_dig(row, str(condition.column)), True) for row in rows]
@@ -215,15 +208,9 @@ def pick_json(sieve: Sieve, mapping: Mapping) -> None:
 def _put(sieve: Sieve, picked: dict[str, tuple[Any, Mask]]) -> None:
     """Put the columns in the sieve, and refuse the rows with a value of a wrong type."""
     sieve.columns |= {name: array for name, (array, _) in picked.items()}
-    gone = np.zeros(len(sieve.live), dtype=np.bool_)
-    for name, (_, wrong) in picked.items():
-        new = wrong & ~gone
-        if new.any():
-            what = name.rsplit(".", 1)[0]
-            sieve.bad.append((sieve.live[new], f"{what} {WRONG_TYPE}"))
-            gone |= new
-    if gone.any():
-        sieve._drop(gone)
+    sieve.refuse_all(
+        [(wrong, f"{name.split('.')[0]} {WRONG_TYPE}") for name, (_, wrong) in picked.items()]
+    )
 
 
 def _parsed(text: str) -> Any:

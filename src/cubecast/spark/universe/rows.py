@@ -36,7 +36,6 @@ from cubecast.spark.universe.sieve import Sieve, shown
 from cubecast.spark.universe.sources import Piece, blocks
 from cubecast.spark.universe.values import (
     UTC_TIME,
-    Mask,
     Problems,
     as_mask,
     names,
@@ -305,15 +304,11 @@ def _as_lists(lists: Any, values: Any) -> Any:
 def _of_lists(
     lists: Any, owners: np.typing.NDArray[np.int64], problems: Problems, *, needed: bool
 ) -> Problems:
-    """The problems of items as problems of the rows that have them: the first of each row."""
+    """The problems of items as problems of the rows that have them."""
     empty = ~as_mask(pc.greater(pc.list_value_length(lists), 0))
-    gone: Mask = empty.copy() if needed else np.zeros(len(lists), dtype=np.bool_)
-    found: Problems = [(gone.copy(), "is empty")] if gone.any() else []
+    found: Problems = [(empty, "is empty")] if needed else []
     for mask, reason in problems:
         rows = np.zeros(len(lists), dtype=np.bool_)
         rows[owners[mask]] = True
-        rows &= ~gone
-        if rows.any():
-            found.append((rows, reason))
-            gone |= rows
+        found.append((rows, reason))
     return found

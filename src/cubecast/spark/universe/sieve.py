@@ -34,13 +34,15 @@ class Sieve:
             self.bad.append((self.live[mask], reason))
             self._drop(mask)
 
-    def refuse_all(self, problems: Problems, what: str) -> None:
-        """The same for the problems of one column; a row is in one of them at most."""
+    def refuse_all(self, problems: Problems, what: str = "") -> None:
+        """The same for several problems, of the field `what`; of a row the first one counts."""
         gone = np.zeros(len(self.live), dtype=np.bool_)
         for mask, reason in problems:
-            self.bad.append((self.live[mask], f"{what} {reason}"))
-            gone |= mask
-        if problems:
+            new = mask & ~gone
+            if new.any():
+                self.bad.append((self.live[new], f"{what} {reason}".lstrip()))
+                gone |= new
+        if gone.any():
             self._drop(gone)
 
     def skip(self, mask: Mask, why: str) -> None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MANIFEST = "universe.json"
+LOCK = ".lock"
 FORMAT = 1
 """Of the manifest and the tables; a reader refuses a later one."""
 
@@ -203,13 +204,14 @@ def new_universe(out: Path, identity: str, *, replace: bool = False) -> Iterator
         scratch.mkdir()
     except OSError as error:
         raise UniverseError(f"cannot write to {place.parent}: {error.strerror}") from None
-    lock = os.open(scratch / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    lock = os.open(scratch / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         draft = Draft(scratch)
         yield draft
         if draft.facts is not None:
             _keep_only(scratch, draft.rows)
+            _sync(scratch)
             text = json.dumps({"identity": identity, **draft.facts}, indent=1)
             write_atomically(
                 scratch / MANIFEST, lambda path: path.write_text(text + "\n", encoding="utf-8")
@@ -222,10 +224,20 @@ def new_universe(out: Path, identity: str, *, replace: bool = False) -> Iterator
 
 
 def _keep_only(scratch: Path, tables: Mapping[str, int]) -> None:
-    """Remove from a draft what is no table: staged rows."""
+    """Remove from a draft what is no table: staged rows.  Its lock stays until it is in place."""
     for path in scratch.iterdir():
-        if path.name not in tables:
+        if path.name not in tables and path.name != LOCK:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _sync(scratch: Path) -> None:
+    """Have the disk hold what Spark wrote, before the manifest says that it is there."""
+    for path in scratch.rglob("*"):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _put_in_place(scratch: Path, place: Path) -> None:
@@ -234,13 +246,14 @@ def _put_in_place(scratch: Path, place: Path) -> None:
     if place.exists():
         place.rename(old)
     scratch.rename(place)
+    (place / LOCK).unlink(missing_ok=True)
     shutil.rmtree(old, ignore_errors=True)
 
 
 def _remove_dead_drafts(place: Path) -> None:
     for path in place.parent.glob(f".{place.name}.{'[0-9a-f]' * 32}.tmp"):
         try:
-            lock = os.open(path / ".lock", os.O_RDWR)
+            lock = os.open(path / LOCK, os.O_RDWR)
         except FileNotFoundError:
             # Without a lock it is a universe on its way out, or a draft just begun.
             if (path / MANIFEST).exists():
