@@ -30,7 +30,7 @@ from cubecast.spark.universe.mapping import (
 from cubecast.spark.universe.rows import FAILED, LINES, ROWS, SKIPPED, joined, judged
 from cubecast.spark.universe.sieve import LONGEST_SHOWN
 from cubecast.spark.universe.simplices import TAGS, THREADS, read_simplices
-from cubecast.spark.universe.sources import Piece, blocks, find_sources, format_of, pieces
+from cubecast.spark.universe.sources import BLOCK, Piece, blocks, find_sources, format_of, pieces
 from cubecast.spark.universe.values import times, whole_numbers
 
 PAIRS = Mapping("subscriptions", {"user": (0,), "topic": (1,)}, "tsv")
@@ -236,6 +236,16 @@ def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path: Path) -> Non
         judge(tmp_path, b"PK\x03\x04rest", name="trace.zip")
 
 
+def test_names_that_look_like_the_beginning_of_a_packed_file_are_text(tmp_path: Path) -> None:
+    mapping = Mapping(
+        "subscriptions", {"user": (0,), "topic": (1,)}, "tsv", names=frozenset({"user"})
+    )
+    for name in ("BZh9ang", "PAR1S", "PK"):
+        assert judge(tmp_path, f"{name}\t1\n".encode(), mapping).pairs == [(name, 1)]
+    got = judge(tmp_path, gzip.compress(b"1\t1\n"), name="TRACE.TSV.GZ")
+    assert got.pairs == [(1, 1)]
+
+
 def test_a_directory_and_a_missing_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="is a directory; name its files"):
         Judged([tmp_path], PAIRS)
@@ -266,9 +276,22 @@ def test_pieces_hold_every_line_once_wherever_they_are_cut(
     assert found == expected
 
 
+def test_lines_are_numbered_through_all_blocks_of_a_piece(tmp_path: Path) -> None:
+    path = tmp_path / "trace.tsv"
+    rows = 700_000
+    path.write_bytes(b"".join(b"%d\t1\n" % n for n in range(rows)))
+    assert path.stat().st_size > BLOCK
+    sources = find_sources([path], "tsv")
+    [piece] = pieces(sources, "tsv")
+    table = pa.Table.from_batches(judged(0, piece, PAIRS, layouts(sources, PAIRS)[0]))
+    good = table.filter(pc.is_null(table["tally"]))
+    assert good.num_rows == rows
+    assert good["line"].equals(good["user"])
+
+
 def test_the_format_is_guessed_from_the_name() -> None:
-    names = ["a.tsv.gz", "a.csv", "a.jsonl.zst", "a.ndjson", "a.parquet", "a.gz", "a", "a.txt"]
-    guesses = ["tsv", "csv", "json", "json", "parquet", None, None, None]
+    names = ["a.tsv.gz", "a.csv", "a.jsonl.zst", "a.ndjson", "a.parquet", "a.gz", "a", "a.TSV"]
+    guesses = ["tsv", "csv", "json", "json", "parquet", None, None, "tsv"]
     assert [format_of(Path(name)) for name in names] == guesses
 
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -34,16 +36,16 @@ LONGEST_ROW = 16 << 20
 BOM = b"\xef\xbb\xbf"
 
 _MAGIC = {
-    "gzip": b"\x1f\x8b",
-    "bz2": b"BZh",
-    "xz": b"\xfd7zXZ\x00",
-    "zstd": b"\x28\xb5\x2f\xfd",
-    "parquet": b"PAR1",
-    "zip": b"PK\x03\x04",
-    "7z": b"7z\xbc\xaf\x27\x1c",
-    "UTF-16 text": b"\xff\xfe",
-    "UTF-16 text (big endian)": b"\xfe\xff",
+    "gzip": re.compile(rb"\x1f\x8b"),
+    "bz2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
+    "xz": re.compile(rb"\xfd7zXZ\x00"),
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
+    "zip": re.compile(rb"PK\x03\x04"),
+    "7z": re.compile(rb"7z\xbc\xaf\x27\x1c"),
+    "UTF-16 text": re.compile(rb"\xff\xfe|\xfe\xff"),
 }
+"""How files begin; a name in a text may begin likewise, but not with all of it."""
+_PARQUET = b"PAR1"
 _ENDINGS = {
     ".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd", ".zip": "zip", ".7z": "7z",
     ".parquet": "parquet",
@@ -88,7 +90,8 @@ class Block:
 
 def format_of(path: Path) -> str | None:
     """The format that the name of a file says."""
-    endings = [one for one in path.suffixes if _ENDINGS.get(one) not in _CODECS]
+    endings = [one.lower() for one in path.suffixes]
+    endings = [one for one in endings if _ENDINGS.get(one) not in _CODECS]
     return _FORMATS.get(endings[-1]) if endings else None
 
 
@@ -120,12 +123,17 @@ def _files(path: Path, format: str) -> list[Path]:
 def _source(path: Path, format: str) -> Source:
     try:
         with path.open("rb") as file:
-            begins = file.read(8)
-        size = path.stat().st_size
+            begins = file.read(10)
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - len(_PARQUET)))
+            ends = file.read(len(_PARQUET))
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror}") from None
-    content = next((name for name, magic in _MAGIC.items() if begins.startswith(magic)), None)
-    says = _ENDINGS.get(path.suffix)
+    says = _ENDINGS.get(path.suffix.lower())
+    content = next((name for name, magic in _MAGIC.items() if magic.match(begins)), None)
+    # A text may begin so, too; and a damaged Parquet file ends otherwise.
+    if begins.startswith(_PARQUET) and (says == "parquet" or ends == _PARQUET):
+        content = "parquet"
     if size and says != content and (says is not None or content is not None):
         is_ = f"is {content}" if content else f"is not (it begins with {begins!r})"
         named = f"by its name {path.name} is {says}" if says else f"{path.name} is named like text"
