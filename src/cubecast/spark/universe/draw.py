@@ -99,7 +99,8 @@ def draw(
 
     `journals` has the columns user and topic: the journal of each user that has one.
     """
-    return next(draw_each(subscriptions, [seeds], draws, smallest, run, journals, tell))
+    [found] = draw_each(subscriptions, [seeds], draws, smallest, run, journals, tell)
+    return found
 
 
 def draw_each(
