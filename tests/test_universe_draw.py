@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 Pairs = set[tuple[int, int]]
 
+YOUTUBE = Path(__file__).parent.parent.parent / "shared" / "data" / "youtube_groups.tsv.gz"
 FIVE: Pairs = {(1, 10), (1, 20), (2, 10), (3, 20), (4, 30)}
 SHAPE = BipartiteParameters(topics=40, nodes=150, pairs=700, smallest=5, busiest=20)
 
@@ -119,6 +122,23 @@ def test_topics_below_the_bound_go_and_nodes_without_topic_with_them(spark: Spar
 def test_pruning_first_leaves_the_topics_with_enough_subscribers(spark: SparkSession) -> None:
     assert rows(pruned(frame(spark, FIVE), 2)) == FIVE - {(4, 30)}
     assert rows(pruned(frame(spark, FIVE), 3)) == set()
+
+
+@pytest.mark.skipif(not YOUTUBE.exists(), reason="the YouTube trace is not here")
+def test_draws_of_youtube_have_the_sizes_of_an_independent_model(spark: SparkSession) -> None:
+    """Of topics with 30 or more, the model has 66,596 x 1,638 whole and 1,929 x 151 of 20 seeds."""
+    lines = gzip.decompress(YOUTUBE.read_bytes()).split()
+    user, topic = np.array(lines, dtype=np.int64).reshape(-1, 2).T
+    table = pa.table({"user": pa.array(user), "topic": pa.array(topic)})
+    large = pruned(spark.createDataFrame(table))
+    few, whole = draw_each(large, [20, 1_638], draws=20)
+    assert whole.sizes == tuple(Draw(number, 1_638, 66_596, 176_625) for number in range(20))
+    assert few.chosen.ratio == pytest.approx(151 / 1_929, abs=0.015)
+    counts = [one.nodes for one in few.sizes]
+    assert min(counts) < 1_929 < max(counts)
+    large_pairs = rows(large)
+    twin = dumb_draw(large_pairs, few.chosen.number, 20, 30, 0, None)
+    assert few.chosen == size(few.chosen.number, twin)
 
 
 def test_a_draw_may_leave_nothing(spark: SparkSession) -> None:
