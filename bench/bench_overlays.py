@@ -1,16 +1,17 @@
 """How long do StaN's overlays of a large universe take on Spark, and how much memory?
 
 A universe of one of the sizes of [N] Table 1 is generated (or a table of subscriptions is read) and
-put in Parquet.  Measured then, each with its time and the peak memory of the whole process tree
-(driver, Java, Python's workers) so far:
+put in Parquet.  Measured then: time, CPU time, and peak memory so far, the last two of the whole
+process tree (driver, Java, Python's workers):
 
 - views: all overlays through their rounds, every view of every kept round brought to a sink
   that forgets it;
 - physical: the same, and the physical view size of every node in every kept round, in Parquet.
 
-The last column is the time on all cores per subscription and round.  ``--kernel`` plays the same
-table in one process without Spark as well.  Loading compiled code is part of the first run on each
-worker.  ``--digest`` prints a digest of the physical sizes: it must be the same for every master.
+The last column is the CPU time per subscription and round, all included.  ``--kernel`` plays the
+same table in one process without Spark as well.  Loading compiled code is part of the first run on
+each worker.  ``--digest`` prints a digest of the physical sizes: it must be the same for every
+master.
 
     python bench/bench_overlays.py [--size L8] [--table FILE.parquet] [--master local[2]]
         [--memory-mib 12288] [--mode faithful] [--rounds 8] [--kernel] [--digest]
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import tempfile
 import threading
 import time
@@ -43,7 +45,7 @@ from cubecast.spark.universe.physical import mean_sizes, physical_views
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LOOK_EVERY_S = 0.5
+LOOK_EVERY_S = 1.0
 
 
 class PeakMemory:
@@ -72,24 +74,31 @@ class PeakMemory:
             self.peak = max(self.peak, resident_mib())
 
 
-def resident_mib() -> float:
-    """Proportional set sizes of this process tree: pages shared by workers count once."""
-    parents: dict[int, int] = {}
+def process_tree() -> dict[int, list[str]]:
+    """This process and all below it: {id: fields of its stat, from the state on}."""
+    stats: dict[int, list[str]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            stat = (folder / "stat").read_text()
-        except OSError:
+            stats[int(folder.name)] = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it ended meanwhile
             continue
-        parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
-    root = int(Path("/proc/self").resolve().name)
-    total = 0
-    for process in parents:
-        above: int | None = process
-        while above is not None and above != root:
-            above = parents.get(above)
-        if above == root:
-            total += _proportional_kib(process)
-    return total / 1024
+    below = {os.getpid()}
+    while True:
+        more = {process for process, fields in stats.items() if int(fields[1]) in below} - below
+        if not more:
+            return {process: stats[process] for process in below}
+        below |= more
+
+
+def resident_mib() -> float:
+    """Proportional set sizes of this process tree: pages shared by workers count once."""
+    return sum(map(_proportional_kib, process_tree())) / 1024
+
+
+def cpu_s() -> float:
+    """CPU time of this process tree so far, with that of processes that ended."""
+    ticks = sum(sum(map(int, fields[11:15])) for fields in process_tree().values())
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _proportional_kib(process: int) -> int:
@@ -124,11 +133,11 @@ def play_alone(path: Path, config: RoundConfig, rounds: int) -> None:
     subscribers = Subscribers.of_pairs(table["user"].to_numpy(), table["topic"].to_numpy())
     few = Subscribers.of_arrays([1], [0, 3], [1, 2, 3])
     play_overlays(few, config, (0, rounds))  # loads the compiled code
-    begun = time.process_time()
+    begun, used = time.perf_counter(), cpu_s()
     play_overlays(subscribers, config, (0, rounds))
-    seconds = time.process_time() - begun
+    seconds, used = time.perf_counter() - begun, cpu_s() - used
     steps = len(subscribers.members) * rounds
-    print(f"{'kernel':>9} {seconds:>9.1f} {'':>9} {1e6 * seconds / steps:>9.3f}")
+    tell("kernel", seconds, used, resident_mib(), steps)
 
 
 def digest_of(sizes: DataFrame) -> str:
@@ -141,12 +150,15 @@ def digest_of(sizes: DataFrame) -> str:
 
 
 def measured(what: str, memory: PeakMemory, steps: int, step: Callable[[], object]) -> None:
-    begun = time.perf_counter()
+    begun, used = time.perf_counter(), cpu_s()
     step()
-    seconds = time.perf_counter() - begun
-    print(
-        f"{what:>9} {seconds:>9.1f} {memory.peak:>9.0f} {1e6 * seconds / steps:>9.3f}", flush=True
-    )
+    seconds, used = time.perf_counter() - begun, cpu_s() - used
+    tell(what, seconds, used, memory.peak, steps)
+
+
+def tell(what: str, seconds: float, used: float, peak: float, steps: int) -> None:
+    per_step = 1e6 * used / steps
+    print(f"{what:>9} {seconds:>9.1f} {used:>9.1f} {peak:>9.0f} {per_step:>9.3f}", flush=True)
 
 
 def run(
@@ -158,7 +170,7 @@ def run(
     steps = pairs * options.rounds
     topics, users = (subscriptions.select(name).distinct().count() for name in ("topic", "user"))
     print(f"{users:,} users x {topics:,} topics, {pairs:,} subscriptions, {options.master}")
-    print(f"{'what':>9} {'s':>9} {'MiB':>9} {'us/step':>9}")
+    print(f"{'what':>9} {'s':>9} {'CPU s':>9} {'MiB':>9} {'us/step':>9}")
     out = str(path.with_suffix(".sizes"))
 
     def views() -> DataFrame:
