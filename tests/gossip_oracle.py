@@ -1,12 +1,15 @@
-"""Gossip over overlays, as plainly as it can be written: what the compiled gossip is held to."""
+"""The counts of one event by the plain gossip (`cubecast.overlay.dissemination`) and plain sets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from cubecast.kernel.gossip.config import DEAD, HANDED, HANDED_LOSS, LOSS, GossipConfig
-from cubecast.overlay.chance import below, draw, stream
+from cubecast.kernel.gossip.config import DEAD, GossipConfig
+from cubecast.kernel.gossip.engine import COLUMNS
+from cubecast.overlay.chance import draw, stream
+from cubecast.overlay.dissemination import Conditions, Dissemination, Event, views_of
 
 Views = Mapping[int, Mapping[int, tuple[int, ...]]]
 """{topic: {user: view}}"""
@@ -19,12 +22,8 @@ class Post:
     topics: frozenset[int]
 
 
-def share(bits: int) -> float:
-    return (bits >> 11) * 2.0**-53
-
-
 def is_dead(user: int, config: GossipConfig, run: int) -> bool:
-    return share(draw(stream(run, DEAD, user, 0), 0)) < config.dead
+    return (draw(stream(run, DEAD, user, 0), 0) >> 11) * 2.0**-53 < config.dead
 
 
 def with_back_links(views: Views, back: int) -> Views:
@@ -38,90 +37,60 @@ def with_back_links(views: Views, back: int) -> Views:
     return {topic: {user: tuple(view) for user, view in of.items()} for topic, of in found.items()}
 
 
-class Spreading:
-    """One event, message by message."""
-
-    def __init__(self, views: Views, post: Post, config: GossipConfig, run: int) -> None:
-        self.views, self.post, self.config, self.run = views, post, config, run
-        self.topics = sorted(post.topics & set(views))
-        users = {user for topic in self.topics for user in views[topic]} - {post.author}
-        self.due = {user for user in users if not is_dead(user, config, run)}
-        self.rounds: dict[int, int] = {post.author: 0}
-        self.messages = self.topic_messages = self.handed = 0
-        self.duplicates = self.lost = self.to_dead = 0
-
-    def alive(self, user: int) -> bool:
-        return user == self.post.author or not is_dead(user, self.config, self.run)
-
-    def arrive(self, user: int, round_: int, lost: bool) -> None:
-        if not self.alive(user):
-            self.to_dead += 1
-        elif lost:
-            self.lost += 1
-        elif user in self.rounds:
-            self.duplicates += 1
-        else:
-            self.rounds[user] = round_
-
-    def hand_over(self) -> None:
-        for topic in self.topics:
-            if self.post.author in self.views[topic]:
-                continue
-            users = sorted(self.views[topic])
-            removed = self.config.dead_ids == "removed"
-            if removed and not any(self.alive(user) for user in users):
-                continue
-            name, number = stream(self.run, HANDED, self.post.number, topic), 0
-            user = users[below(draw(name, number), len(users))]
-            while removed and not self.alive(user):
-                number += 1
-                user = users[below(draw(name, number), len(users))]
-            self.handed += 1
-            self.arrive(user, 1, share(draw(name, HANDED_LOSS)) < self.config.loss)
-
-    def forward(self, sender: int, round_: int) -> None:
-        receivers: set[int] = set()
-        for topic in self.topics:
-            for user in self.views[topic].get(sender, ()):
-                if self.config.dead_ids == "kept" or self.alive(user):
-                    self.topic_messages += 1
-                    receivers.add(user)
-        self.messages += len(receivers)
-        name = stream(self.run, LOSS, self.post.number, sender)
-        for user in receivers:
-            self.arrive(user, round_, share(draw(name, user)) < self.config.loss)
-
-    def play(self) -> dict[str, object]:
-        self.hand_over()
-        round_ = 0
-        while round_ in self.rounds.values() or round_ == 0:
-            for sender in [user for user, heard in self.rounds.items() if heard == round_]:
-                self.forward(sender, round_ + 1)
-            round_ += 1
-        reached = set(self.rounds) - {self.post.author}
-        assert reached <= self.due
-        rounds = [self.rounds[user] for user in reached]
-        holders = {
-            user
-            for topic in self.topics
-            for holder, view in self.views[topic].items()
-            if self.alive(holder)
-            for user in view
-        }
-        return {
-            "due": len(self.due), "reached": len(reached), "messages": self.messages,
-            "topic_messages": self.topic_messages, "handed": self.handed,
-            "duplicates": self.duplicates, "lost": self.lost, "to_dead": self.to_dead,
-            "rounds": sum(rounds), "last_round": max(rounds, default=0),
-            "unknown": len(self.due - reached - holders) if self.config.explain else 0,
-            "topics": self.topics,
-            "topic_due": [len(self.due & set(self.views[topic])) for topic in self.topics],
-            "topic_reached": [len(reached & set(self.views[topic])) for topic in self.topics],
-        }  # fmt: skip
+def without(views: Views, gone: set[int]) -> Views:
+    """Views that no longer hold these users; their own views stay."""
+    return {
+        topic: {user: tuple(one for one in view if one not in gone) for user, view in of.items()}
+        for topic, of in views.items()
+    }
 
 
 def play_post(
     views: Views, post: Post, config: GossipConfig, run: int = 0, back: int = 0
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """All counts of one event."""
-    return Spreading(with_back_links(views, back), post, config, run).play()
+    topics = sorted(post.topics & set(views))
+    users = {user for of in views.values() for user in of} - {post.author}
+    dead = {user for user in users if is_dead(user, config, run)}
+    views = with_back_links(views, back)
+    if config.dead_ids == "removed":
+        views = without(views, dead)
+    due = {user for topic in topics for user in views[topic]} - dead - {post.author}
+    handed = sum(
+        post.author not in views[topic] and not set(views[topic]) <= dead for topic in topics
+    )
+    nothing = dict.fromkeys(COLUMNS, 0) | {"topics": [], "topic_due": [], "topic_reached": []}
+    if not topics:
+        return nothing
+
+    conditions = Conditions(loss=config.loss, crashes=dict.fromkeys(dead, 0))
+    event = Event(post.number, post.author, tuple(topics))
+    played = Dissemination(run, views, views_of(views), event, conditions)
+    outcome = played.play()
+    reached: set[int] = set(played.reached)
+    assert len(reached) == outcome.delivered
+    assert len(due) == outcome.wanted
+    assert outcome.strays == 0
+    held = {
+        user
+        for topic in topics
+        for holder, view in views[topic].items()
+        if holder not in dead
+        for user in view
+    }
+    return nothing | {
+        "due": len(due),
+        "reached": outcome.delivered,
+        "messages": outcome.messages - handed,
+        "topic_messages": outcome.topic_links - handed,
+        "handed": handed,
+        "duplicates": outcome.duplicates,
+        "lost": outcome.lost,
+        "to_dead": outcome.to_down,
+        "rounds": sum(round_ * count for round_, count in enumerate(outcome.by_round)),
+        "last_round": max((at for at, count in enumerate(outcome.by_round) if count), default=0),
+        "unknown": len(due - reached - held) if config.explain else 0,
+        "topics": topics,
+        "topic_due": [len(due & set(views[topic])) for topic in topics],
+        "topic_reached": [len(reached & set(views[topic])) for topic in topics],
+    }

@@ -1,19 +1,19 @@
 """What a run of gossip may vary, and the names of its streams of chance.
 
-The streams are those of `cubecast.overlay.chance`, named by numbers where a topic's id stands
-elsewhere.  Ids are below 2^63, so no stream of an overlay has such a name.
+The streams are those of `cubecast.overlay.chance`, and so are the draws of
+`cubecast.overlay.dissemination`, which this engine is compared with:
 
-====================  =============================  =======================================
-what is decided       stream                         draw
-====================  =============================  =======================================
-a message is lost     (run, `LOSS`, event, sender)   the receiver's id, as a share of 1
-a node is dead        (run, `DEAD`, node, 0)         0, as a share of 1
-who gets a hand-over  (run, `HANDED`, event, topic)  0, 1, ...: index into the subscribers
-a hand-over is lost   the same                       `HANDED_LOSS`, as a share of 1
-====================  =============================  =======================================
+=====================  ==================================================  ==================
+what is decided        stream                                              draw
+=====================  ==================================================  ==================
+a message is lost      (run and `GOSSIP`, event, sender, receiver)         0, as a share of 1
+who gets a hand-over   (run and `GOSSIP`, event, author, topic)            `CONTACT`: an index
+a node is dead         (run, `DEAD`, node, 0)                              0, as a share of 1
+=====================  ==================================================  ==================
 
 So the fate of a message depends on the event, its sender and its receiver, never on the order in
-which events or messages are looked at.
+which events or messages are looked at.  Ids are below 2^63, so no stream of an overlay has the name
+of one of these.
 """
 
 from __future__ import annotations
@@ -24,13 +24,8 @@ from typing import Literal, get_args
 DeadIds = Literal["kept", "removed"]
 DEAD_IDS: tuple[DeadIds, ...] = get_args(DeadIds)
 
-LOSS = 2**63 + 1
 DEAD = 2**63 + 2
-HANDED = 2**63 + 3
-HANDED_LOSS = 2**32
-"""Above every draw that can choose a subscriber."""
-MOST_HANDED_DRAWS = 2**20
-"""Where dead ids are removed: so often a live subscriber is looked for."""
+"""In place of a topic."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,11 @@ What a node does ([N] 2 assumes a dissemination over the overlays and leaves it 
 2. A message holds the event and all its topics.  A receiver that is in several of them has it for
    all of them, and one message crosses a link that several of them share.
 3. An author sends in round 1 like a node that received the event in round 0.  For each topic to
-   which it does not subscribe it hands the event to one random subscriber, which receives it in
-   round 1.
+   which it does not subscribe it hands the event to one random live subscriber, which receives it
+   in round 1.
+
+These are the rules of `cubecast.overlay.gossip` with shared links, and the draws are those of
+`cubecast.overlay.dissemination`.
 
 Which nodes receive an event in a round depends on the messages that were sent, never on the order
 in which they are looked at: so the counts are those of any engine that makes the same draws.
@@ -24,7 +27,6 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cubecast.kernel.gossip.config import HANDED, HANDED_LOSS, LOSS, MOST_HANDED_DRAWS
 from cubecast.kernel.jit import apart, entry, forced, sources_digest
 from cubecast.kernel.rounds.arithmetic import (
     Ints,
@@ -34,6 +36,7 @@ from cubecast.kernel.rounds.arithmetic import (
     drawn_below,
     drawn_share,
 )
+from cubecast.overlay.dissemination import CONTACT, GOSSIP
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Counts: TypeAlias = npt.NDArray[np.int64]
@@ -51,8 +54,7 @@ COLUMNS = (
 IS_DEAD = -1
 """In place of the last event that a node heard of."""
 LAST_TURN = 2**31 - 1
-LOSS_NAME = np.uint64(LOSS)
-HANDED_NAME = np.uint64(HANDED)
+GOSSIP_NAME = np.uint64(GOSSIP)
 
 
 class Links(NamedTuple):
@@ -74,6 +76,7 @@ class Published(NamedTuple):
 
     ids: Longs
     authors: Longs
+    author_ids: Longs
     offsets: Longs
     topics: Ints
 
@@ -140,6 +143,12 @@ def _receive(room: Room, stamp: int, user: int, tail: int, counts: Longs) -> int
 
 
 @forced
+def _is_lost(fate: Fate, stream: Word, receiver: Word) -> bool:
+    """Whether a message is lost; draws nothing where nothing is lost."""
+    return fate.loss > 0.0 and drawn_share(combined(stream, receiver), 0) < fate.loss
+
+
+@forced
 def _send(
     net: Links, fate: Fate, room: Room, subscription: int, turn: int, stamp: int, stream: Word,
     tail: int, counts: Longs,
@@ -160,10 +169,10 @@ def _send(
                 continue
             told[user] = turn
         counts[MESSAGES] += 1
-        if dead:
-            counts[TO_DEAD] += 1
-        elif fate.loss > 0.0 and drawn_share(stream, users[user]) < fate.loss:
+        if _is_lost(fate, stream, np.uint64(users[user])):
             counts[LOST] += 1
+        elif dead:
+            counts[TO_DEAD] += 1
         else:
             tail = _receive(room, stamp, user, tail, counts)
     return tail
@@ -171,23 +180,21 @@ def _send(
 
 @forced
 def _hand_over(
-    net: Links, fate: Fate, room: Room, topic: int, event: Word, stamp: int, tail: int,
+    net: Links, fate: Fate, room: Room, topic: int, stream: Word, stamp: int, tail: int,
     counts: Longs,
 ) -> int:  # fmt: skip
-    """The author hands its event to a random subscriber of a topic."""
-    if fate.removed and room.alive[topic] == 0:
+    """The author hands its event to a random live subscriber of a topic, if there is one."""
+    if room.alive[topic] == 0:
         return tail
-    name = combined(combined(combined(fate.run, HANDED_NAME), event), np.uint64(net.topics[topic]))
-    first = net.offsets[topic]
-    limit = net.offsets[topic + 1] - first
-    for number in range(MOST_HANDED_DRAWS):
-        user = net.members[first + drawn_below(name, number, limit)]
-        if not fate.removed or room.heard[user] != IS_DEAD:
-            break
+    name = combined(stream, np.uint64(net.topics[topic]))
+    left = drawn_below(name, CONTACT, room.alive[topic])
+    at = net.offsets[topic]
+    while left > 0 or room.heard[net.members[at]] == IS_DEAD:
+        left -= room.heard[net.members[at]] != IS_DEAD
+        at += 1
+    user = net.members[at]
     counts[HANDED_OVER] += 1
-    if room.heard[user] == IS_DEAD:
-        counts[TO_DEAD] += 1
-    elif fate.loss > 0.0 and drawn_share(name, HANDED_LOSS) < fate.loss:
+    if _is_lost(fate, stream, np.uint64(net.users[user])):
         counts[LOST] += 1
     else:
         tail = _receive(room, stamp, user, tail, counts)
@@ -196,7 +203,7 @@ def _hand_over(
 
 @apart
 def _seed(
-    net: Links, event: Published, number: int, fate: Fate, room: Room, counts: Longs,
+    net: Links, event: Published, number: int, fate: Fate, room: Room, name: Word, counts: Longs,
     due: Longs,
 ) -> int:  # fmt: skip
     """The author has the event and hands it to topics that are not its own; the queue's end."""
@@ -218,9 +225,8 @@ def _seed(
             if not exempt:
                 due[first + one] -= 1
         else:
-            tail = _hand_over(
-                net, fate, room, topic, np.uint64(event.ids[number]), stamp, tail, counts
-            )
+            stream = combined(name, np.uint64(event.author_ids[number]))
+            tail = _hand_over(net, fate, room, topic, stream, stamp, tail, counts)
     return tail
 
 
@@ -231,8 +237,8 @@ def _spread_event(
 ) -> int:  # fmt: skip
     """Send one event as far as it goes; the last turn that was used."""
     author, stamp, first = event.authors[number], number + 1, event.offsets[number]
-    tail = _seed(net, event, number, fate, room, counts, due)
-    name = combined(combined(fate.run, LOSS_NAME), np.uint64(event.ids[number]))
+    name = combined(combined(fate.run, GOSSIP_NAME), np.uint64(event.ids[number]))
+    tail = _seed(net, event, number, fate, room, name, counts, due)
     # The author has the event in round 0; what it hands over arrives in round 1, as what it sends.
     begin = 1 if author >= 0 else 0
     head, end, round_ = 0, begin, 1

@@ -37,9 +37,9 @@ class Spread:
     duplicates: Longs
     """Messages to nodes that had it already."""
     lost: Longs
-    """Messages to live nodes that were lost."""
+    """Messages that were lost on their way."""
     to_dead: Longs
-    """Messages to dead nodes."""
+    """Messages that came to dead nodes."""
     rounds: Longs
     """The sum of the rounds in which subscribers received it."""
     last_round: Longs
@@ -90,7 +90,7 @@ def spread(network: Network, events: Events, config: GossipConfig, *, run: int =
 
 
 def dead_users(users: Longs, share: float, run: int = 0) -> npt.NDArray[np.bool_]:
-    """Which users are dead while the events of a run spread (`config`: stream `DEAD`)."""
+    """Which users are dead while the events of a run spread (stream `DEAD` of `config`)."""
     if not share:
         return np.zeros(len(users), np.bool_)
     prefix = chance.combined(run & WORD, DEAD)
@@ -118,7 +118,7 @@ def _numbered(network: Network, events: Events) -> Published:
     counts = np.bincount(owners, minlength=len(events))
     offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
     offsets, topics = sorted_topics(offsets, topics[known])
-    return Published(events.ids, authors, offsets, topics.astype(np.int32))
+    return Published(events.ids, authors, events.authors, offsets, topics.astype(np.int32))
 
 
 def _numbers(names: Longs, wanted: Longs) -> Longs:
