@@ -30,7 +30,15 @@ from cubecast.spark.universe.mapping import (
 from cubecast.spark.universe.rows import FAILED, LINES, ROWS, SKIPPED, joined, judged
 from cubecast.spark.universe.sieve import LONGEST_SHOWN
 from cubecast.spark.universe.simplices import TAGS, THREADS, read_simplices
-from cubecast.spark.universe.sources import BLOCK, Piece, blocks, find_sources, format_of, pieces
+from cubecast.spark.universe.sources import (
+    BLOCK,
+    BOM,
+    Piece,
+    blocks,
+    find_sources,
+    format_of,
+    pieces,
+)
 from cubecast.spark.universe.values import times, whole_numbers
 
 PAIRS = Mapping("subscriptions", {"user": (0,), "topic": (1,)}, "tsv")
@@ -259,15 +267,21 @@ def test_a_directory_and_a_missing_file_are_refused(tmp_path: Path) -> None:
 @given(
     data=st.lists(st.sampled_from([b"1\t2", b"", b"333\t4", b"\r", b"5\t\xc3\xa9"]), max_size=12),
     ended=st.booleans(),
+    mark=st.booleans(),
     cut=st.integers(1, 30),
     size=st.integers(1, 16),
 )
 def test_pieces_hold_every_line_once_wherever_they_are_cut(
-    tmp_path_factory: pytest.TempPathFactory, data: list[bytes], ended: bool, cut: int, size: int
+    tmp_path_factory: pytest.TempPathFactory,
+    data: list[bytes],
+    ended: bool,
+    mark: bool,
+    cut: int,
+    size: int,
 ) -> None:
     text = b"\n".join(data) + (b"\n" if ended and data else b"")
     path = tmp_path_factory.mktemp("cut") / "trace.tsv"
-    path.write_bytes(text)
+    path.write_bytes((BOM if mark else b"") + text)
     expected = text.removesuffix(b"\n").split(b"\n") if text else []
     found: list[bytes] = []
     for piece in pieces(find_sources([path], "tsv"), "tsv", cut=cut):
@@ -589,6 +603,13 @@ def test_publications_in_json_and_parquet_have_lists_of_their_own(tmp_path: Path
     assert [reason for reason, _ in stored.bad] == ["time is empty"]
 
 
+def test_a_row_with_several_bad_items_is_one_bad_row(tmp_path: Path) -> None:
+    mapping = Mapping("publications", {"topic": (0,)}, "csv", list_separator=";")
+    got = judge(tmp_path, b"1;2\n-1;x;-2\n", mapping, "posts.csv")
+    assert [row["topic"] for row in got.good] == [[1, 2]]
+    assert got.bad == [("topic is negative", "-1;x;-2")]
+
+
 # -- values ----------------------------------------------------------------------------------------
 
 
@@ -632,6 +653,13 @@ def test_times_become_microseconds_in_utc(cell: str, unit: str, expected: int | 
     else:
         assert values.cast(pa.int64()).to_pylist() == [expected]
         assert problems == []
+
+
+def test_zones_count_also_where_times_are_mixed() -> None:
+    cells = ["1970-01-01T01:00:00+01:00", "1970-01-01 00:00:01", "x", "1969-12-31T23:59:59.5Z"]
+    values, problems = times(pa.array(cells), "iso")
+    assert values.cast(pa.int64()).to_pylist() == [0, 1_000_000, None, -500_000]
+    assert [reason for _, reason in problems] == ["is no time in ISO 8601"]
 
 
 def test_names_of_several_columns_differ_where_the_columns_do() -> None:

@@ -206,41 +206,49 @@ def _skip_line(file: IO[bytes], start: int, size: int) -> bool:
 def _whole_lines(
     file: IO[bytes], piece: Piece, at: int, size: int, longest: int
 ) -> Iterator[Block]:
+    begins, end = at, piece.end  # where `rest` begins, and where lines begin that are not ours
     rest = b""  # the beginning of a line whose end is not read yet
-    begins = at  # where `rest` begins
     dropping = False  # inside a line that was too long
-    first = piece.start == 0
-    while piece.end is None or begins < piece.end:
-        data = file.read(size)
-        if first:
-            begins += len(BOM) * data.startswith(BOM)
-            data, first = data.removeprefix(BOM), False
-        if not data:
-            break
-        if dropping:
-            found = data.find(b"\n")
-            begins += len(data) if found < 0 else found + 1
-            data, dropping = data[found + 1 :] if found >= 0 else b"", found < 0
-            if not data:
-                continue
-        rest += data
-        cut = _last_end(rest, piece, begins)
+    if piece.start == 0:
+        rest, marked = _first_bytes(file, size)
+        if marked and end is not None:
+            # Places are counted from the mark on; the first line is always in the first piece.
+            end = max(1, end - len(BOM))
+    while end is None or begins < end:
+        cut = _last_end(rest, begins, end)
         if cut:
             yield Block(rest[:cut])
             rest, begins = rest[cut:], begins + cut
-        elif len(rest) > longest:
+            continue
+        if len(rest) > longest:
             yield Block(rest[:longest], too_long=True)
             begins, rest, dropping = begins + len(rest), b"", True
-    if rest and not dropping and (piece.end is None or begins < piece.end):
+        data = file.read(size)
+        if not data:
+            break
+        if dropping:
+            found = data.find(b"\n") + 1
+            begins, dropping = begins + (found or len(data)), not found
+            data = data[found:] if found else b""
+        rest += data
+    if rest and (end is None or begins < end):
         yield Block(rest)
 
 
-def _last_end(data: bytes, piece: Piece, begins: int) -> int:
-    """How much of `data` is whole lines that begin in the piece."""
-    if piece.end is None or begins + len(data) <= piece.end:
+def _first_bytes(file: IO[bytes], size: int) -> tuple[bytes, bool]:
+    """The beginning of a file without its byte order mark, and whether there was one."""
+    data = b""
+    while len(data) < len(BOM) and (more := file.read(size)):
+        data += more
+    return data.removeprefix(BOM), data.startswith(BOM)
+
+
+def _last_end(data: bytes, begins: int, end: int | None) -> int:
+    """How much of `data` is whole lines that begin before `end`; `data` begins at `begins`."""
+    if end is None or begins + len(data) <= end:
         return data.rfind(b"\n") + 1
-    # The last line of the piece is the one that begins before its end.
-    return data.find(b"\n", max(0, piece.end - begins - 1)) + 1 or data.rfind(b"\n") + 1
+    # The last line that is ours is the one that begins before the end.
+    return data.find(b"\n", max(0, end - begins - 1)) + 1 or data.rfind(b"\n") + 1
 
 
 @contextmanager
