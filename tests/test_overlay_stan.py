@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 
 import msgspec
 import pytest
+from test_purity import PURE, SRC, called_builtins, imported_modules
 
 from cubecast.overlay.effects import (
     Cause,
@@ -76,6 +78,18 @@ def told(stan: Stan, sender: int, message: Message, now: float = 1) -> list[Effe
 
 def sends(effects: Iterable[Effect]) -> list[tuple[int, Message]]:
     return [(effect.to, effect.message) for effect in effects if isinstance(effect, Send)]
+
+
+CORE = ("chance", "weights", "sizes", "rounds", "messages", "effects", "view", "keepers", "stan")
+
+
+@pytest.mark.parametrize("module", [*CORE, "gossip", "dissemination", "measures"])
+def test_the_core_knows_no_clock_no_socket_and_no_source_of_chance(module: str) -> None:
+    tree = ast.parse((SRC / "overlay" / f"{module}.py").read_text(encoding="utf-8"))
+    foreign = imported_modules(tree) - PURE - {"math", "statistics"}
+    assert {name for name in foreign if not name.startswith("cubecast.overlay.")} == set()
+    assert "cubecast.overlay.world" not in foreign
+    assert not called_builtins(tree)
 
 
 # -- Algorithm 2 -----------------------------------------------------------------------------------
