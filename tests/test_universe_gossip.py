@@ -343,24 +343,26 @@ def test_the_command_leaves_what_is_there(spark: SparkSession, tmp_path: Path) -
 ON_A_CLUSTER = """
 import json, sys
 from pathlib import Path
+from cubecast.kernel.gossip import GossipConfig
 from cubecast.spark.session import spark_session
-from cubecast.spark.universe.gossip import GossipPlan, gossip
-from cubecast.spark.universe.store import open_universe
+from cubecast.spark.universe.dissemination import disseminate
 
-plan = GossipPlan(losses=(0.2,), deads=(0.3,), rounds=2, smallest=10)
 with spark_session(sys.argv[1]) as session:
-    found = gossip(session, open_universe(Path(sys.argv[2])), plan)
-print(json.dumps([one.facts() for one in found]))
+    posts = session.read.parquet(sys.argv[2])
+    config = GossipConfig(loss=0.4, explain=True)
+    found = disseminate(posts, Path(sys.argv[3]), config, run=5, partitions=2).collect()
+print(json.dumps(sorted((row.asDict() for row in found), key=lambda row: row["post"])))
 """
 
 
-def test_a_cluster_counts_the_same_as_local_cores(spark: SparkSession, tmp_path: Path) -> None:
-    """Two executors in processes of their own, which map the networks that the driver wrote."""
-    plan = GossipPlan(losses=(0.2,), deads=(0.3,), rounds=2, smallest=10)
-    here = gossip(spark, universe(spark, tmp_path / "u"), plan)
+def test_a_cluster_counts_the_same_as_the_plain_model(spark: SparkSession, tmp_path: Path) -> None:
+    """Two executors in processes of their own, which map the network that the driver wrote."""
+    network = lay_out(write_views(views_frame(spark, FIVE), tmp_path), 8)
+    publications(spark, POSTS).write.parquet(str(tmp_path / "posts"))
     done = subprocess.run(
-        [sys.executable, "-c", ON_A_CLUSTER, "local-cluster[2,1,1024]", tmp_path / "u"],
+        [sys.executable, "-c", ON_A_CLUSTER, "local-cluster[2,1,1024]", tmp_path / "posts", network],
         capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [one.facts() for one in here]
+    config = GossipConfig(loss=0.4, explain=True)
+    assert json.loads(done.stdout) == expected(FIVE, POSTS, config)
