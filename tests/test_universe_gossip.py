@@ -359,8 +359,9 @@ def test_a_cluster_counts_the_same_as_the_plain_model(spark: SparkSession, tmp_p
     """Two executors in processes of their own, which map the network that the driver wrote."""
     network = lay_out(write_views(views_frame(spark, FIVE), tmp_path), 8)
     publications(spark, POSTS).write.parquet(str(tmp_path / "posts"))
+    master, posts = "local-cluster[2,1,1024]", tmp_path / "posts"
     done = subprocess.run(
-        [sys.executable, "-c", ON_A_CLUSTER, "local-cluster[2,1,1024]", tmp_path / "posts", network],
+        [sys.executable, "-c", ON_A_CLUSTER, master, posts, network],
         capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
