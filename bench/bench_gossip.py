@@ -1,10 +1,11 @@
 """What does an event cost on the overlays of a universe, and whom does it reach?
 
-A universe of one of the sizes of [N] Table 1 is generated (or a table of subscriptions is read), its
-overlays are played, and made events are sent over them by the compiled gossip, in one process
+A universe of one of the sizes of [N] Table 1 is generated (or a table of subscriptions is read),
+its overlays are played, and made events are sent over them by the compiled gossip, in one process
 without Spark.  For the views before StaN and after 8 rounds of either mode, and for each loss:
 
-- delivered: the share of pairs of event and subscriber; complete: the share of events that miss none;
+- delivered: the share of pairs of event and subscriber;
+- complete: the share of events that miss no subscriber;
 - messages per delivery, and the share of them that sharing links between topics saves;
 - duplicates per delivery, the mean round of a delivery;
 - seconds of processor time, and nanoseconds per message.
@@ -48,7 +49,7 @@ def read(path: Path) -> Subscribers:
 
 
 def tell_overlays(name: str, played: Played, round_: int, network: Network) -> None:
-    metrics = overlay_metrics(played, round_, exact_up_to=0, sources=1)
+    metrics = overlay_metrics(played, round_, exact_up_to=0, sources=2)
     outside = int((metrics.outside > 0).sum())
     print(
         f"{name}: {len(network.members):,} subscriptions, {len(network.links):,} links, "
