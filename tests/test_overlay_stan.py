@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_purity import PURE, SRC, called_builtins, imported_modules
 
 from cubecast.overlay.effects import (
@@ -35,7 +37,7 @@ from cubecast.overlay.messages import (
     Release,
     Topic,
 )
-from cubecast.overlay.rounds import pins_limit
+from cubecast.overlay.rounds import MODES, pins_limit
 from cubecast.overlay.stan import Stan, StanConfig
 from cubecast.overlay.view import BURIALS_LIMIT, View, Weigh
 from cubecast.overlay.weights import weight
@@ -256,6 +258,55 @@ def test_messages_survive_the_wire() -> None:
 def test_a_wrong_config_says_what_is_wrong(wrong: dict[str, object], error: str) -> None:
     with pytest.raises(ValueError, match=error):
         StanConfig(**wrong)  # type: ignore[arg-type]
+
+
+few = st.integers(0, 9).map(NodeId)
+sets = st.lists(few, max_size=12).map(tuple)
+numbers = st.integers(-1, 5)
+messages = st.one_of(
+    st.builds(CollectWalk, st.just(A), few, sets, numbers),
+    st.builds(CollectReply, st.just(A), sets),
+    st.builds(Keep, st.just(A), numbers),
+    st.builds(Kept, st.just(A), numbers),
+    st.sampled_from((Refused(A), Release(A), Absent(A))),
+)
+causes = st.one_of(
+    st.builds(Received, few, messages),
+    st.just(Tick()),
+    st.builds(Unreachable, few),
+    st.builds(Introduce, st.just(A), sets),
+    st.builds(Resize, st.just(A), st.integers(0, 6)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(MODES),
+    sets,
+    st.integers(0, 6),
+    st.lists(st.tuples(causes, st.sampled_from((1.0, 30_000.0, 200_000.0))), max_size=30),
+)
+def test_whatever_comes_in_a_view_stays_sound_and_nothing_is_raised(
+    mode: str, others: tuple[NodeId, ...], size: int, story: list[tuple[Cause, float]]
+) -> None:
+    """The view tells of each change, and grows beyond its size or shrinks for no message."""
+    stan = node(mode)
+    stan.step(Subscribe(A, others, size), 0)
+    now, told_of = 0.0, set(stan.view(A))
+    for cause, later in story:
+        now += later
+        held = len(stan.view(A))
+        effects = stan.step(cause, now)
+        stan.check_invariants()
+        changes = [effect.view for effect in effects if isinstance(effect, ViewChanged)]
+        told_of = set(changes[-1]) if changes else told_of
+        assert told_of == set(stan.view(A))
+        if not isinstance(cause, Resize | Unreachable) and cause_message(cause) != Absent(A):
+            assert len(stan.view(A)) >= held
+
+
+def cause_message(cause: Cause) -> Message | None:
+    return cause.message if isinstance(cause, Received) else None
 
 
 # -- repair: offers --------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from cubecast.overlay.dissemination import Event, disseminate
 from cubecast.overlay.effects import Cause, Effect, Tick
 from cubecast.overlay.measures import (
     Measures,
@@ -153,6 +154,15 @@ def test_with_loss_repair_still_leaves_no_node_unknown() -> None:
     assert [measure(views).unknown_nodes for views in snapshots[4:]] == [0] * 13
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_views_keep_their_size_and_hold_members_of_the_topic_only(mode: str) -> None:
+    for views in small(mode, loss=0.1).play(6):
+        for topic, overlay in views.items():
+            for node, view in overlay.items():
+                assert len(set(view)) == len(view) == view_size(40)
+                assert set(view) <= set(SMALL[topic]) - {node}
+
+
 def crashes(*nodes: int) -> list[Change]:
     return [Change(2.5, "crash", node) for node in nodes]
 
@@ -240,6 +250,15 @@ def test_after_a_storm_of_changes_repair_comes_to_rest(loss: float) -> None:
     assert result.unknown_nodes == 0
     assert result.dead_links == 0
     assert result.most_components == 1
+
+
+def test_after_a_storm_every_subscriber_gets_every_event() -> None:
+    last = small().play(35, storm(5, 10))[-1]
+    both = sorted(last[1].keys() & last[2].keys())
+    outcomes = disseminate(1, last, [Event(node, node, (1, 2)) for node in both])
+    assert len(outcomes) > 10
+    assert all(outcome.complete for outcome in outcomes)
+    assert sum(outcome.strays for outcome in outcomes) == 0
 
 
 def test_a_stranded_node_is_introduced_anew() -> None:
