@@ -6,7 +6,7 @@ numbered draws alone (`chance.py`); every engine that makes the same draws gives
 What a node does in a round ([N] Algorithm 2):
 
 - A1-A4: it sends a walk to a random member of its view (draw 0).
-- A5-A11: whoever the walk visits adds its own id and its view to the set, and sends the walk on to
+- A5-A11: a node that the walk visits adds its id and its view to the set, and sends the walk on to
   a random member of its view (draw i for the i-th further hop).  A11 prints the constant TTL - 1,
   with which a walk never ends; here ttl falls by one per hop.  So ttl + 1 nodes are visited.
 - A12-A13: the last one replies to the source.  That makes ttl + 2 messages.

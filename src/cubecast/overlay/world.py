@@ -54,7 +54,7 @@ class Network:
     least_latency_ms: TimeMs = 20.0
     most_latency_ms: TimeMs = 200.0
     loss: float = 0.0
-    """The chance that a message is lost; nobody hears of it."""
+    """The chance that a message is lost; its sender does not hear of it."""
     jitter: float = 0.1
     """A tick comes up to this share of a period early or late."""
     reports_failures: bool = True
