@@ -3,8 +3,9 @@
 What a node pins is always in its view, so a view and the requests that its node accepted in this
 round hold all of it: a link is pinned if the keeper of its end is the node.
 
-The visits of a round are the numbers walk * (ttl + 1) + hop.  The visits to a node form a chain,
-and so do the requests to a keeper: `heads` has the first, `nexts` the one after each.
+The walk of a node has ttl + 2 places in `path`: the node itself, then those it visits.  A visit is
+such a place; the one before it has its last hop.  The visits to a node form a chain, and so do the
+requests to a keeper: `heads` has the first, `nexts` the one after each.
 """
 
 from __future__ import annotations
@@ -114,20 +115,29 @@ def _consider(
     topic: Topic, keeping: Keeping, merge: Merge, best: Best, held: int, other: int
 ) -> int:
     """Offer one link; how many links the merge holds."""
-    heavy = weight(merge.half, np.uint64(topic.ids[other]), topic.hashing)
-    if held == merge.room and (held == 0 or heavy > best.weights[held - 1]):
-        return held
-    if other == merge.node or keeping.keepers[other] == merge.node:
-        return held
-    return offer(best, held, merge.room, heavy, other)
+    node, half, room = merge
+    heavy = weight(half, np.uint64(topic.ids[other]), topic.hashing)
+    light = held < room or (room and heavy <= best.weights[room - 1])
+    if light and other != node and keeping.keepers[other] != node:
+        held = offer(best, held, room, heavy, other)
+    return held
 
 
 @forced
 def _consider_row(
     views: Ints, topic: Topic, keeping: Keeping, merge: Merge, best: Best, held: int, row: int
 ) -> int:
-    for at in range(row * topic.k, (row + 1) * topic.k):
-        held = _consider(topic, keeping, merge, best, held, wide(views[at]))
+    """Offer a view.  The arrays are taken out of their tuples once, not once a link."""
+    node, half, room = merge
+    k, hashing, ids, keepers, weights = (
+        topic.k, topic.hashing, topic.ids, keeping.keepers, best.weights,
+    )  # fmt: skip
+    for at in range(row * k, row * k + k):
+        other = wide(views[at])
+        heavy = weight(half, np.uint64(ids[other]), hashing)
+        light = held < room or (room and heavy <= weights[room - 1])
+        if light and other != node and keepers[other] != node:
+            held = offer(best, held, room, heavy, other)
     return held
 
 
@@ -156,13 +166,14 @@ def _pin_row(
 @forced
 def _lightest_last_hop(topic: Topic, node: int, path: Ints, heads: Ints, nexts: Ints) -> int:
     """Of the nodes that a walk came from, the one that ranks this node highest."""
-    visits = topic.ttl + 1
     best = wide(NONE)
+    lightest = np.uint64(0)
     visit = wide(heads[node])
     while visit != NONE:
-        last = visit // visits if visit % visits == 0 else wide(path[visit - 1])
-        if best == NONE or (last != best and _is_lighter(topic, node, last, best)):
-            best = last
+        last = wide(path[visit - 1])
+        heavy = link_weight(topic, last, node)
+        if best == NONE or heavy < lightest or (heavy == lightest and last < best):
+            best, lightest = last, heavy
         visit = wide(nexts[visit])
     return best
 
@@ -199,12 +210,14 @@ def _settle_keepers(
 @apart
 def together(old: Ints, new: Ints, topic: Topic, keeping: Keeping, round_: int, best: Best) -> None:
     """Lock step: walks, then requests and answers, then all views at once."""
-    n, visits = len(topic.ids), topic.ttl + 1
-    path, nexts = np.zeros(n * visits, np.int32), np.zeros(n * visits, np.int32)
+    n, visits, length = len(topic.ids), topic.ttl + 1, topic.ttl + 2
+    path, nexts = np.zeros(n * length, np.int32), np.zeros(n * length, np.int32)
     heads, made = np.full(n, NONE, np.int32), np.zeros(n, np.int32)
     for node in range(n):
-        made[node] = walk(old, topic, node, round_, path, node * visits)
-        for visit in range(node * visits, node * visits + abs(made[node])):
+        first = node * length + 1
+        path[first - 1] = node
+        made[node] = walk(old, topic, node, round_, path, first)
+        for visit in range(first, first + abs(made[node])):
             nexts[visit] = heads[path[visit]]
             heads[path[visit]] = visit
     askers, others = np.full(n, NONE, np.int32), np.zeros(n, np.int32)
@@ -213,12 +226,12 @@ def together(old: Ints, new: Ints, topic: Topic, keeping: Keeping, round_: int, 
         merge = _merge_of(topic, keeping, node)
         held = _consider_row(old, topic, keeping, merge, best, 0, node)
         if made[node] == visits:
-            for hop in range(node * visits, (node + 1) * visits):
+            for hop in range(node * length + 1, (node + 1) * length):
                 held = _consider(topic, keeping, merge, best, held, wide(path[hop]))
                 held = _consider_row(old, topic, keeping, merge, best, held, wide(path[hop]))
         visit = wide(heads[node])
         while visit != NONE:
-            held = _consider(topic, keeping, merge, best, held, visit // visits)
+            held = _consider(topic, keeping, merge, best, held, visit // length)
             visit = wide(nexts[visit])
         held = _pin_row(old, topic, keeping, merge, best, held)
         asker = wide(askers[node])
