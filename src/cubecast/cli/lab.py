@@ -6,8 +6,7 @@ import json
 import platform
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -18,6 +17,13 @@ import typer
 from rich.table import Table
 
 from cubecast import __version__
+from cubecast.cli.on_spark import (
+    ConfOption,
+    JsonOption,
+    MasterOption,
+    spark_errors,
+    spark_settings,
+)
 from cubecast.cli.output import console, counted, progress_console, refuse
 from cubecast.lab.cells import ENGINE_VERSION, Cell, measure
 from cubecast.lab.experiment import Experiment, ExperimentError, find, shipped
@@ -56,18 +62,6 @@ OutArgument = Annotated[
     Path,
     typer.Argument(metavar="DIR", help="What `lab run --out` wrote to.", show_default=True),
 ]
-MasterOption = Annotated[
-    str,
-    typer.Option(
-        metavar="URL",
-        help="Where Spark runs: local[4] (four cores here), spark://host:7077 (a cluster).",
-    ),
-]
-ConfOption = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's; may be repeated."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 # -- list ------------------------------------------------------------------------------------------
@@ -177,8 +171,10 @@ def run_experiments(
         "seeds": seeds,
         "versions": versions(),
     }
-    with _lab_errors("lab run"):
-        outcome, idle = _run(chosen, cells, kept, master, _settings("lab run", conf), out, facts)
+    with spark_errors("lab run"):
+        outcome, idle = _run(
+            chosen, cells, kept, master, spark_settings("lab run", conf), out, facts
+        )
     if as_json:
         typer.echo(_as_json(outcome, out, idle))
     else:
@@ -344,8 +340,8 @@ def report(
     The page and its figures go into the directory, next to the results, and need nothing else.
     With --json the means, intervals and verdicts are printed instead.
     """
-    with _lab_errors("lab report"):
-        findings = _gathered(directory, master, _settings("lab report", conf))
+    with spark_errors("lab report"):
+        findings = _gathered(directory, master, spark_settings("lab report", conf))
     if as_json:
         typer.echo(json.dumps(_verdicts(findings)))
         return
@@ -354,7 +350,7 @@ def report(
         from cubecast.lab.results import results_of
     except ImportError as error:
         refuse("lab report", f"needs {error.name}: pip install 'cubecast[lab]'")
-    with _lab_errors("lab report"):
+    with spark_errors("lab report"):
         page = write(results_of(findings), directory)
     typer.echo(f"written: {page}")
 
@@ -413,8 +409,8 @@ def compare(
       cubecast lab run 4.2 --out after
       cubecast lab compare before after
     """
-    with _lab_errors("lab compare"):
-        rows, only = _differences(before, after, master, _settings("lab compare", conf))
+    with spark_errors("lab compare"):
+        rows, only = _differences(before, after, master, spark_settings("lab compare", conf))
     if not rows:
         refuse("lab compare", f"{before} and {after} have no cell in common")
     names = {row["metric"] for row in rows}
@@ -495,30 +491,3 @@ def _numbers(row: dict[str, Any]) -> list[str]:
 
 
 # -- shared ----------------------------------------------------------------------------------------
-
-
-def _settings(command: str, conf: Sequence[str] | None) -> dict[str, str]:
-    found = {}
-    for one in conf or ():
-        key, equals, value = one.partition("=")
-        if not equals or not key.startswith("spark."):
-            refuse(command, f"--conf {one}: must be spark.SOMETHING=VALUE")
-        found[key] = value
-    return found
-
-
-@contextmanager
-def _lab_errors(command: str) -> Iterator[None]:
-    """What goes wrong in the lab is said in one line; also that its packages are missing."""
-    try:
-        from cubecast.spark.errors import LabError, lab_errors
-        from cubecast.spark.session import require_pyspark
-
-        require_pyspark()
-    except LabError as error:
-        refuse(command, error)
-    try:
-        with lab_errors():
-            yield
-    except (LabError, ExperimentError) as error:
-        refuse(command, error)

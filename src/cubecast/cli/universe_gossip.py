@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from cubecast.cli.lab import ConfOption, JsonOption, MasterOption, _lab_errors, _settings
+from cubecast.cli.on_spark import (
+    ConfOption,
+    JsonOption,
+    MasterOption,
+    spark_errors,
+    spark_settings,
+    steps,
+)
 from cubecast.cli.output import console
-from cubecast.cli.universe_ingest import _steps
 from cubecast.cli.universe_overlay import _put_in_place
 
 if TYPE_CHECKING:
@@ -84,9 +90,9 @@ def gossip(
       cubecast universe gossip w8 --smallest 1 --mode repairing --back 0,1 --events 5000
           a generated universe, with made events
     """
-    with _lab_errors(COMMAND):
+    with spark_errors(COMMAND):
         plan = _plan(events, mode, loss, dead, dead_ids, back, rounds, smallest, run)
-        found = _run(directory, plan, out, memory, master, _settings(COMMAND, conf))
+        found = _run(directory, plan, out, memory, master, spark_settings(COMMAND, conf))
     if as_json:
         typer.echo(json.dumps([one.facts() for one in found]))
     else:
@@ -145,7 +151,7 @@ def _run(
     if out is not None and out.exists():
         raise UniverseError(f"{out} exists already: choose a new directory")
     with (
-        _steps() as tell,
+        steps() as tell,
         large_session(master, memory_mib=memory, conf=conf) as session,
         _put_in_place(out) as scratch,
     ):

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cubecast.cli.lab import ConfOption, JsonOption, MasterOption, _lab_errors, _settings
-from cubecast.cli.output import console, progress_console
-from cubecast.cli.steps import Steps, steps_on
+from cubecast.cli.on_spark import (
+    ConfOption,
+    JsonOption,
+    MasterOption,
+    spark_errors,
+    spark_settings,
+    steps,
+)
+from cubecast.cli.output import console
 
 if TYPE_CHECKING:
     from cubecast.spark.universe.ingest import Manifest
@@ -58,7 +63,7 @@ def ingest(
         bool | None, typer.Option(help="The first line of each file names the columns.")
     ] = None,
     quote: Annotated[
-        str | None, typer.Option(metavar="CHARACTER", help="Encloses cells; in CSV it is \".")
+        str | None, typer.Option(metavar="CHARACTER", help='Encloses cells; in CSV it is ".')
     ] = None,
     list_separator: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Between the topics, or replies, in a cell.")
@@ -133,7 +138,7 @@ def ingest(
       cubecast universe ingest edits-*.tsv --as publications --out edits \\
           --columns time=0,user=1,topics=3 --list-separator ';' --time-unit ms
     """
-    with _lab_errors(COMMAND):
+    with spark_errors(COMMAND):
         mapping, subscribed = _mapping(
             importer, kind, format or _guessed(files[0], importer), columns, names, where,
             subscribe, separator=_separator(separator), header=header, quote=quote,
@@ -142,7 +147,7 @@ def ingest(
         )  # fmt: skip
         manifest = _run(
             files, importer, mapping, subscribed, most_bad / 100, replace, out, master,
-            _settings(COMMAND, conf),
+            spark_settings(COMMAND, conf),
         )  # fmt: skip
     if as_json:
         typer.echo(json.dumps({"out": str(out), **manifest.facts()}))
@@ -228,7 +233,7 @@ def _run(
     from cubecast.spark.universe.importers import find_importer
     from cubecast.spark.universe.ingest import ingest_trace
 
-    with _steps() as tell, spark_session(master, conf=conf) as session:
+    with steps() as tell, spark_session(master, conf=conf) as session:
         tell.watch(session)
         if mapping is None:
             own = find_importer(importer or "").own
@@ -238,10 +243,6 @@ def _run(
             session, files, mapping, out, subscribe=subscribe, most_bad=most_bad,
             replace=replace, tell=tell,
         )  # fmt: skip
-
-
-def _steps() -> AbstractContextManager[Steps]:
-    return steps_on(progress_console)
 
 
 def _tell(manifest: Manifest, out: Path) -> None:

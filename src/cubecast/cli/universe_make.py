@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from cubecast.cli.lab import ConfOption, JsonOption, MasterOption, _lab_errors, _settings
-from cubecast.cli.output import console, progress_console, refuse
+from cubecast.cli.on_spark import (
+    ConfOption,
+    JsonOption,
+    MasterOption,
+    spark_errors,
+    spark_settings,
+    steps,
+)
+from cubecast.cli.output import console, refuse
 
 if TYPE_CHECKING:
     from cubecast.spark.universe.describe import Description, Distribution
@@ -78,7 +85,7 @@ def generate(
     }  # fmt: skip
     with _one_line(command):
         wanted = _shape(shape, {name: value for name, value in given.items() if value is not None})
-        with _steps() as tell, _session(master, _settings(command, conf)) as session:
+        with steps() as tell, _session(master, spark_settings(command, conf)) as session:
             from cubecast.spark.universe.jobs import generate_universe
 
             made = generate_universe(session, wanted, out, run=run, replace=replace, tell=tell)
@@ -172,7 +179,7 @@ def draw(
         def place(number: int) -> Path | None:
             return out / f"seeds-{number}" if out and len(numbers) > 1 else out
 
-        with _steps() as tell, _session(master, _settings(command, conf)) as session:
+        with steps() as tell, _session(master, spark_settings(command, conf)) as session:
             from cubecast.spark.universe.jobs import draw_universes
 
             found = list(
@@ -266,7 +273,7 @@ def describe(
 
         draw_plots = None if plots is None else _plotter(command)
         source = open_universe(directory)
-        with _steps() as tell, _session(master, _settings(command, conf)) as session:
+        with steps() as tell, _session(master, spark_settings(command, conf)) as session:
             from cubecast.spark.universe.describe import describe as described
 
             table = source.read(session, "subscriptions")
@@ -334,7 +341,7 @@ def _row(distribution: Distribution) -> list[str]:
 @contextmanager
 def _one_line(command: str) -> Iterator[None]:
     """What goes wrong is said in one line, also a size that cannot be."""
-    with _lab_errors(command):
+    with spark_errors(command):
         try:
             yield
         except ValueError as error:
@@ -347,13 +354,3 @@ def _session(master: str, conf: dict[str, str]) -> Iterator[Any]:
 
     with spark_session(master, conf=conf) as session:
         yield session
-
-
-@contextmanager
-def _steps() -> Iterator[Any]:
-    """Something to tell each step to: a line that is replaced on a terminal, lines elsewhere."""
-    if not progress_console.is_terminal:
-        yield lambda step: progress_console.print(step, markup=False, highlight=False)
-        return
-    with progress_console.status("starting Spark", spinner="line") as status:
-        yield lambda step: status.update(step)

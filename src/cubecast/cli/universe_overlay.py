@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cubecast.cli.lab import ConfOption, JsonOption, MasterOption, _lab_errors, _settings
+from cubecast.cli.on_spark import (
+    ConfOption,
+    JsonOption,
+    MasterOption,
+    spark_errors,
+    spark_settings,
+    steps,
+)
 from cubecast.cli.output import console
-from cubecast.cli.universe_ingest import _steps
 
 if TYPE_CHECKING:
     from cubecast.overlay.rounds import RoundConfig
@@ -75,11 +81,11 @@ def overlay(
       cubecast universe overlay youtube --smallest 30 --out youtube-overlays
           a trace that was ingested, without its small topics; tables are kept
     """
-    with _lab_errors(COMMAND):
+    with spark_errors(COMMAND):
         config = _config(mode, ttl, loss)
         found = _run(
             directory, config, _rounds(rounds), smallest, run, shapes, best, out, memory, master,
-            _settings(COMMAND, conf),
+            spark_settings(COMMAND, conf),
         )  # fmt: skip
     if as_json:
         typer.echo(json.dumps(found.facts()))
@@ -130,7 +136,7 @@ def _run(
     universe = open_universe(directory)
     if out is not None and out.exists():
         raise UniverseError(f"{out} exists already: choose a new directory")
-    with _steps() as tell, large_session(master, memory_mib=memory, conf=conf) as session:
+    with steps() as tell, large_session(master, memory_mib=memory, conf=conf) as session:
         subscriptions = universe.read(session, "subscriptions")
         if smallest > 1:
             subscriptions = at_least(subscriptions, smallest).cache()
