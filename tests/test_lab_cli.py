@@ -154,6 +154,15 @@ def test_what_spark_java_and_the_disk_raise_is_one_line() -> None:
     told = "Job aborted.\nTraceback:\n  cubecast.spark.errors.ResultsError: not shared\nat java"
     with pytest.raises(SparkFailedError, match=r"^not shared$"), lab_errors():
         raise AnalysisException(told)
+
+    class AsksJava(AnalysisException):
+        _desc = "[DIVIDE_BY_ZERO] an Exception of a Java that has stopped"
+
+        def __str__(self) -> str:
+            raise AssertionError
+
+    with pytest.raises(SparkFailedError, match="gave up: .DIVIDE_BY_ZERO"), lab_errors():
+        raise AsksJava("")
     with pytest.raises(NoJavaError), lab_errors():
         raise NoJavaError("as it is")
 

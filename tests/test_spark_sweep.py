@@ -312,6 +312,8 @@ def test_histograms_of_all_seeds_together(spark: SparkSession) -> None:
     assert [(row["bucket"], row["count"], row["share"]) for row in found] == [
         (0, 5, 0.25), (10, 7, 0.35), (20, 8, 0.4),
     ]  # fmt: skip
+    nothing = frame.withColumn("count", frame["count"] * 0)
+    assert [row["share"] for row in pooled(nothing).collect()] == [0.0] * 3
     everything = sorted((Counter(buckets[0]) + Counter(buckets[1])).elements())
     wanted = (0.1, 0.25, 0.26, 0.5, 0.6, 0.61, 1.0)
     quantiles = histogram_quantiles(frame, wanted).orderBy("probability").collect()

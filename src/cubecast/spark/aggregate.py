@@ -132,13 +132,17 @@ def run_quantiles(runs: DataFrame, probabilities: Sequence[float] = PROBABILITIE
 
 
 def pooled(histograms: DataFrame) -> DataFrame:
-    """Per point and histogram: the buckets of all seeds together, with their share."""
+    """Per point and histogram: the buckets of all seeds together, with their share.
+
+    Of a histogram whose counts sum to nothing each share is 0.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     summed = histograms.groupBy(*POINT, "name", "bucket").agg(F.sum("count").alias("count"))
     whole = Window.partitionBy(*POINT, "name")
-    return summed.withColumn("share", F.col("count") / F.sum("count").over(whole))
+    share = F.try_divide(F.col("count"), F.sum("count").over(whole))
+    return summed.withColumn("share", F.coalesce(share, F.lit(0.0)))
 
 
 def histogram_quantiles(

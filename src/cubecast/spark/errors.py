@@ -43,9 +43,17 @@ def lab_errors() -> Iterator[None]:
         raise ResultsError(f"cannot read or write the results: {error}") from error
 
 
+def _text(error: Exception) -> str:
+    """What an error says; one that Java raised asks Java for it, which may have stopped since."""
+    try:
+        return str(error)
+    except Exception:
+        return str(getattr(error, "_desc", None) or type(error).__name__)
+
+
 def _blame(error: Exception) -> str:
     """What a failed job says, in one line: the Python error if there is one."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in _text(error).splitlines() if line.strip()]
     told = [line for line in lines if "cubecast.spark.errors." in line]
     if told:
         return told[-1].split(": ", 1)[-1]
