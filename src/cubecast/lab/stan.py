@@ -41,7 +41,7 @@ SHAPES = (
 )  # fmt: skip
 HISTOGRAMS = ("initial_sizes", "final_sizes", "final_by_initial", "improvement_by_initial")
 BIN = 5
-"""Nodes with initial sizes of the same bin share a point of Figure 7."""
+"""Nodes with sizes of the same bin are counted together."""
 
 
 def measure_sizes(settings: Settings, seed: int) -> Measurement:
@@ -174,7 +174,7 @@ def size_histograms(before: ViewSizes, after: ViewSizes) -> dict[str, dict[int, 
         values, count = np.unique(sizes // BIN * BIN, return_counts=True)
         return dict(zip(values.tolist(), count.tolist(), strict=True))
 
-    bins = before.physical // BIN * BIN
+    bins = _half_octave(before.physical)
     finals, improvements = {}, {}
     for value in np.unique(bins).tolist():
         initial, final = before.physical[bins == value], after.physical[bins == value]
@@ -186,6 +186,18 @@ def size_histograms(before: ViewSizes, after: ViewSizes) -> dict[str, dict[int, 
         "final_by_initial": finals,
         "improvement_by_initial": improvements,
     }
+
+
+def _half_octave(sizes: np.typing.NDArray[np.int64]) -> np.typing.NDArray[np.int64]:
+    """The largest of 1, 1.4, 2, 2.8, 4, ... (rounded) that a size is not below.
+
+    Wide bins at the top: a curve over seeds takes a bin that a run does not have for 0.
+    """
+    import numpy as np
+
+    powers = np.floor(2 * np.log2(sizes.clip(1) + 0.5))
+    edges: np.typing.NDArray[np.int64] = np.round(2 ** (powers / 2)).astype(np.int64)
+    return edges
 
 
 # -- what is measured beside -----------------------------------------------------------------------
