@@ -14,7 +14,7 @@ each worker.  ``--digest`` prints a digest of the physical sizes: it must be the
 master.
 
     python bench/bench_overlays.py [--size L8] [--table FILE.parquet] [--master local[2]]
-        [--memory-mib 12288] [--mode faithful] [--rounds 8] [--kernel] [--digest]
+        [--memory-mib 12288] [--mode faithful] [--rounds 8] [--kernel] [--digest] [--physical-only]
 """
 
 from __future__ import annotations
@@ -176,7 +176,10 @@ def run(
     def views() -> DataFrame:
         return overlays(subscriptions, config, (0, options.rounds))
 
-    measured("views", memory, steps, lambda: views().write.format("noop").mode("overwrite").save())
+    if not options.physical_only:
+        measured(
+            "views", memory, steps, lambda: views().write.format("noop").mode("overwrite").save()
+        )
     measured("physical", memory, steps, lambda: physical_views(views()).write.parquet(out))
     written = spark.read.parquet(out)
     for row in mean_sizes(written).collect():
@@ -197,6 +200,7 @@ def main() -> None:
     parser.add_argument("--mode", choices=MODES, default="faithful")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--kernel", action="store_true", help="the kernel alone, too")
+    parser.add_argument("--physical-only", action="store_true", help="leave the views alone out")
     parser.add_argument("--digest", action="store_true")
     options = parser.parse_args()
     config = RoundConfig(rounds=options.rounds, mode=options.mode)
