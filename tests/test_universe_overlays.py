@@ -264,7 +264,7 @@ def test_a_cluster_gives_the_same_as_local_cores(spark: SparkSession, tmp_path: 
     here = physical_views(overlays(frame(spark, MANY), CONFIG, (0, 2)))
     done = subprocess.run(
         [sys.executable, "-c", ON_A_CLUSTER, "local-cluster[2,1,1024]", tmp_path / "many.parquet"],
-        capture_output=True, text=True, timeout=280, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == sorted(map(list, here.collect()))
