@@ -161,7 +161,7 @@ def test_what_spark_java_and_the_disk_raise_is_one_line() -> None:
         def __str__(self) -> str:
             raise AssertionError
 
-    with pytest.raises(SparkFailedError, match="gave up: .DIVIDE_BY_ZERO"), lab_errors():
+    with pytest.raises(SparkFailedError, match=r"gave up: .DIVIDE_BY_ZERO"), lab_errors():
         raise AsksJava("")
     with pytest.raises(NoJavaError), lab_errors():
         raise NoJavaError("as it is")
