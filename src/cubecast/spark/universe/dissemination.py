@@ -8,8 +8,8 @@ on neither the partitions nor the master.
 
 Memory: a network takes 4 bytes per link, 20 per subscription and 16 per user (Ask Ubuntu's topics
 with 30 subscribers or more: 654,099 subscriptions, 8.1 million links, 48 MB).  A task adds 13 bytes
-per user and one batch of events.  The driver lays the network out: for a while it holds 32 bytes
-per link.
+per user and one batch of events.  The driver lays the network out: for a while it holds some 32
+bytes per link (by the sizes of its arrays).
 """
 
 from __future__ import annotations
