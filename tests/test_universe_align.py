@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, pstdev
@@ -169,6 +170,17 @@ def test_what_cannot_be_played_is_one_line(arguments: tuple[str, ...], reason: s
     assert code != 0
     assert reason in output
     assert output.count("\n") == 1
+
+
+def test_the_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\$ cubecast (universe .*?) *#", page, re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    assert [line.split()[1] for line in lines] == ["generate", "overlay"]
+    for line in lines:
+        result = CliRunner().invoke(app, line.split())
+        assert result.exit_code == 0, result.output
+    assert "1,381 users x 576 topics" in result.output
 
 
 def test_tables_are_not_written_over(universe: Path, tmp_path: Path) -> None:
