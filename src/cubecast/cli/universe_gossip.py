@@ -18,7 +18,6 @@ from cubecast.cli.on_spark import (
     steps,
 )
 from cubecast.cli.output import console
-from cubecast.cli.universe_overlay import _put_in_place
 
 if TYPE_CHECKING:
     from cubecast.spark.universe.gossip import GossipPlan, Outcome
@@ -144,16 +143,13 @@ def _run(
 ) -> list[Outcome]:
     from cubecast.spark.large import large_session
     from cubecast.spark.universe import gossip as job
-    from cubecast.spark.universe.errors import UniverseError
-    from cubecast.spark.universe.store import open_universe
+    from cubecast.spark.universe.store import new_folder, open_universe
 
     universe = open_universe(directory)
-    if out is not None and out.exists():
-        raise UniverseError(f"{out} exists already: choose a new directory")
     with (
+        new_folder(out) as scratch,
         steps() as tell,
         large_session(master, memory_mib=memory, conf=conf) as session,
-        _put_in_place(out) as scratch,
     ):
         found = job.gossip(session, universe, plan, folder=scratch, keep=scratch, tell=tell)
         if scratch is not None:

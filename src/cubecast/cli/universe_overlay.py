@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from shutil import rmtree
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -130,33 +127,21 @@ def _run(
 ) -> Alignment:
     from cubecast.spark.large import large_session
     from cubecast.spark.universe.align import align, at_least
-    from cubecast.spark.universe.errors import UniverseError
-    from cubecast.spark.universe.store import open_universe
+    from cubecast.spark.universe.store import new_folder, open_universe
 
     universe = open_universe(directory)
-    if out is not None and out.exists():
-        raise UniverseError(f"{out} exists already: choose a new directory")
-    with steps() as tell, large_session(master, memory_mib=memory, conf=conf) as session:
+    with (
+        new_folder(out) as scratch,
+        steps() as tell,
+        large_session(master, memory_mib=memory, conf=conf) as session,
+    ):
         subscriptions = universe.read(session, "subscriptions")
         if smallest > 1:
             subscriptions = at_least(subscriptions, smallest).cache()
-        with _put_in_place(out) as scratch:
-            return align(
-                subscriptions, config, rounds=rounds, run=run, shapes=shapes, best=best,
-                out=scratch, tell=tell,
-            )  # fmt: skip
-
-
-@contextmanager
-def _put_in_place(out: Path | None) -> Iterator[Path | None]:
-    """Where to write: what is in place is whole, and what was broken off is written anew."""
-    if out is None:
-        yield None
-        return
-    scratch = out.absolute().with_name(f".{out.name}.part")
-    rmtree(scratch, ignore_errors=True)
-    yield scratch
-    scratch.rename(out)
+        return align(
+            subscriptions, config, rounds=rounds, run=run, shapes=shapes, best=best, out=scratch,
+            tell=tell,
+        )  # fmt: skip
 
 
 def _tell(found: Alignment) -> None:

@@ -81,6 +81,8 @@ def _measured(
 
 def universe_of(settings: Settings, seed: int) -> Universe:
     """A universe is drawn anew for each seed."""
+    import numpy as np
+
     from cubecast.overlay.universes.bipartite import bipartite
     from cubecast.overlay.universes.grid import GridParameters, grid
     from cubecast.overlay.universes.presets import preset
@@ -92,7 +94,10 @@ def universe_of(settings: Settings, seed: int) -> Universe:
             parameters = replace(parameters, correlation=number(settings, "correlation"))
         return bipartite(seed, parameters)
     places = GridParameters(least_radius=number(settings, "least_radius"))
-    return grid(seed, whole(settings, "nodes"), whole(settings, "topics"), places)
+    found = grid(seed, whole(settings, "nodes"), whole(settings, "topics"), places)
+    if len(found[0]) < 2 or np.diff(found[1]).max() < 2:
+        raise WorkloadError("least_radius", "no two topics, or no two users of one, came about")
+    return found
 
 
 def config_of(settings: Settings) -> RoundConfig:
@@ -277,9 +282,6 @@ def _unknown(before: OverlayMetrics, after: OverlayMetrics) -> dict[str, float]:
 
 def check_stan(settings: Settings) -> None:
     """What cannot be run."""
-    for name, most in (("nodes", MOST_NODES), ("topics", MOST_TOPICS)):
-        if not 2 <= whole(settings, name) <= most:
-            raise WorkloadError(name, f"must be from 2 to {most:,}, not {settings[name]}")
     if not 0 <= whole(settings, "rounds") <= MOST_ROUNDS:
         raise WorkloadError("rounds", f"must be from 0 to {MOST_ROUNDS}, not {settings['rounds']}")
     if settings["world"] == "events":
@@ -287,15 +289,23 @@ def check_stan(settings: Settings) -> None:
             raise WorkloadError("world", "events are for the grid: the others take too long")
         if settings["order"] != "lock step":
             raise WorkloadError("order", "is of rounds: in a world of events there is none")
+    check_universe(settings)
+    try:
+        config_of(settings)
+    except ValueError as error:
+        raise WorkloadError("ttl or loss", str(error)) from None
+
+
+def check_universe(settings: Settings) -> None:
+    """What cannot be generated."""
     if not 0 < number(settings, "least_radius") <= 0.8:
         raise WorkloadError("least_radius", f"must be above 0, to 0.8: {settings['least_radius']}")
     correlation = number(settings, "correlation")
     if correlation != PRESET and not 0 <= correlation <= 1:
         raise WorkloadError("correlation", f"must be from 0 to 1, or -1: {correlation}")
-    try:
-        config_of(settings)
-    except ValueError as error:
-        raise WorkloadError("ttl or loss", str(error)) from None
+    for name, most in (("nodes", MOST_NODES), ("topics", MOST_TOPICS)):
+        if not 2 <= whole(settings, name) <= most:
+            raise WorkloadError(name, f"must be from 2 to {most:,}, not {settings[name]}")
 
 
 def stan_cost(settings: Settings) -> float:

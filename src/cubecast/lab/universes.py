@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cubecast.lab.cells import Measurement, Settings, Value
-from cubecast.lab.stan import PRESET, UNIVERSES, universe_of
-from cubecast.lab.workload import Workload, WorkloadError, number, whole
+from cubecast.lab.stan import PRESET, UNIVERSES, check_universe, universe_of
+from cubecast.lab.workload import Workload
 
 if TYPE_CHECKING:
     from cubecast.overlay.universes.streams import Longs, Universe
@@ -91,16 +91,6 @@ def _log_binned(values: Longs) -> dict[int, int]:
 
     powers, counts = np.unique(np.log2(values).astype(np.int64), return_counts=True)
     return dict(zip((1 << powers).tolist(), counts.tolist(), strict=True))
-
-
-def check_universe(settings: Settings) -> None:
-    """What cannot be generated."""
-    correlation = number(settings, "correlation")
-    if correlation != PRESET and not 0 <= correlation <= 1:
-        raise WorkloadError("correlation", f"must be from 0 to 1, or -1: {correlation}")
-    for name in ("nodes", "topics"):
-        if not 2 <= whole(settings, name) <= 10_000:
-            raise WorkloadError(name, f"must be from 2 to 10,000, not {settings[name]}")
 
 
 def universe_cost(settings: Settings) -> float:

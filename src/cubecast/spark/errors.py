@@ -57,5 +57,6 @@ def _blame(error: Exception) -> str:
     told = [line for line in lines if "cubecast.spark.errors." in line]
     if told:
         return told[-1].split(": ", 1)[-1]
-    causes = [line for line in lines if "Error" in line or "Exception" in line]
-    return f"Spark gave up: {(causes or lines or [type(error).__name__])[-1]}"
+    spoken = [line for line in lines if not line.startswith("at ")]  # not frames of Java's stack
+    causes = [line for line in spoken if "Error" in line or "Exception" in line]
+    return f"Spark gave up: {(causes or spoken or [type(error).__name__])[-1]}"

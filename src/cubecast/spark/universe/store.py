@@ -31,7 +31,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
 from cubecast.spark.results import write_atomically
@@ -86,12 +88,54 @@ class Universe:
             raise UniverseError(
                 f"{self.root} has no table {table!r}; it has {', '.join(self.tables) or 'none'}"
             )
+        check_table(self.root / table, TABLES[table], self.manifest["tables"][table])
         return session.read.schema(TABLES[table]).parquet(str(self.root / table))
+
+
+def check_table(folder: Path, schema: StructType, rows: int) -> None:
+    """Raise unless the files of a table have its columns, and as many rows as the manifest says.
+
+    Spark reads a column that is missing as nulls, and a file that is missing as nothing.
+    """
+    wanted = {one.name: one.type for one in to_arrow_schema(schema, timezone="UTC")}
+    found = 0
+    for path in sorted(folder.glob("*.parquet")):
+        try:
+            metadata = pq.read_metadata(path)
+            types = {one.name: one.type for one in metadata.schema.to_arrow_schema()}
+        except (OSError, pa.ArrowException) as error:
+            raise UniverseError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
+        found += metadata.num_rows
+        for name, kind in wanted.items():
+            if name not in types or not _alike(types[name], kind):
+                told = types.get(name, "missing")
+                raise UniverseError(f"{path} is damaged: column {name} is {told}, not {kind}")
+    if found != rows:
+        raise UniverseError(
+            f"{folder} is damaged: it has {found:,} rows where the manifest says {rows:,}"
+        )
+
+
+def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a column holds what is wanted; time zones and names of items may differ."""
+    if pa.types.is_timestamp(wanted):
+        return bool(pa.types.is_timestamp(found))
+    if pa.types.is_list(wanted):
+        return bool(pa.types.is_list(found)) and found.value_type == wanted.value_type
+    return bool(found == wanted)
+
+
+def refuse_patterns(path: Path) -> None:
+    """Raise if Spark would take the name of a place for a pattern, and read or write elsewhere."""
+    unusable = sorted(_PATTERN_CHARACTERS.intersection(str(path.absolute())))
+    if unusable:
+        raise UniverseError(f"cannot use {path}: Spark takes {' '.join(unusable)} for a pattern")
 
 
 def open_universe(path: Path, *, unsound: bool = False) -> Universe:
     """The universe in a directory; one with too many bad rows only if `unsound` says so."""
     root = path.absolute()
+    refuse_patterns(root)
     manifest = read_manifest(root)
     if manifest is None:
         what = "is no universe (it has no universe.json)" if root.exists() else "does not exist"
@@ -114,9 +158,18 @@ def read_manifest(root: Path) -> dict[str, Any] | None:
         return None
     except (OSError, ValueError) as error:
         raise UniverseError(f"cannot read {root / MANIFEST}: {error}") from None
-    if not isinstance(found, dict) or not isinstance(found.get("tables"), dict):
+    if not _is_manifest(found):
         raise UniverseError(f"cannot read {root / MANIFEST}: not a manifest")
-    return found
+    return dict(found)
+
+
+def _is_manifest(found: Any) -> bool:
+    if not isinstance(found, dict) or not isinstance(found.get("format", FORMAT), int):
+        return False
+    tables = found.get("tables")
+    return isinstance(tables, dict) and all(
+        name in TABLES and isinstance(rows, int) for name, rows in tables.items()
+    )
 
 
 @dataclass(slots=True)
@@ -163,9 +216,7 @@ def rows_on_disk(folder: Path) -> int:
 
 def refuse_place(out: Path, identity: str, replace: bool) -> None:
     """Raise if a universe of this identity may not be put at `out`."""
-    unusable = sorted(_PATTERN_CHARACTERS.intersection(str(out.absolute())))
-    if unusable:
-        raise UniverseError(f"cannot use {out}: Spark takes {' '.join(unusable)} for a pattern")
+    refuse_patterns(out)
     if not out.exists() and not out.is_symlink():
         return
     if not out.is_dir() or out.is_symlink():
@@ -248,6 +299,32 @@ def _put_in_place(scratch: Path, place: Path) -> None:
     scratch.rename(place)
     (place / LOCK).unlink(missing_ok=True)
     shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def new_folder(out: Path | None) -> Iterator[Path | None]:
+    """A scratch folder that takes its place at `out` when the block ends well; None stays None.
+
+    Two commands with the same place do not mix: the later one finds the place taken.
+    """
+    if out is None:
+        yield None
+        return
+    refuse_patterns(out)
+    place = out.absolute()
+    _refuse_taken(place)
+    scratch = place.with_name(f".{place.name}.{uuid4().hex}.tmp")
+    try:
+        yield scratch
+        _refuse_taken(place)
+        scratch.rename(place)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _refuse_taken(place: Path) -> None:
+    if place.exists() or place.is_symlink():
+        raise UniverseError(f"{place} exists already: choose a new directory")
 
 
 def _remove_dead_drafts(place: Path) -> None:
