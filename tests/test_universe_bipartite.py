@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cubecast.overlay import chance
 from cubecast.overlay.universes.bipartite import Plan, bipartite, chunks, plan, universe
-from cubecast.overlay.universes.laws import degrees, topic_sizes
+from cubecast.overlay.universes.laws import _within, degrees, topic_sizes
 from cubecast.overlay.universes.presets import (
     L_NODES,
     L_TOPICS,
@@ -173,6 +173,38 @@ def test_sizes_of_topics_have_the_sum_asked_for_and_their_exponent() -> None:
     assert (sizes >= 60).mean() == pytest.approx(0.5 ** (exponent - 1), abs=0.01)
     with pytest.raises(ValueError, match="cannot have 10 pairs"):
         topic_sizes(2, 10, 30, 100)
+
+
+@pytest.mark.parametrize("total", [1_000, 1_001, 30_000, 46_000, 49_000, 49_999, 50_000])
+def test_sizes_of_topics_stay_between_their_bounds_up_to_the_largest_sum(total: int) -> None:
+    """Near the largest sum no slope is steep enough; 49,000 once had topics of 52."""
+    sizes, _ = topic_sizes(1_000, total, 1, 50)
+    assert sizes.sum() == total
+    assert 1 <= sizes.min() <= sizes.max() <= 50
+    assert (np.diff(sizes) <= 1).all()
+
+
+@pytest.mark.parametrize(
+    ("rounded", "total", "expected"),
+    [
+        ([9, 7, 3, 2], 21, [8, 8, 3, 2]),
+        ([9, 9, 7, 7], 32, [8, 8, 8, 8]),
+        ([5, 3, 2, 1], 11, [5, 2, 2, 2]),
+        ([5, 4, 3, 2], 14, [5, 4, 3, 2]),
+    ],
+)
+def test_sizes_beyond_a_bound_are_made_up_for_by_their_neighbours(
+    rounded: list[int], total: int, expected: list[int]
+) -> None:
+    found = _within(np.array(rounded, dtype=np.int64), total, least=2, most=8)
+    assert found.tolist() == expected
+
+
+def test_a_universe_may_be_almost_full() -> None:
+    """Half of all nodes, the most that a topic has, in nearly each topic."""
+    parameters = BipartiteParameters(topics=1_000, nodes=100, pairs=49_000, smallest=1)
+    sizes = np.diff(bipartite(0, parameters)[1])
+    assert (sizes.sum(), sizes.max()) == (49_000, parameters.largest)
 
 
 def test_degrees_have_the_mean_asked_for_and_their_exponent() -> None:

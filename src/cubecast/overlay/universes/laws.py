@@ -35,7 +35,29 @@ def topic_sizes(count: int, total: int, least: int, most: int) -> tuple[Longs, f
     exact = sizes(slope)
     sums = np.concatenate([[0.0], np.cumsum(exact)])
     rounded = np.floor(sums * (total / sums[-1]) + 0.5).astype(np.int64)
-    return np.maximum(np.diff(rounded), least), 1.0 + 1.0 / max(slope, 1e-9)
+    return _within(np.diff(rounded), total, least, most), 1.0 + 1.0 / max(slope, 1e-9)
+
+
+def _within(sizes: Longs, total: int, least: int, most: int) -> Longs:
+    """Sizes, largest first, moved between their bounds without a change of their sum.
+
+    Rounding may leave a size beside a bound.  And near the largest sum no slope is steep enough,
+    so that sizes are scaled beyond `most`: what is cut off goes to the next lower topics, as a
+    steeper law would have it.
+    """
+    clipped = np.clip(sizes, least, most)
+    missing = total - int(clipped.sum())
+    if missing > 0:
+        return clipped + _dealt(missing, most - clipped)
+    # Those next to the least first, so that the order stays.
+    return clipped - _dealt(-missing, (clipped - least)[::-1])[::-1]
+
+
+def _dealt(amount: int, room: Longs) -> Longs:
+    """The share of each in an amount that fills their rooms one after the other."""
+    before = np.cumsum(room) - room
+    shares: Longs = np.clip(amount - before, 0, room)
+    return shares
 
 
 def degrees(count: int, mean: float, most: int) -> tuple[Longs, float]:
