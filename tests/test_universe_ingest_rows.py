@@ -603,6 +603,44 @@ def test_publications_in_json_and_parquet_have_lists_of_their_own(tmp_path: Path
     assert [reason for reason, _ in stored.bad] == ["time is empty"]
 
 
+STAMPED = Mapping("publications", {"time": ("when",), "topic": ("t",)}, "parquet")
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+def test_timestamps_of_parquet_outside_the_years_1_to_9999_are_quarantined(
+    tmp_path: Path, zone: str | None
+) -> None:
+    """The microseconds of 2^61 ms do not fit 64 bits; Python can show no such moment."""
+    ends = [datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_000)]
+    first, last = (int(one.replace(tzinfo=UTC).timestamp() // 1) * 1_000 for one in ends)
+    last += 999
+    given = [0, 2**61, 10**15, None, first, first - 1, last, last + 1, -(2**63)]
+    stamps = pa.array(given, pa.int64()).cast(pa.timestamp("ms", tz=zone))
+    got = Judged([parquet(tmp_path, when=stamps, t=list(range(9)))], STAMPED)
+    assert [(row["time"].replace(tzinfo=None), row["topic"]) for row in got.good] == [
+        (datetime(1970, 1, 1), [0]), (ends[0], [4]), (ends[1], [6]),
+    ]  # fmt: skip
+    reasons = {json.loads(row)["t"]: reason for reason, row in got.bad}
+    beyond = dict.fromkeys((1, 2, 5, 7, 8), "time is out of range")
+    assert reasons == {**beyond, 3: "time is empty"}
+    assert str(2**61) in got.bad[0][1]
+
+
+def test_timestamps_of_parquet_are_the_same_moments_in_all_units(tmp_path: Path) -> None:
+    """Spark writes 96 bits, in which nanoseconds reach all years."""
+    moments = [datetime(1500, 1, 2, 3, 4, 5), datetime(9999, 1, 1)]
+    for unit in ("s", "ms", "us"):
+        table = pa.table({"when": pa.array(moments, pa.timestamp(unit)), "t": [1, 2]})
+        path = tmp_path / f"{unit}.parquet"
+        pq.write_table(table, path, use_deprecated_int96_timestamps=unit == "us")
+        got = Judged([path], STAMPED)
+        assert [row["time"].replace(tzinfo=None) for row in got.good] == moments
+    edges = pa.array([-(2**63) + 1, 1_500, 2**63 - 1], pa.int64()).cast(pa.timestamp("ns"))
+    got = Judged([parquet(tmp_path, when=edges, t=[1, 2, 3])], STAMPED)
+    assert [row["time"].year for row in got.good] == [1677, 1970, 2262]
+    assert got.good[1]["time"].microsecond == 1
+
+
 def test_a_row_with_several_bad_items_is_one_bad_row(tmp_path: Path) -> None:
     mapping = Mapping("publications", {"topic": (0,)}, "csv", list_separator=";")
     got = judge(tmp_path, b"1;2\n-1;x;-2\n", mapping, "posts.csv")
@@ -643,6 +681,16 @@ def test_whole_numbers_agree_with_python(cells: list[str]) -> None:
         ("12:30", "s", "is no number of s"),
         ("2012-02-30", "iso", "is no time in ISO 8601"),
         ("", "iso", "is empty"),
+        ("0001-01-01T00:00:00Z", "iso", -62_135_596_800_000_000),
+        ("9999-12-31T23:59:59.999999", "iso", 253_402_300_799_999_999),
+        ("0000-12-31", "iso", "is no time in ISO 8601"),
+        ("0000-01-01T00:00:00Z", "iso", "is no time in ISO 8601"),
+        ("0001-01-01T00:00:00+01:00", "iso", "is out of range"),
+        ("9999-12-31T23:59:59-01:00", "iso", "is out of range"),
+        ("-62135596800", "s", -62_135_596_800_000_000),
+        ("-62135596800.000001", "s", "is out of range"),
+        ("253402300799.999999", "s", 253_402_300_799_999_999),
+        ("253402300800", "s", "is out of range"),
     ],
 )
 def test_times_become_microseconds_in_utc(cell: str, unit: str, expected: int | str) -> None:
@@ -660,6 +708,32 @@ def test_zones_count_also_where_times_are_mixed() -> None:
     values, problems = times(pa.array(cells), "iso")
     assert values.cast(pa.int64()).to_pylist() == [0, 1_000_000, None, -500_000]
     assert [reason for _, reason in problems] == ["is no time in ISO 8601"]
+
+
+@pytest.mark.parametrize("beside", ["x", "2012-04-01T12:00:00Z", "2012-04-01 12:00:00", None])
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "0000-01-01T00:00:00Z",
+        "0000-02-29",
+        "0001-01-01T00:00:00+00:01",
+        "9999-12-31T23:59:00-00:01",
+        "9999-12-31T23:59:59.999999Z",
+        "2012-04-01T12:00:00.5+02:00",
+        "2012-02-30T00:00:00Z",
+    ],
+)
+def test_the_verdict_on_a_time_does_not_depend_on_its_neighbours(
+    cell: str, beside: str | None
+) -> None:
+    def verdict(cells: list[str | None]) -> tuple[int | None, list[str]]:
+        values, problems = times(pa.array(cells, pa.string()), "iso")
+        reasons = [reason for mask, reason in problems if mask[0]]
+        return values.cast(pa.int64())[0].as_py(), reasons
+
+    alone = verdict([cell])
+    assert (alone[0] is None) == (len(alone[1]) == 1)
+    assert verdict([cell, beside]) == alone
 
 
 def test_names_of_several_columns_differ_where_the_columns_do() -> None:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from cubecast.spark.universe.mapping import LISTS, WHITESPACE, Column, Condition, Mapping
 from cubecast.spark.universe.sieve import Sieve
 from cubecast.spark.universe.sources import LONGEST_ROW
-from cubecast.spark.universe.values import UTC_TIME, Mask, as_mask
+from cubecast.spark.universe.values import Mask, as_mask
 
 LIST_OF_TEXT = pa.list_(pa.string())
 _BEYOND_64_BITS = 2**70
@@ -275,7 +275,7 @@ def pick_parquet(sieve: Sieve, mapping: Mapping, batch: Any, layout: Layout) -> 
                 picked[f"{name}.{number}"] = _cast_list(array, mapping)
             elif name == "time" and pa.types.is_timestamp(array.type):
                 none = np.zeros(len(array), dtype=np.bool_)
-                picked[f"{name}.{number}"] = (array.cast(UTC_TIME, safe=False), none)
+                picked[f"{name}.{number}"] = (array, none)
             else:
                 picked[f"{name}.{number}"] = _cast(array, floats=name == "time")
     sieve.columns = {}
@@ -311,7 +311,17 @@ def _cast_list(array: Any, mapping: Mapping) -> tuple[Any, Mask]:
 
 def rows_as_text(batch: Any) -> list[str]:
     """What the quarantine shows of rows of Parquet: JSON."""
-    return [json.dumps(row, default=str, ensure_ascii=False) for row in batch.to_pylist()]
+    columns = [_shown(column) for column in batch.columns]
+    rows = pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist()
+    return [json.dumps(row, default=str, ensure_ascii=False) for row in rows]
+
+
+def _shown(column: Any) -> Any:
+    """Times and dates as text, in UTC: Python has none outside the years 1 to 9999."""
+    if pa.types.is_timestamp(column.type):
+        # Arrow tells what is out of range only of timestamps without a zone.
+        return column.cast(pa.timestamp(column.type.unit)).cast(pa.string())
+    return column.cast(pa.string()) if pa.types.is_date(column.type) else column
 
 
 def header_positions(

@@ -38,6 +38,7 @@ from cubecast.spark.universe.values import (
     UTC_TIME,
     Problems,
     as_mask,
+    moments,
     names,
     times,
     whole_numbers,
@@ -221,7 +222,8 @@ def _parquet(
     wanted = list(layout.read)
     first = 0
     try:
-        file = pq.ParquetFile(piece.path)
+        # Timestamps of 96 bits, as Spark writes them, go beyond the nanoseconds of 64 bits.
+        file = pq.ParquetFile(piece.path, coerce_int96_timestamp_unit="us")
         tallies[ROWS] += file.metadata.row_group(piece.start).num_rows
         tallies[LINES] += file.metadata.row_group(piece.start).num_rows
         for batch in file.iter_batches(PARQUET_BATCH, row_groups=[piece.start], columns=wanted):
@@ -259,8 +261,7 @@ def _judge_field(sieve: Sieve, mapping: Mapping, name: str, parts: int) -> None:
 
 def _values(mapping: Mapping, name: str, cells: Any) -> tuple[Any, Problems]:
     if name == "time" and pa.types.is_timestamp(cells.type):
-        missing = as_mask(cells.is_null())
-        return cells, [(missing, "is empty")] if missing.any() else []
+        return moments(cells)
     if name == "time":
         return times(cells, mapping.time_unit)
     return names(cells) if mapping.is_name(name) else whole_numbers(cells)

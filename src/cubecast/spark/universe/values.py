@@ -23,8 +23,10 @@ SAFE_DIGITS = 18
 """So many digits always fit 64 bits."""
 UTC_TIME = pa.timestamp("us", tz="UTC")
 _EARLIEST = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 10**6
-_LATEST = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp()) * 10**6
+_LATEST = (int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) + 1) * 10**6 - 1
+"""The first and the last microsecond that can be told: of the years 1 and 9999."""
 _MICROSECONDS = {"s": 10**6, "ms": 10**3, "us": 1}
+OUT_OF_RANGE = "is out of range"
 
 
 def as_mask(array: Any) -> Mask:
@@ -121,21 +123,55 @@ def _read_number_of(cell: str, micros: int, unit: str) -> int | str:
     if not number.is_finite():
         return f"is no number of {unit}"
     if abs(number) > _LATEST:
-        return "is out of range"
+        return OUT_OF_RANGE
     found = int(number * micros)
-    return found if _EARLIEST <= found <= _LATEST else "is out of range"
+    return found if _EARLIEST <= found <= _LATEST else OUT_OF_RANGE
+
+
+def moments(stamps: Any) -> tuple[Any, Problems]:
+    """Timestamps of Parquet, of any unit, as moments in UTC; one without a zone is in UTC.
+
+    The range is checked before the cast: microseconds of a later moment may not fit 64 bits.
+    """
+    missing = as_mask(stamps.is_null())
+    inside = _in_range(stamps)
+    problems = [(missing, "is empty"), (~inside & ~missing, OUT_OF_RANGE)]
+    if not inside.all():
+        stamps = pc.if_else(pa.array(inside), stamps, pa.scalar(None, stamps.type))
+    # Nanoseconds lose what is below a microsecond.
+    return stamps.cast(UTC_TIME, safe=False), [one for one in problems if one[0].any()]
+
+
+def _in_range(stamps: Any) -> Mask:
+    """Which timestamps are in the years 1 to 9999; null is not."""
+    if stamps.type.unit == "ns":  # all of 64 bits are: the years 1677 to 2262
+        return as_mask(stamps.is_valid())
+    micros = _MICROSECONDS[stamps.type.unit]
+    numbers = stamps.cast(pa.int64())
+    late_enough = pc.greater_equal(numbers, _EARLIEST // micros)
+    return as_mask(pc.and_(late_enough, pc.less_equal(numbers, _LATEST // micros)))
 
 
 def _iso_times(cells: Any) -> tuple[Any, Problems]:
+    """Whole columns where all cells are alike; the others, and those out of range, one by one.
+
+    `_read_iso` has the last word on each cell that is refused, so that no verdict depends on the
+    other cells.
+    """
     for type_ in (UTC_TIME, pa.timestamp("us")):
         try:
             if cells.null_count == 0:
-                return pc.cast(pc.cast(cells, type_), UTC_TIME), []
+                found = pc.cast(pc.cast(cells, type_), UTC_TIME)
+                break
         except pa.ArrowInvalid:
             continue
-    easy = np.zeros(len(cells), dtype=np.bool_)
-    nothing = pa.array(np.zeros(len(cells), dtype=np.int64))
-    return _one_by_one(cells, easy, nothing, _read_iso, UTC_TIME)
+    else:
+        found = pa.nulls(len(cells), UTC_TIME)
+    easy = _in_range(found)
+    if easy.all():
+        return found, []
+    numbers = pc.fill_null(found.cast(pa.int64()), 0)
+    return _one_by_one(cells, easy, numbers, _read_iso, UTC_TIME)
 
 
 def _read_iso(cell: str) -> int | str:
@@ -147,7 +183,9 @@ def _read_iso(cell: str) -> int | str:
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         moment = moment.astimezone(UTC)
-    except (ValueError, OverflowError):
+    except OverflowError:  # its zone moves it out of the years 1 to 9999
+        return OUT_OF_RANGE
+    except ValueError:
         return "is no time in ISO 8601"
     whole = int(moment.replace(microsecond=0).timestamp()) * 10**6
     return whole + moment.microsecond
