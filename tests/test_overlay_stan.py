@@ -237,7 +237,7 @@ def test_messages_survive_the_wire() -> None:
         Keep(A, 4),
         Kept(A, 4),
         Refused(A),
-        Release(A),
+        Release(A, 4),
         Absent(A),
     ]
     assert [decoder.decode(encode(message)) for message in messages] == messages
@@ -268,7 +268,8 @@ messages = st.one_of(
     st.builds(CollectReply, st.just(A), sets),
     st.builds(Keep, st.just(A), numbers),
     st.builds(Kept, st.just(A), numbers),
-    st.sampled_from((Refused(A), Release(A), Absent(A))),
+    st.builds(Release, st.just(A), numbers),
+    st.sampled_from((Refused(A), Absent(A))),
 )
 causes = st.one_of(
     st.builds(Received, few, messages),
@@ -352,7 +353,7 @@ def test_a_lighter_last_hop_becomes_keeper_and_the_former_one_is_released() -> N
     best, *_, worst = keepers_by_weight()
     stan = kept_by(worst)
     assert sends(told(stan, best, CollectWalk(A, NodeId(5), (), 1)))[1:] == [(best, Keep(A, 2))]
-    assert sends(told(stan, best, Kept(A, 2))) == [(worst, Release(A))]
+    assert sends(told(stan, best, Kept(A, 2))) == [(worst, Release(A, 2))]
     assert stan.topics[A].keeper.keeper == best
 
 
@@ -407,7 +408,7 @@ def test_a_keeper_that_refuses_leaves_or_cannot_be_reached_is_given_up() -> None
 
 
 def test_a_kept_that_is_not_wanted_is_released_and_a_repeated_one_is_not() -> None:
-    assert sends(told(kept_by(10), 11, Kept(A, 1))) == [(11, Release(A))]
+    assert sends(told(kept_by(10), 11, Kept(A, 1))) == [(11, Release(A, 1))]
     assert sends(told(kept_by(10), 10, Kept(A, 1))) == []
 
 
@@ -428,7 +429,7 @@ def test_a_released_node_stays_as_long_as_its_weight_allows() -> None:
     *lightest, heavy = by_weight(range(1, 10))
     stan = member(*lightest[:4], mode="repairing")
     told(stan, heavy, Keep(A, 1))
-    told(stan, heavy, Release(A))
+    told(stan, heavy, Release(A, 1))
     assert heavy in stan.view(A)
     told(stan, 9, CollectReply(A, tuple(lightest)))
     assert stan.view(A) == tuple(lightest[:4])
@@ -453,6 +454,78 @@ def test_a_keeper_pins_at_most_half_of_its_view_and_refuses_more() -> None:
     assert answers == [Kept(A, 1)] * 4 + [Refused(A)] * 2
     assert sends(told(stan, 20, Keep(A, 2)))[0][1] == Kept(A, 2), "a renewal needs no room"
     assert len(stan.view(A)) == 8
+
+
+def passed(sender: Stan, to: Stan, message: Message, now: float) -> list[tuple[int, Message]]:
+    """A message arrives: what the receiver sends."""
+    return sends(told(to, sender.node, message, now))
+
+
+def two_nodes() -> tuple[Stan, Stan, NodeId]:
+    """A node, its keeper, and the id of one that would be a lighter keeper."""
+    lighter, *_, keeper = keepers_by_weight()
+    asking = member(5, 6, mode="repairing")
+    kept = Stan(keeper, StanConfig(mode="repairing"), first)
+    kept.step(Subscribe(A, ids(30, 31, 32, 33), 4), 0)
+    ask(asking, kept, now=1)
+    return asking, kept, lighter
+
+
+def ask(asking: Stan, kept: Stan, now: float) -> None:
+    """A walk comes from the keeper-to-be; request and answer arrive."""
+    walk = CollectWalk(A, NodeId(5), (), 1)
+    (_, (to, request)) = passed(kept, asking, walk, now)
+    assert to == kept.node
+    ((_, answer),) = passed(asking, kept, request, now)
+    passed(kept, asking, answer, now)
+    assert asking.topics[A].keeper.keeper == kept.node
+    assert asking.node in kept.topics[A].view.pins
+
+
+def released_for(asking: Stan, lighter: NodeId, now: float) -> Message:
+    """A lighter node takes over: the release that the former keeper is sent."""
+    (_, (_, request)) = sends(told(asking, lighter, CollectWalk(A, NodeId(5), (), 1), now))
+    assert isinstance(request, Keep)
+    ((_, release),) = sends(told(asking, lighter, Kept(A, request.number), now))
+    assert isinstance(release, Release)
+    return release
+
+
+def test_a_release_that_a_later_request_overtook_does_not_end_the_pin() -> None:
+    asking, kept, lighter = two_nodes()
+    late = released_for(asking, lighter, now=2)
+    asking.step(Unreachable(lighter), 3)
+    ask(asking, kept, now=4)
+    passed(asking, kept, late, now=5)
+    assert asking.topics[A].keeper.keeper == kept.node
+    assert asking.node in kept.topics[A].view.pins, "the node believes in this keeper"
+    passed(asking, kept, released_for(asking, lighter, now=6), now=6)
+    assert asking.node not in kept.topics[A].view.pins
+
+
+def test_an_earlier_request_that_comes_late_does_not_let_an_earlier_release_in() -> None:
+    asking, kept, lighter = two_nodes()
+    late = released_for(asking, lighter, now=2)
+    asking.step(Unreachable(lighter), 3)
+    ask(asking, kept, now=4)
+    passed(asking, kept, Keep(A, 1), now=5)
+    passed(asking, kept, late, now=6)
+    assert asking.node in kept.topics[A].view.pins
+
+
+def test_messages_of_before_a_node_left_and_came_back_count_for_nothing() -> None:
+    asking, kept, lighter = two_nodes()
+    late = released_for(asking, lighter, now=2)
+    asking.step(Unsubscribe(A), 3)
+    asking.step(Subscribe(A, ids(5, 6), 2), 4)
+    (_, (_, request)) = passed(kept, asking, CollectWalk(A, NodeId(5), (), 1), 5)
+    passed(kept, asking, Kept(A, 1), now=6)
+    assert asking.topics[A].keeper.keeper is None, "an answer to a request of before"
+    ((_, answer),) = passed(asking, kept, request, 7)
+    passed(kept, asking, answer, now=8)
+    passed(asking, kept, late, now=9)
+    assert asking.topics[A].keeper.keeper == kept.node
+    assert asking.node in kept.topics[A].view.pins
 
 
 def test_a_node_does_not_keep_itself() -> None:

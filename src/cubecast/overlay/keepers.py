@@ -16,8 +16,10 @@ keeper may be silent, so that belief and lease have ends, and the node's belief 
 
 Requests are numbered, and a Kept counts only for the request it answers.  The node believes in a
 keeper for `patience_ms` from the sending of that request, and the keeper grants `lease_ms`, which
-is more, from its arrival.  So while a node believes in a keeper, that keeper pins it, whatever
-messages are lost or late, unless the keeper died.
+is more, from its arrival.  A Release withdraws the requests up to the last one that was sent before
+it; the keeper ignores a Release that is older than the request it granted.  So while a node
+believes in a keeper, that keeper pins it, however messages are lost, late or overtaken, unless the
+keeper died, left the topic, took the node for gone or had to shrink its view.
 """
 
 from __future__ import annotations

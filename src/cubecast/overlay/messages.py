@@ -36,7 +36,7 @@ class Keep(msgspec.Struct, frozen=True, tag="keep"):
 
     topic: Topic
     number: int
-    """Counts the sender's requests in this topic."""
+    """Grows with each of the sender's requests in this topic, also when it left in between."""
 
 
 class Kept(msgspec.Struct, frozen=True, tag="kept"):
@@ -57,6 +57,8 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
     """Repair: the sender has another keeper."""
 
     topic: Topic
+    number: int
+    """The last request that this withdraws; it may arrive after a later one."""
 
 
 class Absent(msgspec.Struct, frozen=True, tag="absent"):

@@ -130,6 +130,8 @@ class Stan:
     config: StanConfig
     choose: Choose
     topics: dict[Topic, Membership] = field(default_factory=dict)
+    requests: int = 0
+    """No request to a keeper in a topic that was left has a higher number."""
 
     def step(self, cause: Cause, now: TimeMs) -> list[Effect]:
         """Act on a cause: all that the node does happens here."""
@@ -174,7 +176,7 @@ class Stan:
             case Subscribe():
                 yield from self._subscribe(cause)
             case Unsubscribe(topic):
-                self.topics.pop(topic, None)
+                self._unsubscribe(topic)
             case Introduce(topic, others):
                 if topic in self.topics:
                     self.topics[topic].view.welcome(others)
@@ -205,9 +207,19 @@ class Stan:
         weigh = self.weigh(cause.topic)
         self.topics[cause.topic] = Membership(
             View(self.node, cause.size, weigh, cause.others),
-            Keeper(self.node, weigh, self.config.patience_periods * self.config.period_ms),
+            Keeper(
+                self.node,
+                weigh,
+                self.config.patience_periods * self.config.period_ms,
+                number=self.requests,
+            ),
         )
         yield from self._changes(cause.topic, ())
+
+    def _unsubscribe(self, topic: Topic) -> None:
+        """Forget the topic, but not its numbers: answers and releases of then may be on the way."""
+        if membership := self.topics.pop(topic, None):
+            self.requests = max(self.requests, membership.keeper.number)
 
     def weigh(self, topic: Topic) -> Weigh:
         """Algorithm 1: the same function in every topic, which is what aligns the overlays."""
@@ -275,16 +287,16 @@ class Stan:
         match message:
             case Keep(_, number):
                 until = now + self.config.lease_periods * self.config.period_ms
-                kept = view.pin(sender, until)
+                kept = view.pin(sender, until, number)
                 yield Send(sender, Kept(topic, number) if kept else Refused(topic))
             case Kept(_, number):
                 released = keeper.accepted(sender, number)
                 if released is not None:
-                    yield Send(released, Release(topic))
+                    yield Send(released, Release(topic, keeper.number))
             case Refused():
                 keeper.lost(sender)
-            case Release():
-                view.unpin(sender)
+            case Release(_, number):
+                view.unpin(sender, number)
             case Absent():
                 self._forget(topic, sender, now)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from cubecast.overlay.effects import TimeMs
 from cubecast.overlay.messages import NodeId
@@ -23,6 +23,14 @@ Weigh: TypeAlias = Callable[[int, int], int]
 """The weight of the link from the first node to the second ([N] Algorithm 1)."""
 BURIALS_LIMIT = 64
 """How many ids that are gone a view remembers; the longest remembered is forgotten first."""
+
+
+class Pin(NamedTuple):
+    """An id that is held whatever it weighs."""
+
+    until: TimeMs
+    number: int
+    """The last request of that id that was granted."""
 
 
 @dataclass
@@ -35,8 +43,7 @@ class View:
     weigh: Weigh
     ids: tuple[NodeId, ...] = ()
     """In the order of drawing at first, by weight once merged."""
-    pins: dict[NodeId, TimeMs] = field(default_factory=dict)
-    """Until when each pinned id is held whatever it weighs."""
+    pins: dict[NodeId, Pin] = field(default_factory=dict)
     buried: dict[NodeId, TimeMs] = field(default_factory=dict)
     """Until when ids that are gone are not taken from others' sets; the oldest burial first."""
     probed: dict[NodeId, TimeMs] = field(default_factory=dict)
@@ -59,7 +66,7 @@ class View:
             raise ValueError(f"a view's size must be 0 or more, not {size}")
         self.size = size
         for _, other in self._ranked(self.pins)[pins_limit(size) :]:
-            self.unpin(other)
+            del self.pins[other]
         self.merge(())
 
     def _ranked(self, others: Iterable[NodeId]) -> list[tuple[int, NodeId]]:
@@ -68,21 +75,27 @@ class View:
 
     # -- pins ------------------------------------------------------------------------------------
 
-    def pin(self, other: NodeId, until: TimeMs) -> bool:
+    def pin(self, other: NodeId, until: TimeMs, number: int) -> bool:
         """Hold another node until then, if there is room for one more pin or it is pinned."""
         if other == self.node:
             return False
-        if other not in self.pins and len(self.pins) >= pins_limit(self.size):
+        held = self.pins.get(other)
+        if held is None and len(self.pins) >= pins_limit(self.size):
             return False
         self.buried.pop(other, None)
-        self.pins[other] = until
+        # An earlier request that comes late must not open the pin to an earlier release.
+        self.pins[other] = Pin(until, number if held is None else max(number, held.number))
         if other not in self.ids:
             self.merge(())
         return True
 
-    def unpin(self, other: NodeId) -> None:
-        """The other has a keeper elsewhere; from now on its weight decides."""
-        self.pins.pop(other, None)
+    def unpin(self, other: NodeId, number: int) -> None:
+        """The other withdraws its requests up to this one; from now on its weight decides.
+
+        A release that a later request has overtaken changes nothing.
+        """
+        if other in self.pins and self.pins[other].number <= number:
+            del self.pins[other]
 
     # -- ids that are gone -----------------------------------------------------------------------
 
@@ -114,7 +127,7 @@ class View:
 
     def expire(self, now: TimeMs) -> None:
         """End the pins and burials whose time has come."""
-        self.pins = {id_: until for id_, until in self.pins.items() if until > now}
+        self.pins = {id_: pin for id_, pin in self.pins.items() if pin.until > now}
         self.buried = {id_: until for id_, until in self.buried.items() if until > now}
 
     def check_invariants(self) -> None:
