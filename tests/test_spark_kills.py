@@ -44,11 +44,9 @@ def start() -> Iterator[Start]:
             with in_front():
                 process = subprocess.Popen(
                     [sys.executable, "-W", "error", *map(str, arguments)],
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
+                    **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
                     text=True,
                     env={**os.environ, "TMPDIR": scratch},
-                    **options,
                 )
             started.append(process)
             return process
@@ -231,6 +229,31 @@ def test_ctrl_c_and_a_java_that_dies_are_told_in_one_line(start: Start, tmp_path
     assert all(re.match(told, line) for line in progress), complaints
     wait_for_the_end_of(children)
     assert not list((out / "cells").glob(".*.tmp"))
+
+
+def has_workers(pid: int) -> bool:
+    """Whether a job of Spark's runs Python."""
+    return any("pyspark.daemon" in command_line(child) for child in descendants(pid))
+
+
+def test_ctrl_c_in_a_job_on_a_universe_is_told_in_one_line(start: Start, tmp_path: Path) -> None:
+    """The job runs in the main thread, which waits for Java when it is interrupted."""
+    told = tmp_path / "told"
+    with told.open("w", encoding="utf-8") as stderr:
+        process = start(
+            "-m", "cubecast.cli.main", "universe", "generate", "W3", "--out", tmp_path / "w3",
+            "--master", "local[2]", start_new_session=True, stderr=stderr,
+        )  # fmt: skip
+        wait_until(lambda: has_workers(process.pid), process)
+        children = descendants(process.pid)
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130
+    *progress, last = told.read_text(encoding="utf-8").splitlines()
+    assert last == "cubecast: interrupted"
+    assert all(line.startswith("generating") for line in progress), progress
+    wait_for_the_end_of(children)
+    assert [one.name for one in tmp_path.iterdir()] == ["told"]
 
 
 def test_a_master_that_spark_does_not_know(start: Start, tmp_path: Path) -> None:

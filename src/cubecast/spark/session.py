@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -16,8 +17,9 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -35,6 +37,8 @@ MOST_ATTEMPTS = 4
 DRIVER_MEMORY = "1g"
 JAVA_FOR_SMALL_DATA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The work is done in Python: what Java optimises at length is never repaid."""
+JOBS_END_S = 5.0
+"""How long jobs that are cancelled may take to end."""
 LONGEST_SOCKET_FOLDER = 60
 """The path of a socket has a little over 100 bytes, and Spark adds a name of 42."""
 
@@ -78,16 +82,19 @@ def spark_session(
         environment = {"JAVA_HOME": str(java.home)}
         if _ON_THIS_MACHINE.match(master):
             environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-        with _interrupts_as_before():
+        with _interrupts_as_before() as restore, _py4j_is_quiet():
             session = None
             try:
                 with _environment(environment), as_file(_log_settings()) as log_settings:
                     settings = {**_settings(master, scratch, log_settings), **(conf or {})}
                     session = _started(settings, output, log or Path(scratch) / "spark.log")
+                restore()
+                _own_session.append(session)
                 if not _IN_THIS_PROCESS.match(master):
                     session.sparkContext.addPyFile(str(packed_package(Path(scratch))))
                 yield session
             finally:
+                _own_session.clear()
                 _stop(session)
 
 
@@ -163,16 +170,60 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _interrupts_as_before() -> Iterator[None]:
-    """Spark installs a handler of Ctrl-C and leaves it; put back the one there was."""
+def _interrupts_as_before() -> Iterator[Callable[[], None]]:
+    """Spark installs a handler of Ctrl-C and leaves it; gives a call that puts the old one back.
+
+    Spark's asks Java to cancel jobs, by the connection on which the interrupted call waits for its
+    answer, and fails.  Leaving the block of `spark_session` ends all jobs in any case.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield lambda: None
         return
     before = signal.getsignal(signal.SIGINT)
+
+    def restore() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+
+    try:
+        yield restore
+    finally:
+        restore()
+
+
+@contextmanager
+def _py4j_is_quiet() -> Iterator[None]:
+    """Drop what py4j logs of a call that is interrupted: tracebacks, some by the root logger."""
+
+    def is_ours(record: logging.LogRecord) -> bool:
+        return "py4j" not in record.pathname
+
+    root, own = logging.getLogger(), logging.getLogger("py4j")
+    level = own.level
+    root.addFilter(is_ours)
+    own.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+        root.removeFilter(is_ours)
+        own.setLevel(level)
+
+
+_own_session: list[SparkSession] = []
+"""The session that `spark_session` has started, if any."""
+
+
+def end_own_jobs() -> None:
+    """Cancel the jobs of the session that we have started, and wait until none runs, for a while.
+
+    What a job writes can be removed then.  A session that was there before us is left alone.
+    """
+    for session in _own_session:
+        context = session.sparkContext
+        deadline = time.monotonic() + JOBS_END_S
+        with suppress(Exception):  # Java may be gone, and its jobs with it
+            context.cancelAllJobs()
+            while context.statusTracker().getActiveJobsIds() and time.monotonic() < deadline:
+                time.sleep(0.02)
 
 
 def _active_session() -> SparkSession | None:

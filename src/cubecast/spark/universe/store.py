@@ -24,6 +24,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
 from cubecast.spark.results import write_atomically
+from cubecast.spark.session import end_own_jobs
 from cubecast.spark.universe.errors import UniverseError
 from cubecast.spark.universe.schemas import NAMES, PUBLICATIONS, QUARANTINE, SUBSCRIPTIONS
 
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 
 MANIFEST = "universe.json"
 LOCK = ".lock"
+ATTEMPTS, ATTEMPT_S = 20, 0.1
+"""How often, and how far apart, a folder is removed that does not go at once."""
 FORMAT = 1
 """Of the manifest and the tables; a reader refuses a later one."""
 
@@ -269,9 +273,21 @@ def new_universe(out: Path, identity: str, *, replace: bool = False) -> Iterator
             )
             refuse_place(out, identity, replace)
             _put_in_place(scratch, place)
+    except BaseException:
+        end_own_jobs()  # or they would write on
+        raise
     finally:
         os.close(lock)
+        _remove(scratch)
+
+
+def _remove(scratch: Path) -> None:
+    """Remove a folder; a task that is just ending may still write to it."""
+    for _ in range(ATTEMPTS):
         shutil.rmtree(scratch, ignore_errors=True)
+        if not scratch.exists():
+            return
+        time.sleep(ATTEMPT_S)
 
 
 def _keep_only(scratch: Path, tables: Mapping[str, int]) -> None:
@@ -318,8 +334,11 @@ def new_folder(out: Path | None) -> Iterator[Path | None]:
         yield scratch
         _refuse_taken(place)
         scratch.rename(place)
+    except BaseException:
+        end_own_jobs()
+        raise
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        _remove(scratch)
 
 
 def _refuse_taken(place: Path) -> None:
