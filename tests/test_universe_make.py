@@ -96,6 +96,19 @@ def test_several_numbers_of_seeds_go_to_directories_of_their_own(
     assert "topics/nodes" in result.stdout
 
 
+def test_all_places_are_checked_before_the_first_draw(made: Path, tmp_path: Path) -> None:
+    """The last of two places holds what is no universe; the first one stays empty."""
+    out = tmp_path / "drawn"
+    (out / "seeds-3").mkdir(parents=True)
+    (out / "seeds-3" / "notes.txt").write_text("mine")
+    options = ("--draws", 3, "--smallest", 4, "--out", out)
+    result = run("draw", made, "--seeds", "1,3", *options)
+    assert result.exit_code == 2
+    assert "seeds-3 exists and is no universe" in " ".join(result.stderr.split())
+    assert [path.name for path in out.iterdir()] == ["seeds-3"]
+    assert (out / "seeds-3" / "notes.txt").read_text() == "mine"
+
+
 def test_a_draw_without_a_place_keeps_nothing(made: Path) -> None:
     before = sorted(made.parent.iterdir())
     result = run("draw", made, "--seeds", "2,4", "--draws", 2, "--smallest", 50)

@@ -13,7 +13,7 @@ from cubecast.spark.universe.draw import DRAWS, SMALLEST, Draws, draw_each, prun
 from cubecast.spark.universe.errors import UniverseError
 from cubecast.spark.universe.generate import Grid, Shape, generate
 from cubecast.spark.universe.ingest import identity_of
-from cubecast.spark.universe.store import Universe, new_universe
+from cubecast.spark.universe.store import Universe, new_universe, refuse_place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,22 +74,27 @@ def draw_universes(
     """Draw universes for each number of seeds, and put the chosen one where `out` says, if it does.
 
     `prune_first` takes seeds only from topics that have enough subscribers in the whole universe.
+    All places are checked before anything is drawn.
     """
+    facts = {
+        "of": source.manifest.get("identity"),
+        "draws": draws,
+        "smallest": smallest,
+        "run": run,
+        "prune_first": prune_first,
+    }
+    facts_of = {number: {**facts, "seeds": number} for number in seeds}
+    places = {number: out(number) for number in seeds}
+    for number, place in places.items():
+        if place is not None:
+            refuse_place(place, identity_of(facts_of[number]), replace)
     subscriptions = source.read(session, "subscriptions")
     if prune_first:
         subscriptions = pruned(subscriptions, smallest)
     for found in draw_each(subscriptions, list(seeds), draws, smallest, run, tell=tell):
-        place = out(found.seeds)
+        place = places[found.seeds]
         if place is not None:
-            facts = {
-                "of": source.manifest.get("identity"),
-                "seeds": found.seeds,
-                "draws": draws,
-                "smallest": smallest,
-                "run": run,
-                "prune_first": prune_first,
-            }
-            _keep(found, place, facts, replace, tell)
+            _keep(found, place, facts_of[found.seeds], replace, tell)
         yield found
 
 
