@@ -69,11 +69,11 @@ def dumb_draw(
     chosen = set(order[:seeds])
     users = {user for topic in chosen for user in users_of[topic]}
     for user in users:
-        if journals is None:
+        if journals is not None and user in journals:
+            chosen = chosen | {journals[user]}
+        else:
             bits = chance.draw(chance.stream(run, 22, user, 0), number)
             chosen = chosen | {topics_of[user][chance.below(bits, len(topics_of[user]))]}
-        elif user in journals:
-            chosen = chosen | {journals[user]}
     kept = {topic for topic in chosen if len(users_of[topic] & users) >= smallest}
     return {(user, topic) for user, topic in pairs if user in users and topic in kept}
 
@@ -103,6 +103,21 @@ def test_journals_take_the_place_of_random_topics(spark: SparkSession) -> None:
     twins = [dumb_draw(pairs, number, 2, 4, 0, journals) for number in range(5)]
     assert drawn.sizes == tuple(size(number, twin) for number, twin in enumerate(twins))
     assert rows(drawn.subscriptions) == twins[drawn.chosen.number]
+
+
+def test_a_user_without_a_journal_takes_a_random_topic(spark: SparkSession) -> None:
+    """A seed has one user; without a journal only a random choice can add its other topic."""
+    pairs = {(1, 10), (1, 11), (2, 20), (2, 21)}
+    table = frame(spark, pairs)
+    nothing = draw(table, 1, draws=64, smallest=1, journals=frame(spark, set()))
+    assert nothing.sizes == draw(table, 1, draws=64, smallest=1).sizes
+    assert {one.topics for one in nothing.sizes} == {1, 2}
+    half = draw(table, 1, draws=64, smallest=1, journals=frame(spark, {(1, 10), (9, 10)}))
+    twins = [dumb_draw(pairs, number, 1, 1, 0, {1: 10, 9: 10}) for number in range(64)]
+    assert half.sizes == tuple(size(number, twin) for number, twin in enumerate(twins))
+    # 11 as a seed is joined by the journal; 20 or 21 by the other in some draws.
+    assert {(1, 11), (1, 10)} in twins
+    assert {(2, 20), (2, 21)} in twins
 
 
 def test_five_pairs_with_all_topics_as_seeds_come_back_whole(spark: SparkSession) -> None:
@@ -206,6 +221,7 @@ def test_masks_hold_one_bit_for_each_draw() -> None:
         [0, 0],
     ]
     assert masks.counts(100)[[0, 1, 63, 64]].tolist() == [1, 0, 1, 1]
+    assert masks.without(np.array([1, 5], dtype=np.int64)).ids.tolist() == [9]
     both = masks.union(Masks(np.array([6], dtype=np.int64), packed(flags[:1])))
     assert both.ids.tolist() == [5, 6, 9]
 

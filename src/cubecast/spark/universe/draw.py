@@ -1,7 +1,7 @@
 """Self-contained universes ([N] 3.1), drawn many at a time.
 
 A draw takes random seed topics S.  U are the subscribers of S.  S' is S and one topic of each user
-in U: its own journal where the table has one, else a random one of its topics.  The draw keeps the
+in U: its own journal where `journals` has one, else a random one of its topics.  The draw keeps the
 pairs of U and S', then drops topics with fewer than `smallest` subscribers inside, then nodes
 without topic.  [N] makes 100 draws and keeps the one with the median ratio of topics to nodes;
 of an even number we take the lower median.
@@ -97,7 +97,8 @@ def draw(
 ) -> Draws:
     """Draw universes of this many seed topics and keep the one with the lower median ratio.
 
-    `journals` has the columns user and topic: the journal of each user that has one.
+    `journals` has the columns user and topic: the journal of each user that has one.  A user
+    without a journal takes a random one of its topics.
     """
     [found] = draw_each(subscriptions, [seeds], draws, smallest, run, journals, tell)
     return found
@@ -120,7 +121,7 @@ def draw_each(
     if smallest < 1:
         raise ValueError(f"a topic has at least 1 subscriber, so {smallest} is no bound")
     tell("reading the pairs")
-    topics = _topics(subscriptions)
+    topics = _distinct(subscriptions, "topic")
     for number in seeds:
         if not 1 <= number <= len(topics):
             raise ValueError(f"cannot draw {number:,} of {len(topics):,} topics")
@@ -188,11 +189,17 @@ class _Job:
         return Draws(seeds, sizes, chosen, self._pairs(users, kept, chosen.number))
 
     def _own_topics(self, users: Masks) -> Masks:
+        """The journals of users; random topics of those that have none."""
         if self.journals is None:
-            pick = partial(_picked_topics, users=users, run=self.run, draws=self.draws)
-            return self._masks(pick, self.of_users)
+            return self._random_topics(users)
         own = by_key(self.journals.select("user", "topic"), "topic", 1)
-        return self._masks(partial(_journals, users=users), own)
+        journals = self._masks(partial(_journals, users=users), own)
+        others = users.without(_distinct(self.journals, "user"))
+        return journals.union(self._random_topics(others))
+
+    def _random_topics(self, users: Masks) -> Masks:
+        pick = partial(_picked_topics, users=users, run=self.run, draws=self.draws)
+        return self._masks(pick, self.of_users)
 
     def _sizes(self, users: Masks, kept: Masks) -> tuple[Draw, ...]:
         from pyspark.sql import functions as F
@@ -228,8 +235,9 @@ def _say(tell: Callable[[str], object], what: str, step: str) -> None:
     tell(f"{what}: {step}")
 
 
-def _topics(subscriptions: DataFrame) -> Longs:
-    table: Any = subscriptions.select("topic").distinct().toArrow()
+def _distinct(frame: DataFrame, column: str) -> Longs:
+    """The ids in a column, in rising order."""
+    table: Any = frame.select(column).distinct().toArrow()
     return np.sort(np.asarray(table.column(0), dtype=np.int64))
 
 

@@ -38,6 +38,11 @@ class Masks:
         ids = np.union1d(self.ids, other.ids)
         return Masks(ids, self.of(ids) | other.of(ids))
 
+    def without(self, ids: Longs) -> Masks:
+        """The masks of all but these ids."""
+        others = ~np.isin(self.ids, ids)
+        return Masks(self.ids[others], self.words[others])
+
     def within(self, draw: int) -> Longs:
         """The ids in a draw."""
         bit = self.words[:, draw // WORD] >> np.uint64(draw % WORD)
