@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from statistics import mean
 
 import pytest
@@ -126,3 +127,10 @@ def test_the_parameter_of_correlation_correlates_topics_with_their_nearest() -> 
 def test_a_correlation_that_cannot_be_is_refused() -> None:
     with pytest.raises(WorkloadError, match="from 0 to 1"):
         described("W8", correlation=1.5)
+
+
+def test_a_universe_of_equal_sizes_has_finite_metrics() -> None:
+    """All nodes follow all topics: no exponent is likelier than another, and 0 is told."""
+    found = described("grid", nodes=16, topics=2, least_radius=0.8)
+    assert (found["pairs"], found["topic_exponent"], found["node_exponent"]) == (32, 0, 0)
+    assert all(map(math.isfinite, found.values()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -135,6 +136,14 @@ def test_a_law_that_ends_has_its_exponent_only_when_the_end_is_known() -> None:
     assert open_ended.exponent > 1.4
 
 
+def test_fewer_than_two_values_have_no_exponent() -> None:
+    nothing = np.zeros(0, np.int64)
+    assert math.isnan(bounded_exponent(np.array([4]), np.array([1_000])))
+    assert math.isnan(bounded_exponent(np.array([4, 9]), np.array([1_000, 0])))
+    assert math.isnan(bounded_exponent(nothing, nothing))
+    assert math.isfinite(bounded_exponent(np.array([4, 9]), np.array([1_000, 1])))
+
+
 def test_too_few_observations_have_no_law() -> None:
     assert fit(np.array([1, 2, 3]), np.array([5, 3, 1])) is None
     assert fit(np.array([4]), np.array([1_000])) is None
@@ -226,6 +235,14 @@ def test_five_pairs_have_pictures_without_a_law(five: DataFrame, tmp_path: Path)
         "per-node.png",
         "correlation.png",
     ]
+
+
+def test_a_universe_of_equal_sizes_is_described_without_exponents(spark: SparkSession) -> None:
+    pairs = [(user, topic) for user in range(3) for topic in (10, 20)]
+    facts = describe(spark.createDataFrame(pairs, SUBSCRIPTIONS), resamples=0).facts()
+    assert facts["subscribers_per_topic"]["bounded_exponent"] is None
+    assert facts["topics_per_node"]["bounded_exponent"] is None
+    json.dumps(facts, allow_nan=False)
 
 
 def test_an_empty_universe_is_refused(spark: SparkSession) -> None:

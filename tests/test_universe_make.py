@@ -12,7 +12,8 @@ from typer.testing import CliRunner, Result
 
 from cubecast.cli.app import app
 from cubecast.spark.session import spark_session
-from cubecast.spark.universe.store import open_universe
+from cubecast.spark.universe.schemas import SUBSCRIPTIONS
+from cubecast.spark.universe.store import new_universe, open_universe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,6 +127,21 @@ def test_a_description_is_printed_and_drawn(made: Path, tmp_path: Path) -> None:
     assert "subscribers per topic" in result.stdout
     assert "correlation of the 12 largest topics" in result.stdout
     assert len(list(pictures.glob("*.png"))) == 3
+
+
+def test_a_universe_of_equal_sizes_has_no_exponent(spark: SparkSession, tmp_path: Path) -> None:
+    pairs = [(user, topic) for user in range(3) for topic in (10, 20)]
+    with new_universe(tmp_path / "equal", "toy") as draft:
+        draft.write("subscriptions", spark.createDataFrame(pairs, SUBSCRIPTIONS))
+        draft.finish({"made_by": "test"})
+    told = run("describe", tmp_path / "equal", "--resamples", "0")
+    assert told.exit_code == 0, told.output
+    per_topic, per_node = (line.split() for line in told.stdout.splitlines()[2:4])
+    assert per_topic == ["subscribers", "per", "topic", "3.0", "3", "3", "3", *"----"]
+    assert per_node == ["topics", "per", "node", "2.0", "2", "2", "2", *"----"]
+    done = run("describe", tmp_path / "equal", "--resamples", "0", "--json")
+    facts = json.loads(done.stdout)
+    assert facts["topics_per_node"]["bounded_exponent"] is None
 
 
 def test_a_description_is_one_json_object(made: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -331,7 +332,8 @@ def _row(distribution: Distribution) -> list[str]:
     if law is not None:
         goodness = "-" if law.goodness is None else f"{law.goodness:.2f}"
         fitted = [f"{law.exponent:.2f} ± {law.error:.2f}", f"{law.least:,}", goodness]
-    whole = f"{distribution.bounded_exponent:.2f}"
+    exponent = distribution.bounded_exponent
+    whole = "-" if isnan(exponent) else f"{exponent:.2f}"
     return [f"{distribution.mean:,.1f}", *quantiles, *fitted, whole]
 
 

@@ -54,8 +54,10 @@ def _law(name: str, values: Longs) -> dict[str, float]:
 
     distinct, counts = np.unique(values, return_counts=True)
     law = fit(distinct, counts, resamples=0)
+    exponent = bounded_exponent(distinct, counts)
     return {
-        f"{name}_exponent": bounded_exponent(distinct, counts),
+        # A metric is finite.  Where all values are equal there is no exponent: 0, no slope.
+        f"{name}_exponent": 0.0 if np.isnan(exponent) else exponent,
         f"{name}_distance": 1.0 if law is None else law.distance,
     }
 

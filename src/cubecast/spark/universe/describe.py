@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isnan
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -40,7 +41,7 @@ class Distribution:
     law: PowerLaw | None
     """The power law of the tail; None where there are too few."""
     bounded_exponent: float
-    """The likeliest exponent of a law that begins and ends with the data."""
+    """The likeliest exponent of a law that begins and ends with the data; NaN if it has none."""
 
     @property
     def total(self) -> int:
@@ -62,7 +63,7 @@ class Distribution:
             "median": self.quantile(0.5),
             "p99": self.quantile(0.99),
             "most": self.quantile(1.0),
-            "bounded_exponent": self.bounded_exponent,
+            "bounded_exponent": None if isnan(self.bounded_exponent) else self.bounded_exponent,
             "power_law": None,
         }
         if self.law is not None:
@@ -143,8 +144,8 @@ def distribution(
     counts = np.asarray(table.column("count"), dtype=np.int64)
     order = np.argsort(sizes)
     sizes, counts = sizes[order], counts[order]
-    bounded = bounded_exponent(sizes, counts) if len(sizes) else float("nan")
-    return Distribution(sizes, counts, fit(sizes, counts, resamples, seed), bounded)
+    law = fit(sizes, counts, resamples, seed)
+    return Distribution(sizes, counts, law, bounded_exponent(sizes, counts))
 
 
 def histogram(subscriptions: DataFrame, side: Side) -> DataFrame:

@@ -72,11 +72,15 @@ def fit(values: Longs, counts: Longs, resamples: int = RESAMPLES, seed: int = 0)
 
 
 def bounded_exponent(values: Longs, counts: Longs) -> float:
-    """The likeliest exponent of a law that begins and ends with the data.
+    """The likeliest exponent of a law that begins and ends with the data; NaN if it has none.
+
+    With fewer than two distinct values all exponents are equally likely.
 
     In a small universe a node cannot have more topics than there are: the law is cut, and a fit
     without an end takes the cut for a steep tail.
     """
+    if np.count_nonzero(counts) < 2:
+        return float("nan")
     support = np.arange(int(values.min()), int(values.max()) + 1, dtype=np.float64)
     logs = np.log(support)
     mean_log = float((counts * np.log(values)).sum() / counts.sum())
