@@ -34,7 +34,7 @@ from cubecast.spark.universe.dissemination import (
     write_views,
 )
 from cubecast.spark.universe.errors import UniverseError
-from cubecast.spark.universe.gossip import GossipPlan, Variant, gossip
+from cubecast.spark.universe.gossip import GossipPlan, Outcome, Variant, gossip
 from cubecast.spark.universe.schemas import PUBLICATIONS, SUBSCRIPTIONS, VIEWS
 from cubecast.spark.universe.store import PARTICIPANTS, Universe, new_universe, open_universe
 
@@ -192,11 +192,16 @@ def pairs_of(seed: int = 1) -> list[tuple[int, int]]:
     ]
 
 
-def universe(spark: SparkSession, out: Path, *, posts: bool = True) -> Universe:
+def universe(
+    spark: SparkSession, out: Path, *, posts: bool = True, topics: list[int] | None = None
+) -> Universe:
+    """With twelve posts of topics 10 and 20, or 10 and 30, in turn; or all of the topics given."""
     with new_universe(out, "toy") as draft:
         draft.write("subscriptions", spark.createDataFrame(pairs_of(), SUBSCRIPTIONS))
         if posts:
-            some = [(one, one % 40, [10, 20] if one % 2 else [10, 30]) for one in range(12)]
+            some = [
+                (one, one % 40, topics or ([10, 20] if one % 2 else [10, 30])) for one in range(12)
+            ]
             unsigned = publications(spark, [(one, None, topics) for one, _, topics in some])
             draft.write("publications", unsigned)
             took_part = [(one, user) for one, user, _ in some]
@@ -256,6 +261,37 @@ def test_a_universe_without_posts_gets_made_ones(spark: SparkSession, tmp_path: 
     assert one.counts["events"] == 7
     assert one.counts["handed"] == 0
     assert one.delivered == 1.0
+    assert (one.made, one.left_out) == (True, 0)
+
+
+@pytest.mark.parametrize("events", [None, 2], ids=["all", "a sample"])
+def test_posts_that_are_left_out_are_counted(
+    spark: SparkSession, tmp_path: Path, events: int | None
+) -> None:
+    with new_universe(tmp_path / "u", "toy") as draft:
+        draft.write("subscriptions", spark.createDataFrame(pairs_of(), SUBSCRIPTIONS))
+        some = [(1, 1, [10]), (2, 2, [20, 30]), (3, 3, [30]), (4, 4, []), (5, 5, [10, 77])]
+        draft.write("publications", publications(spark, list(some)))
+        draft.finish({"made_by": "test"})
+    plan = GossipPlan(views=("start",), smallest=10, rounds=0, events=events)
+    (one,) = gossip(spark, open_universe(tmp_path / "u"), plan)
+    assert one.counts["events"] == (events or 3)
+    assert (one.left_out, one.made) == (2, False)
+    assert (one.facts()["left_out"], one.facts()["made"]) == (2, False)
+
+
+def test_shares_and_means_of_nothing_are_none(spark: SparkSession) -> None:
+    (row,) = totals(spark.createDataFrame([], SPREADS)).collect()
+    shares = (
+        "delivered_share", "complete_share", "shared_share", "duplicates_per_delivery",
+        "mean_round", "mean_last_round",
+    )  # fmt: skip
+    nothing = Outcome(Variant("start"), row.asDict())
+    assert [nothing.facts()[name] for name in shares] == [None] * 6
+    all_dead = Outcome(Variant("start", dead=1.0), row.asDict() | {"events": 3, "complete": 3})
+    assert (all_dead.delivered, all_dead.complete, all_dead.shared) == (None, None, None)
+    missed = Outcome(Variant("start"), row.asDict() | {"events": 3, "due": 5})
+    assert (missed.delivered, missed.complete) == (0.0, 0.0)
 
 
 def test_made_events_go_to_topics_of_their_authors(spark: SparkSession, tmp_path: Path) -> None:
@@ -305,8 +341,46 @@ def test_the_command_tells_and_keeps_what_the_job_finds(
     }  # fmt: skip
     told = command(tmp_path / "u", *options)
     assert told.exit_code == 0
-    assert "12 events" in told.stdout
+    assert told.stdout.splitlines()[0] == "12 events"
     assert "100.0000%" in told.stdout
+
+
+def test_the_command_tells_which_posts_are_left_out_and_no_shares_of_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    universe(spark, tmp_path / "u", topics=[30])
+    options = ("--smallest", 10, "--rounds", 0, "--mode", "start")
+    told = command(tmp_path / "u", *options)
+    assert told.exit_code == 0, told.output
+    heading, _, row, _ = told.stdout.splitlines()
+    assert heading == "0 events (12 posts without a topic that is measured left out)"
+    assert row.split() == ["start", "0", "0%", "0%", "-", "-", "0", "0", *"----"]
+    (facts,) = json.loads(command(tmp_path / "u", *options, "--json").stdout)
+    assert (facts["events"], facts["left_out"], facts["made"]) == (0, 12, False)
+    assert facts["delivered_share"] is facts["complete_share"] is None
+
+
+def test_the_command_tells_that_events_are_made(spark: SparkSession, tmp_path: Path) -> None:
+    universe(spark, tmp_path / "u", posts=False)
+    told = command(tmp_path / "u", "--events", 7, "--smallest", 1, "--rounds", 0, "--mode", "start")
+    assert told.exit_code == 0, told.output
+    heading = told.stdout.splitlines()[0]
+    assert heading == "7 events, made: the universe has no publications"
+
+
+def test_the_command_tells_of_events_whose_topics_died_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Run 5 leaves some of the users, but none of the three subscribers of topic 30."""
+    universe(spark, tmp_path / "u", topics=[30])
+    options = ("--smallest", 1, "--rounds", 0, "--mode", "start", "--run", RUN)
+    dead = ("--dead", "0,0.95", "--dead-ids", "refilled")
+    told = command(tmp_path / "u", *options, *dead)
+    assert told.exit_code == 0, told.output
+    heading = told.stdout.splitlines()[0]
+    assert heading == (
+        "12 events; up to 12 not counted where no subscriber of their topics is alive"
+    )
 
 
 @pytest.mark.parametrize(
@@ -316,6 +390,8 @@ def test_the_command_tells_and_keeps_what_the_job_finds(
         (["--loss", "2"], "loss must be 0 to 1, not 2"),
         (["--mode", "quick"], "views must be of start, faithful, repairing, not 'quick'"),
         (["--dead-ids", "gone"], "dead ids must be of kept, removed, refilled, not 'gone'"),
+        (["--events", "5,7"], "--events is one whole number or all, not '5,7'"),
+        (["--events", "some"], "--events is one whole number or all, not 'some'"),
         (["--events", "0"], "at least one event is needed, not 0"),
         (["--back", "-1"], "rounds and back links must be 0 or more"),
         (["--smallest", "1000"], "no topic has 1000 subscribers"),

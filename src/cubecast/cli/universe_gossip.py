@@ -119,9 +119,18 @@ def _plan(
         backs=_listed("back", back, int),
         rounds=rounds,
         smallest=smallest,
-        events=None if events == "all" else _listed("events", events, int)[0],
+        events=_events(events),
         run=run,
     )
+
+
+def _events(text: str) -> int | None:
+    from cubecast.spark.universe.errors import UniverseError
+
+    try:
+        return None if text == "all" else int(text)
+    except ValueError:
+        raise UniverseError(f"--events is one whole number or all, not {text!r}") from None
 
 
 def _listed(option: str, text: str, kind: Callable[[str], T]) -> list[T]:
@@ -164,8 +173,7 @@ def _tell(found: list[Outcome]) -> None:
 
     if not found:
         return
-    events, without = found[0].counts["events"], found[0].counts["without_topic"]
-    say(f"{events:,} events" + (f" ({without:,} without a topic left out)" if without else ""))
+    say(_heading(found))
     say(
         "  views      back  loss  dead  ids        delivered  complete        messages"
         "  topic messages  shared  duplicates  round  last"
@@ -175,12 +183,30 @@ def _tell(found: list[Outcome]) -> None:
         ids = variant.dead_ids if variant.dead else ""
         say(
             f"  {variant.views:<10} {variant.back:>4} {variant.loss:>5.0%} {variant.dead:>5.0%}"
-            f"  {ids:<9} {one.delivered:>10.4%} {one.complete:>9.2%} {facts['messages']:>15,}"
-            f" {facts['topic_messages']:>15,} {one.shared:>7.2%}"
-            f" {facts['duplicates_per_delivery']:>11.2f} {facts['mean_round']:>6.2f}"
-            f" {facts['mean_last_round']:>5.2f}"
+            f"  {ids:<9} {_cell(one.delivered, '.4%'):>10} {_cell(one.complete, '.2%'):>9}"
+            f" {facts['messages']:>15,} {facts['topic_messages']:>15,}"
+            f" {_cell(one.shared, '.2%'):>7} {_cell(facts['duplicates_per_delivery'], '.2f'):>11}"
+            f" {_cell(facts['mean_round'], '.2f'):>6} {_cell(facts['mean_last_round'], '.2f'):>5}"
         )
     say(
         "delivered: pairs of event and live subscriber; complete: events that miss none; duplicates"
         " per delivery; round: mean of deliveries; last: mean of events"
     )
+
+
+def _heading(found: list[Outcome]) -> str:
+    """How many events every variant was given, where they are from, and which are not counted."""
+    first = found[0]
+    heading = f"{first.counts['events'] + first.counts['without_topic']:,} events"
+    if first.made:
+        heading += ", made: the universe has no publications"
+    if first.left_out:
+        heading += f" ({first.left_out:,} posts without a topic that is measured left out)"
+    # Overlays of the living alone may lack a topic.
+    if lost := max(one.counts["without_topic"] for one in found):
+        heading += f"; up to {lost:,} not counted where no subscriber of their topics is alive"
+    return heading
+
+
+def _cell(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

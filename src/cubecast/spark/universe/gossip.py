@@ -108,40 +108,62 @@ class GossipPlan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Sums over all events of a variant (`dissemination.totals`)."""
+    """Sums over all events of a variant (`dissemination.totals`).
+
+    A share or a mean of nothing is None.
+    """
 
     variant: Variant
     counts: dict[str, int]
+    left_out: int = 0
+    """Posts of the universe that have no topic that is measured."""
+    made: bool = False
+    """Whether the events are made ones, as the universe has no publications."""
 
     @property
-    def delivered(self) -> float:
+    def delivered(self) -> float | None:
         """The share of (event, live subscriber) pairs that were reached."""
-        return self.counts["reached"] / max(self.counts["due"], 1)
+        return _per(self.counts["reached"], self.counts["due"])
 
     @property
-    def complete(self) -> float:
-        """The share of events that missed no live subscriber."""
-        return self.counts["complete"] / max(self.counts["events"], 1)
+    def complete(self) -> float | None:
+        """The share of events that missed no live subscriber; None if none was due in any."""
+        return _per(self.counts["complete"], self.counts["events"]) if self.counts["due"] else None
 
     @property
-    def shared(self) -> float:
+    def shared(self) -> float | None:
         """The share of messages that need not be sent because topics share links."""
-        return 1 - self.counts["messages"] / max(self.counts["topic_messages"], 1)
+        sent = _per(self.counts["messages"], self.counts["topic_messages"])
+        return None if sent is None else 1 - sent
 
     def facts(self) -> dict[str, Any]:
         """For JSON: the counts, and what follows from them."""
         counts = self.counts
-        reached, events = max(counts["reached"], 1), max(counts["events"], 1)
         return {
             **asdict(self.variant),
             **counts,
+            "left_out": self.left_out,
+            "made": self.made,
             "delivered_share": self.delivered,
             "complete_share": self.complete,
             "shared_share": self.shared,
-            "duplicates_per_delivery": counts["duplicates"] / reached,
-            "mean_round": counts["rounds"] / reached,
-            "mean_last_round": counts["last_rounds"] / events,
+            "duplicates_per_delivery": _per(counts["duplicates"], counts["reached"]),
+            "mean_round": _per(counts["rounds"], counts["reached"]),
+            "mean_last_round": _per(counts["last_rounds"], counts["events"]),
         }
+
+
+def _per(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What is sent, and what is not."""
+
+    events: DataFrame
+    left_out: int
+    made: bool
 
 
 def gossip(
@@ -166,14 +188,15 @@ def gossip(
         raise UniverseError(f"no topic has {plan.smallest} subscribers")
     with _scratch(folder) as scratch:
         fields = Fields(subscriptions, plan, scratch, tell)
-        events = published(session, universe, subscriptions, plan, fields).cache()
+        sent = published(session, universe, subscriptions, plan, fields)
+        sent.events.cache()
         try:
             return [
-                _outcome(fields, events, variant, keep and keep / f"variant-{number}", tell)
+                _outcome(fields, sent, variant, keep and keep / f"variant-{number}", tell)
                 for number, variant in enumerate(plan.variants())
             ]
         finally:
-            events.unpersist()
+            sent.events.unpersist()
             subscriptions.unpersist()
 
 
@@ -183,8 +206,11 @@ def published(
     subscriptions: DataFrame,
     plan: GossipPlan,
     fields: Fields,
-) -> DataFrame:
-    """The events of a universe, or made ones where it has none."""
+) -> Published:
+    """The events of a universe, or made ones where it has none.
+
+    Posts are counted before those without a topic go, and before a sample is taken.
+    """
     if "publications" not in universe.tables:
         network = Network.load(fields.network(Variant("start")))
         made = made_events(network, plan.events or MADE_EVENTS, run=plan.run)
@@ -194,12 +220,15 @@ def published(
         nothing = pa.nulls(len(made))
         columns = [made.ids, nothing, made.authors, topics, nothing]
         rows = pa.table(dict(zip(PUBLICATIONS.names, columns, strict=True))).to_pylist()
-        return session.createDataFrame(rows, PUBLICATIONS)
+        return Published(session.createDataFrame(rows, PUBLICATIONS), left_out=0, made=True)
     publications = universe.read(session, "publications")
+    events = with_topic(publications, subscriptions)
+    left_out = publications.count() - events.count()
     if "participants" in universe.tables:
-        publications = with_authors(publications, universe.read(session, "participants"))
-    publications = with_topic(publications, subscriptions)
-    return publications if plan.events is None else sample(publications, plan.events)
+        events = with_authors(events, universe.read(session, "participants"))
+    if plan.events is not None:
+        events = sample(events, plan.events)
+    return Published(events, left_out, made=False)
 
 
 @dataclass(slots=True)
@@ -235,7 +264,7 @@ class Fields:
 
 
 def _outcome(
-    fields: Fields, events: DataFrame, variant: Variant, keep: Path | None, tell: Tell
+    fields: Fields, sent: Published, variant: Variant, keep: Path | None, tell: Tell
 ) -> Outcome:
     network = fields.network(variant)
     refilled = variant.dead_ids == "refilled"
@@ -246,13 +275,14 @@ def _outcome(
         explain=variant.loss == 0,
     )
     tell(f"spreading events: {variant.views}, loss {variant.loss:g}, dead {variant.dead:g}")
-    spreads = disseminate(events, network, config, run=fields.plan.run)
+    spreads = disseminate(sent.events, network, config, run=fields.plan.run)
     if keep is not None:
         spreads.write.parquet(str(keep))
-        spreads = events.sparkSession.read.parquet(str(keep))
+        spreads = sent.events.sparkSession.read.parquet(str(keep))
     row = totals(spreads).first()
     assert row is not None
-    return Outcome(variant, {name: int(count) for name, count in row.asDict().items()})
+    counts = {name: int(count) for name, count in row.asDict().items()}
+    return Outcome(variant, counts, sent.left_out, sent.made)
 
 
 @contextmanager
