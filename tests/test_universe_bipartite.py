@@ -223,7 +223,7 @@ def test_degrees_have_the_mean_asked_for_and_their_exponent() -> None:
         ({"topics": 0}, "topics and nodes"),
         ({"small_topics": 20}, "cannot be small"),
         ({"pairs": 100}, "too few"),
-        ({"smallest": 61}, "cannot have 61"),
+        ({"smallest": 61}, "smallest must be from 1 to 60, not 61"),
         ({"correlation": 1.5}, "between 0 and 1"),
         ({"spread": 0.5}, "start at 1"),
         ({"interest": 0}, "at least 1 topic"),

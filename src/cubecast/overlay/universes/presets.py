@@ -49,7 +49,10 @@ class BipartiteParameters:
         if self.pairs < self.nodes:
             raise ValueError(f"{self.pairs:,} pairs are too few for {self.nodes:,} nodes")
         if not 1 <= self.smallest <= self.largest:
-            raise ValueError(f"a topic of {self.nodes} nodes cannot have {self.smallest} or more")
+            raise ValueError(
+                f"a topic has at most half of the {self.nodes} nodes: smallest must be from 1 to "
+                f"{self.largest}, not {self.smallest}"
+            )
         if not 0 <= self.correlation <= 1:
             raise ValueError(f"a correlation lies between 0 and 1, not {self.correlation}")
         if self.interest < 1:
