@@ -330,12 +330,12 @@ def test_the_command_tells_and_keeps_what_the_job_finds(
     options = ("--smallest", 10, "--rounds", 2, "--loss", "0,0.1", "--mode", "start,repairing")
     done = command(tmp_path / "u", *options, "--json", "--out", tmp_path / "kept")
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
+    found = json.loads(done.stdout)["outcomes"]
     assert [(one["views"], one["loss"]) for one in found] == [
         ("start", 0.0), ("start", 0.1), ("repairing", 0.0), ("repairing", 0.1),
     ]  # fmt: skip
     assert found[2]["delivered_share"] == 1.0
-    assert json.loads((tmp_path / "kept" / "summary.json").read_text()) == found
+    assert json.loads((tmp_path / "kept" / "summary.json").read_text())["outcomes"] == found
     assert {path.name for path in (tmp_path / "kept").iterdir()} == {
         "summary.json", "variant-0", "variant-1", "variant-2", "variant-3",
     }  # fmt: skip
@@ -355,7 +355,7 @@ def test_the_command_tells_which_posts_are_left_out_and_no_shares_of_nothing(
     heading, _, row, _ = told.stdout.splitlines()
     assert heading == "0 events (12 posts without a topic that is measured left out)"
     assert row.split() == ["start", "0", "0%", "0%", "-", "-", "0", "0", *"----"]
-    (facts,) = json.loads(command(tmp_path / "u", *options, "--json").stdout)
+    (facts,) = json.loads(command(tmp_path / "u", *options, "--json").stdout)["outcomes"]
     assert (facts["events"], facts["left_out"], facts["made"]) == (0, 12, False)
     assert facts["delivered_share"] is facts["complete_share"] is None
 

@@ -93,7 +93,7 @@ def gossip(
         plan = _plan(events, mode, loss, dead, dead_ids, back, rounds, smallest, run)
         found = _run(directory, plan, out, memory, master, spark_settings(COMMAND, conf))
     if as_json:
-        typer.echo(json.dumps([one.facts() for one in found]))
+        typer.echo(json.dumps({"outcomes": [one.facts() for one in found]}))
     else:
         _tell(found)
 
@@ -162,7 +162,7 @@ def _run(
     ):
         found = job.gossip(session, universe, plan, folder=scratch, keep=scratch, tell=tell)
         if scratch is not None:
-            text = json.dumps([one.facts() for one in found], indent=1)
+            text = json.dumps({"outcomes": [one.facts() for one in found]}, indent=1)
             (scratch / "summary.json").write_text(text + "\n", encoding="utf-8")
     return found
 
