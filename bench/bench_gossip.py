@@ -1,4 +1,4 @@
-"""What does an event cost on the overlays of a universe, and whom does it reach?
+"""What does an event cost on the overlays of a universe, and which subscribers does it reach?
 
 A universe of one of the sizes of [N] Table 1 is generated (or a table of subscriptions is read),
 its overlays are played, and made events are sent over them by the compiled gossip, in one process

@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from cubecast.overlay.universes.bipartite import plan, universe
+from cubecast.overlay.universes.powerlaw import bounded_exponent, fit, zeta
 from cubecast.overlay.universes.presets import preset
 from cubecast.overlay.universes.streams import Universe
 from cubecast.spark.session import spark_session
@@ -26,7 +27,6 @@ from cubecast.spark.universe.correlation import (
 from cubecast.spark.universe.describe import describe, distribution, histogram, log_binned
 from cubecast.spark.universe.generate import generate
 from cubecast.spark.universe.plots import draw_plots
-from cubecast.spark.universe.powerlaw import bounded_exponent, fit, zeta
 from cubecast.spark.universe.schemas import SUBSCRIPTIONS
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""``cubecast universe gossip``: events over the overlays of a universe, and what reaches whom."""
+"""``cubecast universe gossip``: events over the overlays of a universe, and who gets them."""
 
 from __future__ import annotations
 

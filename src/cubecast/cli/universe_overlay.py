@@ -155,8 +155,8 @@ def _tell(found: Alignment) -> None:
     for one in found.sizes:
         say(f"  {one.round:>5}   {one.logical:>13.2f}   {one.physical:>14.2f}")
     if found.optimum is not None and found.optimum_final is not None:
-        whom = f"of {found.optimum_users:,} users, who have {found.optimum_final:.2f}"
-        say(f"  optimum {found.optimum:>31.2f}   {whom}")
+        scanned = f"of {found.optimum_users:,} users, who have {found.optimum_final:.2f}"
+        say(f"  optimum {found.optimum:>31.2f}   {scanned}")
     gain = found.improvement
     say(
         f"improvement per user: {gain.mean:.1%} on average; {gain.much_share:.1%} of users improve "

@@ -50,7 +50,7 @@ def _law(name: str, values: Longs) -> dict[str, float]:
     """The exponent of a power law with an end, and the distance of the law without one."""
     import numpy as np
 
-    from cubecast.spark.universe.powerlaw import bounded_exponent, fit
+    from cubecast.overlay.universes.powerlaw import bounded_exponent, fit
 
     distinct, counts = np.unique(values, return_counts=True)
     law = fit(distinct, counts, resamples=0)

@@ -48,13 +48,13 @@ class Keeper:
     """The number of the last request."""
 
     def visited_from(self, last_hop: NodeId, now: TimeMs) -> NodeId | None:
-        """A walk came: whom to ask, if it is worth it."""
+        """A walk came: the node to ask, if it is worth it."""
         if self.asked is not None or last_hop == self.node or not self._is_lighter(last_hop):
             return None
         return self._ask(last_hop, now)
 
     def tick(self, now: TimeMs, drawn: NodeId | None) -> NodeId | None:
-        """A period is over: whom to ask.  `drawn` is a random member of the view, if it has any."""
+        """A period is over: the node to ask.  `drawn` is a random member of the view, if any."""
         self.asked = None
         if self.keeper is not None and now - self.confirmed_ms > self.patience_ms:
             self.keeper = None
@@ -62,7 +62,7 @@ class Keeper:
         return None if wanted is None else self._ask(wanted, now)
 
     def accepted(self, by: NodeId, number: int) -> NodeId | None:
-        """Kept came: whom to release."""
+        """Kept came: the node to release, the former keeper or one that was not asked, if any."""
         if by == self.asked and number == self.number:
             former, self.keeper = self.keeper, by
             self.asked, self.confirmed_ms = None, self.asked_ms

@@ -281,7 +281,7 @@ class Overlay:
     def wanted_keeper(
         self, node: int, round_: int, view: Sequence[int], last_hops: set[int]
     ) -> int | None:
-        """Rules 1 and 2: whom the node asks to be its keeper; none if its request is lost.
+        """Rules 1 and 2: the node that is asked to be keeper; none if its request is lost.
 
         One draw decides about all requests of a node in a round.
         """

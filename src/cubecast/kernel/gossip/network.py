@@ -31,7 +31,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Who sends to whom in which topic.
+    """The links of all nodes, with the topics of each.
 
     Subscription s is of user ``members[s]``; those of topic i are offsets[i] to offsets[i + 1] - 1,
     by rising user.  It sends to the users ``links[begins[s]:begins[s + 1]]``.  The subscriptions of

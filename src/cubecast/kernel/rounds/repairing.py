@@ -33,7 +33,7 @@ NONE = -1
 
 
 class Keeping(NamedTuple):
-    """Who keeps whom, between two rounds."""
+    """The keepers of all nodes between two rounds."""
 
     keepers: Ints
     """Of each node, its keeper, or `NONE`."""

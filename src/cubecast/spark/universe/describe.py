@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from cubecast.overlay.universes.powerlaw import RESAMPLES, PowerLaw, bounded_exponent, fit
 from cubecast.overlay.universes.streams import Longs
 from cubecast.spark.universe.correlation import (
     MILD,
@@ -22,7 +23,6 @@ from cubecast.spark.universe.correlation import (
     correlation,
     largest_topics,
 )
-from cubecast.spark.universe.powerlaw import RESAMPLES, PowerLaw, bounded_exponent, fit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -91,7 +91,7 @@ IMPORTERS: dict[str, Importer] = {
         "SNAP communities: one per line, members", Mapping("subscriptions", format="lists")
     ),
     "snap-edges": Importer(
-        "SNAP edges: who follows whom",
+        "SNAP edges: a user follows a journal",
         Mapping(
             "subscriptions", {"user": (0,), "topic": (1,)}, "text", separator=WHITESPACE,
             comment="#", width=2,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cubecast.spark.universe.powerlaw import zeta
+from cubecast.overlay.universes.powerlaw import zeta
 
 if TYPE_CHECKING:
     from cubecast.spark.universe.correlation import Correlation
