@@ -97,7 +97,7 @@ def test_pub_says_why_a_file_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_clients_have_the_secret_from_where_nodes_have_it(seed: str, tmp_path: Path) -> None:
-    (tmp_path / "hidden").write_text("s3cret\n", encoding="utf-8")
+    (tmp_path / "hidden").write_text("s3cret of twelve\n", encoding="utf-8")
     path = tmp_path / "cubecast.toml"
     path.write_text('secret_file = "hidden"\n', encoding="utf-8")
     from_file = ("--at", seed, "--config", str(path))
@@ -117,7 +117,7 @@ def test_clients_have_the_secret_from_where_nodes_have_it(seed: str, tmp_path: P
         timeout=60,
     )
     assert listed.stdout.startswith("node 0 ")
-    wrong = one_line(cubecast("nodes", *from_file, "--secret", "wrong"))
+    wrong = one_line(cubecast("nodes", *from_file, "--secret", "not the right one"))
     assert "the cluster secret is not the same" in wrong
 
 
@@ -181,12 +181,13 @@ def test_an_address_one_cannot_listen_on_is_named(seed: str) -> None:
 
 
 def test_a_join_that_is_refused_names_the_address(seed: str) -> None:
-    done = cubecast("node", "--listen", "127.0.0.1:0", "--join", seed, "--secret", "wrong")
+    flags = ("--listen", "127.0.0.1:0", "--join", seed, "--secret", "not the right one")
+    done = cubecast("node", *flags)
     assert done.returncode == 2
     *logged, said = done.stderr.splitlines()
     reason = "the cluster secret is not the same"
     assert said == f"cubecast node: cannot join the cluster at {seed}: {reason}"
-    assert [line.endswith(f"giving up the connection to node 0: {reason}") for line in logged] == [
+    assert [line.endswith(f"{seed} refused us: {reason}") for line in logged] == [
         True
     ]
 

@@ -62,7 +62,7 @@ def seed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A cluster of three processes, and where to join it."""
     path = tmp_path_factory.mktemp("seed") / "cubecast.toml"
     path.write_text(PATIENT, encoding="utf-8")
-    options = ("--listen", "127.0.0.1:0", "--secret", "s3cret", "--config", str(path))
+    options = ("--listen", "127.0.0.1:0", "--secret", "s3cret of twelve", "--config", str(path))
     with background("up", "-n", "3", *options) as up:
         lines = [read_line(up) for _ in range(4)]
         assert [line.split(" on ")[0] for line in lines[:3]] == ["node 0", "node 1", "node 2"]
@@ -72,7 +72,7 @@ def seed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def at(address: str) -> tuple[str, ...]:
-    return ("--at", address, "--secret", "s3cret")
+    return ("--at", address, "--secret", "s3cret of twelve")
 
 
 def one_line(done: subprocess.CompletedProcess[str]) -> str:
@@ -187,12 +187,12 @@ def test_topics_are_listed_for_people(seed: str) -> None:
 def test_nodes_are_listed_and_clients_are_none(seed: str) -> None:
     assert sorted(addresses(seed)) == [0, 1, 2]
     assert addresses(seed)[0] == seed
-    listed = answer("nodes", "--join", seed, "--secret", "s3cret")  # the older name
+    listed = answer("nodes", "--join", seed, "--secret", "s3cret of twelve")  # the older name
     assert listed.splitlines()[0] == f"node 0  {seed}"
 
 
 def test_a_wrong_secret_is_refused_in_one_line(seed: str) -> None:
-    refused = cubecast("pub", "chat", "hello", "--at", seed, "--secret", "wrong")
+    refused = cubecast("pub", "chat", "hello", "--at", seed, "--secret", "not the right one")
     assert "the cluster secret is not the same" in one_line(refused)
 
 
@@ -225,7 +225,7 @@ def test_a_node_that_stops_ends_its_clients_with_a_reason() -> None:
 
 def test_a_cluster_may_be_set_up_by_a_file(tmp_path: Path) -> None:
     """Its secret is read by every process; `join` is for `node`, while `up` begins a cluster."""
-    (tmp_path / "hidden").write_text("from a file", encoding="utf-8")
+    (tmp_path / "hidden").write_text("from a file, surely", encoding="utf-8")
     path = tmp_path / "cubecast.toml"
     path.write_text(
         'preset = "lan"\nlisten = "0.0.0.0:0"\nadvertise = "127.0.0.1"\n'
@@ -235,7 +235,7 @@ def test_a_cluster_may_be_set_up_by_a_file(tmp_path: Path) -> None:
     with background("up", "-n", "2", "--config", str(path)) as up:
         addresses = [read_line(up).rsplit(" ", 1)[1] for _ in range(2)]
         assert read_line(up).startswith("2 nodes up")
-        joined = ("--join", addresses[1], "--secret", "from a file")
+        joined = ("--join", addresses[1], "--secret", "from a file, surely")
         listed = json.loads(answer("nodes", "--json", *joined))
         assert [listed["nodes"][slot] for slot in "01"] == addresses
         with background("node", "--config", str(path), "--join", addresses[0]) as node:

@@ -82,7 +82,7 @@ class RawClient(Raw):
     """A client that says what a test wants it to say, and reads only when told to."""
 
     async def attach(self, secret: str = "") -> None:
-        await self.authenticate(secret)
+        await self.authenticate(secret, purpose="client")
         self.greet(AttachRequest())
         assert isinstance(await self.greeting(), Attached)
 
@@ -653,11 +653,11 @@ async def test_a_wrong_secret_is_refused_with_a_reason_on_both_sides() -> None:
     logger = logging.getLogger("cubecast")
     logger.addHandler(handler)
     try:
-        async with cluster(1, secret="right") as nodes:
+        async with cluster(1, secret="the right one") as nodes:
             with pytest.raises(AttachError, match="the cluster secret is not the same"):
-                async with cubecast.connect(nodes[0].address, secret="wrong"):
+                async with cubecast.connect(nodes[0].address, secret="not the right one"):
                     pass
-            await until(lambda: any("dialled us and gave up" in warning for warning in warnings))
+            await until(lambda: any("refusing the connection" in warning for warning in warnings))
     finally:
         logger.removeHandler(handler)
     assert any("the cluster secret is not the same" in warning for warning in warnings)
@@ -717,7 +717,7 @@ async def test_a_node_that_leaves_takes_no_clients() -> None:
         leaver = nodes.pop()
         leaving = asyncio.create_task(leaver.close())
         async with raw(leaver) as late:
-            await late.authenticate("")
+            await late.authenticate("", purpose="client")
             late.greet(AttachRequest())
             answer = await late.greeting()
             assert isinstance(answer, Refused)

@@ -10,6 +10,7 @@ from test_live import guarded, live
 from cubecast.net.connection import Connection
 from cubecast.net.faults import LinkFaults, Rule
 from cubecast.net.hello import NOBODY
+from cubecast.net.keys import Keys, Purpose
 from cubecast.net.writes import Writes
 from cubecast.protocol.port import NodeId
 
@@ -17,7 +18,10 @@ from cubecast.protocol.port import NodeId
 class Owner:
     """A node as far as its connections need one."""
 
-    secret = ""
+    keys = Keys()
+    purpose: Purpose = "member"
+    name = ""
+    salt = "ab" * 16
     unread_bytes = 1 << 20
     uid = "me"
     slot: NodeId = NOBODY
@@ -26,6 +30,9 @@ class Owner:
         self.faults = LinkFaults()
         self.writes = Writes()
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def learn_salt(self, salt: str) -> None:
+        pass
 
     def opened(self, connection: Connection) -> None:
         pass

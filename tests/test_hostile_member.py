@@ -19,23 +19,21 @@ from typing import Any
 
 import pytest
 from test_hostile_core import ATTACKED, QUIET, Liar, check_bounds
-from test_live import PATIENCE_S, Raw, cluster, guarded, join, live, raw, take
+from test_live import PATIENCE_S, Raw, Stranger, cluster, guarded, join, live, raw, take
 from test_wire import mutate
 
 import cubecast
 from cubecast.errors import JoinError, NotSent, Unknown
 from cubecast.net import connection as connection_module
 from cubecast.net.config import NodeConfig
+from cubecast.net.handshake import Handshake
 from cubecast.net.hello import (
     AttachRequest,
-    Challenge,
     Hello,
-    Proof,
+    Opening,
+    Ready,
     Refused,
     encode_greeting,
-    new_nonce,
-    prove,
-    transcript,
 )
 from cubecast.net.node import Node
 from cubecast.net.subscription import Subscription
@@ -77,7 +75,7 @@ from cubecast.protocol.views import (
 )
 from cubecast.topology import parent
 
-SECRET = "open sesame"
+SECRET = "open sesame, please"
 HONEST = (0, 1, 2)
 
 
@@ -578,11 +576,13 @@ async def impostor(*answers: bytes) -> AsyncIterator[str]:
         with suppress(AssertionError, ConnectionError):
             hello = await client.greeting()
             assert isinstance(hello, Hello)
-            nonce = new_nonce()
-            said = transcript(hello, "impostor", 0, nonce)
-            client.greet(Challenge("impostor", 0, nonce, prove(SECRET, "dialled", said)))
-            assert isinstance(await client.greeting(), Proof)
-            client.greet(connection_module.Accepted())
+            party = Stranger(SECRET, "impostor", 0, salt="ab" * 16)
+            handshake = Handshake(party, dialled=False)
+            answer = handshake.take(hello, encode_greeting(hello))
+            assert answer is not None
+            client.write(answer)
+            await client.shake(handshake)
+            assert isinstance(await client.greeting(), Ready)
             packet = await client.packet()
             assert packet is not None
             assert isinstance(decode_view(packet[1]), Enter)
@@ -609,7 +609,7 @@ NOT_US = View(ViewId(1, Ballot(1, 0)), {0: Who("x", "127.0.0.1:1", 1)})
         (encode_view(Install(Ballot(1, 0), NOT_US.id, NOT_US, {}, {})), "no answer in 0.5 s"),
         (encode_view(Beacon("x", NOT_US)), "a beacon of somebody else"),
         (encode_greeting(Refused("you do not please us")), "you do not please us"),
-        (encode_greeting(Proof("")), "Proof after the handshake"),
+        (encode_greeting(Opening(b"")), "Opening after the handshake"),
     ],
 )
 @live

@@ -15,22 +15,31 @@ from cubecast.errors import Closed, JoinError, NotSent, Unknown
 from cubecast.net import connection as connection_module
 from cubecast.net.config import NodeConfig
 from cubecast.net.events import PublisherBlocked
+from cubecast.net.handshake import READY, Handshake
 from cubecast.net.hello import (
-    Accepted,
-    Challenge,
+    Door,
     Greeting,
     Hello,
-    Proof,
+    Opening,
     Refused,
     decode_greeting,
     encode_greeting,
     new_nonce,
-    prove,
-    transcript,
 )
+from cubecast.net.keys import Keys, Purpose
 from cubecast.net.node import Node
+from cubecast.net.noise import CipherState
+from cubecast.net.sealing import Opener
 from cubecast.net.subscription import Message, Subscription
-from cubecast.net.wire import CONTROL, MAX_PACKET, PREFIX, VERSION, PacketBuffer
+from cubecast.net.wire import (
+    CONTROL,
+    MAX_PACKET,
+    PREFIX,
+    SEALED,
+    VERSION,
+    PacketBuffer,
+    cut_packets,
+)
 from cubecast.protocol.config import Config
 from cubecast.trace import Record, check
 
@@ -114,6 +123,26 @@ def judge(records: list[Record], publications: int) -> None:
     assert report.publications == publications
 
 
+class Stranger:
+    """Who shakes hands by hand."""
+
+    def __init__(
+        self,
+        secret: str,
+        uid: str = "raw",
+        slot: int = -1,
+        purpose: Purpose = "member",
+        salt: str = "",
+    ) -> None:
+        self.keys = Keys(secret)
+        self.uid, self.slot, self.purpose = uid, slot, purpose
+        self.name = ""
+        self.salt = salt
+
+    def learn_salt(self, salt: str) -> None:
+        self.salt = salt
+
+
 class Raw:
     """A client that speaks bytes: as much of the protocol as a test wants it to."""
 
@@ -122,26 +151,49 @@ class Raw:
         self._writer = writer
         self._buffer = PacketBuffer()
         self._packets: list[tuple[int, bytes]] = []
+        self._ciphers: tuple[CipherState, CipherState] | None = None
+        self._opener: Opener | None = None
 
     @classmethod
     async def dial(cls, node: Node) -> Raw:
         host, _, port = node.address.rpartition(":")
         return cls(*await asyncio.open_connection(host, int(port)))
 
-    async def authenticate(self, secret: str, uid: str = "raw", slot: int = -1) -> None:
+    async def authenticate(
+        self, secret: str, uid: str = "raw", slot: int = -1, purpose: Purpose = "member"
+    ) -> None:
         """The dialler's side of the handshake."""
-        greeting = Hello(VERSION, uid, slot, new_nonce())
-        self.greet(greeting)
-        challenge = await self.greeting()
-        assert isinstance(challenge, Challenge)
-        said = transcript(greeting, challenge.uid, challenge.slot, challenge.nonce)
-        self.greet(Proof(prove(secret, "dialler", said)))
-        assert await self.greeting() == Accepted()
+        handshake = Handshake(Stranger(secret, uid, slot, purpose), dialled=True)
+        self.write(handshake.begin())
+        await self.shake(handshake)
+        self.write(READY)
+
+    async def shake(self, handshake: Handshake) -> None:
+        """Answer until both sides have introduced themselves; from then on packets are sealed."""
+        while not handshake.complete:
+            packet = await self.packet()
+            assert packet is not None
+            message = decode_greeting(packet[1])
+            assert not isinstance(message, Refused), message.reason
+            answer = handshake.take(message, packet[1])
+            if answer is not None:
+                self.write(answer)
+        self._ciphers = handshake.ciphers()
+        if self._ciphers is not None:
+            self._opener = Opener(self._ciphers[1])
 
     def greet(self, message: Greeting) -> None:
         self.write(encode_greeting(message))
 
     def write(self, data: bytes) -> None:
+        """Send bytes; once there is a key, as they would be sealed."""
+        if self._ciphers is not None:
+            sealed = self._ciphers[0].seal(data)
+            data = PREFIX.pack(1 + len(sealed), SEALED) + sealed
+        self.write_clear(data)
+
+    def write_clear(self, data: bytes) -> None:
+        """Send bytes as they are."""
         self._writer.write(data)
 
     def finish(self) -> None:
@@ -162,7 +214,11 @@ class Raw:
                 return None
             if not data:
                 return None
-            self._packets += self._buffer.feed(data)
+            for kind, raw in self._buffer.feed(data):
+                if self._opener is None:
+                    self._packets.append((kind, raw))
+                else:
+                    cut_packets(self._opener(raw[PREFIX.size :]), MAX_PACKET, self._packets)
         return self._packets.pop(0)
 
     async def greeting(self) -> Greeting:
@@ -543,27 +599,30 @@ async def test_a_wrong_secret_is_refused_with_a_reason_on_both_sides(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING, "cubecast")
-    async with cluster(2, secret="open sesame") as nodes:
-        for wrong in ("open barley", ""):
+    async with cluster(2, secret="open sesame, please") as nodes:
+        for wrong in ("open barley, please", ""):
             caplog.clear()
             node = Node(NodeConfig(secret=wrong))
             with pytest.raises(JoinError, match="secret is not the same"):
                 await node.start(nodes[0].address)
             said = [record.getMessage() for record in caplog.records]
             why = "the cluster secret is not the same"
-            assert f"giving up the connection to node 0: {why}" in said
-            assert any(line.endswith(f" dialled us and gave up: {why}") for line in said)
-        assert (await join(nodes, secret="open sesame")).slot == 2
+            assert any(
+                line.startswith("refusing the connection from 127.0.0.1:") and why in line
+                for line in said
+            )
+            assert any(f"{nodes[0].address} refused us: {why}" in line for line in said)
+        assert (await join(nodes, secret="open sesame, please")).slot == 2
 
 
 @live
 async def test_a_client_with_a_wrong_proof_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "cubecast")
-    async with cluster(1, secret="open sesame") as nodes, raw(nodes[0]) as client:
-        client.greet(Hello(VERSION, "raw", -1, new_nonce()))
-        assert isinstance(await client.greeting(), Challenge)
-        client.greet(Proof("0" * 64))
-        client.greet(Proof("1" * 64))  # no second guess
+    async with cluster(1, secret="open sesame, please") as nodes, raw(nodes[0]) as client:
+        client.greet(Hello(VERSION, new_nonce(), sealed=True))
+        assert isinstance(await client.greeting(), Door)
+        client.greet(Opening(bytes(64)))
+        client.greet(Opening(bytes(65)))  # no second guess
         assert await client.greeting() == Refused("the cluster secret is not the same")
         await client.ended()
         assert "refusing the connection from 127.0.0.1:" in caplog.text
@@ -572,17 +631,19 @@ async def test_a_client_with_a_wrong_proof_is_refused(caplog: pytest.LogCaptureF
 @live
 async def test_our_own_proof_reflected_proves_nothing() -> None:
     """Who makes a node dial it cannot use that node's answers to get into it."""
-    async with cluster(1, secret="open sesame") as nodes, raw(nodes[0]) as client:
-        client.greet(Hello(VERSION, nodes[0].uid, -1, new_nonce()))
-        assert await client.greeting() == Refused("this is the node itself")
+    async with cluster(1, secret="open sesame, please") as nodes, raw(nodes[0]) as client:
+        handshake = Handshake(Stranger("open sesame, please", nodes[0].uid), dialled=True)
+        client.write(handshake.begin())
+        with pytest.raises(AssertionError, match="this is the node itself"):
+            await client.shake(handshake)
         await client.ended()
 
 
 @live
 async def test_another_version_is_refused_with_a_reason() -> None:
     async with cluster(1) as nodes, raw(nodes[0]) as client:
-        client.greet(Hello(VERSION + 1, "raw", -1, new_nonce()))
-        client.greet(Hello(VERSION, "raw", -1, new_nonce()))
+        client.greet(Hello(VERSION + 1, new_nonce()))
+        client.greet(Hello(VERSION, new_nonce()))
         refusal = await client.greeting()
         assert refusal == Refused(f"version {VERSION + 1} is not spoken here, only {VERSION}")
         await client.ended()
@@ -592,7 +653,7 @@ async def test_another_version_is_refused_with_a_reason() -> None:
 async def test_a_silent_stranger_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_module, "HANDSHAKE_S", 0.05)
     async with cluster(1) as nodes, raw(nodes[0]) as silent, raw(nodes[0]) as halfway:
-        halfway.greet(Hello(VERSION, "raw", -1, new_nonce()))
+        halfway.greet(Hello(VERSION, new_nonce()))
         await silent.ended()
         await halfway.ended()
 
@@ -603,8 +664,8 @@ GARBAGE = {
     "too long": PREFIX.pack(MAX_PACKET + 1, CONTROL),
     "unknown kind": PREFIX.pack(1, 99),
     "a message": PREFIX.pack(3, CONTROL) + b"{}",
-    "a proof out of turn": encode_greeting(Proof("")),
-    "a second hello": encode_greeting(Hello(VERSION, "x", -1, "0" * 32)) * 2,
+    "an opening out of turn": encode_greeting(Opening(b"")),
+    "a second hello": encode_greeting(Hello(VERSION, "0" * 32)) * 2,
 }
 
 

@@ -146,7 +146,7 @@ async def test_a_refusal_over_a_slow_link_still_says_why() -> None:
     """What was said before the end of a connection arrives before it."""
     async with cluster(1) as nodes, raw(nodes[0]) as client:
         nodes[0].faults.set(None, Rule(delay_s=0.05))
-        client.greet(Hello(VERSION + 1, "raw", -1, new_nonce()))
+        client.greet(Hello(VERSION + 1, new_nonce()))
         assert isinstance(await client.greeting(), Refused)
         await client.ended()
 

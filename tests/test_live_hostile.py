@@ -17,7 +17,7 @@ from cubecast.net.node import Node
 from cubecast.net.subscription import Subscription
 from cubecast.net.wire import PREFIX, VERSION
 
-SECRET = "open sesame"
+SECRET = "open sesame, please"
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ async def attack(node: Node, random: Random, packets: int, *, authenticated: boo
             if authenticated:
                 await client.authenticate(SECRET)
             elif random.random() < 0.5:
-                client.greet(Hello(VERSION, "raw", random.randint(-1, 5), new_nonce()))
+                client.greet(Hello(VERSION, new_nonce(), sealed=random.random() < 0.5))
             burst = random.randint(1, 3)  # the first that is refused ends the connection
             await bombard(client, random, burst)
             sent += burst
@@ -92,7 +92,7 @@ async def test_many_strangers_cost_little_memory() -> None:
 @live
 async def test_a_flood_of_hellos_is_answered_once() -> None:
     async with cluster(1, secret=SECRET) as nodes, raw(nodes[0]) as client:
-        client.write(encode_greeting(Hello(VERSION, "raw", -1, new_nonce())) * 10_000)
+        client.write(encode_greeting(Hello(VERSION, new_nonce())) * 10_000)
         answers = 0
         while await client.packet() is not None:
             answers += 1

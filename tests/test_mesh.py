@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from cubecast.net.connection import Connection
 from cubecast.net.faults import LinkFaults
+from cubecast.net.keys import Keys, Purpose
 from cubecast.net.mesh import FIRST_PAUSE_S, LONGEST_PAUSE_S, Mesh
 from cubecast.net.transport import Factory, Server
 from cubecast.net.writes import Writes
@@ -18,7 +19,10 @@ from cubecast.testing import on_virtual_time
 class Owner:
     """A node as far as its connections need one."""
 
-    secret = ""
+    keys = Keys()
+    purpose: Purpose = "member"
+    name = ""
+    salt = "ab" * 16
     unread_bytes = 1 << 20
     uid = "n0"
     slot: NodeId = 0
@@ -27,6 +31,9 @@ class Owner:
         self.faults = LinkFaults()
         self.writes = Writes()
         self.not_reached: list[NodeId] = []
+
+    def learn_salt(self, salt: str) -> None:
+        pass
 
     def opened(self, connection: Connection) -> None: ...
     def connected(self, connection: Connection) -> None: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import socket
 import subprocess
@@ -88,7 +89,7 @@ def test_the_table_of_the_page_is_what_the_code_says() -> None:
     documented = {row[0].strip("`") for row in rows}
     assert documented == set(KEYS)
     table = {row[0]: [row[0], *row[2:5]] for row in rows if len(row) == 6}
-    said_otherwise = {"secret", "listen", "advertise", *PARTS}
+    said_otherwise = {"secret", "client_secret", "listen", "advertise", *PARTS}
     for owner in OWNERS:
         for one in fields(owner):
             if one.name not in said_otherwise:
@@ -118,11 +119,14 @@ def test_the_preset_has_a_precedence_like_any_key(write: Any) -> None:
     assert load_settings(path, {"CUBECAST_PRESET": "wan"}, preset="local").preset == "local"
 
 
+COUNT = itertools.count()
+
+
 def another(value: object) -> object:
     """A value of the same type that is not the default."""
     if isinstance(value, bool):
         return not value
-    return value + 1 if isinstance(value, int | float) else "example.org:1"
+    return value + 1 if isinstance(value, int | float) else f"example{next(COUNT)}.org:1"
 
 
 def test_every_key_may_come_from_the_environment() -> None:
@@ -133,7 +137,7 @@ def test_every_key_may_come_from_the_environment() -> None:
         for one in fields(owner)
         if one.name not in PARTS
     }
-    assert wanted.keys() | {"preset", "join", "secret_file"} == KEYS.keys()
+    assert wanted.keys() | {"preset", "join", "secret_file", "client_secret_file"} == KEYS.keys()
     environ = {f"CUBECAST_{key.upper()}": str(value) for key, value in wanted.items()}
     settings = load_settings(environ={**environ, "CUBECAST_JOIN": "c:3"})
     assert settings.join == "c:3"
@@ -170,12 +174,12 @@ def test_units() -> None:
 
 
 def test_a_secret_may_be_in_a_file_beside_the_configuration(tmp_path: Path) -> None:
-    (tmp_path / "hidden").write_text("s3cret\n", encoding="utf-8")
+    (tmp_path / "hidden").write_text("s3cret s3cret\n", encoding="utf-8")
     path = tmp_path / "cubecast.toml"
     path.write_text('secret_file = "hidden"', encoding="utf-8")
-    assert load_config(path, {}).secret == "s3cret"
-    assert load_config(path, {"CUBECAST_SECRET": "other"}).secret == "other"
-    assert "s3cret" not in repr(load_config(path, {}))
+    assert load_config(path, {}).secret == "s3cret s3cret"
+    assert load_config(path, {"CUBECAST_SECRET": "another secret"}).secret == "another secret"
+    assert "s3cret s3cret" not in repr(load_config(path, {}))
 
 
 # -- what is refused ------------------------------------------------------------------------------
@@ -237,10 +241,11 @@ def test_what_does_not_go_with_a_preset_is_blamed_and_not_the_preset(write: Any)
 
 
 def test_what_is_shown_is_a_file_that_means_the_same(write: Any) -> None:
-    settings = load_settings(environ={}, preset="wan", ack_delay=1, secret="s3cret", join="a:1")
+    secret = "s3cret s3cret"
+    settings = load_settings(environ={}, preset="wan", ack_delay=1, secret=secret, join="a:1")
     lines = shown(settings)
-    assert not any("s3cret" in line for line in lines)
-    again = load_settings(write("\n".join(lines)), {}, secret="s3cret")
+    assert not any("s3cret s3cret" in line for line in lines)
+    again = load_settings(write("\n".join(lines)), {}, secret="s3cret s3cret")
     assert (again.config, again.join, again.preset) == (settings.config, "a:1", "wan")
 
 

@@ -122,10 +122,21 @@ nonces = st.text("0123456789abcdef", min_size=32, max_size=32)
 maybe_slots = st.integers(-1, MAX_SLOTS - 1)
 texts = st.text(max_size=60)
 greetings = st.one_of(
-    st.builds(hello.Hello, st.integers(0, 1 << 31), uids, maybe_slots, nonces),
-    st.builds(hello.Challenge, uids, maybe_slots, nonces, nonces),
-    st.builds(hello.Proof, nonces),
-    st.builds(hello.Accepted),
+    st.builds(
+        hello.Hello,
+        st.integers(0, 1 << 31),
+        nonces,
+        uids,
+        maybe_slots,
+        st.sampled_from(("member", "client")),
+        st.booleans(),
+        nonces | st.just(""),
+        nonces | st.just(""),
+        st.text("abc-_.@", max_size=64),
+    ),
+    st.builds(hello.Door, nonces, nonces),
+    st.builds(hello.Opening, st.binary(max_size=1024)),
+    st.builds(hello.Ready),
     st.builds(hello.Refused, texts),
     st.builds(hello.AttachRequest),
     st.builds(
@@ -133,6 +144,7 @@ greetings = st.one_of(
         slots,
         uids,
         texts,
+        uids,
         st.integers(1, 1 << 40),
         st.floats(0.001, 1e6),
         st.floats(0.001, 1e6),
@@ -294,7 +306,7 @@ EXAMPLES = [
     encode_control(Parcel(5, Answer(TOPIC, 1, 0, ((Stream(2, 6), 9),), 0b11))),
     encode_control(Parcel(6, Stable(TOPIC, Stream(3, 77), 2, 8, 12, 0b11))),
     encode_control(ParcelAck(7)),
-    hello.encode_greeting(hello.Hello(wire.VERSION, "ab" * 16, -1, "cd" * 16)),
+    hello.encode_greeting(hello.Hello(wire.VERSION, "cd" * 16)),
     encode_view(views.Depart("ab" * 16)),
     encode_view(views.Beacon("ab", views.View(VIEW_ID, {3: views.Who("ab", "h:1", 7)}))),
     encode_view(views.Enter(views.Who("ab", "127.0.0.1:7400", 7), -1)),
@@ -392,7 +404,7 @@ def test_nothing_is_forwarded_twice_and_no_test_is() -> None:
     for packet in (
         encode_forward(1, 2, 3, encode_control(ParcelAck(7))),
         encode_detector(detector.Test(1)),
-        hello.encode_greeting(hello.Accepted()),
+        hello.encode_greeting(hello.Ready()),
     ):
         with pytest.raises(WireError, match="broken forward of kind"):
             decode_forward(encode_forward(1, 2, 3, packet))
@@ -706,12 +718,17 @@ def test_control_messages_beyond_the_bounds_are_refused(message: Any) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        hello.Hello(1, "ab", -2, "cd" * 16),
-        hello.Hello(1, "ab", MAX_SLOTS, "cd" * 16),
-        hello.Hello(1, "", 0, "cd" * 16),
-        hello.Hello(1, "a/b", 0, "cd" * 16),
-        hello.Hello(1, "ab", 0, ""),
-        hello.Proof("x" * 65),
+        hello.Hello(1, "cd" * 16, "ab", -2),
+        hello.Hello(1, "cd" * 16, "ab", MAX_SLOTS),
+        hello.Hello(1, "cd" * 16, ""),
+        hello.Hello(1, "cd" * 16, "a/b"),
+        hello.Hello(1, ""),
+        hello.Hello(1, "cd" * 16, salt="ab"),
+        hello.Hello(1, "cd" * 16, peer="x" * 32),
+        hello.Hello(1, "cd" * 16, name="x" * 65),
+        hello.Hello(1, "cd" * 16, name="two words"),
+        hello.Door("", "cd" * 16),
+        hello.Opening(bytes(1025)),
         hello.Refused("x" * 1025),
     ],
 )
@@ -804,7 +821,7 @@ def test_a_length_beyond_the_limit_is_refused_at_once(length: int) -> None:
 
 def test_the_limit_applies_to_the_packet_it_was_set_for() -> None:
     """A large packet right behind the end of the handshake is none of the handshake's."""
-    small = hello.encode_greeting(hello.Accepted())
+    small = hello.encode_greeting(hello.Ready())
     large = PREFIX.pack(100_001, CONTROL) + bytes(100_000)
     buffer = PacketBuffer(hello.MAX_HELLO)
     write(buffer, small + large)
@@ -878,19 +895,7 @@ def test_headers_have_the_documented_sizes() -> None:
     assert struct.calcsize("<I") == 4
 
 
-# -- proofs and addresses --------------------------------------------------------------------------
-
-
-def test_a_proof_is_good_for_one_role_one_secret_and_one_conversation() -> None:
-    greeting = hello.Hello(wire.VERSION, "a", 0, hello.new_nonce())
-    said = hello.transcript(greeting, "b", 1, hello.new_nonce())
-    proof = hello.prove("secret", "dialler", said)
-    assert hello.proved(proof, "secret", "dialler", said)
-    assert not hello.proved(proof, "secret", "dialled", said)
-    assert not hello.proved(proof, "Secret", "dialler", said)
-    other = hello.transcript(greeting, "b", 1, hello.new_nonce())
-    assert not hello.proved(proof, "secret", "dialler", other)
-    assert not hello.proved("ä" * 64, "secret", "dialler", said)
+# -- addresses -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -173,17 +173,19 @@ async def connect(
     addresses: str = "127.0.0.1:7400",
     *,
     secret: str = "",
+    name: str = "",
     timeout_s: float = 10.0,
     network: Network | None = None,
 ) -> AsyncIterator[Client]:
     """Use a cluster through one of its nodes: ``async with cubecast.connect() as client``.
 
-    The client is no member.  `addresses` are tried in turn, as in "host:port,host:port",
+    The client is no member.  `secret` is that of clients; with a `name`, the token of the client of
+    that name.  `addresses` are tried in turn, as in "host:port,host:port",
     `timeout_s` seconds each.  Entering raises `AttachError` if none of them takes us, `ValueError`
     if one is no address; leaving raises `Unknown` if the connection broke with publications under
     way.
     """
-    client = Client(secret, network)
+    client = Client(secret, network, name=name)
     await client.attach(addresses, timeout_s)
     try:
         yield client

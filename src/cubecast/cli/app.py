@@ -35,6 +35,7 @@ COMMANDS = {
     "why": "client",
     "ordered": "ordered",
     "config": "config",
+    "secret": "secret",
     "bench": "bench",
     "chaos": "chaos",
     "lab": "lab",

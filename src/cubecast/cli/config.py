@@ -12,7 +12,7 @@ import typer
 
 from cubecast.cli.output import refuse
 from cubecast.errors import ConfigError
-from cubecast.net.config import PARTS
+from cubecast.net.config import PARTS, NodeConfig
 from cubecast.net.presets import PRESETS
 from cubecast.net.settings import Settings, load_settings
 from cubecast.net.units import format_duration, format_size
@@ -58,6 +58,10 @@ class Flags:
     preset: str | None
 
 
+SECRETS = ("secret", "client_secret")
+"""Keys whose values are not shown."""
+
+
 def effective(command: str, config: Path | None, flags: Flags) -> Settings:
     """Flags over environment over file over preset, or a refusal in one line."""
     try:
@@ -68,13 +72,21 @@ def effective(command: str, config: Path | None, flags: Flags) -> Settings:
 
 def cluster_secret(command: str, secret: str | None, config: Path | None) -> str:
     """The secret a client of the cluster needs, from where a node would have it."""
+    node = effective(command, config, Flags(None, None, None, secret, None)).config
+    return node.secret if secret is not None else node.client_secret or node.secret
+
+
+def member_secret(command: str, secret: str | None, config: Path | None) -> str:
+    """The secret a command needs that becomes a member."""
     return effective(command, config, Flags(None, None, None, secret, None)).config.secret
 
 
-def child_environment(secret: str) -> dict[str, str]:
-    """Ours, with the secret where no list of processes shows it."""
-    environment = {**os.environ, "CUBECAST_SECRET": secret}
-    environment.pop("CUBECAST_SECRET_FILE", None)
+def child_environment(node: NodeConfig) -> dict[str, str]:
+    """Ours, with the secrets where no list of processes shows them."""
+    environment = dict(os.environ)
+    for key in SECRETS:
+        environment[f"CUBECAST_{key.upper()}"] = getattr(node, key)
+        environment.pop(f"CUBECAST_{key.upper()}_FILE", None)
     return environment
 
 
@@ -101,7 +113,7 @@ def shown(settings: Settings) -> list[str]:
     values: dict[str, object] = {"preset": settings.preset, "join": settings.join}
     for owner in (node, node.protocol, node.detector, node.epochs):
         for one in fields(owner):
-            if one.name not in PARTS and one.name != "secret":
+            if one.name not in PARTS and one.name not in SECRETS:
                 values[one.name] = _written(one.name, str(one.type), getattr(owner, one.name))
     lines = []
     for key, value in values.items():
@@ -110,8 +122,10 @@ def shown(settings: Settings) -> list[str]:
         else:
             text = f"{key} = {msgspec.json.encode(value).decode()}"
             lines.append(f"{text:<36}# {origins[key]}")
-    secret = f"is set by {origins['secret']}, and not shown" if node.secret else "is not set"
-    return [*lines, f"# secret {secret}"]
+    for key in SECRETS:
+        known = f"is set by {origins[key]}, and not shown" if getattr(node, key) else "is not set"
+        lines.append(f"# {key} {known}")
+    return lines
 
 
 def _written(name: str, annotation: str, value: object) -> object:

@@ -14,7 +14,7 @@ import typer
 
 import cubecast
 from cubecast.cli.client import STDIN, lines_of
-from cubecast.cli.config import SecretFlag, cluster_secret
+from cubecast.cli.config import SecretFlag, member_secret
 from cubecast.cli.live import run, stop_signal
 from cubecast.cli.output import refuse
 from cubecast.ordering.library import connected
@@ -295,4 +295,4 @@ def _listed(names: str) -> list[str]:
 
 
 def _secret(command: str, secret: str | None) -> str:
-    return cluster_secret(f"ordered {command}", secret, None)
+    return member_secret(f"ordered {command}", secret, None)

@@ -84,7 +84,7 @@ def _start(
     """Start one node after the other, until all are up or a signal says to stop."""
     host, _ = parse_address(first.listen)
     advertised_host = parse_address(first.advertise)[0] if first.advertise else ""
-    environment = child_environment(first.secret)
+    environment = child_environment(first)
     began = time.monotonic()
     where = ["--listen", first.listen, "--advertise", first.advertise, "--join", ""]
     seed = ""

@@ -54,7 +54,9 @@ from cubecast.net.hello import (
     Refused,
     decode_greeting,
     encode_greeting,
+    is_name,
 )
+from cubecast.net.keys import Keys, Purpose, check_secret
 from cubecast.net.pipeline import ClientReceipt, Pipeline
 from cubecast.net.remote import RemoteSubscription
 from cubecast.net.subscription import Policy
@@ -75,8 +77,19 @@ CALLBACK_S = 10.0
 class Client:
     """Attached to one node; make one with `cubecast.connect`."""
 
-    def __init__(self, secret: str = "", network: Network | None = None) -> None:
-        self.secret = secret
+    def __init__(
+        self, secret: str = "", network: Network | None = None, *, name: str = ""
+    ) -> None:
+        """With a `name`, `secret` is the token of the client of that name."""
+        check_secret("token" if name else "secret", secret)
+        if name and not is_name(name):
+            raise ValueError(f"{name!r} is no name of a client: letters, digits, and - _ . @")
+        self.keys = Keys(tokens={name: secret}) if name else Keys(secret)
+        self.purpose: Purpose = "client"
+        self.name = name
+        self.salt = ""
+        self.cluster = ""
+        """The name of the cluster, once we are attached."""
         self.faults = LinkFaults()
         self.writes = Writes()
         self.unread_bytes = UNREAD_BYTES
@@ -146,6 +159,7 @@ class Client:
             connection.abort()
             raise
         self.slot, self.version, self.address = welcome.slot, welcome.version, address
+        self.cluster = welcome.cluster
         self._silence_s = welcome.silence_s
         self._heard_at = self._loop.time()
         self._pipeline = Pipeline(self._send, welcome.window, welcome.publish_timeout_s)
@@ -358,6 +372,9 @@ class Client:
             connection.abort()
 
     # -- the connection's owner ------------------------------------------------------------------
+
+    def learn_salt(self, salt: str) -> None:
+        """It is of no use: a client does not mind which cluster it is attached to."""
 
     def opened(self, connection: Connection) -> None:
         """It proves nothing yet."""

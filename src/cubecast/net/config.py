@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from cubecast.net.address import is_wildcard, parse_address
+from cubecast.net.keys import check_secret
 from cubecast.net.presets import preset_values
 from cubecast.net.wire import MAX_MESSAGES, MAX_PACKET
 from cubecast.protocol.config import Config
@@ -61,7 +62,9 @@ class NodeConfig:
     """
 
     secret: str = field(default="", repr=False)
-    """Whoever does not know it is refused; it is never sent."""
+    """Whoever does not know it is refused; it is never sent.  With one, everything is sealed."""
+    client_secret: str = field(default="", repr=False)
+    """That of light clients, who are no members then; empty: they have the secret of members."""
     listen: str = "127.0.0.1:0"
     advertise: str = ""
     """The address others are told; empty: the one we listen on; without a port: the bound one."""
@@ -114,6 +117,10 @@ class NodeConfig:
                 f"unread_bytes must be at least two packets, {2 * MAX_PACKET}, "
                 f"not {self.unread_bytes}"
             )
+        check_secret("secret", self.secret)
+        check_secret("client_secret", self.client_secret)
+        if self.client_secret and self.client_secret == self.secret:
+            raise ValueError("client_secret must differ from secret, or be empty")
         self._check_addresses()
 
     def _check_addresses(self) -> None:

@@ -8,52 +8,44 @@ from typing import Protocol, cast
 
 from cubecast.net.address import format_address
 from cubecast.net.faults import LinkFaults, Shaper
+from cubecast.net.handshake import READY, Handshake, Party, Refusal
 from cubecast.net.hello import (
     MAX_HELLO,
     NOBODY,
-    Accepted,
-    Challenge,
-    Greeting,
-    Hello,
-    Proof,
+    Ready,
     Refused,
     decode_greeting,
     encode_greeting,
-    new_nonce,
-    prove,
-    proved,
-    transcript,
 )
+from cubecast.net.keys import Purpose
 from cubecast.net.parts import cut, fits
-from cubecast.net.wire import HELLO, MAX_PACKET, VERSION, PacketBuffer, WireError
+from cubecast.net.sealing import Opener, Sealer
+from cubecast.net.wire import HELLO, MAX_PACKET, PREFIX, SEALED, PacketBuffer, WireError
 from cubecast.net.writes import Writes
 from cubecast.protocol.errors import ProtocolError
 from cubecast.protocol.port import NodeId
 
-__all__ = ["HANDSHAKE_S", "NOBODY", "Connection", "Owner"]
+__all__ = ["HANDSHAKE_S", "NOBODY", "REFUSED", "Connection", "Owner"]
 
 log = logging.getLogger("cubecast")
 
 HANDSHAKE_S = 10.0
 """A connection whose handshake takes longer is closed, and one that then asks for nothing."""
 
+REFUSED = "refused: "
+"""How the reason of a connection begins that the other side refused."""
+
 CLOSING_S = 5.0
 """A peer that does not read what is left to tell it is cut off after this long."""
 
 
-class Owner(Protocol):
+class Owner(Party, Protocol):
     """What a connection needs of its node."""
 
-    secret: str
     faults: LinkFaults
     writes: Writes
     unread_bytes: int
     """What a peer may leave unread before its connection is closed."""
-
-    @property
-    def uid(self) -> str: ...
-    @property
-    def slot(self) -> NodeId: ...
 
     def opened(self, connection: Connection) -> None: ...
     def connected(self, connection: Connection) -> None: ...
@@ -64,21 +56,25 @@ class Owner(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """A connection, dialled or accepted, between one life of a node and one life of another.
 
-    `uid` is whom the peer has proved to be, once it is `ready`; `slot` the one that the view of
-    the owner names for that uid, and the owner sets it.  `link` is where the peer is or was as far
+    `uid` is who the peer says it is, once it is `ready` and has proved that it knows the secret;
+    `slot` the one that the view of the owner names for that uid, and the owner sets it.  `identity`
+    is the name that the peer has proved, if it has one.  `link` is where the peer is or was as far
     as anybody said: good for a log and for faults, not for trust.
     """
 
-    def __init__(self, owner: Owner, dialled: bool, link: NodeId = NOBODY) -> None:
+    def __init__(
+        self, owner: Owner, dialled: bool, link: NodeId = NOBODY, peer: str = ""
+    ) -> None:
+        """`peer` is the uid of the one that is meant to be dialled, if that is known."""
         self._owner = owner
         self.dialled = dialled
         self.link = link
         self.guest = False  # a light client's
         self.asked = False  # a stranger asked for a place, or to be a guest
         self.outlived = False  # the peer was told of a life of the owner that is over
-        self._nonce = new_nonce()
-        self._hello = Hello(VERSION, owner.uid, owner.slot, self._nonce)
-        self._said = ""
+        self._handshake = Handshake(owner, dialled, peer)
+        self._sealer: Sealer | None = None
+        self._opener: Opener | None = None
         self._buffer = PacketBuffer(MAX_HELLO)
         self._outgoing: list[bytes] = []
         self._large = 0  # bytes sent in parts that may be unread
@@ -94,17 +90,23 @@ class Connection(asyncio.BufferedProtocol):
         self.ready = False
         self.slot = NOBODY
         self.uid = ""
+        self.identity = ""
+        self.address = ""
+        """Where the bytes come from, for logs; not where a node can be dialled."""
         self.reason = "closed by peer"
 
     # -- asyncio ---------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.address = format_address(peer[0], peer[1])
         self._owner.faults.opened(self)
         self._owner.opened(self)
         self._deadline = self._loop.call_later(HANDSHAKE_S, self._too_late)
         if self.dialled:
-            self._greet(self._hello)
+            self.send(self._handshake.begin())
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer.room()
@@ -121,7 +123,7 @@ class Connection(asyncio.BufferedProtocol):
                     return  # it stays in the buffer
                 self._before_ready()
             if self.ready and not self._closing:
-                packets = self._buffer.packets()
+                packets = self._packets()
                 if self.shaper is not None:
                     packets = self.shaper.packets_after_handshake(packets)
                 if packets:
@@ -130,6 +132,11 @@ class Connection(asyncio.BufferedProtocol):
             self._blame_peer(error)
         finally:
             self._writes.end()
+
+    def _packets(self) -> list[tuple[int, bytes]]:
+        if self._opener is None:
+            return self._buffer.packets()
+        return self._buffer.records(self._opener)
 
     def resume(self) -> None:
         """Take in what the shaper held back."""
@@ -151,9 +158,14 @@ class Connection(asyncio.BufferedProtocol):
             if packet is None:
                 return
             kind, raw = packet
+            if self._opener is not None:
+                if kind != SEALED:
+                    raise WireError(f"a packet of kind {kind} that is not sealed")
+                raw = self._opener(raw[PREFIX.size :])
+                kind = raw[4] if len(raw) >= PREFIX.size else 0
             if kind != HELLO:
                 raise WireError("a message before the handshake")
-            self._shake_hands(decode_greeting(raw))
+            self._shake_hands(raw)
 
     def _too_late(self) -> None:
         log.warning("closing connection to %s: no handshake in %g s", self, HANDSHAKE_S)
@@ -162,7 +174,12 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def introduced(self) -> bool:
         """Whether the peer was told which life of its owner this is."""
-        return self.dialled or bool(self._said)
+        return self.dialled or self._handshake.introduced
+
+    @property
+    def purpose(self) -> Purpose:
+        """What the connection is for, as its dialler says and has proved once it is `ready`."""
+        return self._handshake.purpose
 
     @property
     def closing(self) -> bool:
@@ -191,53 +208,39 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- handshake -------------------------------------------------------------------------------
 
-    def _greet(self, message: Greeting) -> None:
-        self.send(encode_greeting(message))
+    def _shake_hands(self, raw: bytes) -> None:
+        message, handshake = decode_greeting(raw), self._handshake
+        if isinstance(message, Refused):
+            if not self.dialled:  # else our owner says so, and not each time
+                log.warning("%s dialled us and gave up: %s", self, message.reason)
+            self.close(REFUSED + message.reason)
+            return
+        if isinstance(message, Ready) and handshake.complete and not self.dialled:
+            self._open()
+            return
+        try:
+            answer = handshake.take(message, raw)
+        except Refusal as refusal:
+            self.refuse(refusal.reason, logging.INFO if refusal.ordinary else logging.WARNING)
+            return
+        if answer is not None:
+            self.send(answer)
+        if handshake.complete:
+            self._introduced()
 
-    def _shake_hands(self, message: Greeting) -> None:
-        secret, owner = self._owner.secret, self._owner
-        match message:
-            case Hello() if not self.dialled and not self._said:
-                if message.version != VERSION:
-                    self.refuse(f"version {message.version} is not spoken here, only {VERSION}")
-                elif self._introduced(message):
-                    self._said = transcript(message, owner.uid, owner.slot, self._nonce)
-                    proof = prove(secret, "dialled", self._said)
-                    self._greet(Challenge(owner.uid, owner.slot, self._nonce, proof))
-            case Challenge() if self.dialled and not self._said:
-                if self._introduced(message):
-                    said = transcript(self._hello, message.uid, message.slot, message.nonce)
-                    self._said = said
-                    if self._proved(message.proof, "dialled"):
-                        self._greet(Proof(prove(secret, "dialler", said)))
-            case Proof() if not self.dialled and self._said:
-                if self._proved(message.proof, "dialler"):
-                    self._greet(Accepted())
-                    self._open()
-            case Accepted() if self.dialled and self._said:
-                self._open()
-            case Refused():
-                what = "refused us" if self.dialled else "dialled us and gave up"
-                log.warning("%s %s: %s", self, what, message.reason)
-                self.close(f"refused: {message.reason}")
-            case _:
-                raise WireError(f"{type(message).__name__} out of turn")
-
-    def _introduced(self, message: Hello | Challenge) -> bool:
-        """Note who the peer says it is; nobody but us is us (a reflected proof proves nothing)."""
-        if message.uid == self._owner.uid:
-            self.refuse("this is the node itself")
-            return False
-        self.uid = message.uid
-        if message.slot != NOBODY:
-            self.link = message.slot
-        return True
-
-    def _proved(self, proof: str, role: str) -> bool:
-        if proved(proof, self._owner.secret, role, self._said):
-            return True
-        self.refuse("the cluster secret is not the same")
-        return False
+    def _introduced(self) -> None:
+        """Both sides have said who they are; whoever dialled shows that it is there now."""
+        peer, ciphers = self._handshake.introduction, self._handshake.ciphers()
+        assert peer is not None
+        self.uid, self.identity = peer.uid, self._handshake.name
+        if peer.slot != NOBODY:
+            self.link = peer.slot
+        if ciphers is not None:
+            ours, theirs = ciphers
+            self._sealer, self._opener = Sealer(ours), Opener(theirs)
+        if self.dialled:
+            self.send(READY)
+            self._open()
 
     def _open(self) -> None:
         self.ready = True
@@ -261,11 +264,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, level: int = logging.WARNING) -> None:
         """Tell the peer why, and close."""
         what = "giving up the connection to" if self.dialled else "refusing the connection from"
-        log.warning("%s %s: %s", what, self, reason)
-        self._greet(Refused(reason))
+        log.log(level, "%s %s: %s", what, self, reason)
+        self.send(encode_greeting(Refused(reason)))
         self.close(reason)
 
     # -- sending ---------------------------------------------------------------------------------
@@ -306,7 +309,8 @@ class Connection(asyncio.BufferedProtocol):
         it then does with packets depends on the loop: asyncio's raises from Python 3.12 on.
         """
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(packets)
+            sealer = self._sealer if self.ready else None
+            self._transport.writelines(packets if sealer is None else sealer.records(packets))
             unread = self._transport.get_write_buffer_size()
             self._large = min(self._large, unread)
             if unread > self._owner.unread_bytes + self._large:
@@ -360,7 +364,6 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def __str__(self) -> str:
-        if self.link != NOBODY:
-            return f"node {self.link}"
-        peer = self._transport.get_extra_info("peername") if self._transport else None
-        return format_address(peer[0], peer[1]) if isinstance(peer, tuple) else "a stranger"
+        if self.link == NOBODY:
+            return self.address or "a stranger"
+        return f"node {self.link} ({self.address})" if self.address else f"node {self.link}"

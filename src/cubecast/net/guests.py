@@ -48,7 +48,8 @@ class Guests:
             connection.hold_to(MAX_CLIENT_PACKET)
             self._sessions[connection] = Session(node, connection)
             timeout, silence = config.publish_timeout_s, config.client_silence_s
-            welcome = Attached(node.slot, node.uid, __version__, PUBLISH_WINDOW, timeout, silence)
+            allowed = PUBLISH_WINDOW, timeout, silence
+            welcome = Attached(node.slot, node.uid, __version__, node.cluster, *allowed)
             connection.send(encode_greeting(welcome))
 
     def received(self, connection: Connection, raw: bytes) -> None:

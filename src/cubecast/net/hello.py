@@ -1,20 +1,18 @@
 """What nodes say before they trust each other, and how a light client is taken in.
 
-A secret is never sent: each side proves that it knows it by an HMAC over what both sides said of
-themselves, their fresh nonces included.
+`cubecast.net.handshake` says in which order, and what it proves.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import re
 import secrets
 from typing import Annotated, TypeAlias
 
 import msgspec
 
-from cubecast.net.wire import HELLO, MAX_NUMBER, MAX_SLOTS, PREFIX, VERSION, WireError
+from cubecast.net.keys import Purpose
+from cubecast.net.wire import HELLO, MAX_NUMBER, MAX_SLOTS, PREFIX, WireError
 
 MAX_HELLO = 4096
 """Nobody who has not proved the secret may send a larger packet."""
@@ -22,6 +20,7 @@ MAX_HELLO = 4096
 NOBODY = -1
 """The slot of a node that has none yet."""
 
+NAME = r"^[0-9A-Za-z_.@-]{1,64}$"
 UID = r"^[0-9A-Za-z_.-]{1,64}$"
 MAX_ADDRESS = 512
 """Characters of an address."""
@@ -34,35 +33,53 @@ Reason: TypeAlias = Annotated[str, msgspec.Meta(max_length=1024)]
 Version: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
 ByteCount: TypeAlias = Annotated[int, msgspec.Meta(ge=1, lt=MAX_NUMBER)]
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
-ProofText: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
+Salt: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{32})?$")]
+Tag: TypeAlias = Salt
+Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_.@-]{0,64}$")]
+OpeningData: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=1024)]
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """The one who dials: who am I (slot -1: nobody yet), and a nonce to prove the secret on."""
+    """The one who dials: what for, and whom it means.
+
+    `uid` and `slot` say nothing; they are what versions before this one looked for, so that those
+    answer in words.  `salt` is that of the dialler's cluster, `peer` a `tag` of the uid it means;
+    either may be empty: any.  `name` is that of a client with a token.
+    """
 
     version: int
-    uid: Uid
-    slot: SlotOrNobody
+    nonce: Nonce
+    uid: Uid = "-"
+    slot: SlotOrNobody = NOBODY
+    purpose: Purpose = "member"
+    sealed: bool = False
+    salt: Salt = ""
+    peer: Tag = ""
+    name: Name = ""
+
+
+class Door(msgspec.Struct, frozen=True, tag=True):
+    """The one who was dialled: the salt of its cluster, for keys."""
+
+    salt: Nonce
     nonce: Nonce
 
 
-class Challenge(msgspec.Struct, frozen=True, tag=True):
-    """The one who was dialled: my proof, and a nonce for yours."""
+class Opening(msgspec.Struct, frozen=True, tag=True):
+    """An `Introduction`, in a message of Noise where there is a secret."""
+
+    data: OpeningData
+
+
+class Introduction(msgspec.Struct, frozen=True, tag=True):
+    """Who I am; slot -1: nobody yet, else the one I have or had."""
 
     uid: Uid
     slot: SlotOrNobody
-    nonce: Nonce
-    proof: ProofText
 
 
-class Proof(msgspec.Struct, frozen=True, tag=True):
-    """The one who dials proves the secret in turn."""
-
-    proof: ProofText
-
-
-class Accepted(msgspec.Struct, frozen=True, tag=True):
-    """The connection is open for messages."""
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """The one who dials has read who the other is: the connection is open for messages."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
@@ -81,6 +98,7 @@ class Attached(msgspec.Struct, frozen=True, tag=True):
     slot: Slot
     uid: Uid
     version: Version
+    cluster: Uid
     window: ByteCount
     """Bytes of publications that may be on their way to the node."""
     publish_timeout_s: Seconds
@@ -88,10 +106,12 @@ class Attached(msgspec.Struct, frozen=True, tag=True):
     """Either side takes the other for gone if it hears nothing for so long."""
 
 
-Greeting: TypeAlias = Hello | Challenge | Proof | Accepted | Refused | AttachRequest | Attached
+Greeting: TypeAlias = Hello | Door | Opening | Ready | Refused | AttachRequest | Attached
 _uid = re.compile(UID, re.ASCII).fullmatch
+_name = re.compile(NAME, re.ASCII).fullmatch
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Greeting] = msgspec.json.Decoder(Greeting)
+_introduction: msgspec.json.Decoder[Introduction] = msgspec.json.Decoder(Introduction)
 
 
 def encode_greeting(message: Greeting) -> bytes:
@@ -108,26 +128,29 @@ def decode_greeting(raw: bytes) -> Greeting:
         raise WireError(f"broken greeting: {error}") from error
 
 
+def encode_introduction(introduction: Introduction) -> bytes:
+    """The payload of an `Opening`."""
+    return _encoder.encode(introduction)
+
+
+def decode_introduction(data: bytes) -> Introduction:
+    """The introduction in the payload of an `Opening`."""
+    try:
+        return _introduction.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"broken introduction: {error}") from error
+
+
 def is_uid(text: str) -> bool:
     """Whether `text` can name a node in one of its lives."""
     return _uid(text) is not None
 
 
+def is_name(text: str) -> bool:
+    """Whether `text` can name a client."""
+    return _name(text) is not None
+
+
 def new_nonce() -> str:
     """A nonce for one handshake."""
     return secrets.token_hex(16)
-
-
-def transcript(hello: Hello, uid: str, slot: int, nonce: str) -> str:
-    """What both sides said of themselves: the dialler in its `Hello`, then the dialled."""
-    return f"{VERSION}/{hello.uid}/{hello.slot}/{hello.nonce}/{uid}/{slot}/{nonce}"
-
-
-def prove(secret: str, role: str, said: str) -> str:
-    """The proof of one side (`role`) over the transcript; useless for the other side."""
-    return hmac.new(secret.encode(), f"cubecast/{role}/{said}".encode(), hashlib.sha256).hexdigest()
-
-
-def proved(claim: str, secret: str, role: str, said: str) -> bool:
-    """Whether `claim` is that proof; takes the same time whatever it is."""
-    return hmac.compare_digest(claim.encode(), prove(secret, role, said).encode())

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from cubecast.net.address import parse_address
-from cubecast.net.connection import HANDSHAKE_S, NOBODY, Connection, Owner
+from cubecast.net.connection import HANDSHAKE_S, NOBODY, REFUSED, Connection, Owner
 from cubecast.net.faults import LinkCut
 from cubecast.net.parts import Parts
 from cubecast.net.transport import Network
@@ -39,6 +39,8 @@ MAX_OUTSIDE = 256
 """Addresses outside the view that are dialled, or connected with, at a time."""
 MAX_CALLS_WAITING = 4
 """Packets that wait for an address outside the view: the latest, as all are said again."""
+MAX_REFUSALS = 64
+"""Refusals that are not said aloud again."""
 MAX_REMEMBERED = 2 * 4096
 """Addresses of which it is remembered who was there, so that faults on a link outlast a view."""
 
@@ -71,6 +73,7 @@ class Mesh:
         self._calls: dict[str, list[bytes]] = {}
         self._calling: dict[str, asyncio.Task[None]] = {}
         self._open: dict[Connection, None] = {}  # in order, so that a run can be repeated
+        self._refusals: dict[tuple[str, str], None] = {}  # what was said of whom, oldest first
         self.parts = Parts()
         """Large packets that have come in part."""
         self._max_strangers = max_strangers
@@ -113,23 +116,33 @@ class Mesh:
             except LinkCut as error:
                 log.info("cannot reach node %d at %s: %s", peer, who.address, error.strerror)
             except (OSError, ValueError) as error:  # not there, or no address at all
-                log.info("cannot reach node %d at %s: %s", peer, who.address, error)
+                if not self._say_refused(who.address, str(error)):
+                    log.info("cannot reach node %d at %s: %s", peer, who.address, error)
                 self._owner.unreachable(peer)
             if self._dialling.get(peer) is task:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def _connect(self, peer: NodeId, who: Who) -> None:
-        """Dial and shake hands; if that leads to somebody else, hang up."""
+        """Dial and shake hands; a handshake with somebody else comes to nothing."""
         self._owner.faults.check_reachable(peer, who.uid)
-        connection = Connection(self._owner, dialled=True, link=peer)
+        connection = Connection(self._owner, dialled=True, link=peer, peer=who.uid)
         host, port = parse_address(who.address)
         await self._network.dial(lambda: connection, host, port)
         await connection.settled
-        if connection.ready and connection.uid != who.uid:
-            reason = f"another node answers where node {peer} was"
-            connection.close(reason)
-            raise ConnectionError(reason)
+        if not connection.ready:
+            raise ConnectionError(connection.reason)
+
+    def _say_refused(self, address: str, reason: str) -> bool:
+        """Whether a node refused us; said as a warning, once for each address and reason."""
+        if not reason.startswith(REFUSED):
+            return False
+        level = logging.INFO if (address, reason) in self._refusals else logging.WARNING
+        self._refusals[address, reason] = None
+        while len(self._refusals) > MAX_REFUSALS:
+            del self._refusals[next(iter(self._refusals))]
+        log.log(level, "%s refused us: %s", address, reason.removeprefix(REFUSED))
+        return True
 
     def _stop_dialling(self, peer: NodeId) -> list[bytes]:
         self._dialling.pop(peer, None)
@@ -157,7 +170,7 @@ class Mesh:
                 self._keep_outside(address, connection)
             self._give_up(slot)
         for connection in list(self._open):
-            if connection.ready and not connection.guest and not connection.closing:
+            if connection.ready and connection.purpose == "member" and not connection.closing:
                 self._assign(connection)
 
     def _give_up(self, slot: NodeId) -> None:
@@ -181,8 +194,9 @@ class Mesh:
             self._receive(connection)
 
     def connected(self, connection: Connection) -> None:
-        """A handshake is complete: with a member, or with somebody who may become one."""
-        self._assign(connection)
+        """A handshake is complete: with a client, a member, or somebody who may become one."""
+        if connection.purpose == "member":
+            self._assign(connection)
 
     def _adopt(self, peer: NodeId, connection: Connection) -> None:
         """Use a connection for a member; of two, both ends keep the one the lower slot dialled."""
@@ -228,7 +242,8 @@ class Mesh:
                 await self._dial_outside(address)
         except (OSError, ValueError, TimeoutError) as error:
             reason = getattr(error, "strerror", None) or str(error) or "no answer"
-            log.info("cannot reach %s: %s", address, reason)
+            if not self._say_refused(address, reason):
+                log.info("cannot reach %s: %s", address, reason)
             self._owner.no_answer(address, reason)
         finally:
             if self._calling.get(address) is task:

@@ -34,6 +34,7 @@ from cubecast.net.events import (
 )
 from cubecast.net.faults import LinkFaults
 from cubecast.net.guests import Guests
+from cubecast.net.keys import Keys, Purpose, salt_of
 from cubecast.net.listings import Listings
 from cubecast.net.mesh import Mesh
 from cubecast.net.outbox import Leftover, Outbox
@@ -92,7 +93,10 @@ class Node:
         self.config = config
         self.network: Network = network or TcpNetwork()
         self.faults = faults or LinkFaults()
-        self.secret = config.secret
+        self.keys = Keys(config.secret, config.client_secret)
+        self.purpose: Purpose = "member"
+        self.name = ""
+        self._learned_salt = ""
         self.unread_bytes = config.unread_bytes
         chance = secrets.SystemRandom() if random is None else random
         self._uid = f"{chance.getrandbits(128):032x}"
@@ -208,6 +212,21 @@ class Node:
         """Who we are; another one after the node was excluded and came back."""
         who = self._presence.who
         return self._uid if who is None else who.uid
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster, made at random when it began; empty before we have joined."""
+        return self._presence.cluster
+
+    @property
+    def salt(self) -> str:
+        """That of our cluster, for keys; while we join, that of the one we were let into."""
+        cluster = self.cluster
+        return salt_of(cluster) if cluster else self._learned_salt
+
+    def learn_salt(self, salt: str) -> None:
+        """A node has proved that it knows our secret, in a cluster of this salt."""
+        self._learned_salt = salt
 
     @property
     def slot(self) -> NodeId:

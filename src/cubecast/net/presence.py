@@ -107,6 +107,11 @@ class Presence:
         return None if self._member is None else self._member.view
 
     @property
+    def cluster(self) -> str:
+        """The cluster that we are in, or were; empty: in none yet."""
+        return "" if self._member is None else self._member.cluster
+
+    @property
     def suspects(self) -> int:
         return 0 if self._member is None else self._member.suspects
 
@@ -247,6 +252,8 @@ class Presence:
             if connection.outlived and kind != HELLO and not connection.guest:
                 connection.close("the node has begun a new life")  # a node: it dials us again
                 return
+            if connection.purpose == "client" and kind not in (CLIENT, HELLO):
+                raise WireError(f"a packet of kind {kind} from a client")
             if kind == CLIENT:
                 self._node.guests.received(connection, raw)
             elif kind == VIEW and not connection.guest:
@@ -286,7 +293,8 @@ class Presence:
         if isinstance(message, Refused) and connection.dialled:
             connection.close(f"refused: {message.reason}")
             return
-        if not isinstance(message, AttachRequest) or connection.asked:
+        attaches = isinstance(message, AttachRequest) and connection.purpose == "client"
+        if not attaches or connection.asked:
             raise WireError(f"{type(message).__name__} after the handshake")
         if self.slot == NOBODY:
             connection.refuse("the node is in no cluster yet")

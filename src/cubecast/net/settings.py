@@ -26,7 +26,9 @@ from cubecast.net.units import DURATIONS, SIZES, parse_quantity
 
 PREFIX = "CUBECAST_"
 DEFAULT_PRESET = "local"
-EXTRA_KEYS = ("preset", "join", "secret_file")
+SECRETS = ("secret", "client_secret")
+"""Keys that may be in a file of their own, `KEY_file`."""
+EXTRA_KEYS = ("preset", "join", *(f"{key}_file" for key in SECRETS))
 """What may be set and is no field of `NodeConfig`."""
 Converter = Callable[[object], Any]
 
@@ -81,8 +83,8 @@ def load_settings(
         for key, value in _read(source).items():
             if key not in given:
                 given[key] = value
-                from_file = key == "secret" and "secret" not in source.values
-                origins[key] = source.origin("secret_file" if from_file else key)
+                from_file = key in SECRETS and key not in source.values
+                origins[key] = source.origin(f"{key}_file" if from_file else key)
     preset = given.pop("preset", DEFAULT_PRESET)
     for key in preset_values(preset):
         origins.setdefault(key, f"preset {preset}")
@@ -150,11 +152,12 @@ def _read(source: _Source) -> dict[str, Any]:
             read[key] = convert(value)
         except (ValueError, TypeError, msgspec.ValidationError) as error:
             raise ConfigError(f"{source.name(key)} {error}") from None
-    if "secret_file" in read:
-        if "secret" in read:
-            raise ConfigError(f"{source.name('secret_file')} and secret exclude each other")
-        secret_file = source.folder / read.pop("secret_file")
-        read["secret"] = _secret(secret_file, source.name("secret_file"))
+    for key in SECRETS:
+        named = f"{key}_file"
+        if named in read:
+            if key in read:
+                raise ConfigError(f"{source.name(named)} and {key} exclude each other")
+            read[key] = _secret(source.folder / read.pop(named), source.name(named))
     return read
 
 
@@ -258,7 +261,8 @@ def _converter(owner: type, name: str, annotation: str) -> Converter:
 
 
 def _converters() -> dict[str, Converter]:
-    keys: dict[str, Converter] = {"preset": _preset, "join": _address, "secret_file": _text}
+    keys: dict[str, Converter] = {"preset": _preset, "join": _address}
+    keys.update((f"{key}_file", _text) for key in SECRETS)
     for owner in (NodeConfig, *PARTS.values()):
         for one in fields(owner):
             if one.name not in PARTS:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
@@ -48,7 +48,7 @@ from cubecast.protocol.messages import (
 )
 from cubecast.protocol.port import Seq, Stream, Topic
 
-VERSION = 3
+VERSION = 4
 MAX_PACKET = 16 * 1024 * 1024
 MAX_PAYLOAD = 8 * 1024 * 1024
 """A single message may not be larger; a frame of the largest still fits a packet."""
@@ -69,6 +69,9 @@ MAX_NUMBER = 1 << 62
 MAX_ROUTES = 4096
 """Routes a decoder remembers; one more and it begins anew."""
 
+SEAL_BYTES = 64
+"""A sealed packet may be so much longer than the one in it."""
+
 AT_A_TIME = 32
 """Payloads of one size are cut from a packet so many at a time, which takes half as long."""
 FIRST_ROOM = 8 * 1024
@@ -84,6 +87,7 @@ VIEW = 6
 DETECTOR = 7
 FORWARD = 8
 PART = 9
+SEALED = 10
 
 PREFIX = Struct("<IB")
 HEADER = Struct("<QIQQIqQQQHHH")
@@ -502,6 +506,20 @@ def _stream(stream: Stream) -> bool:
     return _slot(stream.source) and 0 <= stream.incarnation < 1 << 64
 
 
+def cut_packets(plain: bytes, limit: int, packets: list[tuple[int, bytes]]) -> None:
+    """Append the packets that `plain` holds, each of them whole."""
+    start, held = 0, len(plain)
+    while start < held:
+        if held - start < PREFIX.size:
+            raise WireError("half a packet was sealed")
+        length, kind = PREFIX.unpack_from(plain, start)
+        end = start + 4 + length
+        if not 1 <= length <= limit or end > held:
+            raise WireError(f"a packet of {length} bytes in {held - start}")
+        packets.append((kind, plain if length + 4 == held else plain[start:end]))
+        start = end
+
+
 class PacketBuffer:
     """Cuts a stream of bytes into packets; between reads it holds one incomplete packet at most.
 
@@ -551,6 +569,29 @@ class PacketBuffer:
                 needed = 4 + length
                 break
             packets.append((kind, view[start:end].tobytes()))
+            start = end
+        self._drop(start, needed)
+        return packets
+
+    def records(self, unseal: Callable[[memoryview], bytes]) -> list[tuple[int, bytes]]:
+        """The packets in the sealed packets that are complete."""
+        held = self._held
+        if held < self._needed:
+            return []
+        packets: list[tuple[int, bytes]] = []
+        start = 0
+        needed = PREFIX.size
+        while held - start >= PREFIX.size:
+            length, kind = PREFIX.unpack_from(self._memory, start)
+            if not 1 <= length <= self.limit + SEAL_BYTES:
+                raise WireError(f"a packet of {length} bytes")
+            end = start + 4 + length
+            if end > held:
+                needed = 4 + length
+                break
+            if kind != SEALED:
+                raise WireError(f"a packet of kind {kind} that is not sealed")
+            cut_packets(unseal(self._view[start + PREFIX.size : end]), self.limit, packets)
             start = end
         self._drop(start, needed)
         return packets

@@ -205,6 +205,11 @@ class Member:
         return None if self._epochs is None else self._epochs.view
 
     @property
+    def cluster(self) -> str:
+        """The cluster that this node belongs to, in all its lives; empty: to none yet."""
+        return self._cluster or ""
+
+    @property
     def suspects(self) -> int:
         """Whom this node takes for dead."""
         return 0 if self._epochs is None else self._epochs.suspects
