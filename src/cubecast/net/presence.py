@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cubecast.errors import Closed, CubecastError, JoinError
-from cubecast.net.connection import NOBODY, Connection
+from cubecast.net.connection import NOBODY, REFUSED, Connection
 from cubecast.net.events import Excluded, MemberJoined, MemberLeft, Returned
 from cubecast.net.hello import AttachRequest, Refused, decode_greeting
 from cubecast.net.view_wire import (
@@ -150,11 +150,11 @@ class Presence:
     def refused(self, reason: str) -> None:
         """Whom we ask for a place cannot be reached, or does not want us."""
         if self._slot == NOBODY and not self._refused.done():
-            self._refused.set_result(reason)
+            self._refused.set_result(reason.removeprefix(REFUSED))
 
     def hung_up(self, reason: str) -> None:
         """A connection ended; perhaps that by which we ask for a place."""
-        if reason.startswith("refused"):
+        if reason.startswith(REFUSED):
             self.refused(reason)
         self._trouble = f"; the last connection ended: {reason}"
 
@@ -291,7 +291,7 @@ class Presence:
     def _on_greeting(self, raw: bytes, connection: Connection) -> None:
         message = decode_greeting(raw)
         if isinstance(message, Refused) and connection.dialled:
-            connection.close(f"refused: {message.reason}")
+            connection.close(REFUSED + message.reason)
             return
         attaches = isinstance(message, AttachRequest) and connection.purpose == "client"
         if not attaches or connection.asked:
