@@ -10,8 +10,10 @@ from __future__ import annotations
 from cubecast.net.noise import TAG_BYTES, Broken, CipherState
 from cubecast.net.wire import PREFIX, SEALED, WireError
 
-RECORD_BYTES = 256 * 1024
-"""Packets share a seal up to this; a larger packet has one to itself."""
+ALONE_BYTES = 8 * 1024
+"""A packet of so many bytes has a seal to itself: one more seal costs less than copying it."""
+RECORD_BYTES = 64 * 1024
+"""Smaller packets share a seal up to this."""
 
 
 class Sealer:
@@ -39,10 +41,15 @@ class Sealer:
         size = 0
         for index in range(start, len(packets)):
             more = len(packets[index])
-            if size and size + more > RECORD_BYTES:
+            alone = more >= ALONE_BYTES
+            if start < index and (alone or size + more > RECORD_BYTES):
                 self._seal(packets[start:index], written)
                 start, size = index, 0
-            size += more
+            if alone:
+                self._seal(packets[index : index + 1], written)
+                start = index + 1
+            else:
+                size += more
         if start < len(packets):
             self._seal(packets[start:], written)
         return written

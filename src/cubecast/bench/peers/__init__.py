@@ -17,12 +17,21 @@ Receive: TypeAlias = Callable[[bytes], bytes | None]
 
 SYSTEMS = {
     "cubecast": "cubecast",
+    "sealed": "cubecast, sealed",
     "zmq": "ZeroMQ",
+    "curve": "ZeroMQ, CURVE",
     "zenoh": "Zenoh",
     "nats": "NATS",
 }
 PEERS = tuple(name for name in SYSTEMS if name != "cubecast")
-_REQUIRED = {"cubecast": (), "zmq": ("zmq",), "zenoh": ("zenoh",), "nats": ("nats",)}
+_REQUIRED: dict[str, tuple[str, ...]] = {
+    "cubecast": (),
+    "sealed": (),
+    "zmq": ("zmq",),
+    "curve": ("zmq",),
+    "zenoh": ("zenoh",),
+    "nats": ("nats",),
+}
 
 
 class AsyncClient(abc.ABC):

@@ -64,7 +64,7 @@ class Client(AsyncClient):
     async def open(self, publishes: bool, subscribes: bool) -> None:
         task = self.task
         addresses = [f"127.0.0.1:{port}" for port in task.ports]
-        self._node = Node(NodeConfig(listen=addresses[task.index]))
+        self._node = Node(self.config(addresses[task.index]))
         await self._node.start(addresses[0] if task.index else None)
         if self._node.slot != task.index:
             raise RuntimeError(f"slot {self._node.slot} was given to process {task.index}")
@@ -75,6 +75,10 @@ class Client(AsyncClient):
         self._subscription: Subscription | None = None
         if subscribes:
             self._subscription = await self._node.subscribe(TOPIC).__aenter__()
+
+    def config(self, listen: str) -> NodeConfig:
+        """How the node is set up."""
+        return NodeConfig(listen=listen)
 
     def _count(self, size: int) -> None:
         self.delayed_bytes += size

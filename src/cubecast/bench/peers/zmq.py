@@ -28,15 +28,20 @@ class Client(BlockingClient):
         self._receive = receive
         self._context = self._zmq.Context()
         self._pub = self._context.socket(self._zmq.PUB)
+        self.secure(self._pub, server=True)
         self._pub.setsockopt(self._zmq.SNDHWM, 0)
         self._pub.bind(f"tcp://127.0.0.1:{self.task.ports[self.task.index]}")
         self._sub = self._context.socket(self._zmq.SUB)
+        self.secure(self._sub, server=False)
         self._sub.setsockopt(self._zmq.RCVHWM, 0)
         if subscribes:
             self._sub.setsockopt(self._zmq.SUBSCRIBE, b"")
             for index in range(self.task.processes):
                 if index != self.task.index:
                     self._sub.connect(f"tcp://127.0.0.1:{port_to_dial(self.task, index)}")
+
+    def secure(self, socket: Any, *, server: bool) -> None:
+        """Set up keys, where there are any."""
 
     def publish(self, payload: bytes) -> None:
         self._pub.send(payload)
