@@ -133,7 +133,7 @@ def test_ctrl_c_ends_sub_cleanly(seed: str) -> None:
 
 
 def test_pub_says_that_a_subscriber_has_not_taken_it_in(seed: str) -> None:
-    with background("sub", "stopped", *at(seed)) as sub:
+    with background("sub", "stopped", "--policy", "block", *at(seed)) as sub:
         wait_for_subscriber("stopped", seed)
         sub.send_signal(signal.SIGSTOP)
         try:

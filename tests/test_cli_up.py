@@ -176,9 +176,12 @@ def test_ctrl_c_stops_it_in_the_background_of_a_script() -> None:
         assert all(map(gone, nodes))
 
 
-def test_a_closed_terminal_lets_a_node_leave() -> None:
+def test_sighup_does_not_end_a_node_and_sigterm_does() -> None:
     with background("node", "--listen", "127.0.0.1:0") as node:
-        assert read_line(node).startswith("node 0 on ")
+        greeting = read_line(node)
+        assert greeting.startswith("node 0 on ")
         node.send_signal(signal.SIGHUP)
+        assert members(greeting.rsplit(" ", 1)[1]) == ["0"]
+        node.send_signal(signal.SIGTERM)
         assert node.wait(timeout=GENEROUS_S) == 0
         assert read_line(node) == "node 0 leaves"

@@ -137,7 +137,8 @@ def test_every_key_may_come_from_the_environment() -> None:
         for one in fields(owner)
         if one.name not in PARTS
     }
-    assert wanted.keys() | {"preset", "join", "secret_file", "client_secret_file"} == KEYS.keys()
+    extra = {"preset", "join", "secret_file", "client_secret_file", "log_format", "log_level"}
+    assert wanted.keys() | extra == KEYS.keys()
     environ = {f"CUBECAST_{key.upper()}": str(value) for key, value in wanted.items()}
     settings = load_settings(environ={**environ, "CUBECAST_JOIN": "c:3"})
     assert settings.join == "c:3"

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
+from cubecast import logs
 from cubecast.errors import (
     AttachError,
     Closed,
@@ -100,6 +101,7 @@ __all__ = [
     "connect",
     "join",
     "load_config",
+    "logs",
     "ordered",
     "start",
 ]

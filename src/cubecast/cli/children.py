@@ -26,10 +26,16 @@ MOST_LINES_KEPT = 100
 
 
 class Child:
-    """One node in a process of its own; `greeting` is the line that says where it listens."""
+    """One node in a process of its own; `greeting` is the line that says where it listens.
 
-    def __init__(self, number: int, options: list[str], environment: dict[str, str]) -> None:
+    With `named`, what it complains of is passed on with its number; JSON names the node itself.
+    """
+
+    def __init__(
+        self, number: int, options: list[str], environment: dict[str, str], named: bool = True
+    ) -> None:
         self.number = number
+        self._prefix = f"node {number}: " if named else ""
         self.greeting = ""
         self._complaints: deque[str] = deque(maxlen=MOST_LINES_KEPT)
         self._started = False
@@ -67,7 +73,7 @@ class Child:
 
     def _pass_on(self) -> None:
         while self._complaints:
-            typer.echo(f"node {self.number}: {self._complaints.popleft()}", err=True)
+            typer.echo(f"{self._prefix}{self._complaints.popleft()}", err=True)
 
     def started(self) -> None:
         """It is up: what it complained of until now was no reason to end."""

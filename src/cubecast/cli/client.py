@@ -12,16 +12,21 @@ import threading
 from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
 import typer
 
 import cubecast
 from cubecast.cli.config import ConfigOption, SecretFlag, cluster_secret
-from cubecast.cli.live import DEFAULT, run, stop_signal
+from cubecast.cli.live import DEFAULT, run
 from cubecast.cli.output import console, refuse
+from cubecast.cli.reading import POLICIES, Reading, read_topic
 from cubecast.cli.why import explained
+from cubecast.logs import escaped, guard
+from cubecast.net.subscription import Policy
+from cubecast.net.units import SIZES, parse_quantity
 from cubecast.topology import Tree
 
 T = TypeVar("T")
@@ -51,12 +56,33 @@ def sub(
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Do not say on stderr when it is subscribed.")
     ] = False,
+    policy: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(POLICIES), help="What happens when this reads too slowly; see above."
+        ),
+    ] = "drop-oldest",
+    queue_bytes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="What the node keeps unread until the policy acts, as 4MiB. [default: the node's]",
+        ),
+    ] = None,
 ) -> None:
     """Print the messages of a topic as they are delivered, until Ctrl-C.
 
     In a pattern, + stands for any one level of a topic and # at the end for
     any number of them. Quote it: a shell takes a # alone for a comment.
     With a pattern each line names the topic.
+
+    Who reads too slowly (a stopped process, a full pipe, a held terminal)
+    holds up nobody: the oldest messages are dropped, and stderr says how many.
+    With --policy block none is dropped and publishers wait; drop-newest keeps
+    the oldest; disconnect ends the command.
+
+    A terminal shows control characters of a message, but tabs and newlines,
+    as \\x1b; a file or a pipe gets its bytes as they are.
 
     Examples:
 
@@ -67,44 +93,31 @@ def sub(
       cubecast sub 'sensors/+/temperature'
       cubecast sub chat/room1 --json --count 10
       cubecast sub chat/room1 --at 10.0.0.1:7400,10.0.0.2:7400
+      cubecast sub orders --policy block --queue-bytes 64MiB > orders.log
     """
-    known = cluster_secret("sub", secret, config)
-    run("sub", _sub(topic, at, known, count, as_json, quiet))
-
-
-async def _sub(topic: str, at: str, secret: str, count: int, as_json: bool, quiet: bool) -> None:
-    named = any(sign in topic for sign in "+#")
-    async with (
-        cubecast.connect(at, secret=secret) as client,
-        client.subscribe(topic) as messages,
-    ):
-        loop = asyncio.get_running_loop()
-        undo = stop_signal(lambda: loop.create_task(messages.close()))
-        if not quiet:  # after the above: whoever has read it may publish, and may stop us
-            typer.echo(f"subscribed to {topic} through node {client.slot}", err=True)
-        seen = 0
-        async for message in messages:
-            typer.echo(_shown(message, as_json, named))
-            seen += 1
-            if seen == count:
-                break
-        undo()
-
-
-def _shown(message: cubecast.Message, as_json: bool, named: bool) -> str:
-    text = message.payload.decode(errors="replace")
-    if not as_json:
-        return f"{message.topic}: {text}" if named else text
-    return json.dumps(
-        {
-            "topic": message.topic,
-            "source": message.source,
-            "seq": message.seq,
-            "published_at": message.published_at,
-            "dependencies": message.dependencies,
-            "payload": text,
-        }
+    guard()
+    if policy not in POLICIES:
+        refuse("sub", f"--policy must be one of {', '.join(POLICIES)}, not {policy!r}")
+    how = Reading(
+        as_json=as_json,
+        named=any(sign in topic for sign in "+#"),
+        count=count,
+        quiet=quiet,
+        policy=cast(Policy, policy),
+        queue_bytes=None if queue_bytes is None else _size("sub", queue_bytes),
     )
+    known = cluster_secret("sub", secret, config)
+    run("sub", read_topic(topic, at, known, how))
+
+
+def _size(command: str, text: str) -> int:
+    try:
+        size = parse_quantity(text, SIZES, SIZES["B"])
+    except ValueError:
+        size = Fraction(0)
+    if size < 1 or size.denominator != 1:
+        refuse(command, f"--queue-bytes must be a size such as 4MiB, not {text!r}")
+    return int(size)
 
 
 def pub(
@@ -241,7 +254,7 @@ def nodes(
         return
     for slot, address in members.items():
         doubt = "  suspected" if slot in suspects else ""
-        console.print(f"node {slot}  {address}{doubt}", highlight=False)
+        console.print(f"node {slot}  {escaped(address)}{doubt}", highlight=False, markup=False)
     seen = f"epoch {epoch}" if epoch >= 0 else "in no cluster at present; these were there before"
     console.print(seen, highlight=False)
 
@@ -272,7 +285,8 @@ def topics(
         return
     for topic, slots in known.items():
         listed = ", ".join(map(str, slots)) or "nobody"
-        console.print(f"{topic}  {listed}", highlight=False, markup=False, soft_wrap=True)
+        line = f"{escaped(topic)}  {listed}"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 async def _topics(at: str, secret: str) -> dict[str, list[int]]:
@@ -306,7 +320,7 @@ def why(
         typer.echo(json.dumps({"topic": topic, "node": slot, **facts}))
     else:
         for line in explained(topic, slot, facts, listed):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            console.print(escaped(line), highlight=False, markup=False, soft_wrap=True)
 
 
 Answer: TypeAlias = tuple[int, dict[str, object], dict[str, list[int]] | None]

@@ -12,6 +12,7 @@ import typer
 
 from cubecast.cli.output import refuse
 from cubecast.errors import ConfigError
+from cubecast.logs import FORMATS, LEVELS
 from cubecast.net.config import PARTS, NodeConfig
 from cubecast.net.presets import PRESETS
 from cubecast.net.settings import Settings, load_settings
@@ -42,6 +43,16 @@ PresetOption = Annotated[
     str | None,
     typer.Option(metavar="|".join(PRESETS), help="How far away the others are."),
 ]
+LogFormatOption = Annotated[
+    str | None,
+    typer.Option(metavar="|".join(FORMATS), help="How the log on stderr looks. [default: text]"),
+]
+LogLevelOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="|".join(LEVELS).lower(), help="What the log tells at least. [default: warning]"
+    ),
+]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="A configuration in TOML.")
 ]
@@ -56,6 +67,8 @@ class Flags:
     join: str | None
     secret: str | None
     preset: str | None
+    log_format: str | None = None
+    log_level: str | None = None
 
 
 SECRETS = ("secret", "client_secret")
@@ -96,13 +109,16 @@ def config(
     secret: SecretFlag = None,
     advertise: AdvertiseOption = None,
     preset: PresetOption = None,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Print the configuration a node would run with, and where each value comes from.
 
     The output is itself a configuration file, without the secret.
     """
-    settings = effective("config", config, Flags(listen, advertise, join, secret, preset))
+    flags = Flags(listen, advertise, join, secret, preset, log_format, log_level)
+    settings = effective("config", config, flags)
     for line in shown(settings):
         typer.echo(line)
 
@@ -111,6 +127,7 @@ def shown(settings: Settings) -> list[str]:
     """The lines of a TOML file with these settings; the origin of each behind it."""
     node, origins = settings.config, settings.origins
     values: dict[str, object] = {"preset": settings.preset, "join": settings.join}
+    values |= {"log_format": settings.log_format, "log_level": settings.log_level.lower()}
     for owner in (node, node.protocol, node.detector, node.epochs):
         for one in fields(owner):
             if one.name not in PARTS and one.name not in SECRETS:

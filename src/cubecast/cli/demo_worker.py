@@ -172,6 +172,7 @@ async def take_part(orders: Orders) -> None:
 
 async def main() -> None:
     """Take part until the end, the end of our orders, or the end of our time."""
+    cubecast.logs.install(logger="")  # nobody reads stderr unless we fail
     orders = Orders()
     worker = asyncio.create_task(take_part(orders))
     reading = asyncio.create_task(orders.read_for(worker))

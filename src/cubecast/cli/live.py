@@ -7,7 +7,7 @@ import errno
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -19,15 +19,23 @@ from cubecast.cli.config import (
     ConfigOption,
     Flags,
     ListenOption,
+    LogFormatOption,
+    LogLevelOption,
     PresetOption,
     SecretFlag,
     SeedOption,
     effective,
 )
 from cubecast.cli.output import refuse
+from cubecast.logs import Handler, escaped, guard, install
 from cubecast.net.loop import run_loop
 
+log = logging.getLogger("cubecast")
+
 DEFAULT = "127.0.0.1:7400"
+
+on_hangup: list[Callable[[], None]] = []
+"""What a node does when it gets SIGHUP, beside going on: to read files again, say."""
 
 
 def node(
@@ -36,9 +44,15 @@ def node(
     secret: SecretFlag = None,
     advertise: AdvertiseOption = None,
     preset: PresetOption = None,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Run one node until Ctrl-C, then leave gracefully.
+    """Run one node until Ctrl-C or SIGTERM, then leave gracefully.
+
+    Neither a closed terminal nor a full disk ends it, and a pipe that nobody
+    reads does not stop it: lines that cannot be written are dropped and
+    counted, and the count is told when there is room again.
 
     Examples:
 
@@ -50,10 +64,12 @@ def node(
       cubecast node --config cubecast.toml
           as that file says; see cubecast config
     """
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
-    flags = Flags(listen, advertise, join, secret, preset)
+    guard()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is somebody to tell
+    flags = Flags(listen, advertise, join, secret, preset, log_format, log_level)
     settings = effective("node", config, flags)
-    run("node", _node(settings.config, settings.join or None))
+    handler = install(level=settings.log_level, format=settings.log_format, logger="")
+    run("node", _node(settings.config, settings.join or None, handler))
 
 
 @asynccontextmanager
@@ -70,15 +86,18 @@ async def _joined(seed: str | None, config: cubecast.NodeConfig) -> AsyncIterato
         yield member
 
 
-async def _node(config: cubecast.NodeConfig, seed: str | None) -> None:
+async def _node(config: cubecast.NodeConfig, seed: str | None, handler: Handler) -> None:
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _hung_up)
     async with _joined(seed, config) as member:
+        handler.slot = lambda: member.slot
         events = member.events()
-        stop = stop_signal(events.close)  # before the line: whoever has read it may stop us
+        # Before the line: whoever has read it may stop us.
+        stop = stop_signal(events.close, hangup=False)
         typer.echo(f"node {member.slot} on {member.address}")
         async for event in events:
             match event:
                 case cubecast.MemberJoined():
-                    typer.echo(f"node {event.slot} joined from {event.address}")
+                    typer.echo(f"node {event.slot} joined from {escaped(event.address)}")
                 case cubecast.MemberLeft():
                     typer.echo(f"node {event.slot} {'is gone' if event.crashed else 'left'}")
                 case cubecast.Excluded():
@@ -86,29 +105,39 @@ async def _node(config: cubecast.NodeConfig, seed: str | None) -> None:
                 case cubecast.Returned():
                     typer.echo(f"back in the cluster as node {event.slot}")
                 case cubecast.ConnectionLost():
-                    typer.echo(f"lost the connection to node {event.slot}: {event.reason}")
+                    reason = escaped(event.reason)
+                    typer.echo(f"lost the connection to node {event.slot}: {reason}")
         stop()
         typer.echo(f"node {member.slot} leaves")
 
 
-def stop_signals() -> list[signal.Signals]:
-    """Ctrl-C, a request to end, and a terminal that is closed.
+def _hung_up() -> None:
+    """A terminal was closed, or somebody wants files to be read again: the node goes on."""
+    log.info("SIGHUP: the node goes on")
+    for act in on_hangup:
+        act()
+
+
+def stop_signals(hangup: bool = True) -> list[signal.Signals]:
+    """Ctrl-C, a request to end, and with `hangup` a terminal that is closed.
 
     `nohup` has us outlive the terminal: what is ignored then stays so.  Without it Ctrl-C counts
     even where a shell ignores it for us, as for what a script starts with `&`: nodes are not to be
     left behind when their script is interrupted.
     """
-    outlive = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-    if outlive:
+    numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hangup else [])]
+    if _outlives_terminal:
         return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     return numbers
 
 
-def stop_signal(stop: Any) -> Any:
+_outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def stop_signal(stop: Any, hangup: bool = True) -> Any:
     """Call `stop` on any of `stop_signals`; the result undoes that."""
     loop = asyncio.get_running_loop()
-    numbers = stop_signals()
+    numbers = stop_signals(hangup)
     for number in numbers:
         loop.add_signal_handler(number, stop)
 

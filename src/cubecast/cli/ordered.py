@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ from cubecast.cli.client import STDIN, lines_of
 from cubecast.cli.config import SecretFlag, member_secret
 from cubecast.cli.live import run, stop_signal
 from cubecast.cli.output import refuse
+from cubecast.logs import install
 from cubecast.ordering.library import connected
 from cubecast.ordering.unread import Policy
 
@@ -276,7 +276,7 @@ def _addressed(topic: str | None, line: bytes) -> tuple[str, bytes]:
 async def _member(
     link: Link, who: Self, policy: Policy = "tagged"
 ) -> AsyncIterator[cubecast.Ordered]:
-    logging.basicConfig(level=logging.ERROR, format="%(message)s")
+    install(level="ERROR", logger="")
     async with (
         connected(link.address, secret=link.secret, listen=link.listen) as connection,
         cubecast.ordered(

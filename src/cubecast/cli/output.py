@@ -9,13 +9,15 @@ from typing import Any, NoReturn
 import typer
 from rich.console import Console
 
+from cubecast.logs import escaped
+
 console = Console()
 progress_console = Console(stderr=True)
 
 
 def refuse(command: str, reason: object) -> NoReturn:
     """Say in one line what is wrong with what the user asked for, and exit with 2."""
-    line = " ".join(str(reason).split())
+    line = escaped(" ".join(str(reason).split()))  # the reason may be a peer's
     typer.echo(f"cubecast {command}: {line}", err=True)
     raise typer.Exit(2)
 

@@ -13,12 +13,15 @@ from cubecast.cli.config import (
     ConfigOption,
     Flags,
     ListenOption,
+    LogFormatOption,
+    LogLevelOption,
     PresetOption,
     SecretFlag,
     child_environment,
     effective,
 )
 from cubecast.cli.output import counted, refuse
+from cubecast.logs import guard
 from cubecast.net.address import format_address, parse_address
 from cubecast.net.config import NodeConfig
 
@@ -32,6 +35,8 @@ def up(
     secret: SecretFlag = None,
     advertise: AdvertiseOption = None,
     preset: PresetOption = None,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Run a local cluster, one process a node, until Ctrl-C.
@@ -39,6 +44,7 @@ def up(
     The first one listens where it is told, the others on free ports beside it.
     A second Ctrl-C does not wait until they have left. Ctrl-C stops them also in a script that
     started them with &; with nohup they outlive both the script and the terminal.
+    A closed terminal stops them, too: what is to outlive it is cubecast node.
 
     Examples:
 
@@ -48,8 +54,11 @@ def up(
       cubecast up --listen 127.0.0.1:7500
           a second cluster beside the first; reach it with --at 127.0.0.1:7500
     """
-    settings = effective("up", config, Flags(listen, advertise, "", secret, preset))
+    guard()
+    flags = Flags(listen, advertise, "", secret, preset, log_format, log_level)
+    settings = effective("up", config, flags)
     shared = ["--preset", settings.preset, *(["--config", str(config)] if config else [])]
+    shared += ["--log-format", settings.log_format, "--log-level", settings.log_level]
     signals = StopSignals()
     children: list[Child] = []
     patience_s = settings.config.leave_timeout_s + BEYOND_LEAVE_S
@@ -89,7 +98,7 @@ def _start(
     where = ["--listen", first.listen, "--advertise", first.advertise, "--join", ""]
     seed = ""
     for number in range(nodes):
-        child = Child(number, [*shared, *where], environment)
+        child = Child(number, [*shared, *where], environment, named="json" not in shared)
         children.append(child)
         while not child.greeting and child.alive and not signals.count:
             time.sleep(POLL_S / 10)

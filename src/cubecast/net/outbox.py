@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-import time
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from cubecast.errors import Closed, NotSent, Unknown
+from cubecast.net.clock import wall_us
 from cubecast.net.config import NodeConfig
 from cubecast.net.subscription import READS, Reading, Subscription
 from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing
@@ -151,7 +151,7 @@ class Outbox:
         """Make a frame of what has gathered; what there is no credit for waits."""
         if self._publisher.closed:
             return
-        body = Outgoing(self.payloads, time.time_ns() // 1000)
+        body = Outgoing(self.payloads, wall_us())
         fits = self.bytes <= self._publisher.config.protocol.window
         if fits and self._publisher.publish_frame(self.topic, body, self.bytes):
             self.payloads = []

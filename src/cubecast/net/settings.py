@@ -10,7 +10,7 @@ import difflib
 import math
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from cubecast.errors import ConfigError
+from cubecast.logs import FORMATS, LEVELS
 from cubecast.net.address import parse_address
 from cubecast.net.config import PARTS, NodeConfig
 from cubecast.net.presets import PRESETS, preset_values
@@ -28,7 +29,7 @@ PREFIX = "CUBECAST_"
 DEFAULT_PRESET = "local"
 SECRETS = ("secret", "client_secret")
 """Keys that may be in a file of their own, `KEY_file`."""
-EXTRA_KEYS = ("preset", "join", *(f"{key}_file" for key in SECRETS))
+EXTRA_KEYS = ("preset", "join", *(f"{key}_file" for key in SECRETS), "log_format", "log_level")
 """What may be set and is no field of `NodeConfig`."""
 Converter = Callable[[object], Any]
 
@@ -42,6 +43,9 @@ class Settings:
     """A member of the cluster to join; empty: begin a cluster."""
     preset: str
     origins: dict[str, str]
+    log_format: str = "text"
+    """How the commands write their log; a library writes none of its own."""
+    log_level: str = "WARNING"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +94,13 @@ def load_settings(
         origins.setdefault(key, f"preset {preset}")
     given = {**(defaults or {}), **given}
     join = given.pop("join", "")
+    logs = {key: given.pop(key) for key in ("log_format", "log_level") if key in given}
     try:
         config = NodeConfig.preset(preset, **given)
     except ValueError as error:
         raise ConfigError(_blame(str(error), origins, named)) from None
     origins = {key: origins.get(key, "default") for key in KEYS}
-    return Settings(config, join, preset, origins)
+    return Settings(config, join, preset, origins, **logs)
 
 
 def _blame(error: str, origins: Mapping[str, str], path: str | Path | None) -> str:
@@ -165,7 +170,7 @@ def _secret(path: Path, name: str) -> str:
     try:
         secret = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not text"
+        reason = getattr(error, "strerror", None) or "not text in UTF-8"
         raise ConfigError(f"{name} cannot be read: {path}: {reason}") from None
     if not secret:
         raise ConfigError(f"{name} is empty: {path}")
@@ -181,8 +186,21 @@ def _text(value: object) -> str:
     return value
 
 
-def _address(value: object) -> str:
+def _utf8(value: object) -> str:
+    """A text that can be sent; bytes of a flag or a variable that are no UTF-8 cannot.
+
+    The value is not shown: it may be the secret.
+    """
     text = _text(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("must be text in UTF-8, and has bytes that are not") from None
+    return text
+
+
+def _address(value: object) -> str:
+    text = _utf8(value)
     try:
         parse_address(text)
     except ValueError as error:
@@ -194,6 +212,19 @@ def _preset(value: object) -> str:
     if value not in PRESETS:
         raise ValueError(f"must be one of {', '.join(PRESETS)}, not {value!r}")
     return str(value)
+
+
+def _one_of(names: Sequence[str]) -> Converter:
+    """For a key with a few values; capitals do not matter."""
+    by_small = {name.lower(): name for name in names}
+
+    def convert(value: object) -> str:
+        found = by_small.get(value.lower()) if isinstance(value, str) else None
+        if found is None:
+            raise ValueError(f"must be one of {', '.join(by_small)}, not {value!r}")
+        return found
+
+    return convert
 
 
 def _quantity(value: object, units: dict[str, Fraction], bare: Fraction, expected: str) -> Fraction:
@@ -250,6 +281,8 @@ def _converter(owner: type, name: str, annotation: str) -> Converter:
     """By the name's unit, else by the type."""
     if name in ("listen", "advertise"):
         return _address
+    if name in SECRETS:
+        return _utf8
     if name.endswith("_s"):
         return _seconds
     if name.endswith("_bytes") or name == "window":
@@ -261,7 +294,12 @@ def _converter(owner: type, name: str, annotation: str) -> Converter:
 
 
 def _converters() -> dict[str, Converter]:
-    keys: dict[str, Converter] = {"preset": _preset, "join": _address}
+    keys: dict[str, Converter] = {
+        "preset": _preset,
+        "join": _address,
+        "log_format": _one_of(tuple(FORMATS)),
+        "log_level": _one_of(LEVELS),
+    }
     keys.update((f"{key}_file", _text) for key in SECRETS)
     for owner in (NodeConfig, *PARTS.values()):
         for one in fields(owner):

@@ -10,6 +10,8 @@ from cubecast.ordering.production.messages import Epoch, Fill
 from cubecast.ordering.production.notices import AnyMessage, Beat, Open
 
 TEN_YEARS_MS = 10 * 366 * 24 * 3600 * 1000
+WRITTEN_MS = 1_767_225_600_000
+"""The beginning of 2026: a clock that shows an earlier time is wrong."""
 
 
 class OrderingError(CubecastError):
@@ -34,11 +36,13 @@ def decode_message(data: bytes) -> AnyMessage:
 def check_message(message: AnyMessage, life: int) -> None:
     """`OrderingError` if a message would stop a member, which is in this life, from going on.
 
-    Epochs only rise, and begin with the time: one of the far future would be the last.
+    Epochs only rise, and begin with the time: one of the far future would be the last.  A member
+    whose clock was never set must not take the present for it.
     """
     if isinstance(message, Open) and not message.layout.managers:
         raise OrderingError("invalid message: a layout without managers")
-    if _epoch(message) > (life + TEN_YEARS_MS >> LIFE_BITS) << MAKER_BITS:
+    latest_ms = max(life, WRITTEN_MS) + TEN_YEARS_MS
+    if _epoch(message) > (latest_ms >> LIFE_BITS) << MAKER_BITS:
         raise OrderingError(f"invalid message: {message.kind} of epoch {_epoch(message)}")
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
@@ -68,6 +69,7 @@ CONTROL = None
 """The lane of subscriptions: what is said to other members after one goes out after it."""
 MAX_CHECKED = 4096
 """Topic names that are known to be valid; beyond that they are checked again."""
+YEAR_MS = 365 * 24 * 3600 * 1000
 MAX_IN_A_ROW = 64
 """Events that one task publishes before others run."""
 
@@ -86,7 +88,7 @@ def make_module(
     return OrderingModule(
         service.name,
         managers,
-        life=time.time_ns() // 1_000_000,
+        life=new_life(),
         first=first,
         waiting=Waiting(
             config.buffer,
@@ -98,6 +100,16 @@ def make_module(
         reranking=Reranking(),
         spread=config.spread,
     )
+
+
+def new_life() -> int:
+    """Milliseconds since 1970, by which a later life is above an earlier one.
+
+    A clock that shows an earlier time was never set, and may show it again after the next start: a
+    life is then a number by chance, as two lives must differ and none is below 0.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    return now_ms if now_ms > 0 else secrets.randbelow(YEAR_MS)
 
 
 def timing(config: OrderedConfig) -> Timing:
