@@ -140,7 +140,7 @@ def test_why_asks_for_subscribers_where_a_node_knows_none(seed: str) -> None:
 def test_why_says_that_a_publisher_waits(seed: str, tmp_path: Path) -> None:
     file = tmp_path / "much.txt"
     file.write_bytes((b"x" * 1000 + b"\n") * 10_000)
-    with background("sub", "full", *at(addresses(seed)[1])) as sub:
+    with background("sub", "full", "--policy", "block", *at(addresses(seed)[1])) as sub:
         wait_for_subscriber("full", seed)
         sub.send_signal(signal.SIGSTOP)
         with background("pub", "full", "--file", str(file), *at(seed)) as pub:

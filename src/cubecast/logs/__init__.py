@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import TextIO
@@ -48,6 +49,7 @@ class Handler(logging.Handler):
         self.slot: Callable[[], int] | None = None
         """Says which node of the cluster writes this log, once that is known."""
         self._limit = Limit(burst, every_s)
+        self._counting = threading.Lock()  # not the handler's: who closes one holds that
         self._sink = Sink(descriptor, self._dropped, self)
 
     @property
@@ -60,7 +62,9 @@ class Handler(logging.Handler):
         for line in self.due():
             self._sink.put(line)
         kind = kind_of(record)
-        if self._limit.admits(kind, time.monotonic()):
+        with self._counting:
+            admitted = self._limit.admits(kind, time.monotonic())
+        if admitted:
             self._limit.went_out(kind, message_of(record))
             self._sink.put(self._line(record))
         elif self._limit.holding == 1:
@@ -81,13 +85,11 @@ class Handler(logging.Handler):
         """Whether a count has to be told after a while."""
         return self._limit.holding > 0
 
-    def due(self) -> list[str]:
+    def due(self, *, all_of_them: bool = False) -> list[str]:
         """The counts whose time has come."""
-        self.acquire()
-        try:
-            return [self._more(held) for held in self._limit.over(time.monotonic())]
-        finally:
-            self.release()
+        with self._counting:
+            over = self._limit.over(time.monotonic(), all_of_them=all_of_them)
+        return [self._more(held) for held in over]
 
     def _more(self, held: Held) -> str:
         name, level, _, _, _ = held.kind
@@ -96,6 +98,8 @@ class Handler(logging.Handler):
 
     def close(self) -> None:
         """Write what is left, for a second at most; `logging` does this when a program ends."""
+        for line in self.due(all_of_them=True):
+            self._sink.put(line)
         self._sink.close()
         super().close()
 

@@ -69,12 +69,13 @@ class Limit:
         if (window := self._windows.get(kind)) is not None:
             window.sample = text
 
-    def over(self, now: float) -> list[Held]:
-        """End the windows whose time is over; what they held back."""
+    def over(self, now: float, *, all_of_them: bool = False) -> list[Held]:
+        """End the windows whose time is over, or all of them; what they held back."""
         ended: list[Held] = []
         while self._windows:
             kind, window = next(iter(self._windows.items()))
-            if window.began + self._every_s > now and len(self._windows) < MOST_KINDS:
+            early = window.began + self._every_s > now and len(self._windows) < MOST_KINDS
+            if early and not all_of_them:
                 break  # the others began later
             del self._windows[kind]
             if window.held:
