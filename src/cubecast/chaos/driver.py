@@ -355,7 +355,8 @@ class Driver:
             case Told():
                 self._run.told.append((process.number, report))
             case Standing():
-                self._run.standings[process.number] = report
+                if self._now.get(process.number) is process:  # else of a life that is over
+                    self._run.standings[process.number] = report
             case Finished():
                 self._finished.add(process)
                 if process.ending == "leave":
@@ -418,7 +419,7 @@ class Driver:
             if one is None:
                 yield f"node {number} does not answer"
             elif one.members != slots:
-                yield f"node {number} (slot {one.slot}) has members {one.members}, not {slots}"
+                yield f"node {number} (slot {one.slot}) has slots {one.members}, not {slots}"
             elif not one.at_rest:
                 yield f"node {number} (slot {one.slot}) waits: {one.why}"
 

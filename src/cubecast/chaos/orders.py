@@ -103,6 +103,8 @@ class Told(msgspec.Struct, tag=True, frozen=True):
     count: int = 0
     """In a gap: messages."""
     detail: str = ""
+    address: str = ""
+    """Where the node in that slot listens, as far as the teller knows: slots change hands."""
 
 
 class Standing(msgspec.Struct, tag=True, frozen=True):

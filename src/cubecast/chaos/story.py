@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cubecast.chaos.driver import Life, Mark, Run
+from cubecast.chaos.driver import Mark, Run
+from cubecast.chaos.lives import Tenancy, tenancies
 from cubecast.chaos.orders import Told
 from cubecast.chaos.recovery import Cost, Curve
-from cubecast.trace import Report
+from cubecast.trace import Report, Violation
 from cubecast.trace.checkers import Inversions
 
 SILENT = ("lost connection",)
 """What every fault makes everyone say."""
 SHOWN_PROBLEMS = 20
+_OF_NODE = re.compile(r"\bnode (\d+)")
+"""How a checker speaks of who recorded something: in traces of live nodes that is a slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class Verdict:
 def happenings(run: Run) -> Iterator[str]:
     """One line for everything that was done, and for what nodes told their applications."""
     marks = sorted(run.marks, key=lambda mark: mark.at)
-    names = Names(run.lives)
+    names = Names(run)
     ends = [mark.at for mark in marks[1:]] + [float("inf")]
     yield from _told(run, names, float("-inf"), marks[0].at if marks else float("inf"))
     for mark, end in zip(marks, ends, strict=True):
@@ -102,19 +106,33 @@ def _mark(mark: Mark) -> str:
 
 
 class Names:
-    """Who had which slot when: nodes speak of slots, the story of nodes."""
+    """Which node an event is about: nodes speak of slots, which change hands; the story of nodes.
 
-    def __init__(self, lives: Sequence[Life]) -> None:
-        self._lives = [life for life in lives if life.up is not None]
+    An address is one node's from its first life to its last, so it decides where it is known.  A
+    slot is that of the node that last told of getting it: when it came up, or when it returned.
+    """
 
-    def of(self, slot: int, at: float) -> str:
-        """The node that last got this slot before `at`."""
-        held = [
-            life for life in self._lives if life.up and life.up.slot == slot and life.began <= at
-        ]
-        if not held:
-            return f"slot {slot}"
-        return f"node {max(held, key=lambda life: life.began).number}"
+    def __init__(self, run: Run) -> None:
+        self._lives = [(life, life.up) for life in run.lives if life.up is not None]
+        self._got = [(up.at, up.slot, life.number) for life, up in self._lives]
+        self._got += [(told.at, told.about, n) for n, told in run.told if told.what == "Returned"]
+
+    def of(self, told: Told) -> str:
+        """The node that `told` is about, by what was known when it was told."""
+        found = self._at(told.address, told.at) if told.address else None
+        if found is None:
+            found = self._in(told.about, told.at)
+        return f"slot {told.about}" if found is None else f"node {found}"
+
+    def _at(self, address: str, at: float) -> int | None:
+        """Who listened there last; a life may be told of before it says that it is up."""
+        lives = [life for life, up in self._lives if up.address == address and life.began <= at]
+        return max(lives, key=lambda life: life.began).number if lives else None
+
+    def _in(self, slot: int, at: float) -> int | None:
+        """Who got this slot last."""
+        got = [(when, number) for when, its, number in self._got if its == slot and when <= at]
+        return max(got)[1] if got else None
 
 
 def _told(run: Run, names: Names, begin: float, end: float) -> Iterator[str]:
@@ -134,14 +152,18 @@ def _told(run: Run, names: Names, begin: float, end: float) -> Iterator[str]:
 def _content(told: Told, names: Names) -> str:
     match told.what:
         case "left":
-            return f"{names.of(told.about, told.at)} left the cluster"
+            return f"{names.of(told)} left the cluster"
         case "joined":
-            return f"{names.of(told.about, told.at)} joined"
+            return f"{names.of(told)} joined"
+        case "Excluded":
+            return "the others went on without it"
+        case "Returned":
+            return f"it is back, in slot {told.about}"
         case "gap":
             return f"a gap of {told.count} messages"
         case "blocked":
             return "publishing has to wait"
-    about = f" {names.of(told.about, told.at)}" if told.about >= 0 else ""
+    about = f" {names.of(told)}" if told.about >= 0 else ""
     return f"{told.what}{about} {told.detail}".strip()
 
 
@@ -164,10 +186,12 @@ def judgement(verdict: Verdict) -> Iterator[str]:
         f"{report.publications:,} publications, {report.deliveries:,} deliveries "
         f"in {len(lives)} lives of {run.schedule.nodes} nodes"
     )
+    found_in = tenancies(run.lives) if report.violations else []
     for name, found in report.counts.items():
         yield f"  {name}: {'ok' if not found else f'{found} violations'}"
-        yield from (f"    {one}" for one in report.violations[:SHOWN_PROBLEMS]
-                    if one.property == name)  # fmt: skip
+        for one in report.violations[:SHOWN_PROBLEMS]:
+            if one.property == name:
+                yield f"    {_violation(one, found_in)}"
     answers = verdict.answers
     before = answers.inverted - answers.without
     yield f"  answers before their question: {before} of {answers.pairs:,}"
@@ -178,6 +202,16 @@ def judgement(verdict: Verdict) -> Iterator[str]:
         yield f"  everyone at rest with the same members {run.settled_s:.1f} s after the load ended"
     yield from (f"  PROBLEM: {problem}" for problem in run.problems[:SHOWN_PROBLEMS])
     yield "nothing is wrong" if verdict.ok else "SOMETHING IS WRONG"
+
+
+def _violation(one: Violation, found_in: Sequence[Tenancy]) -> str:
+    """A violation, which the checkers tell of slots, with the node that had the slot then."""
+    about = "" if one.id is None else f", message {one.id!r}"
+    held = [stay for stay in found_in if stay.slot == one.node and stay.first <= one.time]
+    last = max(held, key=lambda stay: stay.first, default=None)
+    who = f"slot {one.node}" + ("" if last is None else f" (node {last.life.number})")
+    why = _OF_NODE.sub(r"slot \1", one.message)
+    return f"{one.property}: time {one.time}, {who}, topic {one.topic!r}{about}: {why}"
 
 
 def shares(costs: Sequence[Cost]) -> list[tuple[str, int, list[float], list[float], list[float]]]:

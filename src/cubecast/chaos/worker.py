@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -48,6 +49,7 @@ from cubecast.net.config import NodeConfig
 from cubecast.net.events import (
     ConnectionLost,
     Event,
+    Events,
     Gap,
     MemberJoined,
     MemberLeft,
@@ -185,7 +187,7 @@ class Worker:
         self._set_links(order.links)
         self._spawn(self._save(log))
         node = self._node = await self._joined(order, log)
-        self._spawn(self._listen(node))
+        self._spawn(self._listen(node.events(), Neighbours(node.members)))
         application = self._application = Application(node, order, log)
         for topic in order.topics:
             await self._subscribe(topic)
@@ -251,9 +253,9 @@ class Worker:
             await asyncio.sleep(SAVE_EVERY_S)
             log.save()
 
-    async def _listen(self, node: Node) -> None:
-        async for event in node.events():
-            report(said_of(event, time.monotonic()))
+    async def _listen(self, events: Events, neighbours: Neighbours) -> None:
+        async for event in events:
+            report(neighbours.named(event, said_of(event, time.monotonic())))
 
     def _look(self) -> None:
         node, application = self._node, self._application
@@ -298,6 +300,27 @@ class Worker:
         task.add_done_callback(_complain)
         self._tasks.append(task)
         return task
+
+
+class Neighbours:
+    """Who had which slot, by what one node was told; by that an event about a slot names a node."""
+
+    def __init__(self, members: Mapping[int, str]) -> None:
+        self._addresses = dict(members)
+
+    def named(self, event: Event, told: Told) -> Told:
+        """The same, with the address of the node that has the slot, or had it until now."""
+        match event:
+            case MemberJoined():
+                self._addresses[event.slot] = event.address
+                address = event.address
+            case MemberLeft():
+                address = self._addresses.pop(event.slot, "")
+            case ConnectionLost():
+                address = self._addresses.get(event.slot, "")
+            case _:
+                return told
+        return msgspec.structs.replace(told, address=address)
 
 
 def said_of(event: Event, now: float) -> Told:
