@@ -30,6 +30,11 @@ from typer.testing import CliRunner
 
 from cubecast import NodeConfig, connect, join
 from cubecast.cli.app import app
+from cubecast.ordering.codec import TEN_YEARS_MS, OrderingError, check_message
+from cubecast.ordering.live import new_life
+from cubecast.ordering.production.layout import next_epoch
+from cubecast.ordering.production.messages import Source
+from cubecast.ordering.production.notices import Beat
 
 GENEROUS_S = 60.0
 STRANGERS = 2000
@@ -448,6 +453,21 @@ def test_a_clock_that_jumps_wedges_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     assert [int(one) for one in times] == [1_800_000_000, 0, 9_000_000_000, 0, 1_800_000_000]
 
 
+@pytest.mark.parametrize("shown_ms", [-86_400_000, 0, 5_000])
+def test_an_ordering_member_whose_clock_was_never_set_takes_the_epochs_of_the_others(
+    shown_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their epochs begin with the time; those of the far future are refused."""
+    monkeypatch.setattr(time, "time_ns", lambda: shown_ms * 1_000_000)
+    life = new_life()
+    assert life >= 0
+    today = Source("m", 1_800_000_000_000)
+    check_message(Beat(today, next_epoch(-1, today), -1, leaving=False), life)
+    ahead = Source("m", today.life + 2 * TEN_YEARS_MS)
+    with pytest.raises(OrderingError, match="beat of epoch"):
+        check_message(Beat(ahead, next_epoch(-1, ahead), -1, leaving=False), life)
+
+
 # -- secrets that are no text ---------------------------------------------------------------------
 
 
@@ -475,7 +495,7 @@ def test_a_secret_that_is_not_utf8_takes_one_line(tmp_path: Path) -> None:
     assert typed("pub", "t", "m", CUBECAST_SECRET_FILE=str(hidden)).endswith(
         f"cannot be read: {hidden}: not text in UTF-8\n"
     )
-    with pytest.raises(ValueError, match="secret must be text in UTF-8"):
+    with pytest.raises(ValueError, match="secret is not text"):
         NodeConfig(secret="s\udcff")
 
 

@@ -147,6 +147,15 @@ def test_every_key_may_come_from_the_environment() -> None:
         assert settings.origins[key] == f"environment CUBECAST_{key.upper()}"
 
 
+def test_the_log_is_set_up_by_flag_environment_or_file(write: Any) -> None:
+    path = write('log_format = "json"\nlog_level = "info"\n')
+    settings = load_settings(path, {"CUBECAST_LOG_LEVEL": "Error"})
+    assert (settings.log_format, settings.log_level) == ("json", "ERROR")
+    assert settings.origins["log_level"] == "environment CUBECAST_LOG_LEVEL"
+    assert load_settings(path, {}, log_format="text").log_format == "text"
+    assert load_settings(environ={}).log_level == "WARNING"
+
+
 def test_a_file_is_read_if_it_is_named_and_only_then(write: Any) -> None:
     write("queue_bytes = 7")
     assert load_config(environ={}).queue_bytes != 7
@@ -211,6 +220,8 @@ WRONG_FILES = {
     "resend_after (100000)",
     "frame_bytes = '5MiB'": "cubecast.toml: frame_bytes must be at most 4194304, not 5242880",
     "secret = 'a'\nsecret_file = 'b'": "cubecast.toml: secret_file and secret exclude each other",
+    "log_format = 'xml'": "cubecast.toml: log_format must be one of text, json, not 'xml'",
+    "log_level = 3": "cubecast.toml: log_level must be one of debug, info, warning, error, not 3",
     "secret_file = 'b'": "cubecast.toml: secret_file cannot be read: b: No such file or directory",
 }
 
