@@ -17,7 +17,7 @@ from collections.abc import Callable
 import cubecast
 
 MOST_WAITING = 256 * 1024
-STUCK_S = 2.0
+STUCK_S = 1.0
 """A command that is to end goes on writing until nothing moves for so long."""
 
 

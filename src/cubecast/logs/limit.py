@@ -17,6 +17,8 @@ BURST = 10
 EVERY_S = 10.0
 MOST_KINDS = 512
 """Kinds that are counted at a time; one more and the oldest is told and forgotten."""
+MOST_OF_SAMPLE = 500
+"""Characters that are kept of a line that stands for others."""
 
 
 def kind_of(record: logging.LogRecord) -> Kind:
@@ -67,7 +69,7 @@ class Limit:
     def went_out(self, kind: Kind, text: str) -> None:
         """`text` stands for those of its kind that are held back."""
         if (window := self._windows.get(kind)) is not None:
-            window.sample = text
+            window.sample = text[:MOST_OF_SAMPLE]
 
     def over(self, now: float, *, all_of_them: bool = False) -> list[Held]:
         """End the windows whose time is over, or all of them; what they held back."""
