@@ -267,7 +267,11 @@ class Connection(asyncio.BufferedProtocol):
     def refuse(self, reason: str, level: int = logging.WARNING) -> None:
         """Tell the peer why, and close."""
         what = "giving up the connection to" if self.dialled else "refusing the connection from"
-        log.log(level, "%s %s: %s", what, self, reason)
+        # Logs are limited by template: reasons count apart, but for those with a peer's numbers.
+        if "%" in reason or any(map(str.isdigit, reason)):
+            log.log(level, "%s %s: %s", what, self, reason)
+        else:
+            log.log(level, f"%s %s: {reason}", what, self)
         self.send(encode_greeting(Refused(reason)))
         self.close(reason)
 
