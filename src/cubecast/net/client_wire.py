@@ -35,6 +35,8 @@ MAX_QUEUE = 64 * 1024 * 1024
 """The most a client may ask its node to keep for one subscription."""
 MAX_REQUESTS = 64
 """Questions a client may have open."""
+MAX_ANSWER = 8 * 1024 * 1024
+"""Bytes of an answer; who asks for more is told that there is too much."""
 MAX_TOPIC = 1024
 MAX_CLIENT_PACKET = MAX_PAYLOAD + 1024 * 1024
 """The largest message, with a batch of others before it, fits."""

@@ -91,6 +91,13 @@ class NodeConfig:
     """Light clients attached at a time; one more is refused."""
     client_subscriptions: int = 256
     """Subscriptions of one light client at a time."""
+    client_bytes: int = 64 * 1024 * 1024
+    """What one light client may make the node hold: unread messages of all its subscriptions,
+    publications that are not taken, an answer.  Beyond, the policies of its subscriptions apply."""
+    clients_bytes: int = 512 * 1024 * 1024
+    """The same of all clients together; each may hold its part of it (`/ max_clients`) besides."""
+    clients_topics: int = 65536
+    """Topics that clients have used and the node has not forgotten."""
     client_silence_s: float = 60.0
     """A light client that says nothing for so long is gone; it says something thrice as often."""
     trace_arrivals: bool = False
@@ -110,6 +117,13 @@ class NodeConfig:
             raise ValueError(
                 f"frame_messages must be at most {MAX_MESSAGES}, not {self.frame_messages}"
             )
+        if self.clients_bytes < self.client_bytes:
+            raise ValueError(
+                f"clients_bytes must be at least client_bytes, {self.client_bytes}, "
+                f"not {self.clients_bytes}"
+            )
+        if self.clients_topics < 1:
+            raise ValueError(f"clients_topics must be at least 1, not {self.clients_topics}")
         if self.max_strangers < 1:
             raise ValueError(f"max_strangers must be at least 1, not {self.max_strangers}")
         if self.unread_bytes < 2 * MAX_PACKET:

@@ -21,6 +21,7 @@ Invariants:
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Collection
 
@@ -101,8 +102,11 @@ class Debts:
         self._streams.setdefault(debt.key, deque()).append(debt)
         self._owed += size
 
-    def slide(self, unread: int) -> dict[Key, Seq]:
-        """Consume what now lies in the first `limit` bytes of what is `unread`: how far, if."""
+    def slide(self, unread: int, spare: int = sys.maxsize) -> dict[Key, Seq]:
+        """Consume what now lies in the first `limit` bytes of what is `unread`: how far, if.
+
+        At most `spare` bytes of it, but always one message if all before it was read.
+        """
         news: dict[Key, Seq] = {}
         if unread - self._owed <= self._limit:  # before: one message may be larger than `limit`
             self._put_off.clear()
@@ -116,11 +120,13 @@ class Debts:
             if debt.given == debt.count:
                 self._order.popleft()
                 continue
-            room = self._limit - (unread - self._owed)
-            count = debt.fits(room) or (1 if room >= self._limit else 0)
+            before = self._owed
+            room = self._limit - (unread - before)
+            count = debt.fits(min(room, spare)) or (1 if room >= self._limit else 0)
             if count <= 0:
                 break
             self._give(debt, count, news)
+            spare = max(0, spare - (before - self._owed))
         if not self._owed:
             self._order.clear()
         return news

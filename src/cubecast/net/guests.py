@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from cubecast.errors import CubecastError
+from cubecast.net.budget import Budget, Share
 from cubecast.net.client_wire import MAX_CLIENT_PACKET, PUBLISH_WINDOW, clipped
 from cubecast.net.connection import Connection
 from cubecast.net.events import Returned
 from cubecast.net.hello import Attached, encode_greeting
 from cubecast.net.session import Session
 from cubecast.net.wire import WireError
+from cubecast.protocol.port import Topic
 
 if TYPE_CHECKING:
     from cubecast.net.node import Node
@@ -24,10 +27,15 @@ class Guests:
 
     A client whose connection broke counts until what it had handed over is published, so
     `NodeConfig.max_clients` bounds those as well.
+
+    Topics that clients have used count, whoever used them and whether or not it is still there,
+    until the node forgets them: `NodeConfig.clients_topics` bounds those.
     """
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._budget = Budget(node.config.clients_bytes, node.config.max_clients)
+        self._topics: dict[Topic, Topic] = {}
         self._sessions: dict[Connection, Session] = {}
         self._finishing: set[asyncio.Task[None]] = set()
         self._leaving = False
@@ -46,7 +54,8 @@ class Guests:
             connection.refuse(f"the node has {config.max_clients} clients already")
         else:
             connection.hold_to(MAX_CLIENT_PACKET)
-            self._sessions[connection] = Session(node, connection)
+            share = Share(self._budget, config.client_bytes)
+            self._sessions[connection] = Session(node, connection, share)
             timeout, silence = config.publish_timeout_s, config.client_silence_s
             allowed = PUBLISH_WINDOW, timeout, silence
             welcome = Attached(node.slot, node.uid, __version__, node.cluster, *allowed)
@@ -71,6 +80,23 @@ class Guests:
             if publishing is not None:
                 self._finishing.add(publishing)
                 publishing.add_done_callback(self._finishing.discard)
+
+    def use_topic(self, topic: Topic) -> Topic:
+        """A client names a topic: its one copy here; `CubecastError` if there are too many."""
+        known = self._topics.get(topic)
+        if known is None:
+            limit = self._node.config.clients_topics
+            if len(self._topics) >= limit:
+                raise CubecastError(
+                    f"the clients of this node have used {limit} topics, and it has not forgotten "
+                    "them yet (clients_topics, forget_after)"
+                )
+            known = self._topics[topic] = topic
+        return known
+
+    def forgotten(self, topic: Topic) -> None:
+        """The node keeps nothing of a topic any more."""
+        self._topics.pop(topic, None)
 
     def moved(self, event: Returned) -> None:
         """The node is in the cluster again, perhaps in another slot."""

@@ -596,6 +596,7 @@ class Node:
             del self._outboxes[topic]
         if topic not in self._outboxes:
             self._readers.forgotten(topic)
+            self.guests.forgotten(topic)
             self.vocabulary.forget(topic)
 
     def discovered(self, topic: Topic) -> None:

@@ -284,7 +284,10 @@ class Pipeline:
         """One packet was refused."""
         for parcel in self._sent:
             if parcel.number == news.number:
-                parcel.fail(NotSent(parcel.topic, news.reason))
+                error = NotSent(parcel.topic, news.reason)
+                if parcel.unwatched:  # then `flush` tells
+                    self._lost = self._lost or error
+                parcel.fail(error)
                 self._unstable.pop(parcel.number, None)
 
     def on_consumed(self, news: Consumed) -> None:

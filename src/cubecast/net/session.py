@@ -9,10 +9,15 @@ Bounds, whatever the client does or leaves undone:
 1. Publications received and not taken by the node: one window and one packet (`WireError` beyond).
 2. Sent and not read by the application: one window and one batch per subscription; what else comes
    waits in the node's subscription, where the client's policy applies.
-3. What the network does not take from us: `BACKLOG`, then we stop sending; `HARD_BACKLOG`, then we
-   hang up.  A client that is silent for `client_silence_s` is gone.
+3. What the network does not take from us: `BACKLOG` and one batch or answer, then we stop sending;
+   `HARD_BACKLOG` and one answer, then we hang up.  A client that is silent for `client_silence_s`
+   is gone.
 4. While a client itself waits to publish, debts of its subscriptions are put off (`debts.py`), or
    two clients that publish while they read could wait for each other.
+5. What its subscriptions hold, its publications that the node has not taken and an answer on its
+   way are within its share (`budget.py`); so are those of all clients of the node.  Its topics are
+   counted with those of all clients (`Guests.use_topic`).
+6. When the session ends its queues are free at once, whatever still refers to it.
 
 A packet of publications is taken whole or not at all: one that was received is published even if
 the connection breaks meanwhile.
@@ -22,23 +27,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections import deque
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from cubecast.errors import CubecastError, NotSent, Overflow
+from cubecast.net.budget import Share
 from cubecast.net.client_wire import (
     BATCH_BYTES,
-    DELIVER_WINDOW,
+    MAX_ANSWER,
     MAX_REQUESTS,
     PUBLISH_WINDOW,
     Answered,
     Ask,
     Consumed,
     Declined,
-    Deliver,
     Dropped,
     Ended,
     Farewell,
@@ -62,9 +69,10 @@ from cubecast.net.client_wire import (
 )
 from cubecast.net.connection import Connection
 from cubecast.net.events import Returned, SlowSubscriber
+from cubecast.net.feed import Feed, deliver, parts
 from cubecast.net.receipt import Receipt
-from cubecast.net.subscription import READS, Message, Subscription
-from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing, Payloads, WireError
+from cubecast.net.subscription import READS, Subscription
+from cubecast.net.wire import MESSAGE_OVERHEAD, WireError
 from cubecast.protocol.port import Topic
 
 if TYPE_CHECKING:
@@ -79,52 +87,17 @@ RETRY_S = 0.05
 TELLING_S = 0.01
 TAKING_S = 0.005
 """How often a client hears how much of a packet is published while that takes its time."""
+NO_ROOM = "the node holds too much for its clients, or for this one, to take a message so large"
 MAX_TOPICS = 4096
-"""Topics one client may publish or subscribe to by name: each costs its node memory for good."""
-
-
-class Feed:
-    """One subscription of a client: what was sent and not read, and how much may be."""
-
-    def __init__(self, number: int, queue_bytes: int) -> None:
-        self.number = number
-        self.queue_bytes = queue_bytes
-        self.window = min(queue_bytes, DELIVER_WINDOW)
-        self.subscription: Subscription | None = None
-        self.telling = False
-        self._unread = 0
-        self._credit = asyncio.Event()
-        self._credit.set()
-
-    @property
-    def room(self) -> int:
-        """What may be sent now."""
-        return self.window - self._unread
-
-    def sent(self, size: int) -> None:
-        """So much is on its way to the application."""
-        self._unread += size
-        if self._unread >= self.window:
-            self._credit.clear()
-
-    def read(self, size: int) -> None:
-        """The application has read so much of it."""
-        if size > self._unread:
-            raise WireError(f"{size} bytes read of {self._unread}")
-        self._unread -= size
-        if self._unread < self.window:
-            self._credit.set()
-
-    async def credit(self) -> None:
-        """Wait until something may be sent."""
-        await self._credit.wait()
+"""Topics one client may publish or subscribe to by name while it is attached."""
 
 
 class Session:
     """One attached client."""
 
-    def __init__(self, node: Node, connection: Connection) -> None:
+    def __init__(self, node: Node, connection: Connection, share: Share) -> None:
         self._node = node
+        self._share = share
         self._connection = connection
         self._loop = asyncio.get_running_loop()
         self._feeds: dict[int, Feed] = {}
@@ -132,12 +105,15 @@ class Session:
         self._tasks: set[asyncio.Task[None]] = set()
         self._batches: deque[Publish] = deque()
         self._batched = 0
+        self._refused: dict[int, str] = {}  # batches that there was no room for
         self._publishing: asyncio.Task[None] | None = None
         self._waits_to_publish = False
         self._stable: list[int] = []
         self._unknown: list[int] = []
         self._questions: deque[Ask] = deque()
         self._answering: asyncio.Task[None] | None = None
+        self._answer_bytes = 0  # of the answer that is on its way
+        self._fresh = 0  # bytes sent in this tick, which are in no backlog yet
         self._listening = False
         self._topics: set[Topic] = set()
         self._taken: set[Topic] = set()
@@ -167,7 +143,9 @@ class Session:
             case Subscribe() as request:
                 self._subscribe(request)
             case Unsubscribe(number):
-                if self._feeds.pop(number, None) is not None:
+                feed = self._feeds.pop(number, None)
+                if feed is not None:
+                    feed.abandon()
                     self._serving[number].cancel()
             case Ask() as question:
                 self._ask(question)
@@ -190,10 +168,17 @@ class Session:
     def _send(self, message: FromNode) -> None:
         if self.ended:
             return
-        if self._connection.backlog() > HARD_BACKLOG:
+        if self._connection.backlog() > HARD_BACKLOG + self._answer_bytes:
             self._hang_up("it does not read what it is sent")
             return
-        self._connection.send(encode(message))
+        packet = encode(message)
+        self._connection.send(packet)
+        if not self._fresh:
+            self._loop.call_soon(self._tick)  # after what was sent is written
+        self._fresh += len(packet)
+
+    def _tick(self) -> None:
+        self._fresh = 0
 
     def _hang_up(self, reason: str) -> None:
         log.warning("closing connection to a client, %s: %s", self._connection, reason)
@@ -202,7 +187,7 @@ class Session:
 
     async def _room(self) -> None:
         """Wait until the network has taken most of what was sent."""
-        while self._connection.backlog() > BACKLOG:
+        while self._connection.backlog() + self._fresh > BACKLOG:
             await asyncio.sleep(CONGESTED_POLL_S)
 
     # -- publishing ------------------------------------------------------------------------------
@@ -210,7 +195,12 @@ class Session:
     def _take(self, batch: Publish) -> None:
         if self._batched >= PUBLISH_WINDOW + BATCH_BYTES:
             raise WireError("more publications than it has credit for")
-        self._batched += size_of(batch.payloads)
+        size = size_of(batch.payloads)
+        if size > PUBLISH_WINDOW and size > self._share.left:
+            self._refused[batch.number] = NO_ROOM
+            batch, size = msgspec.structs.replace(batch, payloads=[b""]), MESSAGE_OVERHEAD
+        self._batched += size
+        self._share.add(size)
         self._batches.append(batch)
         if self._publishing is None:
             self._publishing = self._loop.create_task(self._publish_batches())
@@ -222,18 +212,24 @@ class Session:
             while self._batches:
                 batch = self._batches[0]
                 try:
+                    if batch.number in self._refused:
+                        raise NotSent(batch.topic, self._refused.pop(batch.number))
                     await self._publish(batch)
                 except (CubecastError, ValueError) as error:
                     if self._node.closed:
                         return
                     self._send(Declined(batch.number, clipped(error)))
                 self._batches.popleft()
-                self._batched -= size_of(batch.payloads)
+                size = size_of(batch.payloads)
+                self._batched -= size
+                self._share.add(-size)
                 self._send(Taken(batch.number))
                 if not self.ended:
                     await self._room()
         finally:
             self._publishing = None
+            if self.ended:
+                self._share.close()
 
     async def _publish(self, batch: Publish) -> None:
         """Publish a whole batch; a topic that was taken once is not refused later.
@@ -258,7 +254,7 @@ class Session:
         finally:
             self._waits_to_publish = False
         if receipt is not None:
-            receipt.when_known(lambda stable: self._is_known(batch.number, stable))
+            receipt.when_known(partial(_is_known, weakref.ref(self), batch.number))
 
     async def _publish_one(
         self, topic: Topic, payload: bytes, wants_receipt: bool
@@ -294,12 +290,14 @@ class Session:
                 feed.subscription.settle()
 
     def _count_topic(self, topic: Topic) -> None:
-        if topic not in self._topics:
-            if len(self._topics) >= MAX_TOPICS:
-                raise CubecastError(f"a client may use {MAX_TOPICS} topics, not more")
-            self._topics.add(topic)
+        if topic not in self._topics and len(self._topics) >= MAX_TOPICS:
+            raise CubecastError(f"a client may use {MAX_TOPICS} topics, not more")
+        self._topics.add(self._node.guests.use_topic(topic))
 
-    def _is_known(self, number: int, stable: bool) -> None:
+    def known(self, number: int, stable: bool) -> None:
+        """A publication is stable, or it will never be known; told with others of this tick."""
+        if self.ended:
+            return
         if not (self._stable or self._unknown):
             self._loop.call_soon(self._tell_known)
         (self._stable if stable else self._unknown).append(number)
@@ -338,6 +336,7 @@ class Session:
             )
             if subscription.pattern is None:
                 self._count_topic(request.topic)
+            subscription.share = self._share
             subscription.yields = self._yields
             subscription.on_slow = lambda: self._slow(feed)
             feed.subscription = subscription
@@ -365,7 +364,8 @@ class Session:
                 feed.sent(size_of(payloads))
 
     def _yields(self) -> bool:
-        return self._waits_to_publish and self._node.waits_to_publish()
+        waits = self._waits_to_publish and self._node.waits_to_publish()
+        return waits and self._share.left > 0
 
     def _slow(self, feed: Feed) -> None:
         """The policy had to act: tell the client, not more often than it helps."""
@@ -394,14 +394,30 @@ class Session:
             while self._questions:
                 question = self._questions.popleft()
                 try:
-                    answer = msgspec.Raw(msgspec.msgpack.encode(await self._answer(question)))
-                    self._send(Answered(question.request, answer))
+                    await self._send_answer(question)
                 except (CubecastError, ValueError) as error:
                     self._send(Unanswered(question.request, clipped(error)))
-                await asyncio.sleep(0)  # what was sent now counts as backlog
                 await self._room()
         finally:
             self._answering = None
+
+    async def _send_answer(self, question: Ask) -> None:
+        """Answer, and wait until the network has taken that: one answer is on its way at a time."""
+        answer = msgspec.msgpack.encode(await self._answer(question))
+        size = len(answer)
+        if size > MAX_ANSWER:
+            raise CubecastError(f"the answer has {size} bytes; a client is told {MAX_ANSWER}")
+        if size > BACKLOG and size > self._share.left:
+            raise CubecastError(f"no room for an answer of {size} bytes: {self._share}")
+        self._answer_bytes = size
+        self._share.add(size)
+        try:
+            self._send(Answered(question.request, msgspec.Raw(answer)))
+            del answer
+            await self._room()
+        finally:
+            self._answer_bytes = 0
+            self._share.add(-size)
 
     async def _answer(self, question: Ask) -> object:
         node = self._node
@@ -457,8 +473,12 @@ class Session:
         """The connection is gone: stop everything but what was received whole."""
         self.ended = True
         self._silence.cancel()
+        for feed in self._feeds.values():
+            feed.abandon()
         for task in self._tasks:
             task.cancel()
+        if self._publishing is None:
+            self._share.close()
         return self._publishing
 
     @property
@@ -472,31 +492,8 @@ class Session:
         return self._publishing
 
 
-def parts(messages: list[Message]) -> Iterator[list[Message]]:
-    """Cut the messages of a frame into what fits a packet; they stay in order."""
-    start = size = 0
-    for index, message in enumerate(messages):
-        size += len(message.payload) + MESSAGE_OVERHEAD
-        if size >= BATCH_BYTES:
-            yield messages[start : index + 1]
-            start, size = index + 1, 0
-    if start < len(messages):
-        yield messages[start:]
-
-
-def deliver(number: int, dropped: int, first: Message, payloads: list[bytes]) -> Deliver:
-    """The packet that delivers consecutive messages of one frame."""
-    frame = first.frame
-    body = frame.body
-    assert isinstance(body, Payloads | Outgoing)
-    return Deliver(
-        number,
-        dropped,
-        first.topic,
-        first.source,
-        frame.stream.incarnation,
-        first.seq,
-        body.time,
-        [(stream.source, stream.incarnation, seq) for stream, seq in frame.barrier],
-        payloads,
-    )
+def _is_known(session: weakref.ref[Session], number: int, stable: bool) -> None:
+    """What a receipt calls: it may be open for longer than its client is there."""
+    there = session()
+    if there is not None:
+        there.known(number, stable)

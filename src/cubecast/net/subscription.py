@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import msgspec
 
 from cubecast.errors import Closed, CubecastError, Overflow
+from cubecast.net.budget import Share
 from cubecast.net.context import ClosesAtEnd
 from cubecast.net.debts import Debts, Key
 from cubecast.net.patterns import Pattern
@@ -93,6 +94,14 @@ def cut(frame: Frame) -> list[Message]:
     return list(map(Message, topic, payloads, source, numbers, repeat(frame)))
 
 
+def _nothing() -> None:
+    pass
+
+
+def _never() -> bool:
+    return False
+
+
 class Subscription(ClosesAtEnd):
     """An async context manager and iterator over the messages of a topic, or of many.
 
@@ -122,6 +131,10 @@ class Subscription(ClosesAtEnd):
         self._limit = queue_bytes
         self._frames: deque[Frame] = deque()
         self._queued = 0
+        self._cost = 0  # of what is queued, in memory
+        self._counted = 0  # of that, what `share` counts
+        self.share: Share | None = None
+        """What all subscriptions of a light client may hold together; None: the application's."""
         self._debts = Debts(queue_bytes)
         self._open_debts = False  # something is owed, or was put off
         self.owes = False
@@ -139,7 +152,7 @@ class Subscription(ClosesAtEnd):
         """Whether the application was told that everything comes from now on."""
         self.dropped = 0
         """Messages this subscription's policy has dropped."""
-        self.on_slow: Callable[[], None] = lambda: None
+        self.on_slow: Callable[[], None] = _nothing
         """Called when the policy had to act."""
         self.yields: Callable[[], bool] = node.waits_to_publish
         """Whether unread messages may count as read because their reader waits to publish."""
@@ -208,17 +221,43 @@ class Subscription(ClosesAtEnd):
         if self._waiters:
             self.wake()
         size = content_size(frame)
-        over = self._queued + size > self._limit
-        if over and self.policy != "block" and self._queued > 0:
-            self._overflow(frame)
+        if self.policy != "block":
+            if self._is_full(frame):
+                self._overflow(frame)
+            else:
+                self._put(frame, size)
             return True
-        self._frames.append(frame)
-        self._queued += size
-        if (over or self.owes) and self.policy == "block":
+        share = self.share
+        over = self._queued + size > self._limit or (share is not None and frame.size > share.left)
+        owing = over or self.owes
+        if owing:
             self._debts.add(frame, size)
             self.owes = self._open_debts = True
-            return False
-        return True
+        self._put(frame, size)
+        return not owing
+
+    def _is_full(self, frame: Frame) -> bool:
+        """Whether a frame is one too many: for the queue, or for all that its client has."""
+        share = self.share
+        if share is not None and share.left < (frame.size if self._queued else 1):
+            return True
+        return self._queued > 0 and self._queued + content_size(frame) > self._limit
+
+    def _put(self, frame: Frame, size: int) -> None:
+        self._frames.append(frame)
+        self._queued += size
+        if self.share is not None:
+            self._cost += frame.size
+            self._count()
+
+    def _count(self) -> None:
+        """Say what is held here; what is owed, in proportion, is in its publishers' windows."""
+        assert self.share is not None
+        held = self._cost
+        if self._debts.owed:
+            held = held * max(0, self._queued - self._debts.owed) // max(1, self._queued)
+        self.share.add(held - self._counted)
+        self._counted = held
 
     def take_ahead(self, frame: Frame) -> None:
         """Queue a frame that has arrived and waits for its turn: there is no order here.
@@ -249,15 +288,18 @@ class Subscription(ClosesAtEnd):
         if self.policy == "drop-newest":
             self.dropped += len(frame.body)
         elif self.policy == "drop-oldest":
-            while self._frames and self._queued + content_size(frame) > self._limit:
+            while self._frames and self._is_full(frame):
                 oldest = self._frames.popleft()
-                self._queued -= content_size(oldest)
+                self._gone(oldest, content_size(oldest))
                 self.dropped += len(oldest.body)
-            self._frames.append(frame)
-            self._queued += content_size(frame)
+            if self.share is None or self.share.left > 0:
+                self._put(frame, content_size(frame))
+            else:  # others of its client hold everything
+                self.dropped += len(frame.body)
         else:
             self.dropped += len(frame.body)
-            self.fail(Overflow(self.topic, self._limit))
+            full = self._queued + content_size(frame) > self._limit
+            self.fail(Overflow(self.topic, self._limit, "" if full else str(self.share)))
         self._node.slow_subscriber(self)
         self.on_slow()
 
@@ -289,12 +331,21 @@ class Subscription(ClosesAtEnd):
         debts = self._debts
         unread = self._settled_unread = self.unread
         self._settled_at = asyncio.get_running_loop().time()
-        self._tell(debts.slide(unread))
+        self._tell(debts.slide(unread, self._spare()))
         if debts.owed and self.yields():
             self._tell(debts.put_off(unread, self._comes_first))
             if debts.owed and self._step is None:
                 self._plan_step()
         self.owes, self._open_debts = debts.owed > 0, debts.open
+
+        if self.share is not None:
+            self._count()
+
+    def _spare(self) -> int:
+        """How much that is queued may yet count as consumed, as far as its client's share goes."""
+        if self.share is None:
+            return sys.maxsize
+        return max(0, self.share.left) * self._queued // max(1, self._cost)
 
     def _comes_first(self, key: Key) -> bool:
         """Whether a task waits to publish to where it reads: nobody else can make room for it."""
@@ -388,10 +439,29 @@ class Subscription(ClosesAtEnd):
     def _finish(self, frame: Frame) -> None:
         """A frame was read to its end."""
         size = content_size(frame)
-        self._queued -= size
+        self._gone(frame, size)
         if self._open_debts:
             self._tell(self._debts.read(frame, size))
             self.settle()
+
+    def _gone(self, frame: Frame, size: int) -> None:
+        """A frame is held here no more."""
+        self._queued -= size
+        if self.share is not None:
+            self._cost -= frame.size
+            self._count()
+
+    def abandon(self) -> None:
+        """Nobody will read what is here: let go of it now, whoever still refers to this."""
+        self._frames.clear()
+        self._messages = iter(())
+        self._reading = None
+        self._queued = self._cost = 0
+        self._debts.clear()
+        if self.share is not None:
+            self._count()
+        self.on_slow = _nothing
+        self.yields = _never
 
     def _settle_inside(self) -> None:
         """Give credit in the middle of a frame if a part of the queue was read, or time passed."""

@@ -1,0 +1,82 @@
+"""One subscription of a light client at its node: how much may be sent, and in which packets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from cubecast.net.client_wire import BATCH_BYTES, DELIVER_WINDOW, Deliver
+from cubecast.net.subscription import Message, Subscription
+from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing, Payloads, WireError
+
+
+class Feed:
+    """One subscription of a client: what was sent and not read, and how much may be."""
+
+    def __init__(self, number: int, queue_bytes: int) -> None:
+        self.number = number
+        self.queue_bytes = queue_bytes
+        self.window = min(queue_bytes, DELIVER_WINDOW)
+        self.subscription: Subscription | None = None
+        self.telling = False
+        self._unread = 0
+        self._credit = asyncio.Event()
+        self._credit.set()
+
+    @property
+    def room(self) -> int:
+        """What may be sent now."""
+        return self.window - self._unread
+
+    def sent(self, size: int) -> None:
+        """So much is on its way to the application."""
+        self._unread += size
+        if self._unread >= self.window:
+            self._credit.clear()
+
+    def read(self, size: int) -> None:
+        """The application has read so much of it."""
+        if size > self._unread:
+            raise WireError(f"{size} bytes read of {self._unread}")
+        self._unread -= size
+        if self._unread < self.window:
+            self._credit.set()
+
+    async def credit(self) -> None:
+        """Wait until something may be sent."""
+        await self._credit.wait()
+
+    def abandon(self) -> None:
+        """Nobody will read it: let go of what waits here, at once."""
+        if self.subscription is not None:
+            self.subscription.abandon()
+
+
+def parts(messages: list[Message]) -> Iterator[list[Message]]:
+    """Cut the messages of a frame into what fits a packet; they stay in order."""
+    start = size = 0
+    for index, message in enumerate(messages):
+        size += len(message.payload) + MESSAGE_OVERHEAD
+        if size >= BATCH_BYTES:
+            yield messages[start : index + 1]
+            start, size = index + 1, 0
+    if start < len(messages):
+        yield messages[start:]
+
+
+def deliver(number: int, dropped: int, first: Message, payloads: list[bytes]) -> Deliver:
+    """The packet that delivers consecutive messages of one frame."""
+    frame = first.frame
+    body = frame.body
+    assert isinstance(body, Payloads | Outgoing)
+    return Deliver(
+        number,
+        dropped,
+        first.topic,
+        first.source,
+        frame.stream.incarnation,
+        first.seq,
+        body.time,
+        [(stream.source, stream.incarnation, seq) for stream, seq in frame.barrier],
+        payloads,
+    )
