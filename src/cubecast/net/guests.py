@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from cubecast.errors import CubecastError
@@ -35,6 +36,8 @@ class Guests:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._budget = Budget(node.config.clients_bytes, node.config.max_clients)
+        self.max_clients = node.config.max_clients
+        """Those that the process has descriptors for."""
         self._topics: dict[Topic, Topic] = {}
         self._sessions: dict[Connection, Session] = {}
         self._finishing: set[asyncio.Task[None]] = set()
@@ -50,8 +53,9 @@ class Guests:
         node, config = self._node, self._node.config
         if self._leaving:
             connection.refuse("the node leaves the cluster")
-        elif len(self._sessions) + len(self._finishing) >= config.max_clients:
-            connection.refuse(f"the node has {config.max_clients} clients already")
+        elif len(self._sessions) + len(self._finishing) >= self.max_clients:
+            why = "" if self.max_clients == config.max_clients else ", all it may open files for"
+            connection.refuse(f"the node has {self.max_clients} clients already{why}")
         else:
             connection.hold_to(MAX_CLIENT_PACKET)
             share = Share(self._budget, config.client_bytes)
@@ -93,6 +97,12 @@ class Guests:
                 )
             known = self._topics[topic] = topic
         return known
+
+    def drop_topics(self, topics: Iterable[Topic]) -> None:
+        """A client is gone: those of its topics that the node never knew count no more."""
+        for topic in topics:
+            if not self._node.vocabulary.knows(topic):
+                self._topics.pop(topic, None)
 
     def forgotten(self, topic: Topic) -> None:
         """The node keeps nothing of a topic any more."""

@@ -8,6 +8,8 @@ with a connection the protocol repairs.  Invariants:
    slot (`Connection.slot`); it is looked at again with every view.
 2. A connection has one life of this node at its end: with the next life all begin anew.
 3. Who is no member has a connection for a while only, and there are only so many of those.
+4. When the process has no descriptor left, strangers go first (`make_room`), the oldest before the
+   others; for a member that is dialled, light clients go after them.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Protocol
 
 from cubecast.net.address import parse_address
 from cubecast.net.connection import HANDSHAKE_S, NOBODY, REFUSED, Connection, Owner
+from cubecast.net.descriptors import Shortage, is_exhausted
 from cubecast.net.faults import LinkCut
 from cubecast.net.parts import Parts
 from cubecast.net.transport import Network
@@ -35,6 +38,8 @@ MAX_SPARE = 3
 """Connections of one member besides the one in use; the oldest of more are closed."""
 MAX_WAITING_BYTES = 16 * 1024 * 1024
 """What may wait for one peer while it is dialled; the rest is dropped and repaired later."""
+MAKE_ROOM_SHARE = 4
+"""When descriptors run out, one in so many strangers goes at a time."""
 MAX_OUTSIDE = 256
 """Addresses outside the view that are dialled, or connected with, at a time."""
 MAX_CALLS_WAITING = 4
@@ -76,7 +81,9 @@ class Mesh:
         self._refusals: dict[tuple[str, str], None] = {}  # what was said of whom, oldest first
         self.parts = Parts()
         """Large packets that have come in part."""
-        self._max_strangers = max_strangers
+        self.max_strangers = max_strangers
+        """Connections that are nobody's, at a time."""
+        self._shortage = Shortage(asyncio.get_running_loop().time)
         self._strangers: dict[Connection, None] = {}  # nobody's: oldest first
 
     # -- members ---------------------------------------------------------------------------------
@@ -116,9 +123,12 @@ class Mesh:
             except LinkCut as error:
                 log.info("cannot reach node %d at %s: %s", peer, who.address, error.strerror)
             except (OSError, ValueError) as error:  # not there, or no address at all
-                if not self._say_refused(who.address, str(error)):
-                    log.info("cannot reach node %d at %s: %s", peer, who.address, error)
-                self._owner.unreachable(peer)
+                if isinstance(error, OSError) and is_exhausted(error):
+                    self._make_room_for(peer, error)
+                else:
+                    if not self._say_refused(who.address, str(error)):
+                        log.info("cannot reach node %d at %s: %s", peer, who.address, error)
+                    self._owner.unreachable(peer)
             if self._dialling.get(peer) is task:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_S)
@@ -242,6 +252,8 @@ class Mesh:
                 await self._dial_outside(address)
         except (OSError, ValueError, TimeoutError) as error:
             reason = getattr(error, "strerror", None) or str(error) or "no answer"
+            if isinstance(error, OSError) and is_exhausted(error):
+                self.make_room()
             if not self._say_refused(address, reason):
                 log.info("cannot reach %s: %s", address, reason)
             self._owner.no_answer(address, reason)
@@ -287,10 +299,27 @@ class Mesh:
     def _receive(self, connection: Connection) -> None:
         """One more stranger; of too many the oldest goes."""
         self._strangers[connection] = None
-        if len(self._strangers) > self._max_strangers:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
-            oldest.turn_away(f"more than {self._max_strangers} strangers at a time")
+        if len(self._strangers) > self.max_strangers:
+            self._turn_away_oldest(f"more than {self.max_strangers} strangers at a time")
+
+    def _turn_away_oldest(self, reason: str) -> None:
+        oldest = next(iter(self._strangers))
+        del self._strangers[oldest]
+        oldest.turn_away(reason)
+
+    def make_room(self) -> None:
+        """The process has no descriptor left: some strangers go."""
+        for _ in range(-(-len(self._strangers) // MAKE_ROOM_SHARE)):
+            self._turn_away_oldest("the process has no file descriptor left")
+
+    def _make_room_for(self, peer: NodeId, error: OSError) -> None:
+        """A member cannot be dialled for want of a descriptor: strangers go, or else a client."""
+        self._shortage.notice(f"dial node {peer}", error)
+        if not self._strangers:
+            guests = [one for one in self._open if one.guest and not one.closing]
+            for newest in guests[-1:]:
+                newest.turn_away("its descriptor is needed to dial a member")
+        self.make_room()
 
     def host(self, connection: Connection) -> None:
         """A light client's: no stranger any more, `NodeConfig.max_clients` bounds those."""

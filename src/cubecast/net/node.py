@@ -20,6 +20,7 @@ from cubecast.net.checks import check_order, check_subscription, check_total
 from cubecast.net.closing import Closing
 from cubecast.net.config import NodeConfig
 from cubecast.net.connection import NOBODY, Connection
+from cubecast.net.descriptors import find_places
 from cubecast.net.events import (
     Audience,
     CallbackFailed,
@@ -130,6 +131,8 @@ class Node:
     async def start(self, seed: str | None) -> None:
         """Listen, and join the cluster of `seed`; without one, begin a cluster."""
         host, port = parse_address(self.config.listen)
+        if isinstance(self.network, TcpNetwork):  # other networks take no descriptors
+            self._mind_descriptors(self.network)
         self._server = await self.network.listen(
             lambda: Connection(self, dialled=False), host, port
         )
@@ -142,6 +145,12 @@ class Node:
         except BaseException:
             await self.shut_down()
             raise
+
+    def _mind_descriptors(self, network: TcpNetwork) -> None:
+        """Take no more connections than the process has room for, members excepted."""
+        found = find_places(self.config.max_strangers, self.config.max_clients)
+        self.mesh.max_strangers, self.guests.max_clients = found
+        network.exhausted = self.mesh.make_room
 
     async def close(self) -> None:
         """Leave gracefully: nothing published is lost, and the others hear of it.

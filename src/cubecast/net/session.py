@@ -72,6 +72,7 @@ from cubecast.net.events import Returned, SlowSubscriber
 from cubecast.net.feed import Feed, deliver, parts
 from cubecast.net.receipt import Receipt
 from cubecast.net.subscription import READS, Subscription
+from cubecast.net.topics import check_topic
 from cubecast.net.wire import MESSAGE_OVERHEAD, WireError
 from cubecast.protocol.port import Topic
 
@@ -236,7 +237,7 @@ class Session:
 
         So only the first batch of a topic can be refused, and for that one the client waits.
         """
-        self._count_topic(batch.topic)
+        topic = self._count_topic(batch.topic)
         last = len(batch.payloads) - 1
         receipt = None
         size = 0
@@ -246,7 +247,7 @@ class Session:
         try:
             for index, payload in enumerate(batch.payloads):
                 wants_receipt = batch.receipt and index == last
-                receipt = await self._publish_one(batch.topic, payload, wants_receipt)
+                receipt = await self._publish_one(topic, payload, wants_receipt)
                 size += len(payload) + MESSAGE_OVERHEAD
                 if self._loop.time() >= told_at + TAKING_S and index < last:
                     told_at = self._loop.time()
@@ -289,10 +290,15 @@ class Session:
             if feed.subscription is not None:
                 feed.subscription.settle()
 
-    def _count_topic(self, topic: Topic) -> None:
-        if topic not in self._topics and len(self._topics) >= MAX_TOPICS:
-            raise CubecastError(f"a client may use {MAX_TOPICS} topics, not more")
-        self._topics.add(self._node.guests.use_topic(topic))
+    def _count_topic(self, topic: Topic) -> Topic:
+        """A topic that the client names: its one copy; `CubecastError` if that is one too many."""
+        if topic not in self._topics:
+            check_topic(topic)  # what is no topic is not counted: nobody would forget it
+            if len(self._topics) >= MAX_TOPICS:
+                raise CubecastError(f"a client may use {MAX_TOPICS} topics, not more")
+        topic = self._node.guests.use_topic(topic)
+        self._topics.add(topic)
+        return topic
 
     def known(self, number: int, stable: bool) -> None:
         """A publication is stable, or it will never be known; told with others of this tick."""
@@ -479,6 +485,7 @@ class Session:
             task.cancel()
         if self._publishing is None:
             self._share.close()
+        self._node.guests.drop_topics(self._topics)
         return self._publishing
 
     @property

@@ -31,6 +31,10 @@ class Vocabulary:
         if known != topic:
             raise CubecastError(f"topics {known!r} and {topic!r} have the same id; rename one")
 
+    def knows(self, topic: Topic) -> bool:
+        """Whether packets of a topic are read."""
+        return self.topics.get(topic_id(topic)) == topic
+
     def forget(self, topic: Topic) -> None:
         """Packets of a topic mean nothing here any more."""
         self.topics.pop(topic_id(topic), None)
