@@ -59,6 +59,8 @@ from cubecast.topology import dimension_for
 
 MAX_TOLD = 256
 """Strangers that were told lately where we are."""
+PATIENT_ENTRIES = 50_000
+"""Streams in a request to enter for which the answer is waited for once more `enter_every`."""
 
 
 class Member:
@@ -567,11 +569,16 @@ class Member:
 
     def _ask_to_enter(self, now: Time) -> None:
         """Ask the next of those we know of for a place."""
+        pause = self._epoch_config.enter_every
         if self._contacts:
             contact = self._contacts.pop(0)
             self._contacts.append(contact)
-            self._port.reach(contact, self._request())
-        self._enter_at = now + self._epoch_config.enter_every
+            request = self._request()
+            self._port.reach(contact, request)
+            # A large request takes long to read: who is asked anew meanwhile never gets done.
+            entries = sum(map(len, request.reached.values()))
+            pause *= 1 + entries // PATIENT_ENTRIES
+        self._enter_at = now + pause
         self.wake(self._enter_at)
         if self._alone_at is not None:
             self.wake(self._alone_at)
