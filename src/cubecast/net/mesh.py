@@ -23,7 +23,7 @@ from cubecast.net.address import parse_address
 from cubecast.net.connection import HANDSHAKE_S, NOBODY, REFUSED, Connection, Owner
 from cubecast.net.descriptors import Shortage, is_exhausted
 from cubecast.net.faults import LinkCut
-from cubecast.net.parts import Parts
+from cubecast.net.parts import MAX_WHOLE, Parts
 from cubecast.net.transport import Network
 from cubecast.protocol.port import NodeId
 from cubecast.protocol.views import View, Who
@@ -80,7 +80,9 @@ class Mesh:
         self._open: dict[Connection, None] = {}  # in order, so that a run can be repeated
         self._refusals: dict[tuple[str, str], None] = {}  # what was said of whom, oldest first
         self.parts = Parts()
-        """Large packets that have come in part."""
+        """Large packets of members that have come in part."""
+        self.strange_parts = Parts(MAX_WHOLE)
+        """Those of strangers, who may be on their way back."""
         self.max_strangers = max_strangers
         """Connections that are nobody's, at a time."""
         self._shortage = Shortage(asyncio.get_running_loop().time)
@@ -331,6 +333,7 @@ class Mesh:
         self._open.pop(connection, None)
         self._strangers.pop(connection, None)
         self.parts.drop(connection)
+        self.strange_parts.drop(connection)
         for address in [one for one, used in self._outside.items() if used is connection]:
             del self._outside[address]
         peer = connection.slot

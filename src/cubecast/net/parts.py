@@ -8,8 +8,9 @@ the message was one that its sender repeats until it is answered.
 Invariants:
 
 1. A node keeps the parts of one packet per connection, and `MAX_HELD` bytes for all connections
-   together; of more, the packet begun first is given up.  Nothing is reserved for a size that is
-   only claimed.
+   with members together; of more, the packet begun first is given up.  Those of strangers are kept
+   apart, `MAX_WHOLE` bytes of them, so they push out no member's.  Nothing is reserved for a size
+   that is only claimed.
 2. A packet comes out whole or not at all: its parts follow each other without a hole.  A part that
    does not continue what is held gives it up, and is skipped; one that begins another packet begins
    it.
@@ -27,7 +28,7 @@ from cubecast.net.wire import CONTROL, FORWARD, MAX_PACKET, PART, PREFIX, VIEW, 
 MAX_WHOLE = 64 * 1024 * 1024
 """Bytes of a packet that goes in parts."""
 MAX_HELD = 2 * MAX_WHOLE
-"""Bytes of incomplete packets that a node keeps, of all its peers together."""
+"""Bytes of incomplete packets that a node keeps, of all members together."""
 PART_BYTES = 1024 * 1024
 """Of each part but the last; so the number of parts is bounded as well."""
 LARGE = frozenset((CONTROL, VIEW, FORWARD))
@@ -66,9 +67,10 @@ class _Gathering:
 
 
 class Parts:
-    """Puts parts together, for all connections of a node."""
+    """Puts parts together, for all connections of a node with members, or with strangers."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
         self._gatherings: dict[Hashable, _Gathering] = {}  # by connection, oldest first
         self.held = 0
         """Bytes of all incomplete packets."""
@@ -91,7 +93,7 @@ class Parts:
         if gathering.held == total:
             self.drop(connection)
             return self._whole(b"".join(gathering.pieces))
-        while self.held > MAX_HELD:
+        while self.held > (MAX_HELD if self._limit is None else self._limit):
             self.drop(next(iter(self._gatherings)))
         return None
 

@@ -261,7 +261,7 @@ class Presence:
             elif kind == HELLO:
                 self._on_greeting(raw, connection)
             elif kind == PART and not connection.guest:
-                whole = self._node.mesh.parts.take(connection, raw)
+                whole = self._node.mesh.strange_parts.take(connection, raw)
                 connection.asked = True
                 if whole is not None:
                     self.from_outside(connection, [whole], now)
