@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import tracemalloc
 import weakref
 from collections.abc import AsyncIterator
@@ -34,7 +33,6 @@ from cubecast.net.client_wire import (
     Subscribe,
     Subscribed,
     Taken,
-    Unanswered,
     Unsubscribe,
     size_of,
 )
@@ -111,9 +109,9 @@ async def test_a_client_beyond_its_budget_loses_what_its_policy_says(policy: Pol
         await publish_to(nodes[0], ["b"], 3 * MIB)
         await settle()
         first, second = subscriptions(nodes[0])
-        assert held(nodes[0]) <= MIB
+        assert held(nodes[0]) <= MIB + BLOCK_BYTES
         assert first.dropped > 0
-        assert second.dropped == 3 * MIB // BLOCK_BYTES, "all that it may hold, the other one holds"
+        assert second.dropped >= 3 * MIB // BLOCK_BYTES - 1, "the other one holds all but a frame"
 
 
 @live
@@ -124,10 +122,11 @@ async def test_a_subscription_that_ends_for_its_clients_budget_says_so() -> None
         await drain(client, Subscribed)
         await drain(client, Subscribed)
         await publish_to(nodes[0], ["a"], 3 * MIB)
-        await publish_to(nodes[0], ["b"], BLOCK_BYTES)
-        ended = await drain(client, Ended)
-        assert isinstance(ended, Ended)
-        assert "its client leaves" in ended.reason
+        await publish_to(nodes[0], ["b"], MIB)
+        while not isinstance(said := await client.hear(), Ended):
+            if isinstance(said, Deliver) and said.subscription == 1:
+                client.say(Read(1, size_of(said.payloads)))
+        assert "its client leaves" in said.reason
 
 
 @live
@@ -209,8 +208,8 @@ async def test_clients_that_hoard_leave_room_for_one_that_reads() -> None:
         assert 8 * MIB - len(hoarders) * BLOCK_BYTES < held(nodes[0]) <= 16 * MIB
         async with connected(nodes) as (reader,), reader.subscribe(TOPIC) as messages:
             for number in range(40):
-                await nodes[0].publish(TOPIC, b"%0*d" % (100_000, number))
-                assert int((await anext(messages)).payload) == number
+                await nodes[0].publish(TOPIC, bytes(100_000 + number))
+                assert len((await anext(messages)).payload) == 100_000 + number
         async with (
             connected(nodes) as (reader,),
             reader.subscribe(TOPIC, policy="drop-newest") as messages,
@@ -249,38 +248,36 @@ async def test_large_messages_wait_in_the_budget_or_are_declined_in_words() -> N
         await settle()
         waiting = sum(session._batched for session in sessions(nodes[0]))
         assert waiting <= 4 * MIB + 8 * 2000
-        taken = asyncio.create_task(until_taken(clients, 1))
-        read = 0
-        while not taken.done() or read < 8_000:
-            read += len((await anext(messages)).payload) if not taken.done() else 8_000
-        declined = [reason for _, reason in await taken if reason]
-        assert 4 <= len(declined) <= 7
-        assert "the node holds too much" in declined[0]
+        reading = asyncio.create_task(read_all(messages))
+        declined = await asyncio.gather(*(why_declined(client, 1) for client in clients))
+        reading.cancel()
+        assert 5 <= sum(map(bool, declined)) <= 7
+        assert all("the node holds too much" in reason for reason in declined if reason)
 
 
-async def until_taken(clients: list[RawClient], number: int) -> list[tuple[int, str]]:
-    """Until every client's packet of that number is taken or declined, and why."""
-    return await asyncio.gather(*(one_taken(client, number) for client in clients))
+async def read_all(messages: Subscription) -> None:
+    async for _ in messages:
+        pass
 
 
-async def one_taken(client: RawClient, number: int) -> tuple[int, str]:
+async def why_declined(client: RawClient, number: int) -> str:
+    """Until a packet is taken: why it was declined, if it was."""
     reason = ""
-    while True:
-        said = await client.hear()
+    while not (isinstance(said := await client.hear(), Taken) and said.number >= number):
         if isinstance(said, Declined):
             reason = said.reason
-        elif isinstance(said, Taken) and said.number >= number:
-            return number, reason
+    return reason
 
 
 @live
 async def test_what_is_declined_later_is_told_by_flush() -> None:
     async with cluster(1, client_bytes=1000, clients_bytes=1000) as nodes:
-        with pytest.raises(NotSent, match="holds too much"):
-            async with cubecast.connect(nodes[0].address) as client:
-                await client.publish(TOPIC, b"small")
-                await client.publish(TOPIC, bytes(MIB))
+        async with cubecast.connect(nodes[0].address) as client:
+            await client.publish(TOPIC, b"small")
+            await client.publish(TOPIC, bytes(MIB))
+            with pytest.raises(NotSent, match="holds too much"):
                 await client.flush()
+            await client.flush()  # it is told once
 
 
 # -- what is left of a client that is gone ---------------------------------------------------------
@@ -375,14 +372,15 @@ async def test_topics_of_clients_that_attach_again_and_again_are_forgotten() -> 
 @live
 async def test_the_topics_of_all_clients_are_counted_until_they_are_forgotten() -> None:
     async with (
-        cluster(1, clients_topics=20, protocol=quick_to_forget()) as nodes,
+        cluster(2, clients_topics=20, protocol=quick_to_forget()) as nodes,
         raw_client(nodes[0]) as first,
     ):
         kept = [f"kept/{number}" for number in range(15)]
         await subscribe(first, kept, "block")
         async with raw_client(nodes[0]) as second:
-            reasons = await use(second, [f"more/{number}" for number in range(10)])
-            assert reasons
+            await subscribe(second, [f"more/{number}" for number in range(5)], "block")
+            reasons = await use(second, [f"yet more/{number}" for number in range(10)])
+            assert len(reasons) == 10
             assert all("have used 20 topics" in reason for reason in reasons)
             assert await use(second, kept[:5]) == []  # which are known
         guests = nodes[0].guests
@@ -416,7 +414,9 @@ async def test_an_answer_that_is_too_large_is_refused_in_words(
         for number in range(50):
             topic = f"{number:0100d}"
             await stack.enter_async_context(nodes[0].subscribe(topic))
-        with pytest.raises(CubecastError, match="the answer has 5.* a client is told 2000"):
+        with pytest.raises(
+            CubecastError, match=r"the answer has 5\d+ bytes; a client is told 2000"
+        ):
             await client.topics()
         assert sorted(await client.members()) == [0]
 
@@ -428,20 +428,19 @@ async def test_answers_that_are_not_read_are_one_at_a_time() -> None:
         raw_client(nodes[0]) as client,
         AsyncExitStack() as stack,
     ):
-        for number in range(1500):
-            topic = f"{number:0900d}"
+        for number in range(1300):
+            topic = f"{number:01000d}"
             await stack.enter_async_context(nodes[0].subscribe(topic))
-        for request in range(60):
+        for request in range(20):
             client.say(Ask(request, "topics", ""))
         await settle()
         (session,) = sessions(nodes[0])
         backlog = session._connection.backlog()
-        assert 0 < backlog < BACKLOG + 2 * 1_400_000, "of 60 answers of 1.4 MB"
+        assert 0 < backlog < BACKLOG + 2 * 1_400_000, "of 20 answers of 1.4 MB"
         client.say(Ping())
-        await drain(client, Pong)  # it was not cut off for that
-        answers = 0
-        while answers < 60:
-            answers += isinstance(await client.hear(), Answered | Unanswered)
+        heard = [type(await client.hear()) for _ in range(21)]
+        assert heard.count(Answered) == 20
+        assert heard.count(Pong) == 1, "it was not cut off for not reading"
 
 
 @live
@@ -517,8 +516,3 @@ async def test_parts_of_strangers_push_out_no_part_of_a_member() -> None:
         await settle()
         assert mesh.strange_parts.held <= 64 * MIB
         assert mesh.parts.held == PART_BYTES, "the member's is still there"
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> None:
-    logging.getLogger("cubecast").setLevel(logging.CRITICAL)

@@ -24,7 +24,7 @@ SAY_EVERY_S = 10.0
 """How often running out of descriptors is logged."""
 FEW_CLIENTS = 256
 """If there is room for fewer clients than this, whoever started the node should know."""
-LEAST_STRANGERS = 4
+LEAST_STRANGERS = 16
 """A few handshakes at a time are possible however low the limit is."""
 
 

@@ -299,15 +299,21 @@ class Mesh:
             self._receive(connection)
 
     def _receive(self, connection: Connection) -> None:
-        """One more stranger; of too many the oldest goes."""
+        """One more stranger; of too many one goes."""
         self._strangers[connection] = None
         if len(self._strangers) > self.max_strangers:
             self._turn_away_oldest(f"more than {self.max_strangers} strangers at a time")
 
     def _turn_away_oldest(self, reason: str) -> None:
-        oldest = next(iter(self._strangers))
-        del self._strangers[oldest]
-        oldest.turn_away(reason)
+        """The oldest that has not begun to shake hands; without any but the newest, the oldest.
+
+        So a flood of connections that say nothing does not push out a member on its way in.
+        """
+        *others, _newest = self._strangers
+        silent = (one for one in others if not one.introduced)
+        gone = next(silent, next(iter(self._strangers)))
+        del self._strangers[gone]
+        gone.turn_away(reason)
 
     def make_room(self) -> None:
         """The process has no descriptor left: some strangers go."""

@@ -360,10 +360,10 @@ class Session:
         """Send no more at a time than there is credit for, so that reading never comes in lumps."""
         while True:
             await feed.credit()
-            await self._room()
             messages = await subscription.take(min(feed.room, BATCH_BYTES))
             if not messages:
                 return
+            await self._room()  # after waiting: all subscriptions may wake in one tick
             for part in parts(messages):
                 payloads = [message.payload for message in part]
                 self._send(deliver(feed.number, subscription.dropped, part[0], payloads))

@@ -24,8 +24,8 @@ Factory: TypeAlias = Callable[[], asyncio.BaseProtocol]
 
 BACKLOG = 128
 """Connections that wait to be accepted."""
-AT_A_TIME = 16
-"""How many are accepted in one tick, before those that are too many are turned away."""
+AT_A_TIME = 4
+"""How many are accepted in one tick: what the first of them says is read before many more come."""
 PAUSE_S = 0.05
 """How long nothing is accepted after that failed, so that a failure is not tried in a loop."""
 
