@@ -173,7 +173,7 @@ class Pipeline:
         if self._sent:
             try:
                 await self._answer(self._sent[-1], self._timeout_s)
-            except Unknown:
+            except (NotSent, Unknown):
                 self._lost = None
                 raise
 

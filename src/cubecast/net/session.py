@@ -214,7 +214,7 @@ class Session:
                 batch = self._batches[0]
                 try:
                     if batch.number in self._refused:
-                        raise NotSent(batch.topic, self._refused.pop(batch.number))
+                        raise CubecastError(self._refused.pop(batch.number))
                     await self._publish(batch)
                 except (CubecastError, ValueError) as error:
                     if self._node.closed:
