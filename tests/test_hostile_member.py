@@ -626,7 +626,7 @@ async def test_what_comes_before_the_welcome_is_bounded() -> None:
     async with impostor() as address:
         node = Node(NodeConfig(secret=SECRET, join_timeout_s=PATIENCE_S))
         joining = asyncio.create_task(node.start(address))
-        await until(lambda: node.address)
+        await until(lambda: node.salt)  # from whom it asks: before, it takes nobody in
         client = await Raw.dial(node)
         await client.authenticate(SECRET, "early", 5)
         noise = PREFIX.pack(1 + (1 << 20), 3) + bytes(1 << 20)
