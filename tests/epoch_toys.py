@@ -41,6 +41,8 @@ class Toy:
         self.crashed = False
         self.let_go_at: Time | None = None
         self.strangers: list[tuple[View, str]] = []
+        self.doubts: list[tuple[str, str]] = []
+        """(uid, why) of what was not believed."""
 
     @property
     def alive(self) -> bool:
@@ -76,6 +78,12 @@ class Toy:
 
     def wake(self, at: Time) -> None:
         """The world wakes everyone at every tick."""
+
+    def can_tell(self, message: Clusterwide) -> bool:
+        return True
+
+    def disbelieved(self, uid: str, why: str) -> None:
+        self.doubts.append((uid, why))
 
 
 class Toys:

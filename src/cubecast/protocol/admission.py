@@ -1,6 +1,7 @@
 """Who has asked to come and to go, and may: what the leader makes of requests in the next view.
 
-A request that costs a member its place needs a proof (`cubecast.protocol.doubts`).  Bounds: at most
+A request that costs a member its place, or an absent node its entry, needs a proof
+(`cubecast.protocol.doubts`).  A process has one address for all its lives.  Bounds: at most
 `MAX_ENTERING` newcomers wait, one per address, and with each view those go whose address is taken;
 of the leavers only members are kept.
 """
@@ -11,7 +12,7 @@ from collections.abc import Collection, Iterable
 
 from cubecast.protocol.doubts import Doubts
 from cubecast.protocol.port import Seq, Stream
-from cubecast.protocol.views import Depart, Doubt, Ends, Enter, View, Who
+from cubecast.protocol.views import Absent, Depart, Doubt, Ends, Enter, View, Who
 
 MAX_ENTERING = 1024
 """Newcomers that may wait for the next view."""
@@ -33,12 +34,30 @@ class Admission:
         """Whether a leaver has said itself that it wants to."""
         return self._doubts.settled(depart.uid, depart.proof, view)
 
-    def may_enter(self, enter: Enter, view: View, doubted: int) -> bool:
-        """Whether a newcomer's place is free, or it has proved to be there instead of a member."""
-        slot = view.places.get(enter.who.address)
-        if slot is None or doubted >> slot & 1:
-            return True
-        return self._doubts.settled(enter.who.uid, enter.proof, view)
+    def may_enter(
+        self, enter: Enter, view: View, doubted: int, absent: Iterable[Absent] = ()
+    ) -> bool:
+        """Whether a newcomer's place is free, or it has proved to be there instead of a member.
+
+        The place of an `absent` node is free for that node; for others it takes the proof.
+        """
+        who = enter.who
+        slot = view.places.get(who.address)
+        if slot is None:
+            free = not any(
+                gone.who.address == who.address and gone.who.process != who.process
+                for gone in absent
+            )
+        else:
+            free = bool(doubted >> slot & 1)
+        return free or self._doubts.settled(who.uid, enter.proof, view)
+
+    @staticmethod
+    def is_elsewhere(who: Who, others: Iterable[Who]) -> bool:
+        """Whether we know a life of the same process at another address: it moves never."""
+        return any(
+            other.process == who.process and other.address != who.address for other in others
+        )
 
     def admissible(self, view: View, doubted: int) -> list[Enter]:
         """Those who may be in the next view."""

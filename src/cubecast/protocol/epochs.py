@@ -20,6 +20,9 @@ There is no majority: every side of a partition goes on.  What holds is this.
    suspected, and then a ballot without them; a leader that leaves waits for newcomers, whom it
    does not watch, for `answer_after`.
 4. A node that is excluded while it lives hears of it (`cubecast.protocol.member`).
+5. No member can hold up the agreement for long (`cubecast.protocol.belief`): ballots of one that
+   does not lead, and objections of any, count so many times in one view.
+6. A view that cannot be told is not gone over to.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ import msgspec
 
 from cubecast.protocol.absence import Absences
 from cubecast.protocol.admission import Admission, ends_of
+from cubecast.protocol.belief import MAX_OBJECTIONS, ballots_followed, check_step, is_near, leap
+from cubecast.protocol.errors import ProtocolError
 from cubecast.protocol.finals import decide
 from cubecast.protocol.marks import Marks
 from cubecast.protocol.port import NodeId, Time
@@ -116,6 +121,11 @@ class Host(Protocol):
     def elsewhere(self, view: View, uid: str, now: Time) -> None: ...
     def left_behind(self, view: View, now: Time) -> None: ...
     def wake(self, at: Time) -> None: ...
+    def can_tell(self, message: Clusterwide) -> bool:
+        """Whether a message can be encoded, and is not too large."""
+
+    def disbelieved(self, uid: str, why: str) -> None:
+        """Somebody said what is not believed."""
 
 
 class Attempt:
@@ -170,6 +180,8 @@ class Epochs:
         self._install: Install | None = None  # how we came to `view`
         self._telling: Telling | None = None  # who has said that it installed `_install`
         self._leave_at: Time | None = None  # we go, and wait for newcomers until then
+        self._followed: dict[NodeId, int] = {}  # ballots by whose they were, in this view
+        self._objections: dict[NodeId, int] = {}  # by who made us give way, in this view
 
     def came_by(self, install: Install, now: Time) -> None:
         """We begin in a view that others made: whoever is behind us may need it."""
@@ -294,11 +306,30 @@ class Epochs:
         if report.installed is not None:
             self._catch_up(report.installed, sender, now)
         elif report.promised > attempt.ballot:
-            self.promised = max(self.promised, Ballot(report.promised.round, self.slot))
-            self._give_way(now)
+            self._hear_objection(report.promised, sender, now)
         elif attempt.survivors >> sender & 1:
             attempt.reports[sender] = report.held
             self._decide_if_complete(now)
+
+    def _hear_objection(self, ballot: Ballot, sender: NodeId, now: Time) -> None:
+        """A survivor follows a higher ballot than ours: let that come to something, or not."""
+        if not is_near(ballot, self.promised):
+            self._host.marks["objection that cannot be meant"] += 1
+            self._disbelieve(sender, f"it says that it follows ballot {ballot.round}")
+            return
+        count = self._objections[sender] = self._objections.get(sender, 0) + 1
+        if count > MAX_OBJECTIONS:
+            self._host.marks["went on without who objects"] += 1
+            self._disbelieve(sender, f"it objected to {count} changes of the cluster")
+            self._silent |= 1 << sender
+            self.attempt = None
+            self.consider(now)
+            return
+        self.promised = max(self.promised, Ballot(ballot.round, self.slot))
+        self._give_way(now)
+
+    def _disbelieve(self, slot: NodeId, why: str) -> None:
+        self._host.disbelieved(self.view.members[slot].uid, why)
 
     def _give_way(self, now: Time) -> None:
         """Another leads: let it, and look again when it should be through."""
@@ -312,6 +343,7 @@ class Epochs:
         """A survivor is not in our view: follow it, fetch it, or hear that it went another way."""
         if theirs.view.id == self.view.id:
             return  # it has just arrived here
+        self._check(theirs)
         if theirs.parent == self.view.id and theirs.view.has(self.uid):
             self._adopt(theirs, now)
         elif theirs.view.epoch < self.view.epoch:
@@ -322,6 +354,18 @@ class Epochs:
             self._host.marks["survivor went another way"] += 1
             self._host.elsewhere(theirs.view, self.view.members[sender].uid, now)
 
+    def _check(self, install: Install) -> None:
+        """Refuse a view that nobody can be in who was in ours."""
+        if install.parent == self.view.id:
+            check_step(install, self.view)
+            if is_near(install.ballot, self.promised):
+                return
+            reason = f"round {install.ballot.round} cannot be meant"
+        else:
+            reason = leap(install.view, self.view)
+        if reason:
+            raise ProtocolError(reason)
+
     def _adopt(self, install: Install, now: Time) -> None:
         """Whoever led before decided this, and somebody acts on it: so do we, and tell all.
 
@@ -331,9 +375,23 @@ class Epochs:
         ballot = self.attempt.ballot if self.attempt is not None else self.promised
         install = msgspec.structs.replace(install, ballot=ballot)
         telling = self._prepare_telling(install)
+        if not self._host.can_tell(install):
+            self._cannot_tell(now)
+            return
         self._go_over(install, now)
         self._tell(telling, install, now)
         self.consider(now)
+
+    def _cannot_tell(self, now: Time) -> None:
+        """The next view cannot be said: stay, and try again without those who wait for a place.
+
+        What they say of their past may be what is too large; they ask again.
+        """
+        self._host.marks["view that cannot be told"] += 1
+        self._admission.entering.clear()
+        self.attempt = None
+        self._retry_at = now + self._config.answer_after
+        self._host.wake(self._retry_at)
 
     # -- deciding ----------------------------------------------------------------------------------
 
@@ -370,6 +428,9 @@ class Epochs:
             if who.uid in departing and not view.has(who.uid)
         ]
         telling = self._prepare_telling(install)
+        if not self._host.can_tell(install):
+            self._cannot_tell(now)
+            return
         if view.has(self.uid):
             self._go_over(install, now)
         else:
@@ -403,6 +464,7 @@ class Epochs:
         self.promised = max(self.promised, install.ballot)
         self.attempt = None
         self._retry_at = self._complain_at = None
+        self._followed, self._objections = {}, {}
         self._frozen = False
         self._absences.learn(install.absent, install.view, now)
         self._silent = 0
@@ -481,6 +543,8 @@ class Epochs:
         elif ballot < self.promised:
             self._host.marks["refused an old ballot"] += 1
             answer = Report(ballot, self.promised, None, {})
+        elif not self._may_follow(ballot, sender):
+            return
         else:
             self.promised = ballot
             self._frozen = True
@@ -493,6 +557,26 @@ class Epochs:
             answer = Report(ballot, ballot, None, held)
         self._host.send(sender, answer)
 
+    def _may_follow(self, ballot: Ballot, sender: NodeId) -> bool:
+        """Whether a ballot can be meant, and its owner has not had its share of this view.
+
+        To follow none is as if the question were lost: who asks goes on without us.
+        """
+        if not is_near(ballot, self.promised):
+            self._host.marks["ballot that cannot be meant"] += 1
+            self._disbelieve(sender, f"it asks for ballot {ballot.round}, we know {self.promised}")
+            return False
+        if ballot == self.promised:
+            return True  # asked again
+        count = self._followed[sender] = self._followed.get(sender, 0) + 1
+        limit = ballots_followed(len(self.view.members), self.leader == sender)
+        if count > limit:
+            self._host.marks["one ballot too many"] += 1
+            if count == limit + 1:
+                self._disbelieve(sender, f"nothing came of its {limit} ballots in this view")
+            return False
+        return True
+
     def _genesis(self) -> Install:
         """How we came to a view that nobody installed: it was the first."""
         return Install(FIRST, self.view.id, self.view, {}, {})
@@ -501,6 +585,7 @@ class Epochs:
         """The next view; True if we are in it, or past it, and its sender is to know."""
         if install.view == self.view:
             return True
+        self._check(install)
         if install.parent != self.view.id and install.view.epoch > self.view.epoch:
             # There was a view without us in between: whoever named us again had an old request.
             self._host.left_behind(install.view, now)
@@ -571,21 +656,25 @@ class Epochs:
 
     def on_enter(self, enter: Enter, now: Time) -> None:
         """A newcomer asks for a place: we lead, or know who does."""
-        if self.view.has(enter.who.uid):
-            if self._install is not None and self._install.view.has(enter.who.uid):
+        who = enter.who
+        if self._admission.is_elsewhere(who, self._known_lives()):
+            self._host.marks["entry from another's address"] += 1
+            self._host.disbelieved(who.uid, f"it is not at {who.address}, where it asks to enter")
+        elif self.view.has(who.uid):
+            if self._install is not None and self._install.view.has(who.uid):
                 self._host.marks["entry told again"] += 1
-                self._host.reach(enter.who.address, self._install)
+                self._host.reach(who.address, self._install)
         elif self.leader != self.slot:
             self._host.marks["entry passed on"] += 1
             self._host.send(self.leader, enter)
-        elif any(gone.who.uid == enter.who.uid for gone in self.absent):
+        elif any(gone.who.uid == who.uid for gone in self.absent):
             self._host.marks["excluded life asks again"] += 1
-            self._host.reach(enter.who.address, Outlived(enter.who.uid))
-        elif self._admission.outlived(enter.who, self._known_lives()):
+            self._host.reach(who.address, Outlived(who.uid))
+        elif self._admission.outlived(who, self._known_lives()):
             self._host.marks["late entry of a former life"] += 1
-        elif not self._admission.may_enter(enter, self.view, self._doubted):
+        elif not self._admission.may_enter(enter, self.view, self._doubted, self.absent):
             self._host.marks["asked whether a newcomer is there"] += 1
-            self._host.reach(enter.who.address, self._admission.doubt(enter.who.uid, self.view))
+            self._host.reach(who.address, self._admission.doubt(who.uid, self.view))
         else:
             if self._admission.await_place(enter):
                 self._host.marks["entry replaced by a later life"] += 1

@@ -15,6 +15,8 @@ Invariants:
    returns if the view outranks what is left of its own; else that goes on without those who left.
 4. A node that nobody takes back goes on alone after `EpochConfig.alone_after`.
 5. A node is in one cluster for all its lives: what comes from another is not heard (`foreign`).
+6. Of the view it is in a node believes members only; of another view, who answers at an address
+   that its history names; in no view, whom it asked (`cubecast.protocol.belief`).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import ClassVar
 
 from cubecast.protocol.absence import MAX_ABSENT
+from cubecast.protocol.belief import MAX_PLACES, History, leap
 from cubecast.protocol.config import Config
 from cubecast.protocol.detector import Detector, DetectorConfig, DetectorMessage
 from cubecast.protocol.epochs import EpochConfig, Epochs
@@ -61,6 +64,10 @@ MAX_TOLD = 256
 """Strangers that were told lately where we are."""
 PATIENT_ENTRIES = 50_000
 """Streams in a request to enter for which the answer is waited for once more `enter_every`."""
+MAX_WITNESSES = 3
+"""Agreed addresses at which is asked whether there is such a view."""
+PATIENT_REQUESTS = 4
+"""Requests for a place in one life; then it counts, too, if a stranger says that it is outlived."""
 
 
 class Member:
@@ -84,10 +91,13 @@ class Member:
         seeds: Sequence[str] = (),
         key: str = "",
         now: Time = 0,
+        can_tell: Callable[[Clusterwide], bool] | None = None,
+        on_disbelief: Callable[[str, str], None] | None = None,
     ) -> None:
         """Begin in `view`, or outside: then ask at the addresses `seeds` for a place.
 
-        `key` is known to nobody else (`cubecast.protocol.doubts`).
+        `key` is known to nobody else (`cubecast.protocol.doubts`).  `can_tell` says whether a
+        message can be encoded (None: all can), `on_disbelief` hears whom we do not believe what.
         """
         self.node = node
         self.who = who
@@ -98,6 +108,9 @@ class Member:
         self._epoch_config = epochs if epochs is not None else EpochConfig()
         self._detector_config = detector
         self._key = key
+        self._can_tell = can_tell
+        self._on_disbelief = on_disbelief
+        self._history = History()
         self._cluster: str | None = None
         self._core: CubecastNode | None = None
         self._former: CubecastNode | None = None
@@ -117,6 +130,8 @@ class Member:
         self._told: dict[str, Time] = {}
         self._behind: ViewId | None = None  # the view of ours in which we heard of a later one
         self._ask_at: Time = 0  # then ask for that
+        self._requests = 0  # for a place, in this life
+        self._confirm_at: Time = 0  # until then we do not ask again because of strangers
         if view is not None:
             self._begin(view, 0, now)
         else:
@@ -257,8 +272,12 @@ class Member:
         if self._gone:
             return
         if isinstance(message, TO_ANYONE):
-            answer = self.hear(message, seal.uid, now)
-            if answer is not None:
+            here = None if theirs is None else theirs.members.get(sender)
+            at = "" if here is None else here.address
+            answer = self.hear(message, seal.uid, now, at)
+            if isinstance(answer, Beacon):
+                self._port.reach(at, answer)  # in our view its slot may be another's
+            elif answer is not None:
                 self._port.control(sender, answer)
         elif view is None or theirs is None:
             return
@@ -323,23 +342,23 @@ class Member:
                 return message.cluster
         return ""
 
-    def hear(self, message: ToAnyone, speaker: str, now: Time) -> Installed | Enter | Depart | None:
-        """What anyone may say, member or not; the answer goes back the way it came."""
+    def hear(
+        self, message: ToAnyone, speaker: str, now: Time, at: str = ""
+    ) -> Installed | Enter | Depart | Beacon | None:
+        """What anyone may say, member or not; the answer goes back the way it came.
+
+        `at` is the address where we reached the speaker; empty: it came to us, from anywhere.
+        """
         if self.foreign(message):
             self.marks["heard another cluster"] += 1
             return None
         if isinstance(message, Install):
-            return self._on_install(message, now)
+            return self._on_install(message, speaker, at, now)
         if isinstance(message, Doubt):
             return self._on_doubt(message)
         epochs = self._epochs
         if epochs is None:
-            if isinstance(message, Beacon) and self._former is not None:
-                self._hear_of(message.view)
-            elif isinstance(message, Outlived) and message.uid == self.who.uid:
-                self.marks["outlived"] += 1
-                self.who = self.who.next_life()
-                self._port.excluded()
+            self._hear_outside(message, speaker, at)
             return None
         match message:
             case Installed():
@@ -347,8 +366,25 @@ class Member:
             case Enter():
                 epochs.on_enter(message, now)
             case Beacon():
-                self.elsewhere(message.view, message.uid, now)
+                return self._on_beacon(message, speaker, at, now)
         return None
+
+    def _hear_outside(self, message: ToAnyone, speaker: str, at: str) -> None:
+        """We are in no view, and hear where one is, or that this life has had its place."""
+        known = self._has_asked(speaker, at)
+        if isinstance(message, Beacon) and self._former is not None:
+            if known:
+                self._hear_of(message.view, message.uid)
+        elif isinstance(message, Outlived) and message.uid == self.who.uid:
+            if known or self._requests > PATIENT_REQUESTS:
+                self.marks["outlived"] += 1
+                self._requests = 0
+                self.who = self.who.next_life()
+                self._port.excluded()
+
+    def _has_asked(self, speaker: str, at: str) -> bool:
+        """Whether we asked the speaker for a place, or were in a view with its process."""
+        return at in self._contacts or at in self._history or self._history.names(speaker)
 
     def _on_doubt(self, doubt: Doubt) -> Enter | Depart | None:
         """Say again what we asked for, if it was us."""
@@ -359,15 +395,43 @@ class Member:
             return self._request(doubt.nonce)
         return Depart(doubt.uid, doubt.nonce) if self._departing else None
 
-    def _on_install(self, install: Install, now: Time) -> Installed | None:
-        slot = install.view.slot_of(self.who.uid)
+    def _on_install(
+        self, install: Install, speaker: str, at: str, now: Time
+    ) -> Installed | None:
+        view, slot = install.view, install.view.slot_of(self.who.uid)
         if self._epochs is None:
-            if slot is None:
+            if slot is None or not self._may_enter(view, speaker, at, now):
                 return None
             self._enter(install, slot, now)
+        elif self._is_news(view) and not self._epochs.view.has(speaker):
+            self.marks["view by a stranger"] += 1
+            self.disbelieved(speaker, f"it is no member and tells of epoch {view.epoch}")
+            return None
         elif not self._epochs.on_install(install, now):
             return None
-        return Installed(install.view.id)
+        return Installed(view.id)
+
+    def _is_news(self, view: View) -> bool:
+        mine = self.view
+        return mine is not None and view != mine and view.epoch >= mine.epoch
+
+    def _may_enter(self, view: View, speaker: str, at: str, now: Time) -> bool:
+        """Whether a place that we are given is in a view that can be, and by whom we asked.
+
+        Whom we asked may have passed the request on to somebody whom we do not know.  Then we ask
+        again: by now that one is in the view, too, and says so where we reached it.
+        """
+        reason = leap(view, self._former_view)
+        if reason:
+            self.disbelieved(speaker, reason)
+            return False
+        if self._has_asked(speaker, at):
+            return True
+        self.marks["place given by a stranger"] += 1
+        if self._contacts and now >= self._confirm_at:
+            self._confirm_at = now + max(1, self._epoch_config.repeat_after // 4)
+            self._port.reach(self._contacts[-1], self._request())
+        return False
 
     # -- views -----------------------------------------------------------------------------------
 
@@ -377,6 +441,8 @@ class Member:
         assert slot is not None
         self.node = slot
         self._cluster = view.cluster
+        self._requests = 0
+        self._history.learn(view, ())
         self._epochs = self.epochs_class(
             slot, self.who.uid, view, self, self._epoch_config, self._key
         )
@@ -426,6 +492,16 @@ class Member:
     def reach(self, address: str, message: Clusterwide) -> None:
         self._port.reach(address, message)
 
+    def can_tell(self, message: Clusterwide) -> bool:
+        """Whether a message can be encoded, and is not too large."""
+        return self._can_tell is None or self._can_tell(message)
+
+    def disbelieved(self, uid: str, why: str) -> None:
+        """Say whom we do not believe, and count it."""
+        self.marks["disbelieved"] += 1
+        if self._on_disbelief is not None:
+            self._on_disbelief(uid, why)
+
     def wake(self, at: Time) -> None:
         """See to views and detection at this time; the core asks for its own."""
         if self._due is None or at < self._due:
@@ -450,6 +526,7 @@ class Member:
             self.marks["excluded another"] += len(lost)
         if install.finals:
             self.marks["ended streams"] += 1
+        self._history.learn(view, install.absent)
         self._port.view(view.epoch, view.mask)  # first: what follows is sent to those in it
         self._core.install(install, now)
         if self._detector is not None:
@@ -487,8 +564,50 @@ class Member:
         if beacon is not None:
             self._port.reach(address, beacon)
 
+    def _on_beacon(self, beacon: Beacon, speaker: str, at: str, now: Time) -> Beacon | None:
+        """Somebody is in another view, as itself says, or as a member of ours has heard."""
+        mine, view, uid = self.view, beacon.view, beacon.uid
+        if mine is None or mine == view:
+            return None
+        member = mine.has(speaker)
+        if not member and uid != speaker:
+            self.disbelieved(speaker, f"it is no member and says where {uid} is")
+            return None
+        reason = leap(view, mine)
+        if reason:
+            self.marks["beacon that cannot be"] += 1
+            self.disbelieved(speaker, reason)
+            return None
+        agreed = uid == speaker and at in self._history
+        if self._departing or (member and mine.has(uid)) or agreed:
+            self.elsewhere(view, uid, now)
+        elif view.has(self.who.uid) or not view.outranks(mine):
+            if uid == speaker:
+                self.marks["called a stranger here"] += 1
+                return self.beacon(speaker, now)
+            self._ask_witnesses(view, uid, speaker, now)
+        else:
+            self._ask_witnesses(view, uid, speaker, now)
+        return None
+
+    def _ask_witnesses(self, view: View, uid: str, speaker: str, now: Time) -> None:
+        """Somebody tells of another view: ask at addresses of it that our history names.
+
+        We say where we are.  Who is in a view that outranks ours answers with it, and that we
+        believe; else it comes here.
+        """
+        places = self._history.witnesses(view, uid, self.who.address)[:MAX_WITNESSES]
+        if not places:
+            self.marks["view of strangers"] += 1
+            self.disbelieved(
+                speaker, f"it tells of {len(view.members)} nodes, none of which was here before"
+            )
+        for address in places:
+            self.marks["asked who is in another view"] += 1
+            self._say_where_we_are(address, now)
+
     def elsewhere(self, view: View, uid: str, now: Time) -> None:
-        """Node `uid` is in another view: who of us is to go over?"""
+        """Node `uid` is in another view, and we believe it: who of us is to go over?"""
         mine = self.view
         if mine is None or mine == view:  # ids alone: two lives in one slot may make the same one
             return
@@ -504,16 +623,20 @@ class Member:
             if view.epoch >= mine.epoch:
                 self._part(mine, view, uid, now)
             return
-        address = next((who.address for who in view.members.values() if who.uid == uid), "")
         if it_has_us or not view.outranks(mine):
             self.marks["called another here"] += 1
-            self._say_where_we_are(address, now)
+            self._say_where_we_are(self._place_of(view, uid), now)
             return
         self.marks["outranked"] += 1
         for slot in mine.members:
             if slot != self.node:
                 self._port.control(slot, Beacon(uid, view))
         self._return_to(view, now)
+
+    @staticmethod
+    def _place_of(view: View, uid: str) -> str:
+        slot = view.slot_of(uid)
+        return "" if slot is None else view.members[slot].address
 
     def _part(self, mine: View, view: View, uid: str, now: Time) -> None:
         """Members of ours have gone over to a view without us: follow, if it is more than the rest.
@@ -551,19 +674,26 @@ class Member:
         self.who = self.who.next_life()
         self._port.excluded()
         self._contacts = []
+        self._requests = 0
         self._hear_of(view)
         self._hear_of(former.view)
         for gone in former.absent:
             self._contact(gone.who.address)
+        for slot in sorted(view.members):
+            self._contact(view.members[slot].address)  # last: whom we know nothing of
         self._alone_at = now + self._epoch_config.alone_after
         self._ask_to_enter(now)
 
-    def _hear_of(self, view: View) -> None:
-        """Ask the members of a view, too; its lowest slots first."""
+    def _hear_of(self, view: View, uid: str = "") -> None:
+        """Ask members of a view, too: `uid`, and those whom we know, the lowest slots first."""
         for slot in sorted(view.members):
-            self._contact(view.members[slot].address)
+            who = view.members[slot]
+            if who.address in self._history or who.uid == uid:
+                self._contact(who.address)
 
     def _contact(self, address: str) -> None:
+        if len(self._contacts) >= MAX_PLACES:
+            return
         if address != self.who.address and address not in self._contacts:
             self._contacts.append(address)
 
@@ -573,6 +703,7 @@ class Member:
         if self._contacts:
             contact = self._contacts.pop(0)
             self._contacts.append(contact)
+            self._requests += 1
             request = self._request()
             self._port.reach(contact, request)
             # A large request takes long to read: who is asked anew meanwhile never gets done.
@@ -608,6 +739,7 @@ class Member:
         self._begin(install.view, install.view.epoch, now)
         assert self._epochs is not None
         self._epochs.came_by(install, now)
+        self._history.learn(install.view, install.absent)
         self._look_for(install.absent, now)
         assert self._core is not None
         if former is not None:
