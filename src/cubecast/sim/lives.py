@@ -304,7 +304,8 @@ class MortalWorld(World):
             if trace is not None:
                 trace.append(message_record("receive", now, node, sender, message))
             if hear is not None and isinstance(message, TO_ANYONE):
-                answer = hear(message, packet.seal.uid, now)  # type: ignore[attr-defined]
+                uid = packet.seal.uid  # type: ignore[attr-defined]
+                answer = hear(message, uid, now, str(sender))  # a node is where its number says
                 if answer is not None:
                     port.send(sender, answer)  # the way it came, whoever has which slot
             else:
