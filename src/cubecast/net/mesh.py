@@ -247,6 +247,17 @@ class Mesh:
         waiting.append(packet)
         del waiting[:-MAX_CALLS_WAITING]
 
+    def place_of(self, connection: Connection) -> str:
+        """The address where we reached who is at the other end, if it is in no view of ours.
+
+        We dialled it there, or it was the member of that address.  Empty: it came from anywhere.
+        """
+        return next((place for place, one in self._outside.items() if one is connection), "")
+
+    def place_of_uid(self, uid: str) -> str:
+        """The same of a life; it may have another connection with us as well."""
+        return next((place for place, one in self._outside.items() if one.uid == uid), "")
+
     async def _call(self, address: str) -> None:
         task = asyncio.current_task()
         try:

@@ -5,8 +5,11 @@ trace.  What anyone says is checked against whom its connection has proved to be
 
 1. Data, tests and what members say to agree on a view are taken from the life that our view names
    for a slot.  From somebody else they are answered with where we are.
-2. What newcomers and nodes of other views may say (`TO_ANYONE`) is taken from everyone who has
-   proved the cluster's secret.
+2. What newcomers and nodes of other views may say (`TO_ANYONE`) is heard from everyone who has
+   proved the cluster's secret, and handed on with the address where we reached the speaker, if we
+   did: what is believed about views depends on it (`cubecast.protocol.belief`).
+3. What is not believed is said in the log, with who said it: once for each of the last
+   `MAX_DISBELIEVED` lives.
 """
 
 from __future__ import annotations
@@ -39,7 +42,6 @@ from cubecast.protocol.views import (
     Beacon,
     Clusterwide,
     Enter,
-    Install,
     ToAnyone,
     View,
     Who,
@@ -54,6 +56,8 @@ log = logging.getLogger("cubecast")
 
 MAX_OTHER_CLUSTERS = 64
 """Other clusters that were mentioned in the log; then it begins anew."""
+MAX_DISBELIEVED = 64
+"""Lives that were not believed, and mentioned in the log; then it begins anew."""
 
 
 class Presence:
@@ -78,6 +82,8 @@ class Presence:
         self._trouble = ""
         self._encoded: tuple[object, bytes] = (None, b"")
         self._other_clusters: set[str] = set()
+        self._disbelieved: set[str] = set()
+        self._speaker: Connection | None = None  # whose message about views we are handling
 
     # -- coming in -------------------------------------------------------------------------------
 
@@ -131,6 +137,8 @@ class Presence:
             seeds=() if seed is None else (seed,),
             key=secrets.token_hex(16),
             now=node.now(),
+            can_tell=self._can_tell,
+            on_disbelief=self._on_disbelief,
         )
         if view is not None:
             self.view_changed()
@@ -306,19 +314,43 @@ class Presence:
     def on_view(self, raw: bytes, connection: Connection, now: Time) -> bool:
         """A message about views; False if its sender takes itself for a member and is none."""
         message: Clusterwide = decode_view(raw)
-        if isinstance(message, TO_ANYONE):
-            connection.asked = True
-            if connection.slot == NOBODY and not self._may_say(message, connection):
-                return True
-            self._notice_cluster(message, connection)
-            answer = self.member.hear(message, connection.uid, now)
-            if answer is not None:
-                connection.send(encode_view(answer))
-            return True
-        if connection.slot == NOBODY:
-            return False
-        self.member.on_message(message, connection.slot, now)
+        self._speaker = connection
+        try:
+            if isinstance(message, TO_ANYONE):
+                self._on_anyone(message, connection, now)
+            elif connection.slot == NOBODY:
+                return False
+            else:
+                self.member.on_message(message, connection.slot, now)
+        finally:
+            self._speaker = None
         return True
+
+    def _on_anyone(self, message: ToAnyone, connection: Connection, now: Time) -> None:
+        connection.asked = True
+        if connection.slot == NOBODY and not self._may_say(message, connection):
+            return
+        self._notice_cluster(message, connection)
+        answer = self.member.hear(message, connection.uid, now, self._where(connection))
+        if answer is not None:
+            connection.send(encode_view(answer))
+
+    def _where(self, connection: Connection) -> str:
+        """The address where we reached a speaker; in no view, also by another connection."""
+        mesh = self._node.mesh
+        place = mesh.place_of(connection)
+        if not place and self.view is None:
+            place = mesh.place_of_uid(connection.uid)
+        return place
+
+    def _on_disbelief(self, uid: str, why: str) -> None:
+        """The member does not believe what a life says."""
+        if uid in self._disbelieved:
+            return
+        if len(self._disbelieved) >= MAX_DISBELIEVED:
+            self._disbelieved.clear()
+        self._disbelieved.add(uid)
+        log.warning("not believing %s by %s: %s", uid, self._speaker or "another member", why)
 
     def _notice_cluster(self, message: ToAnyone, connection: Connection) -> None:
         """Say once of each other cluster that it speaks to us; the member does not listen."""
@@ -333,8 +365,7 @@ class Presence:
             )  # fmt: skip
 
     def _may_say(self, message: ToAnyone, connection: Connection) -> bool:
-        """Who is no member speaks for itself only, and does not change the view we are in."""
-        view = self.view
+        """Who is no member speaks for itself only."""
         match message:
             case Enter():
                 if message.who.uid != connection.uid:
@@ -343,8 +374,6 @@ class Presence:
             case Beacon():
                 if message.uid != connection.uid:
                     raise WireError("a beacon of somebody else")
-            case Install():
-                return view is None or message.parent != view.id
         return True
 
     def _is_full(self, enter: Enter, connection: Connection) -> bool:
@@ -402,6 +431,10 @@ class Presence:
         packet = self._encode(message)
         if packet:
             self._node.send(peer, packet)
+
+    def _can_tell(self, message: Clusterwide) -> bool:
+        """Whether a message can be encoded; one that can is not encoded again to be sent."""
+        return bool(self._encode(message))
 
     def _encode(self, message: Clusterwide) -> bytes:
         """The packet of a message; one message is often for many.

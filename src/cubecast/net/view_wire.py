@@ -33,6 +33,7 @@ from cubecast.net.wire import (
     WireError,
 )
 from cubecast.protocol.absence import MAX_ABSENT
+from cubecast.protocol.belief import MAX_EPOCH
 from cubecast.protocol.detector import DetectorMessage, IndirectTest, Notice, Test, TestReply, Vouch
 from cubecast.protocol.epochs import MAX_SLOTS as MAX_MEMBERS
 from cubecast.protocol.errors import MAX_STREAMS
@@ -99,7 +100,10 @@ def encode_detector(message: DetectorMessage) -> bytes:
 
 
 def _packet(kind: int, message: object) -> bytes:
-    body = _encode(message)
+    try:
+        body = _encode(message)
+    except (OverflowError, ValueError) as error:  # also text that is no text
+        raise WireError(f"a {type(message).__name__} cannot be encoded: {error}") from error
     if len(body) > MAX_WHOLE - OVERHEAD:
         name = type(message).__name__
         raise WireError(f"a {name} of {len(body)} bytes is larger than {MAX_WHOLE}")
@@ -325,7 +329,7 @@ def _stream(stream: Stream) -> bool:
 
 
 def _view_id(view: ViewId) -> bool:
-    return 0 <= view.epoch < MAX_NUMBER and _ballot(view.ballot)
+    return 0 <= view.epoch < MAX_EPOCH and _ballot(view.ballot)
 
 
 def _ballot(ballot: Ballot) -> bool:

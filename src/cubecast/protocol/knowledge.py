@@ -28,8 +28,11 @@ States: TypeAlias = tuple[tuple[NodeId, int], ...]
 News: TypeAlias = tuple[tuple[NodeId, int, tuple[str, ...]], ...]
 """(node, serial, what it says of itself); of two serials the larger is the later."""
 
-MAX_STAMP = 1 << 52
+MAX_STAMP = 1 << 60
 """Larger stamps are ignored, so that a liar cannot make numbers that no encoding takes."""
+MAX_STAMP_LEAP = 1 << 16
+"""Changes of one member's state, in one view, that a node may have missed.  Stamps that are further
+from what it knows are ignored: at the top nobody could be suspected any more."""
 MAX_NEWS = 64
 """Of one node no more names than this are told; the wire takes no more either."""
 
@@ -81,7 +84,8 @@ class Knowledge:
         return changed, told
 
     def _take(self, node: NodeId, stamp: int) -> bool:
-        if not self.is_newer(stamp, self.stamps.get(node, 0)):
+        known = self.stamps.get(node, 0)
+        if not self.is_newer(stamp, known) or stamp > known + MAX_STAMP_LEAP:
             return False
         if not 0 <= stamp <= MAX_STAMP or node < 0 or not self.members >> node & 1:
             return False

@@ -548,7 +548,7 @@ class Member:
 
     # -- apart and together again ----------------------------------------------------------------
 
-    def beacon(self, stranger: str, now: Time) -> Beacon | None:
+    def beacon(self, stranger: str, now: Time, alien: bool = False) -> Beacon | None:
         """For somebody outside who speaks to us as if it were a member; None: told lately."""
         view = self.view
         if view is None or now < self._told.get(stranger, now):
@@ -557,7 +557,7 @@ class Member:
         self._told[stranger] = now + self._epoch_config.repeat_after
         while len(self._told) > MAX_TOLD:
             del self._told[next(iter(self._told))]
-        return Beacon(self.who.uid, view)
+        return Beacon(self.who.uid, view, alien)
 
     def _say_where_we_are(self, address: str, now: Time) -> None:
         beacon = self.beacon(address, now)
@@ -573,38 +573,38 @@ class Member:
         if not member and uid != speaker:
             self.disbelieved(speaker, f"it is no member and says where {uid} is")
             return None
-        reason = leap(view, mine)
+        reason = leap(view, mine) if view.has(uid) else "it is not in the view it tells of"
         if reason:
             self.marks["beacon that cannot be"] += 1
             self.disbelieved(speaker, reason)
             return None
         agreed = uid == speaker and at in self._history
-        if self._departing or (member and mine.has(uid)) or agreed:
+        if agreed and beacon.alien and not self._departing and not mine.has(uid):
+            self.marks["gave way to who knows none of us"] += 1
+            self._go_over(mine, view, uid, now)
+        elif self._departing or (member and mine.has(uid)) or agreed:
             self.elsewhere(view, uid, now)
-        elif view.has(self.who.uid) or not view.outranks(mine):
-            if uid == speaker:
-                self.marks["called a stranger here"] += 1
-                return self.beacon(speaker, now)
-            self._ask_witnesses(view, uid, speaker, now)
-        else:
-            self._ask_witnesses(view, uid, speaker, now)
+        elif uid == speaker and (view.has(self.who.uid) or not view.outranks(mine)):
+            self.marks["called a stranger here"] += 1
+            return self.beacon(speaker, now)
+        elif not self._ask_witnesses(view, uid, now):
+            self.marks["view of strangers"] += 1
+            count = len(view.members)
+            self.disbelieved(speaker, f"it tells of {count} nodes, none of which was here before")
+            return self.beacon(speaker, now, alien=True)
         return None
 
-    def _ask_witnesses(self, view: View, uid: str, speaker: str, now: Time) -> None:
+    def _ask_witnesses(self, view: View, uid: str, now: Time) -> bool:
         """Somebody tells of another view: ask at addresses of it that our history names.
 
         We say where we are.  Who is in a view that outranks ours answers with it, and that we
-        believe; else it comes here.
+        believe; else it comes here.  False: there is no such address.
         """
         places = self._history.witnesses(view, uid, self.who.address)[:MAX_WITNESSES]
-        if not places:
-            self.marks["view of strangers"] += 1
-            self.disbelieved(
-                speaker, f"it tells of {len(view.members)} nodes, none of which was here before"
-            )
         for address in places:
             self.marks["asked who is in another view"] += 1
             self._say_where_we_are(address, now)
+        return bool(places)
 
     def elsewhere(self, view: View, uid: str, now: Time) -> None:
         """Node `uid` is in another view, and we believe it: who of us is to go over?"""
@@ -628,6 +628,10 @@ class Member:
             self._say_where_we_are(self._place_of(view, uid), now)
             return
         self.marks["outranked"] += 1
+        self._go_over(mine, view, uid, now)
+
+    def _go_over(self, mine: View, view: View, uid: str, now: Time) -> None:
+        """Leave our view for another one, and tell the other members, who ask there themselves."""
         for slot in mine.members:
             if slot != self.node:
                 self._port.control(slot, Beacon(uid, view))
@@ -641,11 +645,14 @@ class Member:
     def _part(self, mine: View, view: View, uid: str, now: Time) -> None:
         """Members of ours have gone over to a view without us: follow, if it is more than the rest.
 
-        A single node that hears nobody excludes everybody; it is the one to come back.
+        A single node that hears nobody excludes everybody; it is the one to come back.  Of the view
+        those count whose address we know: nobody makes its own view larger by names.  If it is
+        larger by newcomers, we meet again as two views.
         """
         assert self._epochs is not None
         rest = {slot: who for slot, who in mine.members.items() if not view.has(who.uid)}
-        if view.outranks(View(mine.id, rest)):
+        known = {slot: who for slot, who in view.members.items() if who.address in self._history}
+        if known and View(view.id, known).outranks(View(mine.id, rest)):
             self.marks["excluded"] += 1
             self._return_to(view, now)
             return

@@ -376,11 +376,16 @@ class Doubt(msgspec.Struct, frozen=True, tag=True):
 
 
 class Beacon(msgspec.Struct, frozen=True, tag=True):
-    """The sender, `uid`, is in this view: said to whoever is not, or does not seem to know."""
+    """The sender, `uid`, is in this view: said to whoever is not, or does not seem to know.
+
+    `alien`: the sender was told of the other's view, and has never been in a view with anybody
+    there; so it believes nobody there, and cannot come (`cubecast.protocol.belief`).
+    """
 
     kind: ClassVar[str] = "beacon"
     uid: str
     view: View
+    alien: bool = False
 
 
 Clusterwide: TypeAlias = (
