@@ -7,7 +7,7 @@ from test_detector import Alone
 
 from cubecast.protocol.config import Config
 from cubecast.protocol.detector import Notice, Vouch, targets
-from cubecast.protocol.knowledge import MAX_NEWS, MAX_STAMP, Knowledge
+from cubecast.protocol.knowledge import MAX_NEWS, MAX_STAMP, MAX_STAMP_LEAP, Knowledge
 from cubecast.protocol.pacing import AckPace
 
 
@@ -36,8 +36,18 @@ def test_a_stamp_that_cannot_be_is_not_taken(stamp: int) -> None:
 
 def test_the_largest_stamp_is_taken_and_strangers_are_not() -> None:
     known = knowledge(members=0b0011)
+    known.stamps[1] = MAX_STAMP - 1
     assert known.merge(((1, MAX_STAMP), (2, 1), (-1, 1)), ()) == ([1], [])
+    assert known.merge(((1, MAX_STAMP + 1),), ()) == ([], [])
     assert known.stamps == {1: MAX_STAMP}
+
+
+def test_nobody_is_brought_to_the_largest_stamp_at_a_leap() -> None:
+    """There it could not be suspected any more, however dead it is."""
+    known = knowledge(members=0b0011)
+    assert known.merge(((1, MAX_STAMP - 1),), ()) == ([], [])
+    assert known.merge(((1, MAX_STAMP_LEAP + 1),), ()) == ([], [])
+    assert known.merge(((1, MAX_STAMP_LEAP),), ()) == ([1], [])
 
 
 def test_a_node_that_hears_of_its_own_suspicion_refutes_it() -> None:
