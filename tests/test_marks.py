@@ -18,6 +18,7 @@ import test_forgetting
 import test_members
 import test_returning_nodes
 import test_telling
+import test_view_lies
 
 from cubecast.protocol import member
 from cubecast.protocol.member import Member
@@ -62,7 +63,8 @@ SEEDS = (50, 53, 77, 85, 93, 115, 126, 142, 252, 259, 494, 30637)
 OF_ALL_SIZES = (1701,)
 """The same, of schedules with as many nodes as they draw."""
 
-BY_MEMBERS = (test_members, test_doubts, test_forgetting, test_returning_nodes)
+BY_MEMBERS = (test_members, test_doubts, test_forgetting, test_returning_nodes, test_view_lies)
+BY_TOYS = (test_epochs, test_telling, test_view_lies)
 
 
 class RecordedMembers(member_toys.Members):
@@ -91,9 +93,9 @@ def by_hand(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     monkeypatch.setattr(RecordedToys, "made", [])
     for module in (*BY_MEMBERS, member_scenarios):
         monkeypatch.setattr(module, "Members", RecordedMembers)
-    for module in (test_epochs, test_telling):
+    for module in BY_TOYS:
         monkeypatch.setattr(module, "Toys", RecordedToys)
-    for module in (*BY_MEMBERS, test_epochs, test_telling):
+    for module in dict.fromkeys((*BY_MEMBERS, *BY_TOYS)):
         for name, test in vars(module).items():
             plain = name.startswith("test_") and not inspect.signature(test).parameters
             if plain and not hasattr(test, "pytestmark"):
