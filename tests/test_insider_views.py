@@ -227,9 +227,7 @@ async def test_an_invented_view_with_known_names_is_asked_about_where_they_are()
         for victim in (nodes[0], nodes[2], nodes[3]):
             async with insider(victim, "insider") as speaker:
                 speaker.say(Beacon("insider", lie))
-                await until(
-                    lambda one=victim: one.member.marks["asked who is in another view"] > 0
-                )
+                await until(lambda one=victim: one.member.marks["asked who is in another view"] > 0)
         await all_talk(nodes)
         before.assert_same()
 

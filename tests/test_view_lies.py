@@ -111,11 +111,12 @@ def test_a_view_that_cannot_be_the_next_is_refused_however_it_is_told(
     epochs.on_stuck(Stuck(before.id), 1, 0)
     assert epochs.attempt is not None
     ballot = epochs.attempt.ballot
+    tell: dict[str, Callable[[], object]] = {
+        "install": lambda: epochs.on_install(lie, 0),
+        "report": lambda: epochs.on_report(Report(ballot, ballot, lie, {}), 2, 0),
+    }
     with pytest.raises(ProtocolError):
-        if how == "install":
-            epochs.on_install(lie, 0)
-        else:
-            epochs.on_report(Report(ballot, ballot, lie, {}), 2, 0)
+        tell[how]()
     assert epochs.view is before
     toys.come_to_rest()
     assert toys.views() == {frozenset({0, 1, 2})}
@@ -196,7 +197,7 @@ def test_an_objection_that_cannot_be_meant_is_as_good_as_silence() -> None:
 
 
 def test_a_member_that_takes_ballot_after_ballot_holds_up_nobody_for_long() -> None:
-    """It takes the lead and does nothing with it, again and again; the others follow a few times."""
+    """It takes the lead and does nothing with it; the others follow it a few times."""
     toys = Toys(3)
     first = toys.toys[0].epochs.view.id
     for round_ in range(1, 4 * BALLOTS_OF_OTHERS):

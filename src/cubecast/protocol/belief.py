@@ -1,4 +1,4 @@
-"""What is believed about views, and from whom: numbers that can be meant, and places that are known.
+"""What is believed about views, and from whom: possible numbers, and addresses that are known.
 
 Anybody who holds the cluster's key can write a message about views.  Two questions decide whether
 one is believed.

@@ -372,15 +372,14 @@ class Member:
     def _hear_outside(self, message: ToAnyone, speaker: str, at: str) -> None:
         """We are in no view, and hear where one is, or that this life has had its place."""
         known = self._has_asked(speaker, at)
-        if isinstance(message, Beacon) and self._former is not None:
-            if known:
-                self._hear_of(message.view, message.uid)
-        elif isinstance(message, Outlived) and message.uid == self.who.uid:
+        if isinstance(message, Outlived) and message.uid == self.who.uid:
             if known or self._requests > PATIENT_REQUESTS:
                 self.marks["outlived"] += 1
                 self._requests = 0
                 self.who = self.who.next_life()
                 self._port.excluded()
+        elif isinstance(message, Beacon) and known and self._former is not None:
+            self._hear_of(message.view, message.uid)
 
     def _has_asked(self, speaker: str, at: str) -> bool:
         """Whether we asked the speaker for a place, or were in a view with its process."""
@@ -395,9 +394,7 @@ class Member:
             return self._request(doubt.nonce)
         return Depart(doubt.uid, doubt.nonce) if self._departing else None
 
-    def _on_install(
-        self, install: Install, speaker: str, at: str, now: Time
-    ) -> Installed | None:
+    def _on_install(self, install: Install, speaker: str, at: str, now: Time) -> Installed | None:
         view, slot = install.view, install.view.slot_of(self.who.uid)
         if self._epochs is None:
             if slot is None or not self._may_enter(view, speaker, at, now):
