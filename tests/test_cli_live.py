@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -189,6 +190,9 @@ def test_nodes_are_listed_and_clients_are_none(seed: str) -> None:
     assert addresses(seed)[0] == seed
     listed = answer("nodes", "--join", seed, "--secret", "s3cret of twelve")  # the older name
     assert listed.splitlines()[0] == f"node 0  {seed}"
+    name = json.loads(answer("nodes", "--json", *at(seed)))["cluster"]
+    assert re.fullmatch("[0-9a-f]{32}", name)
+    assert listed.splitlines()[-1].endswith(f"  cluster {name}")
 
 
 def test_a_wrong_secret_is_refused_in_one_line(seed: str) -> None:

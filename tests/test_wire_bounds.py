@@ -39,6 +39,7 @@ from cubecast.net.wire import (
 )
 from cubecast.protocol import detector, port
 from cubecast.protocol.absence import MAX_ABSENT
+from cubecast.protocol.belief import MAX_EPOCH
 from cubecast.protocol.epochs import MAX_SLOTS as MAX_MEMBERS
 from cubecast.protocol.knowledge import MAX_NEWS
 from cubecast.protocol.listing import ENTRY, MAX_LISTING
@@ -78,6 +79,7 @@ from cubecast.protocol.views import (
 Path = tuple[str | int, ...]
 
 NUMBER = (0, MAX_NUMBER - 1)
+EPOCH = (0, MAX_EPOCH - 1)
 OR_NONE = (-1, MAX_NUMBER - 1)
 SLOT = (0, MAX_SLOTS - 1)
 MEMBER = (0, MAX_MEMBERS - 1)
@@ -98,7 +100,7 @@ VIEW = View(ID, {1: WHO, 2: Who("def", "127.0.0.1:7001", 8)})
 
 def id_bounds(*at: str | int) -> dict[Path, tuple[int, int]]:
     return {
-        (*at, 0): NUMBER, (*at, 1, 0): NUMBER, (*at, 1, 1): MEMBER,
+        (*at, 0): EPOCH, (*at, 1, 0): NUMBER, (*at, 1, 1): MEMBER,
     }  # fmt: skip
 
 

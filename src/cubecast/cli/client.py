@@ -240,6 +240,7 @@ def nodes(
 
     The epoch is the number of this view of the cluster: it grows whenever nodes
     come, go or are taken for dead.  A suspect is silent and about to be.
+    The cluster's name was made at random when it began: two clusters have two.
 
     Examples:
 
@@ -247,22 +248,24 @@ def nodes(
       cubecast nodes
       cubecast nodes --at 10.0.0.1:7400 --json
     """
-    members, epoch, suspects = _ask("nodes", _view(at, cluster_secret("nodes", secret, config)))
+    view = _view(at, cluster_secret("nodes", secret, config))
+    members, epoch, suspects, cluster = _ask("nodes", view)
     if as_json:
         nodes = {str(slot): address for slot, address in members.items()}
-        typer.echo(json.dumps({"nodes": nodes, "epoch": epoch, "suspects": suspects}))
+        found = {"nodes": nodes, "epoch": epoch, "suspects": suspects, "cluster": cluster}
+        typer.echo(json.dumps(found))
         return
     for slot, address in members.items():
         doubt = "  suspected" if slot in suspects else ""
         console.print(f"node {slot}  {escaped(address)}{doubt}", highlight=False, markup=False)
     seen = f"epoch {epoch}" if epoch >= 0 else "in no cluster at present; these were there before"
-    console.print(seen, highlight=False)
+    console.print(f"{seen}  cluster {cluster}", highlight=False)
 
 
-async def _view(at: str, secret: str) -> tuple[dict[int, str], int, list[int]]:
+async def _view(at: str, secret: str) -> tuple[dict[int, str], int, list[int], str]:
     async with cubecast.connect(at, secret=secret) as client:
         epoch, suspects = await client.view()
-        return await client.members(), epoch, suspects
+        return await client.members(), epoch, suspects, await client.cluster()
 
 
 def topics(

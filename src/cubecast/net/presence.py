@@ -212,6 +212,8 @@ class Presence:
         node.mesh.set_view(view)
         node.recorder.view(view, was)
         first = was == NOBODY
+        if before is None:
+            log.info("node %d is in cluster %s, epoch %d", self._slot, view.cluster, view.epoch)
         if not first and not self._inside.is_set():
             log.warning(
                 "node %d is back in the cluster, with %d nodes", self._slot, len(self.members)

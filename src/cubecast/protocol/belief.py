@@ -37,6 +37,8 @@ MAX_LEAP = 1 << 20
 """Views that a node may have missed, and rounds of ballots."""
 ROUND_LIMIT = 1 << 60
 """No view is entered from elsewhere whose ballot is above this round."""
+MAX_WITNESSES = 3
+"""Agreed addresses at which is asked whether there is such a view."""
 MAX_PLACES = 2 * 4096
 """Addresses of former members that are remembered: twice as many as a view can have."""
 BALLOTS_OF_OTHERS = 8
@@ -113,7 +115,12 @@ class History:
         return process_of(uid) in self._processes.values()
 
     def witnesses(self, view: View, first: str, besides: str) -> list[str]:
-        """Agreed addresses that a view names: that of the life `first`, then by slot."""
-        places = [view.members[slot] for slot in sorted(view.members)]
-        places.sort(key=lambda who: who.uid != first)
-        return [who.address for who in places if who.address in self and who.address != besides]
+        """Agreed addresses to ask whether there is such a view.
+
+        That of the life `first`, if it has one; else those of others in the view, by slot.
+        """
+        slot = view.slot_of(first)
+        if slot is not None and view.members[slot].address in self:
+            return [view.members[slot].address]
+        places = [view.members[slot].address for slot in sorted(view.members)]
+        return [place for place in places if place in self and place != besides][:MAX_WITNESSES]

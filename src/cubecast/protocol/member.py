@@ -64,8 +64,6 @@ MAX_TOLD = 256
 """Strangers that were told lately where we are."""
 PATIENT_ENTRIES = 50_000
 """Streams in a request to enter for which the answer is waited for once more `enter_every`."""
-MAX_WITNESSES = 3
-"""Agreed addresses at which is asked whether there is such a view."""
 PATIENT_REQUESTS = 4
 """Requests for a place in one life; then it counts, too, if a stranger says that it is outlived."""
 
@@ -597,7 +595,7 @@ class Member:
         We say where we are.  Who is in a view that outranks ours answers with it, and that we
         believe; else it comes here.  False: there is no such address.
         """
-        places = self._history.witnesses(view, uid, self.who.address)[:MAX_WITNESSES]
+        places = self._history.witnesses(view, uid, self.who.address)
         for address in places:
             self.marks["asked who is in another view"] += 1
             self._say_where_we_are(address, now)
