@@ -265,7 +265,7 @@ def nodes(
 async def _view(at: str, secret: str) -> tuple[dict[int, str], int, list[int], str]:
     async with cubecast.connect(at, secret=secret) as client:
         epoch, suspects = await client.view()
-        return await client.members(), epoch, suspects, await client.cluster()
+        return await client.members(), epoch, suspects, client.cluster
 
 
 def topics(

@@ -281,10 +281,6 @@ class Client:
         """The number of the view its node is in (-1: none at present), and whom that suspects."""
         return await self._ask("view", "", tuple[int, list[NodeId]])
 
-    async def cluster(self) -> str:
-        """The name of the cluster, made at random when it began."""
-        return await self._ask("cluster", "", str)
-
     async def topics(self) -> dict[Topic, list[NodeId]]:
         """The topics of the cluster, and the slots subscribed to each."""
         return await self._ask("topics", "", dict[Topic, list[NodeId]])

@@ -432,8 +432,6 @@ class Session:
                 return node.members
             case "view":
                 return node.epoch, node.suspects
-            case "cluster":
-                return node.cluster
             case "topics":
                 return await node.topics()
             case "explain":
