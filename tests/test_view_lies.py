@@ -332,18 +332,21 @@ def test_a_view_by_who_is_no_member_is_not_gone_over_to() -> None:
 
 
 def test_a_member_that_tells_of_a_later_view_has_a_node_come_back() -> None:
-    """That much it can do.  The node asks those it knows first, and they take it back."""
+    """That much it can do.  The node asks those it knows first, and they take it back.
+
+    If the node led, the others first have to notice that its former life is silent.
+    """
     world = Members(3)
-    uid = world.members[0].who.uid
+    uid = world.members[2].who.uid
     later = View(ViewId(5, Ballot(5, 1)), {9: Who("x", "99", 1), 1: Who("n1", "1", 0)})
     lie = Install(later.id.ballot, ViewId(4, Ballot(4, 1)), later, {}, {})
-    world.members[0].hear(lie, "n1", world.now)
-    assert world.members[0].marks["left behind"] == 1
-    assert world.masks() == [None, 0b111, 0b111]
+    world.members[2].hear(lie, "n1", world.now)
+    assert world.members[2].marks["left behind"] == 1
+    assert world.masks() == [0b111, 0b111, None]
     assert [one.to for one in world.flying if one.message.kind == "enter"] == [1]
     world.settle(ticks=20)
     assert world.masks() == [0b111] * 3
-    assert world.members[0].who.uid == f"{uid}.1"
+    assert world.members[2].who.uid == f"{uid}.1"
 
 
 # -- in no view ------------------------------------------------------------------------------------
