@@ -194,14 +194,25 @@ class Attack:
         return packet_of(self.liar.lie(victim.slot))
 
     def about_the_cluster(self, victim: Victim) -> bytes:
-        """What contradicts itself or is old; a view that fits is believed of any member."""
+        """What contradicts itself, is old, or cannot be; a view that fits is believed of members."""
         view = victim.member.view
         assert view is not None
         old, nobody = ViewId(0, Ballot(0, 0)), View(view.id, {})
         nowhere = View(view.id, {0: Who("x", "::::::]:x", 1)})
         mine = self.mole.member.who
+        distant = ViewId(1 << self.random.randint(9, 61), view.id.ballot)
+        far = View(distant, view.members, view.cluster)
+        names = {slot: Who(f"nobody{slot}", f"127.0.0.1:{slot}", 1) for slot in range(1, 300)}
+        crowd = View(ViewId(view.epoch + 1, Ballot(9, 9)), names, view.cluster)
         return self.random.choice(
             [
+                encode_view(Install(Ballot(9, 9), view.id, far, {}, {})),
+                encode_view(Install(Ballot(1 << 61, 9), view.id, view, {}, {})),
+                encode_view(Report(Ballot(7, 7), Ballot(1 << 61, 8), None, {})),
+                encode_view(Prepare(Ballot(1 << 61, 9), view.id, view.mask)),
+                encode_view(Beacon(names[1].uid, crowd)),
+                encode_view(Beacon(mine.uid, crowd)),
+                encode_view(Enter(Who(mine.uid + ".9", "127.0.0.1:1", 1), 9)),
                 encode_view(Install(Ballot(9, 9), view.id, nobody, {}, {})),
                 encode_view(Install(Ballot(9, 9), view.id, nowhere, {}, {})),
                 encode_view(Beacon(mine.uid, nobody)),
