@@ -194,7 +194,7 @@ class Attack:
         return packet_of(self.liar.lie(victim.slot))
 
     def about_the_cluster(self, victim: Victim) -> bytes:
-        """What contradicts itself, is old, or cannot be; a view that fits is believed of members."""
+        """What contradicts itself, is old or cannot be; a view that fits is believed of members."""
         view = victim.member.view
         assert view is not None
         old, nobody = ViewId(0, Ballot(0, 0)), View(view.id, {})
