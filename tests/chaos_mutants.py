@@ -209,7 +209,7 @@ class DecidesAgain(Epochs):
         return super().on_install(install, now)
 
 
-@mutant("liveness", 1)
+@mutant("liveness", 125)
 class DecidesTwice(Member):
     """Does not tell a successor what was decided before, and lets it decide anew."""
 
