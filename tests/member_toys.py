@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 from cubecast.protocol.config import Config
 from cubecast.protocol.epochs import EpochConfig
 from cubecast.protocol.member import Member
-from cubecast.protocol.port import Message, NodeId, Publication, Seq, Stream, Time, Topic
+from cubecast.protocol.port import (
+    Accusation,
+    Message,
+    NodeId,
+    Publication,
+    Seq,
+    Stream,
+    Time,
+    Topic,
+)
 from cubecast.protocol.views import Seal, Who, genesis
 
 CONFIG = Config(ack_delay=0, stable_delay=0, resend_after=20, resend_max=80)
@@ -80,6 +89,9 @@ class Hand:
 
     def departed(self) -> None:
         self.said.append(("departed",))
+
+    def mute(self, accusation: Accusation) -> None:
+        self.said.append(("mute", accusation.slot, accusation.by, accusation.topic))
 
     def excluded(self) -> None:
         self.said.append(("excluded",))

@@ -29,6 +29,19 @@ class MemberLeft(msgspec.Struct, frozen=True, tag=True):
     crashed: bool = False
 
 
+class MemberMute(msgspec.Struct, frozen=True, tag=True):
+    """A member answers tests, but left a wave (a subscribe, say) unanswered for `seconds`.
+
+    `by` waited for it; the others go on without it, and `MemberLeft` follows.  `topic` is empty if
+    the wave asked for all topics.
+    """
+
+    slot: NodeId
+    topic: Topic
+    seconds: float
+    by: NodeId
+
+
 class Excluded(msgspec.Struct, frozen=True, tag=True):
     """The others took this node for dead and went on without it; it asks to be taken back.
 
@@ -117,6 +130,7 @@ def spans_by_source(
 Event: TypeAlias = (
     MemberJoined
     | MemberLeft
+    | MemberMute
     | Excluded
     | Returned
     | ConnectionLost

@@ -36,6 +36,7 @@ from cubecast.protocol.messages import (
     Direct,
     Frame,
     Inquiry,
+    Mute,
     Parcel,
     ParcelAck,
     Probe,
@@ -427,6 +428,13 @@ def _within_bounds(message: Control | Carried) -> bool:
             )
         case CaughtUp():
             return True
+        case Mute():
+            return (
+                _topic(message.topic)
+                and _slot(message.slot)
+                and _number(message.waited)
+                and _number(message.epoch)
+            )
         case Inquiry():
             return _topic(message.topic) and _stream(message.stream)
         case Release():

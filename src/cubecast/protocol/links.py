@@ -28,6 +28,7 @@ from cubecast.protocol.errors import (
 from cubecast.protocol.messages import (
     Answer,
     CaughtUp,
+    Mute,
     Parcel,
     ParcelAck,
     Release,
@@ -38,7 +39,7 @@ from cubecast.protocol.messages import (
 )
 from cubecast.protocol.port import NodeId, Port, Time
 
-Carried: TypeAlias = Stable | Release | Suspended | Settled | CaughtUp | Wave | Answer
+Carried: TypeAlias = Stable | Release | Suspended | Settled | CaughtUp | Mute | Wave | Answer
 
 
 def weight(message: Carried) -> int:

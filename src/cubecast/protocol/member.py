@@ -28,7 +28,17 @@ from cubecast.protocol.detector import Detector, DetectorConfig, DetectorMessage
 from cubecast.protocol.epochs import EpochConfig, Epochs
 from cubecast.protocol.marks import Marks
 from cubecast.protocol.node import CubecastNode
-from cubecast.protocol.port import Load, MemberPort, Message, NodeId, Stream, Time, Topic, Wanted
+from cubecast.protocol.port import (
+    Accusation,
+    Load,
+    MemberPort,
+    Message,
+    NodeId,
+    Stream,
+    Time,
+    Topic,
+    Wanted,
+)
 from cubecast.protocol.telling import patience
 from cubecast.protocol.views import (
     TO_ANYONE,
@@ -391,6 +401,7 @@ class Member:
             marks=self.marks,
             remembered_from=self.remembered_from,
             on_caught_up=self._epochs.caught_up,
+            on_mute=self._on_mute,
         )
         if self._detector_config is not None:
             self._detector = self.detector_class(
@@ -409,6 +420,13 @@ class Member:
     def _on_suspects(self, suspects: int, now: Time) -> None:
         if self._epochs is not None:
             self._epochs.suspect(suspects, now)
+
+    def _on_mute(self, accusation: Accusation, now: Time) -> None:
+        """A member leaves waves unanswered: go on without it, as without the silent."""
+        self.marks["mute member"] += 1
+        self._port.mute(accusation)
+        if self._epochs is not None:
+            self._epochs.lose(1 << accusation.slot, now)
 
     def suspect(self, slot: NodeId, now: Time) -> None:
         """Somebody says that a node is dead; nothing follows while we are in no view with it."""

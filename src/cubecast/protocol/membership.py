@@ -151,6 +151,11 @@ class Membership:
         """A number that changes with whatever this node begins, publishes or reads here."""
         return self._operations + self.core.next_seq + sum(self.core.front.delivered.values())
 
+    @property
+    def operation(self) -> str:
+        """The operation of ours that runs, if one does."""
+        return "" if self._running is None else self._running.value
+
     # -- commands --------------------------------------------------------------------------------
 
     def establish(self, members: int) -> None:

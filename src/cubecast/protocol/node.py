@@ -33,6 +33,7 @@ from cubecast.protocol.messages import (
     Direct,
     Frame,
     Inquiry,
+    Mute,
     Op,
     Parcel,
     ParcelAck,
@@ -43,9 +44,11 @@ from cubecast.protocol.messages import (
     Suspended,
     Wave,
 )
+from cubecast.protocol.mutes import Mutes
 from cubecast.protocol.port import (
     LIFE_BITS,
     MAX_GENERATION,
+    Accusation,
     Load,
     Message,
     NodeId,
@@ -71,6 +74,10 @@ def _ignore(peer: NodeId, now: Time) -> None:
     """The same: nobody has to catch up."""
 
 
+def _wait_for_ever(accusation: Accusation, now: Time) -> None:
+    """The same: nobody can be excluded."""
+
+
 class CubecastNode:
     """A `Process`: causal publish/subscribe over lossy, reordering links."""
 
@@ -92,6 +99,7 @@ class CubecastNode:
         marks: Marks | None = None,
         remembered_from: Callable[[Time], int | None] = _nobody_is_absent,
         on_caught_up: Callable[[NodeId, Time], None] = _ignore,
+        on_mute: Callable[[Accusation, Time], None] = _wait_for_ever,
     ) -> None:
         if not cluster >> node & 1:
             raise ValueError(f"node {node} is not in its own cluster")
@@ -103,6 +111,7 @@ class CubecastNode:
         self._incarnation = incarnation
         self._links = Links(port, self.config)
         self._waves = Waves(node, self._links, cluster)
+        self._mutes = Mutes(node, self._waves, self._links, port, self.config.mute_after, on_mute)
         self._known = cluster  # the slots that were ever in use
         self._cores: dict[Topic, RecoveringTopic] = {}
         self._memberships: dict[Topic, Membership] = {}
@@ -127,6 +136,7 @@ class CubecastNode:
         if view is not None:
             self._waves.epoch = view.epoch
             self._links.peers = cluster
+            self._mutes.new_view(view.epoch, cluster)
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -234,7 +244,7 @@ class CubecastNode:
         membership = self._memberships.get(topic)
         if membership is None:
             return {"standing": "out", "informed": False}
-        return explain(membership, now)
+        return explain(membership, self._waves, self._mutes, now)
 
     def behind(self, topic: Topic) -> dict[NodeId, int]:
         """Who holds our credit: how many own messages each child, or this node, has yet to take."""
@@ -360,7 +370,7 @@ class CubecastNode:
         What we sent to a node before we know it would be forgotten in `set_cluster`.
         """
         message = parcel.message
-        if type(message) is Settled:
+        if type(message) is Settled or type(message) is Mute:
             return message.epoch > self._epoch
         if type(message) is Stable:
             return message.route >> ROUTE_BITS > self._epoch
@@ -402,6 +412,8 @@ class CubecastNode:
                     self._on_wave(message, sender, now)
             case CaughtUp():
                 self._on_caught_up(sender, now)
+            case Mute():
+                self._mutes.hear(message, sender, now)
             case Release() | Suspended():
                 if message.stream.source != sender:
                     raise ProtocolError(f"a {message.kind} of a stream of another node")
@@ -502,6 +514,7 @@ class CubecastNode:
             self._ended[Stream(slot, before.members[slot].incarnation)] = view.epoch
         self._links.peers = view.mask
         self.set_cluster(view.mask)
+        self._mutes.new_view(view.epoch, view.mask)
         came = [slot for slot, who in view.members.items() if not before.has(who.uid)]
         for slot in came:
             self._since[slot] = view.epoch
@@ -634,6 +647,7 @@ class CubecastNode:
         if self._housekeeping.is_due(len(self._memberships), now):
             self._clean_up(now)
         self._agenda.ask()
+        self._mutes.on_wake(now)  # last: it may lead to another view
 
     def _wake_topic(self, core: RecoveringTopic, now: Time) -> None:
         due = core.on_wake(now)

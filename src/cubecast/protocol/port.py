@@ -151,6 +151,15 @@ class Port(Protocol):
         """Ask for `Process.on_wake` at time `at`."""
 
 
+class Accusation(NamedTuple):
+    """`by` has waited for `slot` to answer a wave of `topic` for longer than it should take."""
+
+    slot: NodeId
+    by: NodeId
+    topic: Topic
+    waited: Time
+
+
 class MemberPort(Port, Protocol):
     """A port that can also reach nodes that have no slot in our view."""
 
@@ -159,6 +168,9 @@ class MemberPort(Port, Protocol):
 
     def departed(self) -> None:
         """`depart` is complete: the others know that this node is gone."""
+
+    def mute(self, accusation: Accusation) -> None:
+        """A member answers tests but not waves, says `Accusation.by`: it is to be excluded."""
 
     def excluded(self) -> None:
         """This life is over, `Member.who` is the next; it has no place yet and asks for one."""

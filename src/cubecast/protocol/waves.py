@@ -15,7 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from cubecast.protocol.errors import MAX_STREAMS, MAX_WAVES, ProtocolError
@@ -23,7 +23,7 @@ from cubecast.protocol.links import Links
 from cubecast.protocol.listing import Listing
 from cubecast.protocol.messages import Answer, Op, Wave
 from cubecast.protocol.port import NodeId, Seq, Stream, Time, Topic
-from cubecast.topology import MAX_DIMENSION, children, cluster, parent
+from cubecast.topology import MAX_DIMENSION, children, cluster, cluster_mask, members_of, parent
 
 WaveId = tuple[NodeId, Topic, int, int]
 """Origin, topic, number, and the view it began in: the next owner of a slot counts anew."""
@@ -45,12 +45,23 @@ NOTHING = Contribution({}, False)
 class Gathering:
     """A wave that passed here and whose answer is not complete."""
 
-    __slots__ = ("awaited", "listing", "lossy", "members", "over", "parent", "vector", "wave")
+    __slots__ = (
+        "awaited",
+        "listing",
+        "lossy",
+        "members",
+        "over",
+        "parent",
+        "since",
+        "vector",
+        "wave",
+    )
 
-    def __init__(self, wave: Wave, parent: NodeId | None, awaited: int) -> None:
+    def __init__(self, wave: Wave, parent: NodeId | None, awaited: int, now: Time) -> None:
         self.wave = wave
         self.parent = parent
         self.awaited = awaited
+        self.since = now  # `cubecast.protocol.mutes` puts it off
         self.vector: dict[Stream, Seq] = {}
         self.over: dict[Stream, int] = {}
         self.members = 0
@@ -73,6 +84,14 @@ class Gathering:
         for stream, seq in vector.items():
             if mine.get(stream, -1) < seq:
                 mine[stream] = seq
+
+
+def below(node: NodeId, child: NodeId, visited: int) -> int:
+    """The part of the tree of a wave that visits `visited` and that `child` answers for to `node`.
+
+    It is the child's whole cluster c(node, s), whoever started the wave.
+    """
+    return cluster_mask(node, cluster(node, child)) & visited
 
 
 class Waves:
@@ -120,6 +139,8 @@ class Waves:
             raise ProtocolError(f"a wave of node {wave.origin} that does not lead here")
         if parent(wave.origin, self._node, wave.cluster) != sender:
             raise ProtocolError(f"a wave of node {wave.origin} by another way than its tree")
+        if wave.cluster & ~self._links.peers:
+            raise ProtocolError(f"a wave of node {wave.origin} through nodes that are gone")
         self._links.check_may_ask(sender)
         many = len(self._gatherings)
         if many >= MAX_WAVES and wave.origin == sender:
@@ -148,7 +169,7 @@ class Waves:
         topics: Mapping[Topic, int] | None,
     ) -> Gathering | None:
         below = children(self._node, wave.cluster, height)
-        gathering = Gathering(wave, parent, sum(1 << child for child in below))
+        gathering = Gathering(wave, parent, sum(1 << child for child in below), now)
         member = 1 << self._node if own.member else 0
         gathering.merge(own.vector, member, member if own.lossy else 0, own.over)
         if topics is not None:
@@ -212,6 +233,21 @@ class Waves:
         """Wait for no answer any more: the origins start their waves again in the new view."""
         self._aborted = True
         self._gatherings.clear()
+
+    @property
+    def waiting(self) -> Collection[Gathering]:
+        """The waves that wait for an answer to pass through here."""
+        return self._gatherings.values()
+
+    def awaited(self, topic: Topic) -> dict[NodeId, Time]:
+        """Since when an own wave of a topic waits for whom: each child has not answered, or waits
+        for those below it."""
+        return {
+            child: one.since
+            for one in self._gatherings.values()
+            if one.parent is None and one.wave.topic == topic
+            for child in members_of(one.awaited)
+        }
 
     def pending(self) -> int:
         """Waves whose answer this node still waits for."""
