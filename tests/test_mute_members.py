@@ -131,10 +131,9 @@ async def test_explain_names_whom_a_subscribe_waits_for() -> None:
 
 @live
 async def test_a_first_publish_and_a_pattern_outlive_a_mute_member() -> None:
-    async with party(2, 2) as nodes:
-        async with nodes[0].subscribe("rooms/#") as reader:
-            await nodes[1].publish("rooms/1", b"first")
-            assert (await take(reader, 1))[0].payload == b"first"
+    async with party(2, 2) as nodes, nodes[0].subscribe("rooms/#") as reader:
+        await nodes[1].publish("rooms/1", b"first")
+        assert (await take(reader, 1))[0].payload == b"first"
 
 
 @live
@@ -163,8 +162,5 @@ async def test_a_member_that_is_slow_to_read_is_not_mute() -> None:
             await asyncio.sleep(2 * PATIENT_US / 1e6)
             assert len(nodes[0].members) == 4
             await take(slow, 50)
-        seen = []
         events.close()
-        async for event in events:
-            seen.append(event)
-        assert not [event for event in seen if isinstance(event, cubecast.MemberMute)]
+        assert not [one async for one in events if isinstance(one, cubecast.MemberMute)]
