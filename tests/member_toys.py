@@ -10,6 +10,7 @@ from cubecast.protocol.epochs import EpochConfig
 from cubecast.protocol.member import Member
 from cubecast.protocol.port import (
     Accusation,
+    Denial,
     Message,
     NodeId,
     Publication,
@@ -92,6 +93,9 @@ class Hand:
 
     def mute(self, accusation: Accusation) -> None:
         self.said.append(("mute", accusation.slot, accusation.by, accusation.topic))
+
+    def denied(self, denial: Denial) -> None:
+        self.said.append(("denied", *denial))
 
     def excluded(self) -> None:
         self.said.append(("excluded",))

@@ -32,6 +32,7 @@ from cubecast.net.config import NodeConfig
 from cubecast.net.events import (
     CallbackFailed,
     ConnectionLost,
+    CutDenied,
     Discarded,
     Event,
     Excluded,
@@ -68,6 +69,7 @@ __all__ = [
     "ConfigError",
     "ConnectionLost",
     "CubecastError",
+    "CutDenied",
     "Discarded",
     "Event",
     "Excluded",

@@ -477,6 +477,8 @@ def _within_bounds(message: Control | Carried) -> bool:
                 and all(_stream(stream) and _number(seq) for stream, seq in message.vector)
                 and len(message.over) <= MAX_STREAMS
                 and all(_stream(stream) and _number(last + 1) for stream, last in message.over)
+                and len(message.own) <= MAX_SLOTS
+                and all(_stream(stream) and _number(last + 1) for stream, last in message.own)
                 and _set(message.members)
                 and _set(message.lossy)
                 and _listing(message.topics)

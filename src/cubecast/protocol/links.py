@@ -46,7 +46,8 @@ def weight(message: Carried) -> int:
     """What a message costs to keep: one, one for each entry of its vector, and for 8 names."""
     if type(message) is not Answer:
         return 1
-    return 1 + len(message.vector) + len(message.over) + len(message.topics) // 8
+    entries = len(message.vector) + len(message.over) + len(message.own)
+    return 1 + entries + len(message.topics) // 8
 
 
 class Link:

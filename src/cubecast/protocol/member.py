@@ -402,6 +402,7 @@ class Member:
             remembered_from=self.remembered_from,
             on_caught_up=self._epochs.caught_up,
             on_mute=self._on_mute,
+            on_denied=self._port.denied,
         )
         if self._detector_config is not None:
             self._detector = self.detector_class(

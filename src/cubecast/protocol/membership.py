@@ -76,6 +76,7 @@ class Membership:
         self._followed = False  # in for the sake of a pattern alone
         self._apart: int | None = None  # the first view that we missed, until we have asked
         self._operations = 0  # how many of ours began
+        self._claims: Gathering | None = None  # what a JOIN gathered, while publishers are asked
 
     @property
     def addressed(self) -> int:
@@ -237,6 +238,7 @@ class Membership:
 
     def _start(self, op: Op, now: Time) -> None:
         self._running = op
+        self._claims = None
         self._operations += 1
         self._meanwhile.clear()
         if not self.informed:
@@ -265,7 +267,8 @@ class Membership:
             owed = self.core.bid_farewell(wave.origin, wave.number)
             return Contribution(owed, member, self._lossy)
         reached = self.core.reached_since(wave.since, wave.apart)
-        return Contribution(reached, member, self._lossy, self.core.over_of(reached))
+        own = self.core.own, self.core.next_seq - 1
+        return Contribution(reached, member, self._lossy, self.core.over_of(reached), own)
 
     def _note(self, peer: NodeId, joined: bool, lossy: bool) -> None:
         self._meanwhile[peer] = joined, lossy
@@ -280,8 +283,13 @@ class Membership:
 
     def complete(self, result: Gathering, now: Time) -> None:
         """Every node has applied our operation."""
-        op = result.wave.op
-        assert op is self._running
+        op = self._running
+        assert result.wave.op is (op if self._claims is None else Op.REGISTER)
+        if op is Op.JOIN:
+            confirmed = self._confirmed(result, now)
+            if confirmed is None:
+                return
+            result = confirmed
         if op is Op.LEAVE:
             self._unreleased = set(result.vector) - self._released
             self.finish_leaving(now)
@@ -301,6 +309,35 @@ class Membership:
             self.core.hear_over(result.over, result.vector)
             self._finish_joining(result, now)
         self._next_operation(now)
+
+    def _confirmed(self, result: Gathering, now: Time) -> Gathering | None:
+        """What a JOIN gathered, if publishers stand by it; else ask them: None until they answer.
+
+        What others claim of a publisher above what it says of itself was published since it
+        answered, or is a lie.  A second wave tells: what was claimed in the first one is published
+        by now.
+        """
+        if self._claims is None:
+            if not self.core.claims_above(result.vector, result.own):
+                return result
+            self.core.marks["asked publishers to confirm a cut"] += 1
+            self._claims = result
+            wave, nothing = result.wave, Contribution({}, False)
+            answered = self._waves.start(
+                wave.topic, Op.REGISTER, nothing, now, since=wave.since, apart=wave.apart
+            )
+            return None if answered is None else self._confirmed(answered, now)
+        claims, self._claims = self._claims, None
+        denied = self.core.claims_above(claims.vector, result.own)
+        if denied:
+            claims.merge(result.vector, 0, 0)  # with the causes of what publishers admit
+            for stream in self.core.claims_above(claims.vector, result.own):
+                claimed, known = claims.vector.pop(stream), self.core.published(stream, result.own)
+                if known >= 0:
+                    claims.vector[stream] = known
+                if stream in denied:
+                    self.core.deny(stream, claimed, known, claims.told_by.get(stream, -1))
+        return claims
 
     def _learn_members(self, members: int, lossy: int) -> None:
         """The members the wave found, corrected by what arrived while it ran.

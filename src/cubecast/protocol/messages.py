@@ -295,6 +295,9 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
     """That of the wave."""
     over: Barrier = ()
     """Streams of `vector` that ended, and with which view."""
+    own: Barrier = ()
+    """What nodes of the subtree say of themselves: the stream in which each publishes to the topic,
+    and its last message (-1: none)."""
 
 
 class Parcel(msgspec.Struct, frozen=True, tag=True):

@@ -49,6 +49,7 @@ from cubecast.protocol.port import (
     LIFE_BITS,
     MAX_GENERATION,
     Accusation,
+    Denial,
     Load,
     Message,
     NodeId,
@@ -100,6 +101,7 @@ class CubecastNode:
         remembered_from: Callable[[Time], int | None] = _nobody_is_absent,
         on_caught_up: Callable[[NodeId, Time], None] = _ignore,
         on_mute: Callable[[Accusation, Time], None] = _wait_for_ever,
+        on_denied: Callable[[Denial], None] | None = None,
     ) -> None:
         if not cluster >> node & 1:
             raise ValueError(f"node {node} is not in its own cluster")
@@ -125,6 +127,7 @@ class CubecastNode:
         self._ended: dict[Stream, int] = {}  # lives that ended, and with which view
         self._remembered_from = remembered_from
         self._on_caught_up = on_caught_up
+        self._on_denied = on_denied
         self.shared: set[int] = set()
         """Views that all their members have installed: they answered a wave of ours there.  Kept of
         the present one, and of the last ones with those who are absent."""
@@ -458,7 +461,11 @@ class CubecastNode:
 
     def _contribution(self, wave: Wave) -> Contribution:
         membership = self._memberships.get(wave.topic)
-        return NOTHING if membership is None else membership.apply(wave)
+        if membership is not None:
+            return membership.apply(wave)
+        if wave.op is Op.LEAVE or not self._generation:
+            return NOTHING
+        return NOTHING._replace(own=(self._new_stream(), -1))  # others may remember earlier ones
 
     # -- views -----------------------------------------------------------------------------------
 
@@ -778,6 +785,8 @@ class CubecastNode:
             )
             core.guard.max_open = self._max_open()
             core.marks = core.guard.marks = self.marks
+            if self._on_denied is not None:
+                core.on_denied = self._on_denied
             if self._view is not None:
                 core.epoch, core.cluster = self._epoch, self._view.mask
                 core.frozen, core.ended = self._frozen, self._ended

@@ -160,6 +160,16 @@ class Accusation(NamedTuple):
     waited: Time
 
 
+class Denial(NamedTuple):
+    """Node `by`, or one below it in a tree, claimed more of a publisher than that has published."""
+
+    topic: Topic
+    source: NodeId
+    claimed: Seq
+    published: Seq
+    by: NodeId
+
+
 class MemberPort(Port, Protocol):
     """A port that can also reach nodes that have no slot in our view."""
 
@@ -171,6 +181,9 @@ class MemberPort(Port, Protocol):
 
     def mute(self, accusation: Accusation) -> None:
         """A member answers tests but not waves, says `Accusation.by`: it is to be excluded."""
+
+    def denied(self, denial: Denial) -> None:
+        """A member answered a `subscribe` of ours with what a publisher denies; it is ignored."""
 
     def excluded(self) -> None:
         """This life is over, `Member.who` is the next; it has no place yet and asks for one."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from cubecast.protocol.messages import Barrier, Frame, Inquiry, Route, Settled, Stable
-from cubecast.protocol.port import NodeId, Seq, Stream, Time
+from cubecast.protocol.port import Denial, NodeId, Seq, Stream, Time
 from cubecast.protocol.stream_table import Loss
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
 from cubecast.protocol.topic import TopicCore
@@ -34,6 +34,7 @@ from cubecast.topology import members_of
 
 MAX_UNREAD = 256
 """Frames of one dead stream that a report names; what lies above is given up."""
+DENIED = "a cut that its publisher denies"
 UNDATED = -1
 """The view with which a stream ended, if nobody told us and we were not there: before all others.
 We have nothing of such a stream, so nobody asks us for it."""
@@ -797,6 +798,45 @@ class RecoveringTopic(TopicCore):
                 if seq >= 0 and not self.guard.is_live(stream):  # a publisher that lives is asked
                     self.marks["brought an end along"] += 1
                     self.ends[stream] = max(seq, self.ends.get(stream, -1))
+
+    # -- what others claim of the living -----------------------------------------------------------
+
+    def claims_above(
+        self, vector: Mapping[Stream, Seq], own: Mapping[NodeId, tuple[Stream, Seq]]
+    ) -> list[Stream]:
+        """Streams of the living of which `vector` has more than their publishers say themselves.
+
+        Not those of earlier generations: nothing more is published there, and others may remember
+        what the publisher has forgotten.  Not what is here: it was published.  Without views nobody
+        is known to live.
+        """
+        if self.cluster < 0:
+            return []
+        return [
+            stream
+            for stream, seq in vector.items()
+            if seq > self.published(stream, own)
+            and self.guard.is_live(stream)
+            and not self._is_earlier(stream, own)
+            and (stream not in self.inboxes or self.inboxes[stream].reached() < seq)
+        ]
+
+    def published(self, stream: Stream, own: Mapping[NodeId, tuple[Stream, Seq]]) -> Seq:
+        """The last message of a stream, as its publisher said; -1: it said nothing of it."""
+        if stream == self.own:
+            return self.next_seq - 1
+        said = own.get(stream.source)
+        return said[1] if said is not None and said[0] == stream else -1
+
+    def _is_earlier(self, stream: Stream, own: Mapping[NodeId, tuple[Stream, Seq]]) -> bool:
+        said = (self.own, 0) if stream.source == self.node else own.get(stream.source)
+        return said is not None and said[0].generation > stream.generation
+
+    def deny(self, stream: Stream, claimed: Seq, published: Seq, by: NodeId) -> None:
+        """Ignore what somebody claims of a publisher that denies it, and say so."""
+        self.marks["denied a claim"] += 1
+        self.guard.drop(DENIED)
+        self.on_denied(Denial(self.topic, stream.source, claimed, published, by))
 
     def drop_unknown(self, before: Collection[Stream], known: Collection[Stream]) -> None:
         """Every node has said what it has of the topic: what none of them has is over for everyone.

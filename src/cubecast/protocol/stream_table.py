@@ -10,6 +10,7 @@ in the frontier.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from cubecast.protocol.agenda import Agenda
@@ -21,12 +22,16 @@ from cubecast.protocol.laggards import Laggards
 from cubecast.protocol.links import Links
 from cubecast.protocol.messages import ROUTE_BITS, Barrier, Route
 from cubecast.protocol.pacing import AckPace
-from cubecast.protocol.port import LIFE_BITS, Load, NodeId, Port, Seq, Stream, Time, Topic
+from cubecast.protocol.port import LIFE_BITS, Denial, Load, NodeId, Port, Seq, Stream, Time, Topic
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
 from cubecast.topology import children
 
 REMEMBERED_TREES = 256
 """How many (members, height) a node remembers its children for."""
+
+
+def _ignore(denial: Denial) -> None:
+    """Nobody is to be told."""
 
 
 class Loss(NamedTuple):
@@ -60,6 +65,7 @@ class StreamTable:
         self.config = config
         self.agenda = agenda
         self.planned: Time | None = None
+        self.on_denied: Callable[[Denial], None] = _ignore
         self.front = CausalFront(self._is_over)
         self.guard = Guard(topic, node, config.room)
         self.marks = self.guard.marks

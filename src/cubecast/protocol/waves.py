@@ -37,6 +37,9 @@ class Contribution(NamedTuple):
     lossy: bool = False
     over: tuple[tuple[Stream, int], ...] = ()
     """With which view streams of `vector` ended."""
+    own: tuple[Stream, Seq] | None = None
+    """The stream in which the node itself publishes to the topic, and its last message (-1: none).
+    A node that has nothing to do with the topic, and never forgot one, says nothing."""
 
 
 NOTHING = Contribution({}, False)
@@ -51,8 +54,10 @@ class Gathering:
         "lossy",
         "members",
         "over",
+        "own",
         "parent",
         "since",
+        "told_by",
         "vector",
         "wave",
     )
@@ -64,6 +69,8 @@ class Gathering:
         self.since = now  # `cubecast.protocol.mutes` puts it off
         self.vector: dict[Stream, Seq] = {}
         self.over: dict[Stream, int] = {}
+        self.own: dict[NodeId, tuple[Stream, Seq]] = {}
+        self.told_by: dict[Stream, NodeId] = {}  # of an own wave: by which child entries came
         self.members = 0
         self.lossy = 0
         self.listing: Listing | None = None  # of a TOPICS wave
@@ -74,16 +81,23 @@ class Gathering:
         members: int,
         lossy: int,
         over: Iterable[tuple[Stream, int]] = (),
+        own: Iterable[tuple[Stream, Seq]] = (),
+        child: NodeId | None = None,
     ) -> None:
-        """Add one node's or one subtree's answer."""
+        """Add one node's or one subtree's answer, by `child`."""
         for stream, epoch in over:
             self.over[stream] = max(epoch, self.over.get(stream, epoch))
+        for stream, seq in own:
+            self.own[stream.source] = stream, seq
         self.members |= members
         self.lossy |= lossy
         mine = self.vector
+        notes = self.told_by if self.parent is None and child is not None else None
         for stream, seq in vector.items():
             if mine.get(stream, -1) < seq:
                 mine[stream] = seq
+                if notes is not None and child is not None:
+                    notes[stream] = child
 
 
 def below(node: NodeId, child: NodeId, visited: int) -> int:
@@ -171,7 +185,8 @@ class Waves:
         below = children(self._node, wave.cluster, height)
         gathering = Gathering(wave, parent, sum(1 << child for child in below), now)
         member = 1 << self._node if own.member else 0
-        gathering.merge(own.vector, member, member if own.lossy else 0, own.over)
+        mine = () if own.own is None else (own.own,)
+        gathering.merge(own.vector, member, member if own.lossy else 0, own.over, mine)
         if topics is not None:
             gathering.listing = Listing(topics)
         self._gatherings[wave.origin, wave.topic, wave.number, wave.epoch] = gathering
@@ -189,11 +204,26 @@ class Waves:
         many = len(gathering.vector) + len(answer.vector)
         if many > MAX_STREAMS and len({*gathering.vector, *dict(answer.vector)}) > MAX_STREAMS:
             raise ProtocolError(f"an answer with more than {MAX_STREAMS} streams")
+        self._check_speaks_for_subtree(answer, gathering.wave, sender)
         gathering.awaited &= ~(1 << sender)
-        gathering.merge(dict(answer.vector), answer.members, answer.lossy, answer.over)
+        vector = dict(answer.vector)
+        gathering.merge(vector, answer.members, answer.lossy, answer.over, answer.own, sender)
         if gathering.listing is not None:
             gathering.listing.merge(answer.topics, answer.more)
         return self._finish(gathering, now)
+
+    def _check_speaks_for_subtree(self, answer: Answer, wave: Wave, sender: NodeId) -> None:
+        """What a node alone can know of itself comes from its own part of the tree.
+
+        Who relays checks the same, so an entry of somebody else is the sender's lie.
+        """
+        subtree = below(self._node, sender, wave.cluster)
+        spoken_for = [stream.source for stream, _ in answer.own]
+        if wave.op is Op.LEAVE:  # each publisher says whether it needs the leaver
+            spoken_for += [stream.source for stream, _ in answer.vector]
+        strangers = (answer.members | answer.lossy) & ~subtree
+        if strangers or any(not subtree >> source & 1 for source in spoken_for):
+            raise ProtocolError(f"an answer to node {wave.origin} for nodes that are not below it")
 
     def _finish(self, gathering: Gathering, now: Time) -> Gathering | None:
         if gathering.awaited:
@@ -214,6 +244,7 @@ class Waves:
             more,
             wave.epoch,
             tuple(gathering.over.items()),
+            tuple(gathering.own.values()),
         )
         self._links.send(gathering.parent, answer, now)
         return None

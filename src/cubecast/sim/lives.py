@@ -39,6 +39,7 @@ from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, cast
 from cubecast.protocol.membership import Standing
 from cubecast.protocol.port import (
     Accusation,
+    Denial,
     Load,
     Message,
     NodeId,
@@ -523,6 +524,9 @@ class LifePort(SimPort):
 
     def mute(self, accusation: Accusation) -> None:
         """What follows from it is in the trace: a view without that node."""
+
+    def denied(self, denial: Denial) -> None:
+        """Nobody lies in a simulation."""
 
     def excluded(self) -> None:
         """The seal of what is sent tells one life of a process from the next."""

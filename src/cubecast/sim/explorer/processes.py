@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 from cubecast.net.patterns import Pattern
 from cubecast.protocol.port import (
     Accusation,
+    Denial,
     Message,
     NodeId,
     Port,
@@ -188,6 +189,9 @@ class RecordingPort:
 
     def mute(self, accusation: Accusation) -> None:
         """Nobody asks in an exploration; what follows from it is noted."""
+
+    def denied(self, denial: Denial) -> None:
+        """Nobody lies in an exploration."""
 
     def excluded(self) -> None:
         """Nobody asks in an exploration; what follows from it is noted."""

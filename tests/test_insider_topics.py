@@ -1,0 +1,192 @@
+"""A member that lies about topics it has no part in, on real sockets.
+
+The liar runs the protocol and has a slot; what it answers to waves of the attacked topic is changed
+on its way out.  The honest nodes go on, are told, and nothing is left of the lie once it is dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import msgspec
+import pytest
+from test_live import live, take
+from test_mute_members import quick, told, until
+
+import cubecast
+from cubecast.errors import NotSent, Unknown
+from cubecast.net.node import Node
+from cubecast.protocol.messages import Answer, Parcel
+from cubecast.protocol.port import LIFE_BITS, Stream
+
+TOPIC = "chat"
+FAR = 10**9
+Lie = Callable[[Answer], Answer]
+
+
+class Liar(Node):
+    """A member whose answers about the attacked topic are what `lie` makes of them."""
+
+    lie: Lie | None = None
+
+    def control(self, peer: int, message: Any) -> None:
+        if self.lie is not None and isinstance(message, Parcel):
+            answer = message.message
+            if isinstance(answer, Answer) and answer.topic == TOPIC:
+                message = Parcel(message.number, self.lie(answer))
+        super().control(peer, message)
+
+
+@asynccontextmanager
+async def infiltrated(honest: int = 3) -> AsyncIterator[tuple[list[Node], Liar]]:
+    """Honest nodes in the first slots, and a liar in the next one."""
+    nodes = [Node(quick()) for _ in range(honest)]
+    liar = Liar(quick())
+    try:
+        for node in (*nodes, liar):
+            await node.start(None if node is nodes[0] else nodes[0].address)
+        for node in (*nodes, liar):
+            await until(lambda node=node: len(node.members) == honest + 1)  # type: ignore[misc]
+        yield nodes, liar
+    finally:
+        for node in (*nodes, liar):
+            with suppress(NotSent, Unknown):
+                await node.close()
+
+
+def claiming(stream: Stream, seq: int) -> Lie:
+    """Says of a stream that it has come as far as `seq`."""
+
+    def lie(answer: Answer) -> Answer:
+        vector = {**dict(answer.vector), stream: seq}
+        return msgspec.structs.replace(answer, vector=tuple(vector.items()))
+
+    return lie
+
+
+async def said_before(node: Node, count: int) -> None:
+    """Publish to nobody, and wait until it is done."""
+    for _ in range(count):
+        await node.publish(TOPIC, b"before")
+    await until(lambda: not count or node.explain(TOPIC).get("next") == count)
+
+
+def life_of(node: Node, generation: int = 0) -> Stream:
+    return Stream(node.slot, generation << LIFE_BITS | node.member.incarnation)
+
+
+@pytest.mark.parametrize("generation", [0, 1, (1 << 24) - 1])
+@pytest.mark.parametrize("published", [0, 3])
+@live
+async def test_an_invented_cut_silences_nobody(
+    published: int, generation: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "cubecast")
+    async with infiltrated() as (nodes, liar):
+        reader, writer, late = nodes
+        await said_before(writer, published)
+        liar.lie = claiming(life_of(writer, generation), FAR)
+        events = reader.events()
+        async with reader.subscribe(TOPIC) as messages:
+            await writer.publish(TOPIC, b"heard")
+            assert (await anext(messages)).payload == b"heard"
+            event = await told(events, cubecast.CutDenied)
+            assert (event.topic, event.source, event.claimed) == (TOPIC, writer.slot, FAR)
+            assert event.by in {2, liar.slot}
+            dropped = reader.explain(TOPIC)["dropped"]
+            assert dropped == {"a cut that its publisher denies": 1}
+            assert any("ignored" in record.getMessage() for record in caplog.records)
+            liar.lie = None
+            async with late.subscribe(TOPIC) as others:  # the reader does not pass the lie on
+                await writer.publish(TOPIC, b"again")
+                assert (await anext(others)).payload == b"again"
+                assert (await anext(messages)).payload == b"again"
+
+
+@live
+async def test_an_invented_cut_of_the_reader_itself_is_ignored() -> None:
+    async with infiltrated() as (nodes, liar):
+        reader, other, _ = nodes
+        await said_before(reader, 1)
+        liar.lie = claiming(life_of(reader), FAR)
+        async with other.subscribe(TOPIC) as others, reader.subscribe(TOPIC) as messages:
+            await reader.publish(TOPIC, b"own")
+            assert (await anext(messages)).payload == b"own"
+            assert (await anext(others)).payload == b"own"
+
+
+@live
+async def test_a_busy_topic_is_joined_without_a_false_alarm() -> None:
+    """Others have read what was published since the publisher answered: that is no lie."""
+    async with infiltrated() as (nodes, _):
+        reader, writer, other = nodes
+        events = reader.events()
+        done = False
+
+        async def write() -> None:
+            number = 0
+            while not done:
+                await writer.publish(TOPIC, str(number))
+                number += 1
+                await asyncio.sleep(0)
+
+        async with other.subscribe(TOPIC, policy="drop-oldest"):
+            writing = asyncio.create_task(write())
+            for _ in range(20):
+                async with reader.subscribe(TOPIC) as messages:
+                    found = [int(one.payload) for one in await take(messages, 20)]
+                    assert found == list(range(found[0], found[0] + 20))
+            done = True
+            await writing
+        assert "a cut that its publisher denies" not in reader.explain(TOPIC)["dropped"]  # type: ignore[operator]
+        events.close()
+        assert not [one async for one in events if isinstance(one, cubecast.CutDenied)]
+
+
+@pytest.mark.parametrize("what", ["members", "own", "owed"])
+@live
+async def test_who_answers_for_others_is_excluded(
+    what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An answer for nodes that are not below its sender: refused, and then nobody waits for it."""
+    caplog.set_level(logging.WARNING, "cubecast")
+    async with infiltrated() as (nodes, liar):
+        reader, writer, _ = nodes
+        owed = ((life_of(writer), FAR),)
+
+        def lie(answer: Answer) -> Answer:
+            match what:
+                case "members":
+                    return msgspec.structs.replace(answer, members=0b1111)
+                case "own":
+                    return msgspec.structs.replace(answer, own=owed)
+            return msgspec.structs.replace(answer, vector=owed)
+
+        async with reader.subscribe(TOPIC):
+            liar.lie = lie
+        liar.lie = lie
+        async with reader.subscribe(TOPIC) as messages:  # after the leave
+            await writer.publish(TOPIC, b"heard")
+            assert (await anext(messages)).payload == b"heard"
+        assert "for nodes that are not below it" in caplog.text
+
+
+@live
+async def test_the_death_of_a_liar_heals_every_topic() -> None:
+    async with infiltrated() as (nodes, liar):
+        reader, writer, late = nodes
+        await said_before(writer, 1)
+        liar.lie = claiming(life_of(writer), FAR)
+        async with reader.subscribe(TOPIC) as messages:
+            liar.kill()
+            await until(lambda: len(reader.members) == 3)
+            async with late.subscribe(TOPIC) as others, late.subscribe("new") as more:
+                await writer.publish(TOPIC, b"after")
+                await reader.publish("new", b"also")
+                assert (await anext(messages)).payload == b"after"
+                assert (await anext(others)).payload == b"after"
+                assert (await anext(more)).payload == b"also"
