@@ -71,6 +71,9 @@ MAX_TOLD = 256
 """Strangers that were told lately where we are."""
 PATIENT_ENTRIES = 50_000
 """Streams in a request to enter for which the answer is waited for once more `enter_every`."""
+KEPT_OUT = 2
+"""Who was mute may come back after so many times `Config.mute_after`: several who fall mute in turn
+are out at the same time, and waves are complete."""
 
 
 class Member:
@@ -125,6 +128,7 @@ class Member:
         self._departing = False
         self._gone = False  # it was let go: whatever still comes is for nobody
         self._told: dict[str, Time] = {}
+        self._kept_out: dict[str, Time] = {}  # addresses of those who were mute, until when
         self._behind: ViewId | None = None  # the view of ours in which we heard of a later one
         self._ask_at: Time = 0  # then ask for that
         if view is not None:
@@ -354,6 +358,8 @@ class Member:
         match message:
             case Installed():
                 epochs.on_installed(message, speaker, now)
+            case Enter() if now < self._kept_out.get(message.who.address, 0):
+                self.marks["mute member kept out"] += 1
             case Enter():
                 epochs.on_enter(message, now)
             case Beacon():
@@ -427,6 +433,10 @@ class Member:
         self.marks["mute member"] += 1
         self._port.mute(accusation)
         if self._epochs is not None:
+            who = self._epochs.view.members[accusation.slot]
+            self._kept_out[who.address] = now + KEPT_OUT * self._config.mute_after
+            while len(self._kept_out) > MAX_TOLD:
+                del self._kept_out[next(iter(self._kept_out))]
             self._epochs.lose(1 << accusation.slot, now)
 
     def suspect(self, slot: NodeId, now: Time) -> None:

@@ -529,6 +529,7 @@ class CubecastNode:
             self._tell_caught_up(sum(1 << slot for slot in came), now)
         for core in self._cores.values():
             core.epoch, core.cluster = view.epoch, view.mask
+            core.routes = 0  # their numbers begin with the epoch
             core.forget_trees()
             if dead:
                 core.lose_children(dead)

@@ -84,7 +84,8 @@ class RecoveringTopic(TopicCore):
         may have been settled here meanwhile, when that was not known.
         """
         unknown = [stream for stream in cut if not self.guard.is_live(stream)]
-        self.told_over = {**dict.fromkeys(unknown, self.epoch), **told}
+        dated = {stream: min(epoch, self.epoch) for stream, epoch in told.items()}
+        self.told_over = {**dict.fromkeys(unknown, self.epoch), **dated}  # no end is in the future
         for stream, ended in self.told_over.items():
             if self.over.get(stream) == UNDATED:
                 self.marks["settled before it was dated"] += 1

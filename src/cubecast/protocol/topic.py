@@ -68,6 +68,8 @@ class TopicCore(Reliability):
             body,
             size,
         )
+        if branch.children:
+            self.port.relay(branch.children, frame)  # first: what cannot be encoded changes nothing
         self.next_seq = frame.last + 1
         self.told = inbox.stable
         self.in_flight += size
@@ -77,10 +79,8 @@ class TopicCore(Reliability):
         inbox.kept += size
         branch.have = frame.last
         front.publish(self.own, frame.last)
-        if branch.children:
-            self.port.relay(branch.children, frame)
-            if branch.resend_at is None:
-                self._expect_acks(inbox.stream, branch, now)
+        if branch.children and branch.resend_at is None:
+            self._expect_acks(inbox.stream, branch, now)
         if self.taking:
             inbox.next = frame.last + 1
             if self.port.deliver(frame):

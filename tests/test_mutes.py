@@ -1,0 +1,204 @@
+"""Who is accused for a wave that waits, by hand; and numbers of a liar that must not stay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import member_toys
+import pytest
+from member_toys import Flying, Members
+from test_topic_core import Page
+
+from cubecast.net.wire import (
+    MAX_NUMBER,
+    FrameDecoder,
+    Outgoing,
+    WireError,
+    encode_frame,
+    topic_id,
+)
+from cubecast.protocol.messages import Answer, Frame, Mute, Parcel, ParcelAck, Route
+from cubecast.protocol.node import CubecastNode
+from cubecast.protocol.port import Stream
+
+PATIENT = 400
+ROOM = "room"
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(member_toys.CONFIG, resend_max=100, mute_after=PATIENT)
+    monkeypatch.setattr(member_toys, "CONFIG", config)
+
+
+def answers_of(*nodes: int) -> Any:
+    """What these nodes answer to waves."""
+
+    def chosen(one: Flying) -> bool:
+        carried = getattr(one.message, "message", None)
+        return one.source in nodes and isinstance(carried, Answer)
+
+    return chosen
+
+
+def but(condition: Any) -> Any:
+    """Everything else is handed over; this is lost."""
+    return lambda one: not condition(one)
+
+
+def settle(world: Members, lost: Any, ticks: int) -> None:
+    for _ in range(ticks):
+        world.lose(lost)
+        world.settle(but(lost), ticks=1)
+
+
+def accusations(world: Members) -> set[tuple[int, int]]:
+    """(who, by whom), as anybody was told."""
+    return {(one[0], one[1]) for port in world.ports for one in port.of("mute")}
+
+
+def went_on_without(world: Members, mute: int) -> bool:
+    """Whether all others were in a view without a node; it may be back since."""
+    rest = (1 << len(world.ports)) - 1 & ~(1 << mute)
+    others = [port for node, port in enumerate(world.ports) if node != mute]
+    return all(rest in {mask for _, mask in port.of("view")} for port in others)
+
+
+@pytest.mark.parametrize("mute", range(1, 8))
+def test_the_mute_node_is_accused_by_its_own_parent_and_nobody_else_is(mute: int) -> None:
+    """Eight nodes, so the tree of node 0 has three levels; relays wait for those below them."""
+    world = Members(8, members=0)
+    world.members[0].subscribe(ROOM, world.now)
+    settle(world, answers_of(mute), 3 * PATIENT // 5)
+    assert {slot for slot, _ in accusations(world)} == {mute}
+    assert ("joined", ROOM) in world.ports[0].said
+    assert went_on_without(world, mute)
+
+
+def test_two_mute_nodes_in_one_subtree_are_both_found() -> None:
+    world = Members(8, members=0)
+    world.members[0].subscribe(ROOM, world.now)
+    settle(world, answers_of(6, 7), 6 * PATIENT // 5)
+    assert {slot for slot, _ in accusations(world)} == {6, 7}
+    assert ("joined", ROOM) in world.ports[0].said
+
+
+def test_who_answers_just_in_time_is_not_accused() -> None:
+    world = Members(8, members=0)
+    world.members[0].subscribe(ROOM, world.now)
+    settle(world, answers_of(7), PATIENT // 5 - 25)  # it says so again every 100 or before
+    world.settle(ticks=100)
+    assert not accusations(world)
+    assert ("joined", ROOM) in world.ports[0].said
+
+
+def test_a_node_that_was_paused_itself_accuses_nobody() -> None:
+    """Its clock jumps; the answers lie unread, and are looked at after the timers."""
+    world = Members(2, members=0)
+    world.members[0].subscribe(ROOM, world.now)
+    settle(world, answers_of(1), 20)
+    world.now += 10 * PATIENT
+    world.members[0].on_wake(world.now)
+    assert not accusations(world)
+    world.settle()
+    assert not accusations(world)
+    assert ("joined", ROOM) in world.ports[0].said
+
+
+def test_an_accusation_of_nobody_is_not_heard() -> None:
+    """Of oneself, of who is no member, of another view."""
+    world = Members(4, members=0)
+    core = world.members[0].core
+    assert core is not None
+    for number, words in enumerate(
+        [Mute(ROOM, 3, 9, 0), Mute(ROOM, 9, 9, 0), Mute(ROOM, 0, 9, 0), Mute(ROOM, 2, 9, 7)]
+    ):
+        core.on_message(Parcel(number, words), 3, world.now)
+    world.settle()
+    assert not accusations(world)
+    assert set(world.masks()) == {0b1111}
+
+
+def test_a_mute_leader_is_succeeded() -> None:
+    world = Members(4, members=0)
+    world.members[2].subscribe(ROOM, world.now)
+    settle(world, answers_of(0), 3 * PATIENT // 5)
+    assert ("joined", ROOM) in world.ports[2].said
+    assert went_on_without(world, 0)
+
+
+def test_who_acknowledges_nothing_is_mute() -> None:
+    world = Members(4, members=0)
+    world.members[0].subscribe(ROOM, world.now)
+
+    def lost(one: Flying) -> bool:
+        return one.source == 3 and isinstance(one.message, Parcel | ParcelAck)
+
+    settle(world, lost, 3 * PATIENT // 5)
+    assert {slot for slot, _ in accusations(world)} == {3}
+    assert ("joined", ROOM) in world.ports[0].said
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def packet(first: int, count: int, route: int = 0) -> bytes:
+    body = Outgoing([b""] * count, 0)
+    frame = Frame("t", Stream(3, 3), first, (), Route(route, first, 0b1111), first - 1, body, 1)
+    return encode_frame(frame)
+
+
+@pytest.mark.parametrize(
+    ("first", "count", "route"),
+    [(MAX_NUMBER - 1, 2, 0), (MAX_NUMBER - 65_535, 65_536, 0), (0, 1, MAX_NUMBER)],
+)
+def test_who_reads_a_frame_can_name_its_last_message_to_others(
+    first: int, count: int, route: int
+) -> None:
+    """A frame that ends above the largest number: whoever read it could answer no wave any more."""
+    with pytest.raises(WireError):
+        FrameDecoder().decode(packet(first, count, route), {topic_id("t"): "t"})
+
+
+def test_the_largest_numbers_are_read() -> None:
+    frame = FrameDecoder().decode(packet(MAX_NUMBER - 2, 2, MAX_NUMBER - 1), {topic_id("t"): "t"})
+    assert frame is not None
+    assert frame.last == MAX_NUMBER - 1
+
+
+class Strict(Page):
+    """A port that cannot encode what it is to send."""
+
+    broken = True
+
+    def relay(self, peers: Any, message: Any) -> None:
+        if self.broken:
+            raise WireError("too large")
+        super().relay(peers, message)
+
+
+def test_a_publication_that_cannot_be_encoded_changes_nothing() -> None:
+    port = Strict()
+    node = CubecastNode(0, port, cluster=0b11)  # type: ignore[arg-type]
+    node.establish("t", 0b11)
+    with pytest.raises(WireError):
+        node.publish("t", ("lost",), 1, 0)
+    assert node.next_seq("t") == 0
+    assert node.unstable() == 0
+    assert not port.delivered
+    port.broken = False
+    assert node.publish("t", ("first",), 1, 0)
+    assert [message.first for _, message in port.sent] == [0]
+    assert port.delivered == ["first"]
+
+
+def test_no_stream_ended_in_a_view_to_come() -> None:
+    """Else a liar has us forget, and say that we forgot, what is still to come."""
+    world = Members(2, members=0b11)
+    core = world.members[0].core
+    assert core is not None
+    topic = core.membership_of("t").core
+    dead = Stream(9, 9)
+    topic.hear_over({dead: MAX_NUMBER - 2}, [dead])
+    assert topic.told_over == {dead: 0}
