@@ -20,7 +20,8 @@ from test_mute_members import quick, told, until
 import cubecast
 from cubecast.errors import NotSent, Unknown
 from cubecast.net.node import Node
-from cubecast.protocol.messages import Answer, Parcel
+from cubecast.net.wire import MAX_NUMBER, Outgoing
+from cubecast.protocol.messages import ROUTE_BITS, Answer, Frame, Parcel, Route
 from cubecast.protocol.port import LIFE_BITS, Stream
 
 TOPIC = "chat"
@@ -73,6 +74,10 @@ async def said_before(node: Node, count: int) -> None:
     for _ in range(count):
         await node.publish(TOPIC, b"before")
     await until(lambda: not count or node.explain(TOPIC).get("next") == count)
+
+
+def known_members(node: Node) -> Any:
+    return node.explain(TOPIC).get("members", ())
 
 
 def life_of(node: Node, generation: int = 0) -> Stream:
@@ -173,6 +178,78 @@ async def test_who_answers_for_others_is_excluded(
             await writer.publish(TOPIC, b"heard")
             assert (await anext(messages)).payload == b"heard"
         assert "for nodes that are not below it" in caplog.text
+
+
+@asynccontextmanager
+async def with_a_lying_relay() -> AsyncIterator[tuple[list[Node], Liar]]:
+    """Slots 0, 1 and 3 are honest; slot 2 lies, and answers for slot 3 to waves of slot 0."""
+    nodes: list[Node] = []
+    try:
+        for slot in range(4):
+            node = Liar(quick()) if slot == 2 else Node(quick())
+            await node.start(nodes[0].address if nodes else None)
+            nodes.append(node)
+        for node in nodes:
+            await until(lambda node=node: len(node.members) == 4)  # type: ignore[misc]
+        liar = nodes[2]
+        assert isinstance(liar, Liar)
+        yield [*nodes[:2], nodes[3]], liar
+    finally:
+        for node in nodes:
+            with suppress(NotSent, Unknown):
+                await node.close()
+
+
+@pytest.mark.parametrize("dies", [False, True])
+@live
+async def test_a_false_member_does_not_hold_up_publishers(dies: bool) -> None:
+    """The relay says that the node below it subscribes; that one knows nothing of the topic."""
+    async with with_a_lying_relay() as (nodes, liar):
+        writer, reader, third = nodes
+
+        def lie(answer: Answer) -> Answer:
+            if answer.origin != writer.slot:
+                return answer
+            return msgspec.structs.replace(answer, members=1 << third.slot)
+
+        liar.lie = lie
+        async with reader.subscribe(TOPIC) as messages:
+            await writer.publish(TOPIC, b"first")
+            await until(lambda: third.slot in known_members(writer))
+            if dies:
+                liar.kill()
+            for _ in range(299):  # more than the window takes in
+                await writer.publish(TOPIC, bytes(1000), timeout=10)
+            receipt = await writer.publish(TOPIC, b"last", receipt=True)
+            assert receipt is not None
+            assert (await take(messages, 301))[-1].payload == b"last"
+            await receipt.stable()
+        reason = "acknowledgements of a node that is no member"
+        assert writer.explain(TOPIC)["dropped"] == {reason: 1}
+        assert third.slot not in await writer.subscribers(TOPIC)
+
+
+@live
+async def test_a_stream_that_ends_above_all_numbers_is_not_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Who read it could not name it to others: its answers to waves would be refused."""
+    caplog.set_level(logging.WARNING, "cubecast")
+    async with infiltrated() as (nodes, liar):
+        reader, _, late = nodes
+        stream, last = life_of(liar), MAX_NUMBER - 2
+        liar.lie = lambda answer: msgspec.structs.replace(
+            answer, vector=((stream, last),), own=((stream, last),)
+        )
+        async with reader.subscribe(TOPIC):
+            liar.lie = None
+            route = Route(liar.epoch << ROUTE_BITS, last + 1, 1 << reader.slot | 1 << liar.slot)
+            body = Outgoing([b"one", b"too many"], 0)
+            liar.relay([reader.slot], Frame(TOPIC, stream, last + 1, (), route, last, body, 400))
+            await until(lambda: "broken frame" in caplog.text)
+            async with late.subscribe(TOPIC) as others:
+                await reader.publish(TOPIC, b"heard")
+                assert (await anext(others)).payload == b"heard"
 
 
 @live

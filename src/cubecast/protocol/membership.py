@@ -32,12 +32,16 @@ from cubecast.protocol.messages import Op, Release, Suspended, Wave
 from cubecast.protocol.port import NodeId, Port, Seq, Stream, Time
 from cubecast.protocol.recovery import RecoveringTopic
 from cubecast.protocol.waves import Contribution, Gathering, Waves
+from cubecast.topology import members_of
 
 STARTED_AGAIN = {
     Op.JOIN: "join started again",
     Op.LEAVE: "leave started again",
     Op.REGISTER: "register started again",
 }
+
+
+NO_MEMBER = "acknowledgements of a node that is no member"
 
 
 class Standing(Enum):
@@ -77,6 +81,8 @@ class Membership:
         self._apart: int | None = None  # the first view that we missed, until we have asked
         self._operations = 0  # how many of ours began
         self._claims: Gathering | None = None  # what a JOIN gathered, while publishers are asked
+        self._asked: dict[int, NodeId] = {}  # whom we ask whether it is a member, by wave
+        core.on_slow = self.ask_members
 
     @property
     def addressed(self) -> int:
@@ -113,6 +119,7 @@ class Membership:
             self.standing is Standing.OUT
             and not self._want_in
             and self._running is None
+            and not self._asked
             and self.informed >= self._want_informed
             and self.core.is_idle
         )
@@ -124,6 +131,7 @@ class Membership:
             self._followed
             and self.receiving
             and self._running is None
+            and not self._asked
             and self._reached is None
             and self.core.is_idle
         )
@@ -270,8 +278,39 @@ class Membership:
         own = self.core.own, self.core.next_seq - 1
         return Contribution(reached, member, self._lossy, self.core.over_of(reached), own)
 
+    # -- members that do not answer ---------------------------------------------------------------
+
+    def ask_members(self, silent: int, now: Time) -> None:
+        """Ask those who do not acknowledge what we publish whether they are members at all.
+
+        Whoever relayed an answer to a wave of ours may have said so of those below it.  The
+        question is a wave of its own that visits nobody else, so nobody answers for them.
+        """
+        asked = self._asked.values()
+        for peer in members_of(silent & self.members):
+            if peer not in asked and self.core.cluster >= 0:
+                self._asked[self._waves.next_number] = peer
+                visited = 1 << self.core.node | 1 << peer
+                nothing = Contribution({}, False)
+                self._waves.start(self.core.topic, Op.REGISTER, nothing, now, visited=visited)
+
+    def is_question(self, result: Gathering) -> bool:
+        """Whether a wave visited one member alone, to ask whether it is one."""
+        return result.wave.number in self._asked
+
+    def _on_asked(self, peer: NodeId, result: Gathering, now: Time) -> None:
+        """A member has said whether it is one; what its own waves said meanwhile is later."""
+        if result.members >> peer & 1 or not self.members >> peer & 1:
+            return
+        self.core.marks["no member after all"] += 1
+        self.core.guard.drop(NO_MEMBER)
+        self.members &= ~(1 << peer)
+        self.core.lose_members(1 << peer, now)
+
     def _note(self, peer: NodeId, joined: bool, lossy: bool) -> None:
         self._meanwhile[peer] = joined, lossy
+        if self._asked:
+            self._asked = {wave: one if one != peer else -1 for wave, one in self._asked.items()}
         self.core.laggards.forget(peer)
         if joined:
             self.members |= 1 << peer
@@ -283,6 +322,9 @@ class Membership:
 
     def complete(self, result: Gathering, now: Time) -> None:
         """Every node has applied our operation."""
+        if result.wave.number in self._asked:
+            self._on_asked(self._asked.pop(result.wave.number), result, now)
+            return
         op = self._running
         assert result.wave.op is (op if self._claims is None else Op.REGISTER)
         if op is Op.JOIN:
@@ -418,6 +460,7 @@ class Membership:
     def exclude(self, dead: int, is_live: Callable[[Stream], bool], now: Time) -> None:
         """The nodes `dead` are gone: they are no members, and nothing is owed to or by them."""
         self.members &= ~dead
+        self._asked.clear()  # with all other waves
         for peer in [peer for peer in self._meanwhile if dead >> peer & 1]:
             del self._meanwhile[peer]
         self.core.lose_members(dead, now)

@@ -447,11 +447,14 @@ class CubecastNode:
 
     def _complete(self, result: Gathering, now: Time) -> None:
         """An operation of ours has been answered by every node."""
-        self.shared.add(result.wave.epoch)
         if result.wave.op is Op.TOPICS:
+            self.shared.add(result.wave.epoch)
             self._discovery.complete(result, now)
-        else:
-            self._membership(result.wave.topic).complete(result, now)
+            return
+        membership = self._membership(result.wave.topic)
+        if not membership.is_question(result):
+            self.shared.add(result.wave.epoch)
+        membership.complete(result, now)
 
     def adopt_if_new(self, topic: Topic) -> None:
         """Be a member of a followed topic from its beginning on (`Discovery`)."""

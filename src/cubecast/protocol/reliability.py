@@ -315,6 +315,7 @@ class Reliability(StreamTable):
         if inbox.stream != self.own:
             return  # what a dead publisher left they will get when they wake up
         members = branch.route.members & ~branch.without & ~(1 << self.node)
+        self.on_slow(slow & members, now)
         demoted, suspended = self.laggards.judge(slow, members, self.refused, now)
         if not demoted and not suspended:
             return

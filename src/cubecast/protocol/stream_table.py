@@ -34,6 +34,10 @@ def _ignore(denial: Denial) -> None:
     """Nobody is to be told."""
 
 
+def _believe(slow: int, now: Time) -> None:
+    """Nobody asks whether those who do not answer are members at all."""
+
+
 class Loss(NamedTuple):
     """Messages of a dead stream that nobody has, from the next one up to `last`.
 
@@ -66,6 +70,7 @@ class StreamTable:
         self.agenda = agenda
         self.planned: Time | None = None
         self.on_denied: Callable[[Denial], None] = _ignore
+        self.on_slow: Callable[[int, Time], None] = _believe
         self.front = CausalFront(self._is_over)
         self.guard = Guard(topic, node, config.room)
         self.marks = self.guard.marks

@@ -129,13 +129,15 @@ class Waves:
         topics: Mapping[Topic, int] | None = None,
         since: int = 0,
         apart: int = 0,
+        visited: int = 0,
     ) -> Gathering | None:
         """Send a wave to everyone; return its result at once if there is nobody else.
 
-        `topics` is what this node contributes to a TOPICS wave, here and in `on_wave`.
+        `topics` is what this node contributes to a TOPICS wave, here and in `on_wave`.  `visited`:
+        the wave visits these nodes alone.
         """
-        number, lossy = self._number, own.lossy
-        wave = Wave(topic, self._node, number, op, self.cluster, lossy, self.epoch, since, apart)
+        number, lossy, visited = self._number, own.lossy, visited or self.cluster
+        wave = Wave(topic, self._node, number, op, visited, lossy, self.epoch, since, apart)
         self._number += 1
         return self._pass_on(wave, None, MAX_DIMENSION, own, now, topics)
 
