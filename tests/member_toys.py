@@ -115,7 +115,13 @@ class Hand:
 class Members:
     """Some nodes, `members` of them (all) subscribed to "t", and what flies between them."""
 
-    def __init__(self, nodes: int, members: int = -1, kind: type[Member] = Member) -> None:
+    def __init__(
+        self,
+        nodes: int,
+        members: int = -1,
+        kind: type[Member] = Member,
+        config: Config = CONFIG,
+    ) -> None:
         self.now: Time = 0
         self.flying: list[Flying] = []
         self.down: set[NodeId] = set()
@@ -124,7 +130,7 @@ class Members:
         first = genesis({node: Who(f"n{node}", str(node), 0) for node in range(nodes)})
         for node, port in enumerate(self.ports):
             who = first.members[node]
-            member = kind(node, port, view=first, who=who, config=CONFIG, epochs=EPOCHS)
+            member = kind(node, port, view=first, who=who, config=config, epochs=EPOCHS)
             self.members.append(member)
         for member in self.members:
             member.establish("t", members & (1 << nodes) - 1)

@@ -51,7 +51,7 @@ async def infiltrated(honest: int = 3) -> AsyncIterator[tuple[list[Node], Liar]]
         for node in (*nodes, liar):
             await node.start(None if node is nodes[0] else nodes[0].address)
         for node in (*nodes, liar):
-            await until(lambda node=node: len(node.members) == honest + 1)  # type: ignore[misc]
+            await until(lambda node=node: len(node.members) == honest + 1)
         yield nodes, liar
     finally:
         for node in (*nodes, liar):
@@ -190,7 +190,7 @@ async def with_a_lying_relay() -> AsyncIterator[tuple[list[Node], Liar]]:
             await node.start(nodes[0].address if nodes else None)
             nodes.append(node)
         for node in nodes:
-            await until(lambda node=node: len(node.members) == 4)  # type: ignore[misc]
+            await until(lambda node=node: len(node.members) == 4)
         liar = nodes[2]
         assert isinstance(liar, Liar)
         yield [*nodes[:2], nodes[3]], liar

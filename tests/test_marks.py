@@ -16,6 +16,7 @@ import test_doubts
 import test_epochs
 import test_forgetting
 import test_members
+import test_mutes
 import test_returning_nodes
 import test_telling
 
@@ -62,7 +63,7 @@ SEEDS = (50, 53, 77, 85, 93, 115, 126, 142, 252, 259, 494, 30637)
 OF_ALL_SIZES = (1701,)
 """The same, of schedules with as many nodes as they draw."""
 
-BY_MEMBERS = (test_members, test_doubts, test_forgetting, test_returning_nodes)
+BY_MEMBERS = (test_members, test_doubts, test_forgetting, test_mutes, test_returning_nodes)
 
 
 class RecordedMembers(member_toys.Members):

@@ -19,6 +19,7 @@ import cubecast
 from cubecast.cli.why import explained
 from cubecast.errors import NotSent, Unknown
 from cubecast.net.config import NodeConfig
+from cubecast.net.events import Events
 from cubecast.net.node import Node
 from cubecast.protocol.config import Config
 from cubecast.protocol.messages import Answer, Parcel, ParcelAck
@@ -64,7 +65,7 @@ async def party(honest: int, mute: int, deaf: bool = False) -> AsyncIterator[lis
             await node.start(nodes[0].address if nodes else None)
             nodes.append(node)
         for node in nodes:
-            await until(lambda node=node: len(node.members) == len(nodes))  # type: ignore[misc]
+            await until(lambda node=node: len(node.members) == len(nodes))
         silence = nodes[mute]
         assert isinstance(silence, Silence)
         silence.silent, silence.deaf = True, deaf
@@ -81,7 +82,7 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.005)
 
 
-async def told(events: cubecast.Events, kind: type[Any]) -> Any:
+async def told(events: Events, kind: type[Any]) -> Any:
     async for event in events:
         if isinstance(event, kind):
             return event
@@ -119,9 +120,9 @@ async def test_explain_names_whom_a_subscribe_waits_for() -> None:
         asker = nodes[1]
         entering = asyncio.create_task(asker.subscribe(TOPIC).__aenter__())
         await until(lambda: asker.explain(TOPIC).get("unanswered"))
-        facts = asker.explain(TOPIC)
+        facts: dict[str, Any] = asker.explain(TOPIC)
         assert facts["operation"] == "join"
-        (slot,) = facts["unanswered"]  # type: ignore[misc]
+        (slot,) = facts["unanswered"]
         lines = list(explained(TOPIC, asker.slot, dict(facts)))
         assert f"the subscription waits for node {slot}, or a node below it, for" in lines[1]
         assert lines[-1] == "an operation waits for other nodes to answer"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import member_toys
+import msgspec
 import pytest
-from member_toys import Flying, Members
+from member_toys import CONFIG, Flying, Members, both, kind, link
 from test_topic_core import Page
 
 from cubecast.net.wire import (
@@ -24,12 +24,12 @@ from cubecast.protocol.port import Stream
 
 PATIENT = 400
 ROOM = "room"
+WAITING = replace(CONFIG, resend_max=100, mute_after=PATIENT)
 
 
-@pytest.fixture(autouse=True)
-def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = replace(member_toys.CONFIG, resend_max=100, mute_after=PATIENT)
-    monkeypatch.setattr(member_toys, "CONFIG", config)
+def party(nodes: int, members: int = 0) -> Members:
+    """Nodes that wait for answers for a while; `members` are in "t"."""
+    return Members(nodes, members, config=WAITING)
 
 
 def answers_of(*nodes: int) -> Any:
@@ -68,7 +68,7 @@ def went_on_without(world: Members, mute: int) -> bool:
 @pytest.mark.parametrize("mute", range(1, 8))
 def test_the_mute_node_is_accused_by_its_own_parent_and_nobody_else_is(mute: int) -> None:
     """Eight nodes, so the tree of node 0 has three levels; relays wait for those below them."""
-    world = Members(8, members=0)
+    world = party(8)
     world.members[0].subscribe(ROOM, world.now)
     settle(world, answers_of(mute), 3 * PATIENT // 5)
     assert {slot for slot, _ in accusations(world)} == {mute}
@@ -77,7 +77,7 @@ def test_the_mute_node_is_accused_by_its_own_parent_and_nobody_else_is(mute: int
 
 
 def test_two_mute_nodes_in_one_subtree_are_both_found() -> None:
-    world = Members(8, members=0)
+    world = party(8)
     world.members[0].subscribe(ROOM, world.now)
     settle(world, answers_of(6, 7), 6 * PATIENT // 5)
     assert {slot for slot, _ in accusations(world)} == {6, 7}
@@ -85,7 +85,7 @@ def test_two_mute_nodes_in_one_subtree_are_both_found() -> None:
 
 
 def test_who_answers_just_in_time_is_not_accused() -> None:
-    world = Members(8, members=0)
+    world = party(8)
     world.members[0].subscribe(ROOM, world.now)
     settle(world, answers_of(7), PATIENT // 5 - 25)  # it says so again every 100 or before
     world.settle(ticks=100)
@@ -95,7 +95,7 @@ def test_who_answers_just_in_time_is_not_accused() -> None:
 
 def test_a_node_that_was_paused_itself_accuses_nobody() -> None:
     """Its clock jumps; the answers lie unread, and are looked at after the timers."""
-    world = Members(2, members=0)
+    world = party(2)
     world.members[0].subscribe(ROOM, world.now)
     settle(world, answers_of(1), 20)
     world.now += 10 * PATIENT
@@ -108,7 +108,7 @@ def test_a_node_that_was_paused_itself_accuses_nobody() -> None:
 
 def test_an_accusation_of_nobody_is_not_heard() -> None:
     """Of oneself, of who is no member, of another view."""
-    world = Members(4, members=0)
+    world = party(4)
     core = world.members[0].core
     assert core is not None
     for number, words in enumerate(
@@ -121,7 +121,7 @@ def test_an_accusation_of_nobody_is_not_heard() -> None:
 
 
 def test_a_mute_leader_is_succeeded() -> None:
-    world = Members(4, members=0)
+    world = party(4)
     world.members[2].subscribe(ROOM, world.now)
     settle(world, answers_of(0), 3 * PATIENT // 5)
     assert ("joined", ROOM) in world.ports[2].said
@@ -129,7 +129,7 @@ def test_a_mute_leader_is_succeeded() -> None:
 
 
 def test_who_acknowledges_nothing_is_mute() -> None:
-    world = Members(4, members=0)
+    world = party(4)
     world.members[0].subscribe(ROOM, world.now)
 
     def lost(one: Flying) -> bool:
@@ -138,6 +138,80 @@ def test_who_acknowledges_nothing_is_mute() -> None:
     settle(world, lost, 3 * PATIENT // 5)
     assert {slot for slot, _ in accusations(world)} == {3}
     assert ("joined", ROOM) in world.ports[0].said
+
+
+# -- lies ------------------------------------------------------------------------------------------
+
+
+def changed(world: Members, node: int, **changes: Any) -> None:
+    """Have the answers of a node that fly now say something else."""
+    for index, one in enumerate(world.flying):
+        if answers_of(node)(one):
+            assert isinstance(one.message, Parcel)
+            answer = msgspec.structs.replace(one.message.message, **changes)
+            world.flying[index] = one._replace(message=Parcel(one.message.number, answer))
+
+
+def lie(world: Members, node: int, ticks: int = 40, **changes: Any) -> None:
+    """Let time pass while a node's answers are changed."""
+    for _ in range(ticks):
+        for _ in range(100):
+            changed(world, node, **changes)
+            if not world.hand_over():
+                break
+        world.settle(lambda _: False, ticks=1)
+
+
+def test_a_claim_that_its_publisher_denies_is_ignored_and_told() -> None:
+    world = party(4)
+    assert not world.publish(1, "first", ROOM)  # it asks who subscribes
+    world.settle(ticks=5)
+    assert world.publish(1, "first", ROOM)
+    stream = Stream(1, 0)
+    world.members[0].subscribe(ROOM, world.now)
+    lie(world, 3, vector=((stream, 10**9),))
+    assert world.ports[0].of("denied") == [(ROOM, 1, 10**9, 0, 2)]
+    assert world.publish(1, "second", ROOM)
+    world.settle()
+    assert world.ports[0].delivered(ROOM) == ["second"]
+
+
+def test_a_claim_of_what_was_published_since_is_confirmed() -> None:
+    """Node 3 has read what node 1 published after it had answered: that is in the cut."""
+    world = party(4)
+    world.members[3].subscribe(ROOM, world.now)
+    world.settle(ticks=5)
+    world.publish(1, "first", ROOM)
+    world.settle(ticks=5)
+    world.members[0].subscribe(ROOM, world.now)
+    world.hand_over(link(0, 1))
+    assert world.publish(1, "second", ROOM)
+    to_newcomer = both(link(1, 0), kind("pub"))
+    for _ in range(20):
+        world.lose(to_newcomer)
+        world.settle(but(to_newcomer), ticks=1)
+    assert world.members[0].marks["asked publishers to confirm a cut"] == 1
+    assert ("joined", ROOM) in world.ports[0].said
+    assert not world.ports[0].of("denied")
+    world.publish(1, "third", ROOM)
+    world.settle()
+    assert world.ports[0].delivered(ROOM) == ["third"]
+    assert world.ports[3].delivered(ROOM)[-2:] == ["second", "third"]
+
+
+def test_who_was_named_as_a_member_and_is_none_is_left_out() -> None:
+    world = party(4)
+    world.members[1].subscribe(ROOM, world.now)
+    world.settle(ticks=5)
+    world.members[0].register(ROOM, world.now)
+    lie(world, 2, members=1 << 3, ticks=5)
+    assert world.publish(0, "first", ROOM)
+    world.settle(ticks=100)
+    core = world.members[0].core
+    assert core is not None
+    assert core.members(ROOM) == [1]
+    assert core.unstable() == 0
+    assert world.ports[1].delivered(ROOM) == ["first"]
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -195,7 +269,7 @@ def test_a_publication_that_cannot_be_encoded_changes_nothing() -> None:
 
 def test_no_stream_ended_in_a_view_to_come() -> None:
     """Else a liar has us forget, and say that we forgot, what is still to come."""
-    world = Members(2, members=0b11)
+    world = party(2, 0b11)
     core = world.members[0].core
     assert core is not None
     topic = core.membership_of("t").core

@@ -299,8 +299,8 @@ class Membership:
         return result.wave.number in self._asked
 
     def _on_asked(self, peer: NodeId, result: Gathering, now: Time) -> None:
-        """A member has said whether it is one; what its own waves said meanwhile is later."""
-        if result.members >> peer & 1 or not self.members >> peer & 1:
+        """A member has said whether it is one; -1: its own waves have said so since."""
+        if peer < 0 or result.members >> peer & 1 or not self.members >> peer & 1:
             return
         self.core.marks["no member after all"] += 1
         self.core.guard.drop(NO_MEMBER)

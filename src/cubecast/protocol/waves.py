@@ -62,7 +62,7 @@ class Gathering:
         "wave",
     )
 
-    def __init__(self, wave: Wave, parent: NodeId | None, awaited: int, now: Time) -> None:
+    def __init__(self, wave: Wave, parent: NodeId | None, awaited: int, now: Time = 0) -> None:
         self.wave = wave
         self.parent = parent
         self.awaited = awaited
