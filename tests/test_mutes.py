@@ -18,7 +18,7 @@ from cubecast.net.wire import (
     encode_frame,
     topic_id,
 )
-from cubecast.protocol.messages import Answer, Frame, Mute, Parcel, ParcelAck, Route
+from cubecast.protocol.messages import Answer, Frame, Mute, Parcel, ParcelAck, Route, Stable
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Stream
 
@@ -212,6 +212,64 @@ def test_who_was_named_as_a_member_and_is_none_is_left_out() -> None:
     assert core.members(ROOM) == [1]
     assert core.unstable() == 0
     assert world.ports[1].delivered(ROOM) == ["first"]
+
+
+# -- a relay that lies in its own topic ------------------------------------------------------------
+
+
+def forged(first: int, stable: int, count: int = 1, size: int = 1) -> Frame:
+    """What node 2 may send to node 3 as node 0's, as it is their relay."""
+    return Frame("t", Stream(0, 0), first, (), Route(0, 0, 0b1111), stable, ("lie",) * count, size)
+
+
+def fed_lies(*lies: Any) -> Members:
+    """Four members of "t"; node 0 has published, node 2 has told node 3 lies, and dies of it."""
+    world = party(4, 0b1111)
+    world.publish(0, "first")
+    world.settle()
+    world.publish(0, "second")
+    world.hand_over(link(0, 2))
+    world.hand_over(both(link(2, 3), kind("pub")))
+    for lie in lies:
+        if not isinstance(lie, Frame):
+            expected = world.members[3].core._links._link(2).expected  # type: ignore[union-attr]
+            lie = Parcel(expected, lie)
+        world.members[3].on_message(lie, 2, world.now)
+    world.down.add(2)
+    world.lose(lambda one: one.source == 2)
+    world.suspect(2)
+    world.settle(ticks=200)
+    return world
+
+
+@pytest.mark.parametrize(
+    "lies",
+    [
+        [],
+        [forged(2**61, 2**61 - 1)],
+        [forged(100 * number, -1, size=85) for number in range(1, 4)],
+        [Stable("t", Stream(0, 0), 0, 0, 2**61, 0b1111)],
+        [forged(3, 2)],
+        [forged(3, -1)],
+    ],
+    ids=[
+        "nothing",
+        "far ahead and stable",
+        "no room is left",
+        "all is stable",
+        "stable ahead",
+        "ahead",
+    ],
+)
+def test_what_a_relay_made_others_believe_of_a_publisher_dies_with_it(lies: list[Any]) -> None:
+    world = fed_lies(*lies)
+    assert world.masks() == [0b1011] * 3
+    for word in ("third", "fourth", "fifth"):
+        assert world.publish(0, word)
+        world.settle()
+    true = [one for one in world.ports[3].delivered() if one != "lie"]
+    assert true == ["first", "second", "third", "fourth", "fifth"]
+    assert world.members[0].core.unstable() == 0  # type: ignore[union-attr]
 
 
 # -- numbers ---------------------------------------------------------------------------------------

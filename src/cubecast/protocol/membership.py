@@ -83,6 +83,7 @@ class Membership:
         self._claims: Gathering | None = None  # what a JOIN gathered, while publishers are asked
         self._asked: dict[int, NodeId] = {}  # whom we ask whether it is a member, by wave
         core.on_slow = self.ask_members
+        core.may_be_passed_over = lambda: self.is_lossy
 
     @property
     def addressed(self) -> int:

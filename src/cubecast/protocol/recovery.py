@@ -695,6 +695,19 @@ class RecoveringTopic(TopicCore):
                     branch.lose(dead)  # a later route means the next owner of the slot
                     if branch.lost:
                         self.marks["lost a child"] += 1
+                    if dead >> branch.parent & 1 and self.guard.is_live(inbox.stream):
+                        self._drop_early(inbox, branch)
+
+    def _drop_early(self, inbox: Inbox, branch: Branch) -> None:
+        """Keep nothing that a dead parent sent ahead of its turn: it may have made that up.
+
+        The publisher sends what is true of it again.
+        """
+        for first in [one for one in branch.early if one >= inbox.next]:
+            del branch.early[first]
+            inbox.frames.pop(first, None)
+            self.marks["dropped what a dead relay sent early"] += 1
+        inbox.kept = inbox.size()
 
     def lose_members(self, dead: int, now: Time) -> None:
         """Go on without some members: feed what was under way in trees with them directly."""

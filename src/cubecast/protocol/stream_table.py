@@ -38,6 +38,11 @@ def _believe(slow: int, now: Time) -> None:
     """Nobody asks whether those who do not answer are members at all."""
 
 
+def _may_be() -> bool:
+    """Nobody says that this node is strict."""
+    return True
+
+
 class Loss(NamedTuple):
     """Messages of a dead stream that nobody has, from the next one up to `last`.
 
@@ -71,6 +76,8 @@ class StreamTable:
         self.planned: Time | None = None
         self.on_denied: Callable[[Denial], None] = _ignore
         self.on_slow: Callable[[int, Time], None] = _believe
+        self.may_be_passed_over: Callable[[], bool] = _may_be
+        """Whether publishers may have gone on without this node: it is or was lossy."""
         self.front = CausalFront(self._is_over)
         self.guard = Guard(topic, node, config.room)
         self.marks = self.guard.marks

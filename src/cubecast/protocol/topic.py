@@ -28,7 +28,7 @@ from collections.abc import Collection
 
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import NodeId, Seq, Stream, Time
-from cubecast.protocol.reliability import Reliability
+from cubecast.protocol.reliability import NOT_CONSUMED, Reliability
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
 from cubecast.topology import MAX_DIMENSION, cluster, members_of
 
@@ -147,7 +147,9 @@ class TopicCore(Reliability):
         if first == inbox.next:
             self._drain(inbox, now)
         if frame.stable > inbox.stable:
-            if len(inbox.branches) > 1:
+            if frame.stable > inbox.consumed and self._owes(inbox):
+                self.guard.drop(NOT_CONSUMED)
+            elif len(inbox.branches) > 1:
                 self._forget_routes(inbox, frame)
             else:
                 inbox.forget(frame.stable)
