@@ -272,6 +272,53 @@ def test_what_a_relay_made_others_believe_of_a_publisher_dies_with_it(lies: list
     assert world.members[0].core.unstable() == 0  # type: ignore[union-attr]
 
 
+def test_who_read_what_a_dead_relay_made_up_reads_the_truth_again() -> None:
+    """Node 3 has read four messages that node 0 never published, and has answered them."""
+    world = party(4, 0b1111)
+    world.publish(0, "first")
+    world.settle()
+    world.members[3].on_message(forged(1, 0, count=4), 2, world.now)
+    assert world.ports[3].delivered() == ["first", *["lie"] * 4]
+    world.publish(3, "answer to a lie")
+    world.down.add(2)
+    world.lose(lambda one: 2 in (one.source, one.to))
+    world.suspect(2)
+    world.settle(ticks=200)
+    assert world.ports[3].of("denied") == [("t", 0, 4, 0, -1)]
+    for word in ("second", "third"):
+        assert world.publish(0, word)
+        world.settle()
+    assert world.ports[3].delivered()[-2:] == ["second", "third"]
+    assert world.ports[1].delivered() == ["first", "answer to a lie", "second", "third"]
+    assert world.members[0].core.unstable() == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_message_with_a_cause_that_does_not_exist_is_not_waited_for_for_ever(dies: bool) -> None:
+    """Node 2 publishes what comes after message 10^6 of node 0."""
+    world = party(4, 0b1111)
+    world.publish(0, "first")
+    world.settle()
+    core = world.members[2].core
+    assert core is not None
+    core._cores["t"].front.frontier[Stream(0, 0)] = 10**6
+    world.publish(2, "after that")
+    if dies:
+        world.settle(ticks=2)
+        world.down.add(2)
+        world.suspect(2)
+    world.settle(ticks=400)
+    assert world.ports[1].delivered() == ["first", "after that"]
+    assert ("t", 0, 10**6, 0, 2) in world.ports[1].of("denied")
+    world.members[1].unsubscribe("t", world.now)
+    world.settle()
+    world.members[1].subscribe("t", world.now)
+    world.settle()
+    assert world.publish(0, "second")
+    world.settle()
+    assert world.ports[1].delivered()[-1] == "second"
+
+
 # -- numbers ---------------------------------------------------------------------------------------
 
 

@@ -30,6 +30,7 @@ from enum import Enum
 from cubecast.protocol.errors import MAX_STREAMS, ProtocolError
 from cubecast.protocol.messages import Op, Release, Suspended, Wave
 from cubecast.protocol.port import NodeId, Port, Seq, Stream, Time
+from cubecast.protocol.questions import Question, Questions
 from cubecast.protocol.recovery import RecoveringTopic
 from cubecast.protocol.waves import Contribution, Gathering, Waves
 from cubecast.topology import members_of
@@ -81,8 +82,9 @@ class Membership:
         self._apart: int | None = None  # the first view that we missed, until we have asked
         self._operations = 0  # how many of ours began
         self._claims: Gathering | None = None  # what a JOIN gathered, while publishers are asked
-        self._asked: dict[int, NodeId] = {}  # whom we ask whether it is a member, by wave
-        core.on_slow = self.ask_members
+        self._questions = Questions(core.topic, core.node, waves)
+        core.on_slow = self._ask_members
+        core.ask_publisher = self._ask_publisher
         core.may_be_passed_over = lambda: self.is_lossy
 
     @property
@@ -120,7 +122,7 @@ class Membership:
             self.standing is Standing.OUT
             and not self._want_in
             and self._running is None
-            and not self._asked
+            and not self._questions
             and self.informed >= self._want_informed
             and self.core.is_idle
         )
@@ -132,7 +134,7 @@ class Membership:
             self._followed
             and self.receiving
             and self._running is None
-            and not self._asked
+            and not self._questions
             and self._reached is None
             and self.core.is_idle
         )
@@ -281,25 +283,37 @@ class Membership:
 
     # -- members that do not answer ---------------------------------------------------------------
 
-    def ask_members(self, silent: int, now: Time) -> None:
+    def _ask_members(self, silent: int, now: Time) -> None:
         """Ask those who do not acknowledge what we publish whether they are members at all.
 
-        Whoever relayed an answer to a wave of ours may have said so of those below it.  The
-        question is a wave of its own that visits nobody else, so nobody answers for them.
+        Whoever relayed an answer to a wave of ours may have said so of those below it.
         """
-        asked = self._asked.values()
-        for peer in members_of(silent & self.members):
-            if peer not in asked and self.core.cluster >= 0:
-                self._asked[self._waves.next_number] = peer
-                visited = 1 << self.core.node | 1 << peer
-                nothing = Contribution({}, False)
-                self._waves.start(self.core.topic, Op.REGISTER, nothing, now, visited=visited)
+        if self.core.cluster >= 0:
+            for peer in members_of(silent & self.members):
+                self._questions.ask(Question(peer), now)
+
+    def _ask_publisher(self, stream: Stream, now: Time) -> None:
+        """Ask a publisher how far it has published: what we believe of it may be a relay's lie."""
+        reached = self.core.front.delivered.get(stream, -1) if self.core.taking else -1
+        self._questions.ask(Question(stream.source, stream, reached, now), now)
 
     def is_question(self, result: Gathering) -> bool:
-        """Whether a wave visited one member alone, to ask whether it is one."""
-        return result.wave.number in self._asked
+        """Whether a wave visited one node alone."""
+        return self._questions.asked_by(result)
 
-    def _on_asked(self, peer: NodeId, result: Gathering, now: Time) -> None:
+    def _on_reply(self, question: Question, result: Gathering, now: Time) -> None:
+        """One node has answered for itself."""
+        if question.stream is None:
+            self._hear_member(question.peer, result, now)
+            return
+        last = question.published(result)
+        self.core.void_above(question.stream, last, question.asked, now)
+        if question.reached > last and not question.is_earlier(result) and self.core.taking:
+            self.core.retract(question.stream, last)
+            self.cut_off()
+            self._next_operation(now)
+
+    def _hear_member(self, peer: NodeId, result: Gathering, now: Time) -> None:
         """A member has said whether it is one; -1: its own waves have said so since."""
         if peer < 0 or result.members >> peer & 1 or not self.members >> peer & 1:
             return
@@ -310,8 +324,7 @@ class Membership:
 
     def _note(self, peer: NodeId, joined: bool, lossy: bool) -> None:
         self._meanwhile[peer] = joined, lossy
-        if self._asked:
-            self._asked = {wave: one if one != peer else -1 for wave, one in self._asked.items()}
+        self._questions.overtake(peer)
         self.core.laggards.forget(peer)
         if joined:
             self.members |= 1 << peer
@@ -323,8 +336,8 @@ class Membership:
 
     def complete(self, result: Gathering, now: Time) -> None:
         """Every node has applied our operation."""
-        if result.wave.number in self._asked:
-            self._on_asked(self._asked.pop(result.wave.number), result, now)
+        if self._questions.asked_by(result):
+            self._on_reply(self._questions.take(result), result, now)
             return
         op = self._running
         assert result.wave.op is (op if self._claims is None else Op.REGISTER)
@@ -461,7 +474,7 @@ class Membership:
     def exclude(self, dead: int, is_live: Callable[[Stream], bool], now: Time) -> None:
         """The nodes `dead` are gone: they are no members, and nothing is owed to or by them."""
         self.members &= ~dead
-        self._asked.clear()  # with all other waves
+        self._questions.clear()  # with all other waves
         for peer in [peer for peer in self._meanwhile if dead >> peer & 1]:
             del self._meanwhile[peer]
         self.core.lose_members(dead, now)
@@ -480,10 +493,18 @@ class Membership:
             self._cut_off = True
 
     def start_again(self, now: Time) -> None:
-        """Somebody was excluded: a wave of ours that is not complete begins anew."""
+        """Somebody was excluded: a wave of ours that is not complete begins anew.
+
+        What the dead relayed may have been lies: their publishers are asked.
+        """
+        for stream in self.core.relayed_by_dead():
+            self._ask_publisher(stream, now)
         running = self._running
         if running is Op.LEAVE and self._unreleased is not None:
             self.finish_leaving(now)
+            if self._running is Op.LEAVE:  # that somebody needs us may have been a lie of the dead
+                self._unreleased = None
+                self._start(Op.LEAVE, now)
         elif running is not None:
             self.core.marks[STARTED_AGAIN[running]] += 1
             self._start(running, now)

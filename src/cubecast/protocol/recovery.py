@@ -545,10 +545,10 @@ class RecoveringTopic(TopicCore):
     def on_wake(self, now: Time) -> Time | None:
         if self.ask_at is not None and self.ask_at <= now:
             self._ask_holders(now)
-        due = super().on_wake(now)
-        if due is None or (self.ask_at is not None and self.ask_at < due):
-            return self.ask_at
-        return due
+        if self.doubt_at is not None and self.doubt_at <= now:
+            self._doubt_waits(now)
+        planned = super().on_wake(now), self.ask_at, self.doubt_at
+        return min((at for at in planned if at is not None), default=None)
 
     def _feed_as_heir(self, inbox: Inbox, now: Time) -> None:
         """Feed every member, by the routes of the dead publisher, what we hold."""
@@ -697,6 +697,7 @@ class RecoveringTopic(TopicCore):
                         self.marks["lost a child"] += 1
                     if dead >> branch.parent & 1 and self.guard.is_live(inbox.stream):
                         self._drop_early(inbox, branch)
+                        self.relayed[inbox.stream] = None
 
     def _drop_early(self, inbox: Inbox, branch: Branch) -> None:
         """Keep nothing that a dead parent sent ahead of its turn: it may have made that up.
@@ -851,6 +852,58 @@ class RecoveringTopic(TopicCore):
         self.marks["denied a claim"] += 1
         self.guard.drop(DENIED)
         self.on_denied(Denial(self.topic, stream.source, claimed, published, by))
+
+    def relayed_by_dead(self) -> list[Stream]:
+        """Streams that came by a relay that is gone, as long as somebody may ask; told once."""
+        relayed, self.relayed = self.relayed, {}
+        return [stream for stream in relayed if stream in self.inboxes and self.taking]
+
+    def _doubt_waits(self, now: Time) -> None:
+        """Have publishers asked for what has been waited for for long: it may not exist."""
+        self.doubt_at = None
+        waiting = [inbox for inbox in self.front.waiting() if inbox.next in inbox.frames]
+        for inbox in waiting:
+            head, (first, since) = inbox.frames[inbox.next], inbox.stuck
+            if head.first == first and now - since >= self.doubt_after:
+                cause, _ = head.barrier[min(inbox.checked, len(head.barrier) - 1)]
+                if cause == self.own:
+                    self.void_above(cause, self.next_seq - 1, now, now)
+                elif self.guard.is_live(cause):
+                    self.marks["asked for what does not come"] += 1
+                    self.ask_publisher(cause, now)
+        if waiting:
+            self.doubt_at = now + self.doubt_after
+            self._plan(self.doubt_at)
+
+    def void_above(self, stream: Stream, last: Seq, asked: Time, now: Time) -> None:
+        """A publisher has published up to `last`: nobody who waited as it was `asked` can wait for
+        more; whoever named more was lied to, or lies."""
+        for inbox in self.front.waiting():
+            head, (first, since) = inbox.frames.get(inbox.next), inbox.stuck
+            if head is None or head.first != first or since > asked or not head.barrier:
+                continue
+            cause, seq = head.barrier[min(inbox.checked, len(head.barrier) - 1)]
+            if cause == stream and seq > last:
+                self.deny(stream, seq, last, inbox.stream.source)
+                self.front.pass_over(inbox)
+                self._drain(inbox, now)
+
+    def retract(self, stream: Stream, last: Seq) -> None:
+        """What we have read of a stream above `last` its publisher has never published.
+
+        Somebody made it up who relayed it.  We have to join again, as we have told those who count
+        on us that we have what came since.
+        """
+        front = self.front
+        self.deny(stream, front.delivered.get(stream, -1), last, -1)
+        if stream in self.inboxes:
+            self._drop(self.inboxes[stream])
+        for known in (self.floor, front.delivered):
+            known[stream] = last
+            if last < 0:
+                del known[stream]
+        if front.frontier.get(stream, -1) > last:
+            del front.frontier[stream]
 
     def drop_unknown(self, before: Collection[Stream], known: Collection[Stream]) -> None:
         """Every node has said what it has of the topic: what none of them has is over for everyone.

@@ -38,6 +38,10 @@ def _believe(slow: int, now: Time) -> None:
     """Nobody asks whether those who do not answer are members at all."""
 
 
+def _wait_on(stream: Stream, now: Time) -> None:
+    """Nobody asks for what does not come."""
+
+
 def _may_be() -> bool:
     """Nobody says that this node is strict."""
     return True
@@ -76,6 +80,9 @@ class StreamTable:
         self.planned: Time | None = None
         self.on_denied: Callable[[Denial], None] = _ignore
         self.on_slow: Callable[[int, Time], None] = _believe
+        self.ask_publisher: Callable[[Stream, Time], None] = _wait_on
+        self.doubt_at: Time | None = None  # when to ask for what messages wait for
+        self.relayed: dict[Stream, None] = {}  # streams of the living whose relay has died
         self.may_be_passed_over: Callable[[], bool] = _may_be
         """Whether publishers may have gone on without this node: it is or was lossy."""
         self.front = CausalFront(self._is_over)
@@ -126,6 +133,11 @@ class StreamTable:
         self.leavers: dict[NodeId, tuple[Seq, int]] = {}  # until when, their LEAVE
         self.gone = 0  # those who left since the current route began
         self.laggards = Laggards(config)
+
+    @property
+    def doubt_after(self) -> Time:
+        """How long a message waits for another before the publisher of that one is asked."""
+        return 2 * self.config.resend_max
 
     def _plan(self, at: Time) -> None:
         """Have `on_wake` called at this time or before."""

@@ -204,6 +204,9 @@ class TopicCore(Reliability):
                 if frame.barrier and not front.ready(inbox, frame.barrier):
                     if inbox.stuck[0] != frame.first:
                         inbox.stuck = frame.first, now
+                        if self.doubt_at is None and self.cluster >= 0:
+                            self.doubt_at = now + self.doubt_after
+                            self._plan(self.doubt_at)
                     if self.stranded:
                         self._plan(now)
                     break
