@@ -302,6 +302,8 @@ def test_a_message_with_a_cause_that_does_not_exist_is_not_waited_for_for_ever(d
     core = world.members[2].core
     assert core is not None
     core._cores["t"].front.frontier[Stream(0, 0)] = 10**6
+    core._cores["t"].front.frontier[Stream(1, 0)] = 5
+    core._cores["t"].front.frontier[Stream(3, 0)] = 7
     world.publish(2, "after that")
     if dies:
         world.settle(ticks=2)

@@ -861,32 +861,50 @@ class RecoveringTopic(TopicCore):
     def _doubt_waits(self, now: Time) -> None:
         """Have publishers asked for what has been waited for for long: it may not exist."""
         self.doubt_at = None
-        waiting = [inbox for inbox in self.front.waiting() if inbox.next in inbox.frames]
+        waiting = self.front.waiting()
         for inbox in waiting:
-            head, (first, since) = inbox.frames[inbox.next], inbox.stuck
-            if head.first == first and now - since >= self.doubt_after:
-                cause, _ = head.barrier[min(inbox.checked, len(head.barrier) - 1)]
-                if cause == self.own:
-                    self.void_above(cause, self.next_seq - 1, now, now)
-                elif self.guard.is_live(cause):
-                    self.marks["asked for what does not come"] += 1
-                    self.ask_publisher(cause, now)
+            if now - inbox.stuck[1] >= self.doubt_after:
+                self._doubt(inbox, now)
         if waiting:
             self.doubt_at = now + self.doubt_after
             self._plan(self.doubt_at)
 
+    def _doubt(self, inbox: Inbox, now: Time) -> None:
+        cause = self._awaited(inbox)
+        if cause is None:
+            return
+        stream, _ = cause
+        if stream == self.own:
+            self.void_above(stream, self.next_seq - 1, now, now)
+        elif self.guard.is_live(stream):
+            self.marks["asked for what does not come"] += 1
+            self.ask_publisher(stream, now)
+
+    def _awaited(self, inbox: Inbox) -> tuple[Stream, Seq] | None:
+        """What the next message of a stream waits for, and has since it was noted as stuck."""
+        head = inbox.frames.get(inbox.next)
+        if not inbox.waiting or head is None or head.first != inbox.stuck[0]:
+            return None
+        return head.barrier[inbox.checked]
+
     def void_above(self, stream: Stream, last: Seq, asked: Time, now: Time) -> None:
         """A publisher has published up to `last`: nobody who waited as it was `asked` can wait for
-        more; whoever named more was lied to, or lies."""
+        more; whoever named more was lied to, or lies.  What else such a message names is doubtful.
+        """
         for inbox in self.front.waiting():
-            head, (first, since) = inbox.frames.get(inbox.next), inbox.stuck
-            if head is None or head.first != first or since > asked or not head.barrier:
-                continue
-            cause, seq = head.barrier[min(inbox.checked, len(head.barrier) - 1)]
-            if cause == stream and seq > last:
-                self.deny(stream, seq, last, inbox.stream.source)
+            denied = -1
+            while (
+                (cause := self._awaited(inbox)) is not None
+                and cause[0] == stream
+                and cause[1] > last
+                and inbox.stuck[1] <= asked
+            ):
+                denied = cause[1]
                 self.front.pass_over(inbox)
                 self._drain(inbox, now)
+            if denied >= 0:
+                self.deny(stream, denied, last, inbox.stream.source)
+                self._doubt(inbox, now)
 
     def retract(self, stream: Stream, last: Seq) -> None:
         """What we have read of a stream above `last` its publisher has never published.
