@@ -24,23 +24,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+from cubecast.protocol.claims import DoubtingTopic
 from cubecast.protocol.messages import Barrier, Frame, Inquiry, Route, Settled, Stable
-from cubecast.protocol.port import Denial, NodeId, Seq, Stream, Time
+from cubecast.protocol.port import NodeId, Seq, Stream, Time
 from cubecast.protocol.stream_table import Loss
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
-from cubecast.protocol.topic import TopicCore
 from cubecast.protocol.views import Final, Held, Unread
 from cubecast.topology import members_of
 
 MAX_UNREAD = 256
 """Frames of one dead stream that a report names; what lies above is given up."""
-DENIED = "a cut that its publisher denies"
 UNDATED = -1
 """The view with which a stream ended, if nobody told us and we were not there: before all others.
 We have nothing of such a stream, so nobody asks us for it."""
 
 
-class RecoveringTopic(TopicCore):
+class RecoveringTopic(DoubtingTopic):
     """The data path of one topic, and how it goes on without some of its nodes."""
 
     def reached_since(self, since: int, apart: int) -> dict[Stream, Seq]:
@@ -545,10 +544,10 @@ class RecoveringTopic(TopicCore):
     def on_wake(self, now: Time) -> Time | None:
         if self.ask_at is not None and self.ask_at <= now:
             self._ask_holders(now)
-        if self.doubt_at is not None and self.doubt_at <= now:
-            self._doubt_waits(now)
-        planned = super().on_wake(now), self.ask_at, self.doubt_at
-        return min((at for at in planned if at is not None), default=None)
+        due = super().on_wake(now)
+        if due is None or (self.ask_at is not None and self.ask_at < due):
+            return self.ask_at
+        return due
 
     def _feed_as_heir(self, inbox: Inbox, now: Time) -> None:
         """Feed every member, by the routes of the dead publisher, what we hold."""
@@ -813,115 +812,6 @@ class RecoveringTopic(TopicCore):
                 if seq >= 0 and not self.guard.is_live(stream):  # a publisher that lives is asked
                     self.marks["brought an end along"] += 1
                     self.ends[stream] = max(seq, self.ends.get(stream, -1))
-
-    # -- what others claim of the living -----------------------------------------------------------
-
-    def claims_above(
-        self, vector: Mapping[Stream, Seq], own: Mapping[NodeId, tuple[Stream, Seq]]
-    ) -> list[Stream]:
-        """Streams of the living of which `vector` has more than their publishers say themselves.
-
-        Not those of earlier generations: nothing more is published there, and others may remember
-        what the publisher has forgotten.  Not what is here: it was published.  Without views nobody
-        is known to live.
-        """
-        if self.cluster < 0:
-            return []
-        return [
-            stream
-            for stream, seq in vector.items()
-            if seq > self.published(stream, own)
-            and self.guard.is_live(stream)
-            and not self._is_earlier(stream, own)
-            and (stream not in self.inboxes or self.inboxes[stream].reached() < seq)
-        ]
-
-    def published(self, stream: Stream, own: Mapping[NodeId, tuple[Stream, Seq]]) -> Seq:
-        """The last message of a stream, as its publisher said; -1: it said nothing of it."""
-        if stream == self.own:
-            return self.next_seq - 1
-        said = own.get(stream.source)
-        return said[1] if said is not None and said[0] == stream else -1
-
-    def _is_earlier(self, stream: Stream, own: Mapping[NodeId, tuple[Stream, Seq]]) -> bool:
-        said = (self.own, 0) if stream.source == self.node else own.get(stream.source)
-        return said is not None and said[0].generation > stream.generation
-
-    def deny(self, stream: Stream, claimed: Seq, published: Seq, by: NodeId) -> None:
-        """Ignore what somebody claims of a publisher that denies it, and say so."""
-        self.marks["denied a claim"] += 1
-        self.guard.drop(DENIED)
-        self.on_denied(Denial(self.topic, stream.source, claimed, published, by))
-
-    def relayed_by_dead(self) -> list[Stream]:
-        """Streams that came by a relay that is gone, as long as somebody may ask; told once."""
-        relayed, self.relayed = self.relayed, {}
-        return [stream for stream in relayed if stream in self.inboxes and self.taking]
-
-    def _doubt_waits(self, now: Time) -> None:
-        """Have publishers asked for what has been waited for for long: it may not exist."""
-        self.doubt_at = None
-        waiting = self.front.waiting()
-        for inbox in waiting:
-            if now - inbox.stuck[1] >= self.doubt_after:
-                self._doubt(inbox, now)
-        if waiting:
-            self.doubt_at = now + self.doubt_after
-            self._plan(self.doubt_at)
-
-    def _doubt(self, inbox: Inbox, now: Time) -> None:
-        cause = self._awaited(inbox)
-        if cause is None:
-            return
-        stream, _ = cause
-        if stream == self.own:
-            self.void_above(stream, self.next_seq - 1, now, now)
-        elif self.guard.is_live(stream):
-            self.marks["asked for what does not come"] += 1
-            self.ask_publisher(stream, now)
-
-    def _awaited(self, inbox: Inbox) -> tuple[Stream, Seq] | None:
-        """What the next message of a stream waits for, and has since it was noted as stuck."""
-        head = inbox.frames.get(inbox.next)
-        if not inbox.waiting or head is None or head.first != inbox.stuck[0]:
-            return None
-        return head.barrier[inbox.checked]
-
-    def void_above(self, stream: Stream, last: Seq, asked: Time, now: Time) -> None:
-        """A publisher has published up to `last`: nobody who waited as it was `asked` can wait for
-        more; whoever named more was lied to, or lies.  What else such a message names is doubtful.
-        """
-        for inbox in self.front.waiting():
-            denied = -1
-            while (
-                (cause := self._awaited(inbox)) is not None
-                and cause[0] == stream
-                and cause[1] > last
-                and inbox.stuck[1] <= asked
-            ):
-                denied = cause[1]
-                self.front.pass_over(inbox)
-                self._drain(inbox, now)
-            if denied >= 0:
-                self.deny(stream, denied, last, inbox.stream.source)
-                self._doubt(inbox, now)
-
-    def retract(self, stream: Stream, last: Seq) -> None:
-        """What we have read of a stream above `last` its publisher has never published.
-
-        Somebody made it up who relayed it.  We have to join again, as we have told those who count
-        on us that we have what came since.
-        """
-        front = self.front
-        self.deny(stream, front.delivered.get(stream, -1), last, -1)
-        if stream in self.inboxes:
-            self._drop(self.inboxes[stream])
-        for known in (self.floor, front.delivered):
-            known[stream] = last
-            if last < 0:
-                del known[stream]
-        if front.frontier.get(stream, -1) > last:
-            del front.frontier[stream]
 
     def drop_unknown(self, before: Collection[Stream], known: Collection[Stream]) -> None:
         """Every node has said what it has of the topic: what none of them has is over for everyone.
