@@ -85,7 +85,7 @@ class Membership:
         self._questions = Questions(core.topic, core.node, waves)
         core.on_slow = self._ask_members
         core.ask_publisher = self._ask_publisher
-        core.may_be_passed_over = lambda: self.is_lossy
+        core.may_be_passed_over = self._may_be_passed_over
 
     @property
     def addressed(self) -> int:
@@ -104,6 +104,9 @@ class Membership:
         if self._cut_off or self._reached is not None or self._still_owed():
             return True
         return self._lossy_told or (self._lossy_known and self._running is Op.JOIN)
+
+    def _may_be_passed_over(self) -> bool:
+        return self.is_lossy
 
     def _still_owed(self) -> bool:
         """Whether something has not come yet that was sent before all knew that we are not lossy.
