@@ -128,6 +128,22 @@ def test_a_mute_leader_is_succeeded() -> None:
     assert went_on_without(world, 0)
 
 
+def test_the_last_of_all_goes_on_alone() -> None:
+    """With one taken for dead already, the first accusation changes the view at once."""
+    world = party(3)
+    world.members[0].subscribe(ROOM, world.now)
+    lost = answers_of(1, 2)
+    settle(world, lost, PATIENT // 5 - 25)
+    core = world.members[0].core
+    assert core is not None
+    for slot in (1, 2):
+        core.on_message(Parcel(0, Mute(ROOM, slot, PATIENT, 0)), 3 - slot, world.now)
+    world.suspect(2, 0)
+    world.members[0].on_wake(world.now)
+    assert ("view", 1, 0b001) in world.ports[0].said
+    assert ("joined", ROOM) in world.ports[0].said
+
+
 def test_who_acknowledges_nothing_is_mute() -> None:
     world = party(4)
     world.members[0].subscribe(ROOM, world.now)

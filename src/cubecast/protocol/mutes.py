@@ -86,7 +86,8 @@ class Mutes:
         if self._news:
             news, self._news = self._news, []
             for accusation in news:
-                self._on_mute(accusation, now)
+                if self._members >> accusation.slot & 1:  # what was said before may have changed it
+                    self._on_mute(accusation, now)
 
     def _look_if_due(self, now: Time) -> None:
         if self._look_at is not None and self._look_at <= now:
