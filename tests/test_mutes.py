@@ -18,9 +18,20 @@ from cubecast.net.wire import (
     encode_frame,
     topic_id,
 )
-from cubecast.protocol.messages import Answer, Frame, Mute, Parcel, ParcelAck, Route, Stable
+from cubecast.protocol.messages import (
+    Answer,
+    Frame,
+    Mute,
+    Op,
+    Parcel,
+    ParcelAck,
+    Route,
+    Stable,
+    Wave,
+)
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Stream
+from cubecast.topology import parent
 
 PATIENT = 400
 ROOM = "room"
@@ -335,6 +346,45 @@ def test_a_message_with_a_cause_that_does_not_exist_is_not_waited_for_for_ever(d
     assert world.publish(0, "second")
     world.settle()
     assert world.ports[1].delivered()[-1] == "second"
+
+
+# -- what is still possible ------------------------------------------------------------------------
+
+
+def test_who_is_called_mute_by_a_liar_is_excluded_and_back_after_a_while() -> None:
+    world = party(4, 0b0111)
+    for node in (0, 1):
+        core = world.members[node].core
+        assert core is not None
+        core.on_message(Parcel(0, Mute("t", 2, PATIENT, 0)), 3, world.now)
+    world.settle(ticks=PATIENT // 5)
+    assert went_on_without(world, 2)
+    assert world.members[0].marks["mute member kept out"] > 0
+    world.settle(ticks=2 * PATIENT // 5)
+    assert world.masks() == [0b1111] * 4
+    assert world.publish(0, "both again")
+    world.settle()
+    assert world.ports[2].delivered() == ["both again"]
+
+
+def test_a_leave_in_another_s_name_is_believed_until_that_one_subscribes_anew() -> None:
+    """Node 1 relays the waves of node 3 to node 0, and says that node 3 leaves."""
+    world = party(4, 0b1001)
+    core = world.members[0].core
+    assert core is not None
+    forgery = Wave("t", 3, 0, Op.LEAVE, 0b1111)
+    assert parent(3, 0, forgery.cluster) == 1  # it is taken from node 1
+    core.membership_of("t").apply(forgery)
+    assert world.publish(0, "missed")
+    world.settle()
+    assert world.ports[3].delivered() == []
+    world.members[3].unsubscribe("t", world.now)
+    world.settle()
+    world.members[3].subscribe("t", world.now)
+    world.settle()
+    assert world.publish(0, "heard")
+    world.settle()
+    assert world.ports[3].delivered() == ["heard"]
 
 
 # -- numbers ---------------------------------------------------------------------------------------
