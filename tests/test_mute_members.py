@@ -7,6 +7,7 @@ it sends no control message of the core: no answer to a wave, and (`deaf`) no ac
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -123,11 +124,27 @@ async def test_explain_names_whom_a_subscribe_waits_for() -> None:
         facts: dict[str, Any] = asker.explain(TOPIC)
         assert facts["operation"] == "join"
         (slot,) = facts["unanswered"]
-        lines = list(explained(TOPIC, asker.slot, dict(facts)))
+        lines = list(explained(TOPIC, asker.slot, json.loads(json.dumps(facts))))  # as clients see it
         assert f"the subscription waits for node {slot}, or a node below it, for" in lines[1]
         assert lines[-1] == "an operation waits for other nodes to answer"
         await entering
         assert not asker.explain(TOPIC)["unanswered"]
+
+
+def test_why_names_the_mute_member_and_who_waits_for_it() -> None:
+    facts: dict[str, Any] = {
+        "standing": "joining",
+        "informed": False,
+        "operation": "join",
+        "unanswered": {"2": 10_700_000},
+        "mute": [[3, 2, 10_000_000]],
+    }
+    assert list(explained("chat", 0, facts)) == [
+        "chat at node 0: about to be subscribed; it does not know who else is",
+        "the subscription waits for node 2, or a node below it, for 10.700 s",
+        "node 3 does not answer: node 2 has waited 10.000 s for it",
+        "an operation waits for other nodes to answer",
+    ]
 
 
 @live

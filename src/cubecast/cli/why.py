@@ -59,7 +59,7 @@ def explained(
     `listed` are the topics of the cluster, with their subscribers, if they were asked for because
     the node does not know who is subscribed.
     """
-    facts = msgspec.convert(answer, _Facts)
+    facts = msgspec.convert(answer, _Facts, strict=False)  # slots are texts in JSON
     if listed is not None and topic not in listed and not facts.next and facts.standing == "out":
         yield f"{topic}: no node has published to it or subscribed to it"
         return
