@@ -124,7 +124,8 @@ async def test_explain_names_whom_a_subscribe_waits_for() -> None:
         facts: dict[str, Any] = asker.explain(TOPIC)
         assert facts["operation"] == "join"
         (slot,) = facts["unanswered"]
-        lines = list(explained(TOPIC, asker.slot, json.loads(json.dumps(facts))))  # as clients see it
+        seen = json.loads(json.dumps(facts))  # as clients see it
+        lines = list(explained(TOPIC, asker.slot, seen))
         assert f"the subscription waits for node {slot}, or a node below it, for" in lines[1]
         assert lines[-1] == "an operation waits for other nodes to answer"
         await entering
