@@ -8,7 +8,17 @@ from typing import Any, NamedTuple
 from cubecast.protocol.config import Config
 from cubecast.protocol.epochs import EpochConfig
 from cubecast.protocol.member import Member
-from cubecast.protocol.port import Message, NodeId, Publication, Seq, Stream, Time, Topic
+from cubecast.protocol.port import (
+    Accusation,
+    Denial,
+    Message,
+    NodeId,
+    Publication,
+    Seq,
+    Stream,
+    Time,
+    Topic,
+)
 from cubecast.protocol.views import Seal, Who, genesis
 
 CONFIG = Config(ack_delay=0, stable_delay=0, resend_after=20, resend_max=80)
@@ -81,6 +91,12 @@ class Hand:
     def departed(self) -> None:
         self.said.append(("departed",))
 
+    def mute(self, accusation: Accusation) -> None:
+        self.said.append(("mute", accusation.slot, accusation.by, accusation.topic))
+
+    def denied(self, denial: Denial) -> None:
+        self.said.append(("denied", *denial))
+
     def excluded(self) -> None:
         self.said.append(("excluded",))
 
@@ -99,7 +115,13 @@ class Hand:
 class Members:
     """Some nodes, `members` of them (all) subscribed to "t", and what flies between them."""
 
-    def __init__(self, nodes: int, members: int = -1, kind: type[Member] = Member) -> None:
+    def __init__(
+        self,
+        nodes: int,
+        members: int = -1,
+        kind: type[Member] = Member,
+        config: Config = CONFIG,
+    ) -> None:
         self.now: Time = 0
         self.flying: list[Flying] = []
         self.down: set[NodeId] = set()
@@ -108,7 +130,7 @@ class Members:
         first = genesis({node: Who(f"n{node}", str(node), 0) for node in range(nodes)})
         for node, port in enumerate(self.ports):
             who = first.members[node]
-            member = kind(node, port, view=first, who=who, config=CONFIG, epochs=EPOCHS)
+            member = kind(node, port, view=first, who=who, config=config, epochs=EPOCHS)
             self.members.append(member)
         for member in self.members:
             member.establish("t", members & (1 << nodes) - 1)

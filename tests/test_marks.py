@@ -16,6 +16,7 @@ import test_doubts
 import test_epochs
 import test_forgetting
 import test_members
+import test_mutes
 import test_returning_nodes
 import test_telling
 import test_view_lies
@@ -56,14 +57,21 @@ def test_two_numbers_are_kept_of_a_stream_whose_publisher_is_gone() -> None:
     assert lives > 100
 
 
-SEEDS = (50, 53, 77, 85, 93, 115, 126, 142, 252, 259, 494, 30637)
+SEEDS = (50, 53, 77, 85, 93, 115, 126, 142, 252, 259, 494, 1011, 30637)
 """Schedules that take together what no test by hand does, or did when this was written."""
 
 
 OF_ALL_SIZES = (1701,)
 """The same, of schedules with as many nodes as they draw."""
 
-BY_MEMBERS = (test_members, test_doubts, test_forgetting, test_returning_nodes, test_view_lies)
+BY_MEMBERS = (
+    test_members,
+    test_doubts,
+    test_forgetting,
+    test_mutes,
+    test_returning_nodes,
+    test_view_lies,
+)
 BY_TOYS = (test_epochs, test_telling, test_view_lies)
 
 

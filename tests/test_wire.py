@@ -55,6 +55,7 @@ from cubecast.protocol.messages import (
     Answer,
     Direct,
     Frame,
+    Mute,
     Op,
     Parcel,
     ParcelAck,
@@ -82,13 +83,13 @@ payloads = st.lists(st.binary(max_size=40), min_size=1, max_size=8)
 
 @st.composite
 def frames(draw: st.DrawFn, topic: str = TOPIC) -> Frame:
-    first = draw(numbers)
+    bodies = draw(payloads)
+    first = draw(st.integers(0, MAX_NUMBER - len(bodies)))
     start = draw(st.integers(0, first))
     stable = draw(st.integers(-1, first - 1))
     members = draw(sets)
     leaves = members & draw(sets)
     route = Route(draw(st.integers(0, (1 << 32) - 1)), start, members, leaves)
-    bodies = draw(payloads)
     body = Outgoing(bodies, draw(numbers))
     barrier = draw(vectors)
     size = wire.frame_cost(body.content, len(barrier))
@@ -108,6 +109,7 @@ carried = st.one_of(
     st.builds(Stable, topics, streams, routes, numbers, numbers, sets),
     st.builds(Release, topics, streams),
     st.builds(Suspended, topics, streams, routes),
+    st.builds(Mute, topics, slots, numbers, numbers),
     st.builds(Wave, topics, slots, numbers, st.sampled_from(Op), sets, st.booleans()),
     st.builds(Answer, topics, slots, numbers, vectors, sets, sets),
 )

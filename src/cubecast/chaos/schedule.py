@@ -136,6 +136,8 @@ def runnable(schedule: Schedule) -> Schedule:
     """A checked schedule, if there can be so many processes."""
     if schedule.nodes > MAX_NODES:
         raise ScheduleError(f"nodes must be 1 to {MAX_NODES} here, not {schedule.nodes}")
+    if any(fault.act == "mute" for fault in schedule.faults):
+        raise ScheduleError("act 'mute' is for simulated nodes: real ones answer waves")
     return checked(schedule)
 
 

@@ -100,6 +100,9 @@ async def _node(config: cubecast.NodeConfig, seed: str | None, handler: Handler)
                     typer.echo(f"node {event.slot} joined from {escaped(event.address)}")
                 case cubecast.MemberLeft():
                     typer.echo(f"node {event.slot} {'is gone' if event.crashed else 'left'}")
+                case cubecast.MemberMute():
+                    waited = f"node {event.by} waited {event.seconds:.1f} s"
+                    typer.echo(f"node {event.slot} answers tests but no waves: {waited}")
                 case cubecast.Excluded():
                     typer.echo("the others went on without this node; asking to be taken back")
                 case cubecast.Returned():

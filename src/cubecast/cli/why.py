@@ -9,6 +9,11 @@ import msgspec
 
 from cubecast.cli.output import counted
 
+_OPERATION = {
+    "join": "the subscription",
+    "leave": "the end of the subscription",
+    "register": "the first publication",
+}
 _STANDING = {
     "out": "not subscribed",
     "joining": "about to be subscribed",
@@ -40,6 +45,10 @@ class _Facts(msgspec.Struct):
     suspended: list[int] = []
     blocked: bool = False
     accepted: int = 0
+    operation: str = ""
+    unanswered: dict[int, int] = {}
+    mute: list[tuple[int, int, int]] = []
+    dropped: dict[str, int] = {}
 
 
 def explained(
@@ -50,7 +59,7 @@ def explained(
     `listed` are the topics of the cluster, with their subscribers, if they were asked for because
     the node does not know who is subscribed.
     """
-    facts = msgspec.convert(answer, _Facts)
+    facts = msgspec.convert(answer, _Facts, strict=False)  # slots are texts in JSON
     if listed is not None and topic not in listed and not facts.next and facts.standing == "out":
         yield f"{topic}: no node has published to it or subscribed to it"
         return
@@ -61,9 +70,19 @@ def explained(
     if listed is None and not facts.informed:
         known = "it does not know who else is"
     yield f"{topic} at node {node}: {standing}; {known}"
+    yield from _unanswered(facts)
     yield from _sent(node, facts)
     yield from _received(facts)
     yield _verdict(facts)
+
+
+def _unanswered(facts: _Facts) -> Iterator[str]:
+    """Whom an operation waits for, and who was said not to answer."""
+    what = _OPERATION.get(facts.operation, "an operation")
+    for slot, waited in sorted(facts.unanswered.items()):
+        yield f"{what} waits for node {slot}, or a node below it, for {waited / 1e6:.3f} s"
+    for slot, by, waited in facts.mute:
+        yield f"node {slot} does not answer: node {by} has waited {waited / 1e6:.3f} s for it"
 
 
 def _sent(node: int, facts: _Facts) -> Iterator[str]:
@@ -103,6 +122,7 @@ def _verdict(facts: _Facts) -> str:
     waits = [
         text
         for text, so in (
+            ("an operation waits for other nodes to answer", facts.unanswered),
             ("publishers wait for credit", facts.blocked),
             ("subscribers are behind", facts.behind),
             ("messages wait to be sent", facts.accepted and not facts.blocked),

@@ -29,6 +29,34 @@ class MemberLeft(msgspec.Struct, frozen=True, tag=True):
     crashed: bool = False
 
 
+class MemberMute(msgspec.Struct, frozen=True, tag=True):
+    """A member answers tests, but left a wave (a subscribe, say) unanswered for `seconds`.
+
+    `by` waited for it; the others go on without it, and `MemberLeft` follows.  `topic` is empty if
+    the wave asked for all topics.
+    """
+
+    slot: NodeId
+    topic: Topic
+    seconds: float
+    by: NodeId
+
+
+class CutDenied(msgspec.Struct, frozen=True, tag=True):
+    """A member claimed that node `source` has published message `claimed` of a topic.
+
+    `source` itself says `published` (-1: nothing).  Who believed the claim would wait for messages
+    that do not exist; this node does not.  The liar is node `by`, or one below it in the tree of
+    this node's subscribe; -1: it is not known.
+    """
+
+    topic: Topic
+    source: NodeId
+    claimed: Seq
+    published: Seq
+    by: NodeId
+
+
 class Excluded(msgspec.Struct, frozen=True, tag=True):
     """The others took this node for dead and went on without it; it asks to be taken back.
 
@@ -117,6 +145,8 @@ def spans_by_source(
 Event: TypeAlias = (
     MemberJoined
     | MemberLeft
+    | MemberMute
+    | CutDenied
     | Excluded
     | Returned
     | ConnectionLost

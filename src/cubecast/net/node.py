@@ -25,10 +25,12 @@ from cubecast.net.events import (
     Audience,
     CallbackFailed,
     ConnectionLost,
+    CutDenied,
     Discarded,
     Event,
     Events,
     Gap,
+    MemberMute,
     PublisherBlocked,
     SlowSubscriber,
     spans_by_source,
@@ -68,7 +70,7 @@ from cubecast.protocol.detector import DetectorMessage
 from cubecast.protocol.member import Member
 from cubecast.protocol.messages import Ack, Frame
 from cubecast.protocol.node import CubecastNode
-from cubecast.protocol.port import LIFE_BITS, NodeId, Seq, Stream, Time, Topic
+from cubecast.protocol.port import LIFE_BITS, Accusation, Denial, NodeId, Seq, Stream, Time, Topic
 from cubecast.protocol.views import Clusterwide
 from cubecast.topology import members_of
 from cubecast.trace import Record
@@ -586,6 +588,24 @@ class Node:
 
     def excluded(self) -> None:
         self._presence.excluded()
+
+    def mute(self, accusation: Accusation) -> None:
+        slot, by, topic, waited = accusation
+        seconds = waited / 1e6
+        log.warning(
+            "node %d answers tests but no waves: node %d waited %.1f s (topic %r); it is excluded",
+            slot, by, seconds, topic,
+        )  # fmt: skip
+        self.tell(MemberMute(slot, topic, seconds, by))
+
+    def denied(self, denial: Denial) -> None:
+        topic, source, claimed, published, by = denial
+        log.warning(
+            "node %d, or one below it, claimed message %d of node %d in %r, which has published "
+            "up to %d: ignored",
+            by, claimed, source, topic, published,
+        )  # fmt: skip
+        self.tell(CutDenied(topic, source, claimed, published, by))
 
     def departed(self) -> None:
         self._presence.departed()

@@ -13,6 +13,8 @@ ACKs are half the work |
 | `patience` | 1: who leaves two probes unanswered, 3 x `resend_after`, is taken for stopped |
 | `leaf_for` | 20 x `resend_after`: what stopped once may do so again |
 | `forget_after` | 60 s: who publishes to a topic more seldom asks again who subscribes |
+| `mute_after` | `deaf_after`, at least 4 x `resend_max`: who answers tests was neither stopped \
+nor cut off by then, and a wave, or its answer, may be lost twice in a row |
 | `resend_max` | 16 x `resend_after`, at most 30 s |
 | `window` | bandwidth x 4 levels x (RTT + `ack_delay`), up to a power of two: what is on its way \
 in a tree of 16 nodes |
@@ -78,6 +80,7 @@ def preset_values(name: str) -> dict[str, Any]:
     ack_delay = max(round_trip // 10, 1 * MS)
     hop = round_trip + ack_delay
     resend_after = max(LARGE_TREE_LEVELS * hop, 100 * MS)
+    resend_max = min(16 * resend_after, 30_000 * MS)
     window = _power_of_two(bandwidth * TYPICAL_TREE_LEVELS * hop // 1_000_000)
     seconds = round_trip / 1_000_000
     return {
@@ -89,7 +92,8 @@ def preset_values(name: str) -> dict[str, Any]:
         "patience": 1,
         "leaf_for": 20 * resend_after,
         "forget_after": 60_000 * MS,
-        "resend_max": min(16 * resend_after, 30_000 * MS),
+        "resend_max": resend_max,
+        "mute_after": max(detector_for(name).deaf_after, 4 * resend_max),
         "queue_bytes": window,
         "unread_bytes": max(16 * window, 64 * 1024 * 1024),
         "join_timeout_s": max(100 * seconds, 10.0),

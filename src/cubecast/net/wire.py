@@ -36,6 +36,7 @@ from cubecast.protocol.messages import (
     Direct,
     Frame,
     Inquiry,
+    Mute,
     Parcel,
     ParcelAck,
     Probe,
@@ -65,7 +66,8 @@ MAX_TOPIC = 1024
 MAX_SLOTS = 1 << 13
 """Slots on the wire are below this; a set of them is at most 1 KiB, or 2,467 digits of JSON."""
 MAX_NUMBER = 1 << 62
-"""Sequence numbers, routes and the like are below this, so that sums stay within 64 bits."""
+"""Sequence numbers, routes and the like are below this, so that sums stay within 64 bits.  Also the
+last message of a frame is: who has read it names it to others, in barriers and answers."""
 MAX_ROUTES = 4096
 """Routes a decoder remembers; one more and it begins anew."""
 
@@ -290,8 +292,10 @@ class FrameDecoder:
         topic = topics.get(ident)
         if topic is None:
             return None
-        if not (-1 <= stable < first < MAX_NUMBER and start <= first):
+        if not (-1 <= stable < first and first + count <= MAX_NUMBER and start <= first):
             raise ValueError(f"first {first}, stable {stable} and start {start} are at odds")
+        if number >= MAX_NUMBER:
+            raise ValueError(f"a route number of {number}")
         offset = PREFIX.size + HEADER.size
         masks = raw[offset : offset + mask_size + leaves_size]
         known = self._routes.get((ident, source, incarnation))
@@ -427,6 +431,13 @@ def _within_bounds(message: Control | Carried) -> bool:
             )
         case CaughtUp():
             return True
+        case Mute():
+            return (
+                _topic(message.topic)
+                and _slot(message.slot)
+                and _number(message.waited)
+                and _number(message.epoch)
+            )
         case Inquiry():
             return _topic(message.topic) and _stream(message.stream)
         case Release():
@@ -469,6 +480,8 @@ def _within_bounds(message: Control | Carried) -> bool:
                 and all(_stream(stream) and _number(seq) for stream, seq in message.vector)
                 and len(message.over) <= MAX_STREAMS
                 and all(_stream(stream) and _number(last + 1) for stream, last in message.over)
+                and len(message.own) <= MAX_SLOTS
+                and all(_stream(stream) and _number(last + 1) for stream, last in message.own)
                 and _set(message.members)
                 and _set(message.lossy)
                 and _listing(message.topics)

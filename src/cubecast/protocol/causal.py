@@ -112,6 +112,12 @@ class CausalFront:
         inbox.waiting = False
         inbox.checked = 0
 
+    def pass_over(self, inbox: Inbox) -> None:
+        """An inbox waits for something that does not exist: look at the rest of its barrier."""
+        checked = inbox.checked + 1
+        self.stop_waiting_of(inbox)
+        inbox.checked = checked
+
     def stop_waiting(self) -> None:
         """Forget who waits: nothing is delivered here any more."""
         for inboxes in self._waiting.values():

@@ -54,6 +54,12 @@ class Config:
     """A topic that this node has left, and does not publish to, is forgotten after this long, or up
     to three times as long; 0: never.  Who publishes more seldom asks again who subscribes."""
 
+    mute_after: Time = 0
+    """A member that leaves a wave unanswered for this long, and a quarter more for each level of
+    the tree below it, is taken for dead although it answers tests (`cubecast.protocol.mutes`);
+    0: never.  More than the detector's `deaf_after`: who is merely slow or cut off was found by
+    then."""
+
     idle_topics: int = 1024
     """So many topics that this node has left are kept at the most, the youngest."""
 
@@ -61,7 +67,7 @@ class Config:
         for name in ("window", "slack", "resend_after", "resend_burst"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        times = ("ack_delay", "ack_pause", "stable_delay", "leaf_for", "forget_after")
+        times = ("ack_delay", "ack_pause", "stable_delay", "leaf_for", "forget_after", "mute_after")
         for name in (*times, "patience", "idle_topics"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
@@ -69,6 +75,11 @@ class Config:
             raise ValueError(
                 f"forget_after ({self.forget_after}) must be 0, or not below "
                 f"stable_delay ({self.stable_delay})"
+            )
+        if 0 < self.mute_after < 2 * self.resend_max:
+            raise ValueError(
+                f"mute_after ({self.mute_after}) must be 0, or at least twice "
+                f"resend_max ({self.resend_max}): a wave may be lost, and its answer"
             )
         if self.resend_max < self.resend_after:
             raise ValueError(

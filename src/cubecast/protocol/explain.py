@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from cubecast.protocol.membership import Membership
+from cubecast.protocol.mutes import Mutes
 from cubecast.protocol.port import NodeId, Stream, Time
 from cubecast.protocol.recovery import RecoveringTopic
 from cubecast.protocol.streams import Inbox
+from cubecast.protocol.waves import Waves
 from cubecast.topology import members_of
 
 
-def explain(membership: Membership, now: Time) -> dict[str, object]:
-    """The standing of a node in a topic, the members, and what is held, waits or is missing."""
+def explain(membership: Membership, waves: Waves, mutes: Mutes, now: Time) -> dict[str, object]:
+    """The standing of a node in a topic, the members, and what is held, waits or is missing.
+
+    `unanswered` are the children that an operation of ours waits for, or for whom they wait, and
+    `mute` who was called mute in this view, by whom, after how long.
+    """
     core = membership.core
+    waits = waves.awaited(core.topic)
     return {
         "standing": membership.standing.value,
+        "operation": membership.operation,
+        "unanswered": {child: now - since for child, since in waits.items()},
+        "mute": [[one.slot, one.by, one.waited] for one in mutes.accused],
         "informed": membership.informed,
         "members": list(members_of(membership.members)),
         "next": core.next_seq,

@@ -28,6 +28,7 @@ from cubecast.protocol.errors import (
 from cubecast.protocol.messages import (
     Answer,
     CaughtUp,
+    Mute,
     Parcel,
     ParcelAck,
     Release,
@@ -38,14 +39,15 @@ from cubecast.protocol.messages import (
 )
 from cubecast.protocol.port import NodeId, Port, Time
 
-Carried: TypeAlias = Stable | Release | Suspended | Settled | CaughtUp | Wave | Answer
+Carried: TypeAlias = Stable | Release | Suspended | Settled | CaughtUp | Mute | Wave | Answer
 
 
 def weight(message: Carried) -> int:
     """What a message costs to keep: one, one for each entry of its vector, and for 8 names."""
     if type(message) is not Answer:
         return 1
-    return 1 + len(message.vector) + len(message.over) + len(message.topics) // 8
+    entries = len(message.vector) + len(message.over) + len(message.own)
+    return 1 + entries + len(message.topics) // 8
 
 
 class Link:

@@ -31,7 +31,17 @@ from cubecast.protocol.detector import Detector, DetectorConfig, DetectorMessage
 from cubecast.protocol.epochs import EpochConfig, Epochs
 from cubecast.protocol.marks import Marks
 from cubecast.protocol.node import CubecastNode
-from cubecast.protocol.port import Load, MemberPort, Message, NodeId, Stream, Time, Topic, Wanted
+from cubecast.protocol.port import (
+    Accusation,
+    Load,
+    MemberPort,
+    Message,
+    NodeId,
+    Stream,
+    Time,
+    Topic,
+    Wanted,
+)
 from cubecast.protocol.telling import patience
 from cubecast.protocol.views import (
     TO_ANYONE,
@@ -66,6 +76,9 @@ PATIENT_ENTRIES = 50_000
 """Streams in a request to enter for which the answer is waited for once more `enter_every`."""
 PATIENT_REQUESTS = 4
 """Requests for a place in one life; then it counts, too, if a stranger says that it is outlived."""
+KEPT_OUT = 2
+"""Who was mute may come back after so many times `Config.mute_after`: several who fall mute in turn
+are out at the same time, and waves are complete."""
 
 
 class Member:
@@ -126,6 +139,7 @@ class Member:
         self._departing = False
         self._gone = False  # it was let go: whatever still comes is for nobody
         self._told: dict[str, Time] = {}
+        self._kept_out: dict[str, Time] = {}  # addresses of those who were mute, until when
         self._behind: ViewId | None = None  # the view of ours in which we heard of a later one
         self._ask_at: Time = 0  # then ask for that
         self._requests = 0  # for a place, in this life
@@ -361,6 +375,8 @@ class Member:
         match message:
             case Installed():
                 epochs.on_installed(message, speaker, now)
+            case Enter() if now < self._kept_out.get(message.who.address, 0):
+                self.marks["mute member kept out"] += 1
             case Enter():
                 epochs.on_enter(message, now)
             case Beacon():
@@ -452,6 +468,8 @@ class Member:
             marks=self.marks,
             remembered_from=self.remembered_from,
             on_caught_up=self._epochs.caught_up,
+            on_mute=self._on_mute,
+            on_denied=self._port.denied,
         )
         if self._detector_config is not None:
             self._detector = self.detector_class(
@@ -470,6 +488,17 @@ class Member:
     def _on_suspects(self, suspects: int, now: Time) -> None:
         if self._epochs is not None:
             self._epochs.suspect(suspects, now)
+
+    def _on_mute(self, accusation: Accusation, now: Time) -> None:
+        """A member leaves waves unanswered: go on without it, as without the silent."""
+        self.marks["mute member"] += 1
+        self._port.mute(accusation)
+        if self._epochs is not None:
+            who = self._epochs.view.members[accusation.slot]
+            self._kept_out[who.address] = now + KEPT_OUT * self._config.mute_after
+            while len(self._kept_out) > MAX_TOLD:
+                del self._kept_out[next(iter(self._kept_out))]
+            self._epochs.lose(1 << accusation.slot, now)
 
     def suspect(self, slot: NodeId, now: Time) -> None:
         """Somebody says that a node is dead; nothing follows while we are in no view with it."""

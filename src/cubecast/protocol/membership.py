@@ -30,14 +30,19 @@ from enum import Enum
 from cubecast.protocol.errors import MAX_STREAMS, ProtocolError
 from cubecast.protocol.messages import Op, Release, Suspended, Wave
 from cubecast.protocol.port import NodeId, Port, Seq, Stream, Time
+from cubecast.protocol.questions import Question, Questions
 from cubecast.protocol.recovery import RecoveringTopic
 from cubecast.protocol.waves import Contribution, Gathering, Waves
+from cubecast.topology import members_of
 
 STARTED_AGAIN = {
     Op.JOIN: "join started again",
     Op.LEAVE: "leave started again",
     Op.REGISTER: "register started again",
 }
+
+
+NO_MEMBER = "acknowledgements of a node that is no member"
 
 
 class Standing(Enum):
@@ -76,6 +81,11 @@ class Membership:
         self._followed = False  # in for the sake of a pattern alone
         self._apart: int | None = None  # the first view that we missed, until we have asked
         self._operations = 0  # how many of ours began
+        self._claims: Gathering | None = None  # what a JOIN gathered, while publishers are asked
+        self._questions = Questions(core.topic, core.node, waves)
+        core.on_slow = self._ask_members
+        core.ask_publisher = self._ask_publisher
+        core.may_be_passed_over = self._may_be_passed_over
 
     @property
     def addressed(self) -> int:
@@ -95,6 +105,9 @@ class Membership:
             return True
         return self._lossy_told or (self._lossy_known and self._running is Op.JOIN)
 
+    def _may_be_passed_over(self) -> bool:
+        return self.is_lossy
+
     def _still_owed(self) -> bool:
         """Whether something has not come yet that was sent before all knew that we are not lossy.
 
@@ -112,6 +125,7 @@ class Membership:
             self.standing is Standing.OUT
             and not self._want_in
             and self._running is None
+            and not self._questions
             and self.informed >= self._want_informed
             and self.core.is_idle
         )
@@ -123,6 +137,7 @@ class Membership:
             self._followed
             and self.receiving
             and self._running is None
+            and not self._questions
             and self._reached is None
             and self.core.is_idle
         )
@@ -150,6 +165,11 @@ class Membership:
     def uses(self) -> int:
         """A number that changes with whatever this node begins, publishes or reads here."""
         return self._operations + self.core.next_seq + sum(self.core.front.delivered.values())
+
+    @property
+    def operation(self) -> str:
+        """The operation of ours that runs, if one does."""
+        return "" if self._running is None else self._running.value
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -232,6 +252,7 @@ class Membership:
 
     def _start(self, op: Op, now: Time) -> None:
         self._running = op
+        self._claims = None
         self._operations += 1
         self._meanwhile.clear()
         if not self.informed:
@@ -260,10 +281,53 @@ class Membership:
             owed = self.core.bid_farewell(wave.origin, wave.number)
             return Contribution(owed, member, self._lossy)
         reached = self.core.reached_since(wave.since, wave.apart)
-        return Contribution(reached, member, self._lossy, self.core.over_of(reached))
+        own = self.core.own, self.core.next_seq - 1
+        return Contribution(reached, member, self._lossy, self.core.over_of(reached), own)
+
+    # -- members that do not answer ---------------------------------------------------------------
+
+    def _ask_members(self, silent: int, now: Time) -> None:
+        """Ask those who do not acknowledge what we publish whether they are members at all.
+
+        Whoever relayed an answer to a wave of ours may have said so of those below it.
+        """
+        if self.core.cluster >= 0:
+            for peer in members_of(silent & self.members):
+                self._questions.ask(Question(peer), now)
+
+    def _ask_publisher(self, stream: Stream, now: Time) -> None:
+        """Ask a publisher how far it has published: what we believe of it may be a relay's lie."""
+        reached = self.core.front.delivered.get(stream, -1) if self.core.taking else -1
+        self._questions.ask(Question(stream.source, stream, reached, now), now)
+
+    def is_question(self, result: Gathering) -> bool:
+        """Whether a wave visited one node alone."""
+        return self._questions.asked_by(result)
+
+    def _on_reply(self, question: Question, result: Gathering, now: Time) -> None:
+        """One node has answered for itself."""
+        if question.stream is None:
+            self._hear_member(question.peer, result, now)
+            return
+        last = question.published(result)
+        self.core.void_above(question.stream, last, question.asked, now)
+        if question.reached > last and not question.is_earlier(result) and self.core.taking:
+            self.core.retract(question.stream, last)
+            self.cut_off()
+            self._next_operation(now)
+
+    def _hear_member(self, peer: NodeId, result: Gathering, now: Time) -> None:
+        """A member has said whether it is one; -1: its own waves have said so since."""
+        if peer < 0 or result.members >> peer & 1 or not self.members >> peer & 1:
+            return
+        self.core.marks["no member after all"] += 1
+        self.core.guard.drop(NO_MEMBER)
+        self.members &= ~(1 << peer)
+        self.core.lose_members(1 << peer, now)
 
     def _note(self, peer: NodeId, joined: bool, lossy: bool) -> None:
         self._meanwhile[peer] = joined, lossy
+        self._questions.overtake(peer)
         self.core.laggards.forget(peer)
         if joined:
             self.members |= 1 << peer
@@ -275,8 +339,16 @@ class Membership:
 
     def complete(self, result: Gathering, now: Time) -> None:
         """Every node has applied our operation."""
-        op = result.wave.op
-        assert op is self._running
+        if self._questions.asked_by(result):
+            self._on_reply(self._questions.take(result), result, now)
+            return
+        op = self._running
+        assert result.wave.op is (op if self._claims is None else Op.REGISTER)
+        if op is Op.JOIN:
+            confirmed = self._confirmed(result, now)
+            if confirmed is None:
+                return
+            result = confirmed
         if op is Op.LEAVE:
             self._unreleased = set(result.vector) - self._released
             self.finish_leaving(now)
@@ -296,6 +368,35 @@ class Membership:
             self.core.hear_over(result.over, result.vector)
             self._finish_joining(result, now)
         self._next_operation(now)
+
+    def _confirmed(self, result: Gathering, now: Time) -> Gathering | None:
+        """What a JOIN gathered, if publishers stand by it; else ask them: None until they answer.
+
+        What others claim of a publisher above what it says of itself was published since it
+        answered, or is a lie.  A second wave tells: what was claimed in the first one is published
+        by now.
+        """
+        if self._claims is None:
+            if not self.core.claims_above(result.vector, result.own):
+                return result
+            self.core.marks["asked publishers to confirm a cut"] += 1
+            self._claims = result
+            wave, nothing = result.wave, Contribution({}, False)
+            answered = self._waves.start(
+                wave.topic, Op.REGISTER, nothing, now, since=wave.since, apart=wave.apart
+            )
+            return None if answered is None else self._confirmed(answered, now)
+        claims, self._claims = self._claims, None
+        denied = self.core.claims_above(claims.vector, result.own)
+        if denied:
+            claims.merge(result.vector, 0, 0)  # with the causes of what publishers admit
+            for stream in self.core.claims_above(claims.vector, result.own):
+                claimed, known = claims.vector.pop(stream), self.core.published(stream, result.own)
+                if known >= 0:
+                    claims.vector[stream] = known
+                if stream in denied:
+                    self.core.deny(stream, claimed, known, claims.told_by.get(stream, -1))
+        return claims
 
     def _learn_members(self, members: int, lossy: int) -> None:
         """The members the wave found, corrected by what arrived while it ran.
@@ -376,6 +477,7 @@ class Membership:
     def exclude(self, dead: int, is_live: Callable[[Stream], bool], now: Time) -> None:
         """The nodes `dead` are gone: they are no members, and nothing is owed to or by them."""
         self.members &= ~dead
+        self._questions.clear()  # with all other waves
         for peer in [peer for peer in self._meanwhile if dead >> peer & 1]:
             del self._meanwhile[peer]
         self.core.lose_members(dead, now)
@@ -394,10 +496,18 @@ class Membership:
             self._cut_off = True
 
     def start_again(self, now: Time) -> None:
-        """Somebody was excluded: a wave of ours that is not complete begins anew."""
+        """Somebody was excluded: a wave of ours that is not complete begins anew.
+
+        What the dead relayed may have been lies: their publishers are asked.
+        """
+        for stream in self.core.relayed_by_dead():
+            self._ask_publisher(stream, now)
         running = self._running
         if running is Op.LEAVE and self._unreleased is not None:
             self.finish_leaving(now)
+            if self._running is Op.LEAVE:  # that somebody needs us may have been a lie of the dead
+                self._unreleased = None
+                self._start(Op.LEAVE, now)
         elif running is not None:
             self.core.marks[STARTED_AGAIN[running]] += 1
             self._start(running, now)

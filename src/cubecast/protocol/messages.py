@@ -232,6 +232,19 @@ class CaughtUp(msgspec.Struct, frozen=True, tag=True):
     kind: ClassVar[str] = "caught-up"
 
 
+class Mute(msgspec.Struct, frozen=True, tag=True):
+    """The sender has waited for `slot` to answer a wave of `topic` for longer than it should take.
+
+    Everyone is told, so that whoever leads changes the view `epoch` to one without `slot`.
+    """
+
+    kind: ClassVar[str] = "mute"
+    topic: Topic
+    slot: NodeId
+    waited: int
+    epoch: int
+
+
 class Op(Enum):
     """Why a wave runs through the cluster."""
 
@@ -282,6 +295,9 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
     """That of the wave."""
     over: Barrier = ()
     """Streams of `vector` that ended, and with which view."""
+    own: Barrier = ()
+    """What nodes of the subtree say of themselves: the stream in which each publishes to the topic,
+    and its last message (-1: none)."""
 
 
 class Parcel(msgspec.Struct, frozen=True, tag=True):
@@ -289,7 +305,7 @@ class Parcel(msgspec.Struct, frozen=True, tag=True):
 
     kind: ClassVar[str] = "parcel"
     number: int
-    message: Stable | Release | Suspended | Settled | CaughtUp | Wave | Answer
+    message: Stable | Release | Suspended | Settled | CaughtUp | Mute | Wave | Answer
 
 
 class ParcelAck(msgspec.Struct, frozen=True, tag=True):

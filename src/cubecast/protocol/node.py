@@ -33,6 +33,7 @@ from cubecast.protocol.messages import (
     Direct,
     Frame,
     Inquiry,
+    Mute,
     Op,
     Parcel,
     ParcelAck,
@@ -43,9 +44,12 @@ from cubecast.protocol.messages import (
     Suspended,
     Wave,
 )
+from cubecast.protocol.mutes import Mutes
 from cubecast.protocol.port import (
     LIFE_BITS,
     MAX_GENERATION,
+    Accusation,
+    Denial,
     Load,
     Message,
     NodeId,
@@ -71,6 +75,10 @@ def _ignore(peer: NodeId, now: Time) -> None:
     """The same: nobody has to catch up."""
 
 
+def _wait_for_ever(accusation: Accusation, now: Time) -> None:
+    """The same: nobody can be excluded."""
+
+
 class CubecastNode:
     """A `Process`: causal publish/subscribe over lossy, reordering links."""
 
@@ -92,6 +100,8 @@ class CubecastNode:
         marks: Marks | None = None,
         remembered_from: Callable[[Time], int | None] = _nobody_is_absent,
         on_caught_up: Callable[[NodeId, Time], None] = _ignore,
+        on_mute: Callable[[Accusation, Time], None] = _wait_for_ever,
+        on_denied: Callable[[Denial], None] | None = None,
     ) -> None:
         if not cluster >> node & 1:
             raise ValueError(f"node {node} is not in its own cluster")
@@ -103,6 +113,7 @@ class CubecastNode:
         self._incarnation = incarnation
         self._links = Links(port, self.config)
         self._waves = Waves(node, self._links, cluster)
+        self._mutes = Mutes(node, self._waves, self._links, port, self.config.mute_after, on_mute)
         self._known = cluster  # the slots that were ever in use
         self._cores: dict[Topic, RecoveringTopic] = {}
         self._memberships: dict[Topic, Membership] = {}
@@ -116,6 +127,7 @@ class CubecastNode:
         self._ended: dict[Stream, int] = {}  # lives that ended, and with which view
         self._remembered_from = remembered_from
         self._on_caught_up = on_caught_up
+        self._on_denied = on_denied
         self.shared: set[int] = set()
         """Views that all their members have installed: they answered a wave of ours there.  Kept of
         the present one, and of the last ones with those who are absent."""
@@ -127,6 +139,7 @@ class CubecastNode:
         if view is not None:
             self._waves.epoch = view.epoch
             self._links.peers = cluster
+            self._mutes.new_view(view.epoch, cluster)
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -234,7 +247,7 @@ class CubecastNode:
         membership = self._memberships.get(topic)
         if membership is None:
             return {"standing": "out", "informed": False}
-        return explain(membership, now)
+        return explain(membership, self._waves, self._mutes, now)
 
     def behind(self, topic: Topic) -> dict[NodeId, int]:
         """Who holds our credit: how many own messages each child, or this node, has yet to take."""
@@ -360,7 +373,7 @@ class CubecastNode:
         What we sent to a node before we know it would be forgotten in `set_cluster`.
         """
         message = parcel.message
-        if type(message) is Settled:
+        if type(message) is Settled or type(message) is Mute:
             return message.epoch > self._epoch
         if type(message) is Stable:
             return message.route >> ROUTE_BITS > self._epoch
@@ -402,6 +415,8 @@ class CubecastNode:
                     self._on_wave(message, sender, now)
             case CaughtUp():
                 self._on_caught_up(sender, now)
+            case Mute():
+                self._mutes.hear(message, sender, now)
             case Release() | Suspended():
                 if message.stream.source != sender:
                     raise ProtocolError(f"a {message.kind} of a stream of another node")
@@ -432,11 +447,14 @@ class CubecastNode:
 
     def _complete(self, result: Gathering, now: Time) -> None:
         """An operation of ours has been answered by every node."""
-        self.shared.add(result.wave.epoch)
         if result.wave.op is Op.TOPICS:
+            self.shared.add(result.wave.epoch)
             self._discovery.complete(result, now)
-        else:
-            self._membership(result.wave.topic).complete(result, now)
+            return
+        membership = self._membership(result.wave.topic)
+        if not membership.is_question(result):
+            self.shared.add(result.wave.epoch)
+        membership.complete(result, now)
 
     def adopt_if_new(self, topic: Topic) -> None:
         """Be a member of a followed topic from its beginning on (`Discovery`)."""
@@ -446,7 +464,11 @@ class CubecastNode:
 
     def _contribution(self, wave: Wave) -> Contribution:
         membership = self._memberships.get(wave.topic)
-        return NOTHING if membership is None else membership.apply(wave)
+        if membership is not None:
+            return membership.apply(wave)
+        if wave.op is Op.LEAVE or not self._generation:
+            return NOTHING
+        return NOTHING._replace(own=(self._new_stream(), -1))  # others may remember earlier ones
 
     # -- views -----------------------------------------------------------------------------------
 
@@ -502,6 +524,7 @@ class CubecastNode:
             self._ended[Stream(slot, before.members[slot].incarnation)] = view.epoch
         self._links.peers = view.mask
         self.set_cluster(view.mask)
+        self._mutes.new_view(view.epoch, view.mask)
         came = [slot for slot, who in view.members.items() if not before.has(who.uid)]
         for slot in came:
             self._since[slot] = view.epoch
@@ -509,6 +532,7 @@ class CubecastNode:
             self._tell_caught_up(sum(1 << slot for slot in came), now)
         for core in self._cores.values():
             core.epoch, core.cluster = view.epoch, view.mask
+            core.routes = 0  # their numbers begin with the epoch
             core.forget_trees()
             if dead:
                 core.lose_children(dead)
@@ -634,6 +658,7 @@ class CubecastNode:
         if self._housekeeping.is_due(len(self._memberships), now):
             self._clean_up(now)
         self._agenda.ask()
+        self._mutes.on_wake(now)  # last: it may lead to another view
 
     def _wake_topic(self, core: RecoveringTopic, now: Time) -> None:
         due = core.on_wake(now)
@@ -764,6 +789,8 @@ class CubecastNode:
             )
             core.guard.max_open = self._max_open()
             core.marks = core.guard.marks = self.marks
+            if self._on_denied is not None:
+                core.on_denied = self._on_denied
             if self._view is not None:
                 core.epoch, core.cluster = self._epoch, self._view.mask
                 core.frozen, core.ended = self._frozen, self._ended

@@ -151,6 +151,25 @@ class Port(Protocol):
         """Ask for `Process.on_wake` at time `at`."""
 
 
+class Accusation(NamedTuple):
+    """`by` has waited for `slot` to answer a wave of `topic` for longer than it should take."""
+
+    slot: NodeId
+    by: NodeId
+    topic: Topic
+    waited: Time
+
+
+class Denial(NamedTuple):
+    """Node `by`, or one below it in a tree, claimed more of a publisher than that has published."""
+
+    topic: Topic
+    source: NodeId
+    claimed: Seq
+    published: Seq
+    by: NodeId
+
+
 class MemberPort(Port, Protocol):
     """A port that can also reach nodes that have no slot in our view."""
 
@@ -159,6 +178,12 @@ class MemberPort(Port, Protocol):
 
     def departed(self) -> None:
         """`depart` is complete: the others know that this node is gone."""
+
+    def mute(self, accusation: Accusation) -> None:
+        """A member answers tests but not waves, says `Accusation.by`: it is to be excluded."""
+
+    def denied(self, denial: Denial) -> None:
+        """A member answered a `subscribe` of ours with what a publisher denies; it is ignored."""
 
     def excluded(self) -> None:
         """This life is over, `Member.who` is the next; it has no place yet and asks for one."""

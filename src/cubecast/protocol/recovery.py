@@ -24,11 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+from cubecast.protocol.claims import DoubtingTopic
 from cubecast.protocol.messages import Barrier, Frame, Inquiry, Route, Settled, Stable
 from cubecast.protocol.port import NodeId, Seq, Stream, Time
 from cubecast.protocol.stream_table import Loss
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
-from cubecast.protocol.topic import TopicCore
 from cubecast.protocol.views import Final, Held, Unread
 from cubecast.topology import members_of
 
@@ -39,7 +39,7 @@ UNDATED = -1
 We have nothing of such a stream, so nobody asks us for it."""
 
 
-class RecoveringTopic(TopicCore):
+class RecoveringTopic(DoubtingTopic):
     """The data path of one topic, and how it goes on without some of its nodes."""
 
     def reached_since(self, since: int, apart: int) -> dict[Stream, Seq]:
@@ -83,7 +83,8 @@ class RecoveringTopic(TopicCore):
         may have been settled here meanwhile, when that was not known.
         """
         unknown = [stream for stream in cut if not self.guard.is_live(stream)]
-        self.told_over = {**dict.fromkeys(unknown, self.epoch), **told}
+        dated = {stream: min(epoch, self.epoch) for stream, epoch in told.items()}
+        self.told_over = {**dict.fromkeys(unknown, self.epoch), **dated}  # no end is in the future
         for stream, ended in self.told_over.items():
             if self.over.get(stream) == UNDATED:
                 self.marks["settled before it was dated"] += 1
@@ -693,6 +694,20 @@ class RecoveringTopic(TopicCore):
                     branch.lose(dead)  # a later route means the next owner of the slot
                     if branch.lost:
                         self.marks["lost a child"] += 1
+                    if dead >> branch.parent & 1 and self.guard.is_live(inbox.stream):
+                        self._drop_early(inbox, branch)
+                        self.relayed[inbox.stream] = None
+
+    def _drop_early(self, inbox: Inbox, branch: Branch) -> None:
+        """Keep nothing that a dead parent sent ahead of its turn: it may have made that up.
+
+        The publisher sends what is true of it again.
+        """
+        for first in [one for one in branch.early if one >= inbox.next]:
+            del branch.early[first]
+            inbox.frames.pop(first, None)
+            self.marks["dropped what a dead relay sent early"] += 1
+        inbox.kept = inbox.size()
 
     def lose_members(self, dead: int, now: Time) -> None:
         """Go on without some members: feed what was under way in trees with them directly."""

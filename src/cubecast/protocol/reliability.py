@@ -29,8 +29,10 @@ from cubecast.protocol.messages import (
 )
 from cubecast.protocol.port import NodeId, Seq, Stream, Time
 from cubecast.protocol.stream_table import StreamTable
-from cubecast.protocol.streams import Branch, Inbox
+from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
 from cubecast.topology import MAX_DIMENSION, cluster, members_of
+
+NOT_CONSUMED = "stable without this node, which has not consumed it"
 
 
 class Reliability(StreamTable):
@@ -187,6 +189,9 @@ class Reliability(StreamTable):
         """Pass the news on, whatever we keep of the stream ourselves, and forget."""
         self.guard.check_stable(news, sender)
         inbox = self.inboxes.get(news.stream)
+        if inbox is not None and news.seq > inbox.consumed and self._owes(inbox):
+            self.guard.drop(NOT_CONSUMED)
+            return
         self._pass_on(news, cluster(self.node, sender) - 1, now)
         if inbox is None or self._notice_suspension(inbox, news.seq):
             return
@@ -195,6 +200,17 @@ class Reliability(StreamTable):
             inbox.forget(news.seq)
         self._close_branches(inbox, news.route, news.start)
         self._close_if_idle(inbox)
+
+    def _owes(self, inbox: Inbox) -> bool:
+        """Whether nothing above what we have consumed of a stream can be stable: it is live, and we
+        take all of it.  A relay that says otherwise would have us forget what we lack."""
+        return (
+            self.taking
+            and not inbox.ended
+            and inbox.next != NOT_TAKING
+            and self.guard.is_live(inbox.stream)
+            and not self.may_be_passed_over()
+        )
 
     def _pass_on(self, news: Stable, height: int, now: Time) -> None:
         for child in self._children(news.members, height):
@@ -315,6 +331,7 @@ class Reliability(StreamTable):
         if inbox.stream != self.own:
             return  # what a dead publisher left they will get when they wake up
         members = branch.route.members & ~branch.without & ~(1 << self.node)
+        self.on_slow(slow & members, now)
         demoted, suspended = self.laggards.judge(slow, members, self.refused, now)
         if not demoted and not suspended:
             return

@@ -10,6 +10,7 @@ in the frontier.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from cubecast.protocol.agenda import Agenda
@@ -21,12 +22,29 @@ from cubecast.protocol.laggards import Laggards
 from cubecast.protocol.links import Links
 from cubecast.protocol.messages import ROUTE_BITS, Barrier, Route
 from cubecast.protocol.pacing import AckPace
-from cubecast.protocol.port import LIFE_BITS, Load, NodeId, Port, Seq, Stream, Time, Topic
+from cubecast.protocol.port import LIFE_BITS, Denial, Load, NodeId, Port, Seq, Stream, Time, Topic
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
 from cubecast.topology import children
 
 REMEMBERED_TREES = 256
 """How many (members, height) a node remembers its children for."""
+
+
+def _ignore(denial: Denial) -> None:
+    """Nobody is to be told."""
+
+
+def _believe(slow: int, now: Time) -> None:
+    """Nobody asks whether those who do not answer are members at all."""
+
+
+def _wait_on(stream: Stream, now: Time) -> None:
+    """Nobody asks for what does not come."""
+
+
+def _may_be() -> bool:
+    """Nobody says that this node is strict."""
+    return True
 
 
 class Loss(NamedTuple):
@@ -60,6 +78,13 @@ class StreamTable:
         self.config = config
         self.agenda = agenda
         self.planned: Time | None = None
+        self.on_denied: Callable[[Denial], None] = _ignore
+        self.on_slow: Callable[[int, Time], None] = _believe
+        self.ask_publisher: Callable[[Stream, Time], None] = _wait_on
+        self.doubt_at: Time | None = None  # when to ask for what messages wait for
+        self.relayed: dict[Stream, None] = {}  # streams of the living whose relay has died
+        self.may_be_passed_over: Callable[[], bool] = _may_be
+        """Whether publishers may have gone on without this node: it is or was lossy."""
         self.front = CausalFront(self._is_over)
         self.guard = Guard(topic, node, config.room)
         self.marks = self.guard.marks
@@ -108,6 +133,11 @@ class StreamTable:
         self.leavers: dict[NodeId, tuple[Seq, int]] = {}  # until when, their LEAVE
         self.gone = 0  # those who left since the current route began
         self.laggards = Laggards(config)
+
+    @property
+    def doubt_after(self) -> Time:
+        """How long a message waits for another before the publisher of that one is asked."""
+        return 2 * self.config.resend_max
 
     def _plan(self, at: Time) -> None:
         """Have `on_wake` called at this time or before."""

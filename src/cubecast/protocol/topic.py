@@ -28,7 +28,7 @@ from collections.abc import Collection
 
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import NodeId, Seq, Stream, Time
-from cubecast.protocol.reliability import Reliability
+from cubecast.protocol.reliability import NOT_CONSUMED, Reliability
 from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
 from cubecast.topology import MAX_DIMENSION, cluster, members_of
 
@@ -68,6 +68,8 @@ class TopicCore(Reliability):
             body,
             size,
         )
+        if branch.children:
+            self.port.relay(branch.children, frame)  # first: what cannot be encoded changes nothing
         self.next_seq = frame.last + 1
         self.told = inbox.stable
         self.in_flight += size
@@ -77,10 +79,8 @@ class TopicCore(Reliability):
         inbox.kept += size
         branch.have = frame.last
         front.publish(self.own, frame.last)
-        if branch.children:
-            self.port.relay(branch.children, frame)
-            if branch.resend_at is None:
-                self._expect_acks(inbox.stream, branch, now)
+        if branch.children and branch.resend_at is None:
+            self._expect_acks(inbox.stream, branch, now)
         if self.taking:
             inbox.next = frame.last + 1
             if self.port.deliver(frame):
@@ -147,7 +147,9 @@ class TopicCore(Reliability):
         if first == inbox.next:
             self._drain(inbox, now)
         if frame.stable > inbox.stable:
-            if len(inbox.branches) > 1:
+            if frame.stable > inbox.consumed and self._owes(inbox):
+                self.guard.drop(NOT_CONSUMED)
+            elif len(inbox.branches) > 1:
                 self._forget_routes(inbox, frame)
             else:
                 inbox.forget(frame.stable)
@@ -202,6 +204,9 @@ class TopicCore(Reliability):
                 if frame.barrier and not front.ready(inbox, frame.barrier):
                     if inbox.stuck[0] != frame.first:
                         inbox.stuck = frame.first, now
+                        if self.doubt_at is None and self.cluster >= 0:
+                            self.doubt_at = now + self.doubt_after
+                            self._plan(self.doubt_at)
                     if self.stranded:
                         self._plan(now)
                     break

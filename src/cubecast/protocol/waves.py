@@ -15,7 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from cubecast.protocol.errors import MAX_STREAMS, MAX_WAVES, ProtocolError
@@ -23,7 +23,7 @@ from cubecast.protocol.links import Links
 from cubecast.protocol.listing import Listing
 from cubecast.protocol.messages import Answer, Op, Wave
 from cubecast.protocol.port import NodeId, Seq, Stream, Time, Topic
-from cubecast.topology import MAX_DIMENSION, children, cluster, parent
+from cubecast.topology import MAX_DIMENSION, children, cluster, cluster_mask, members_of, parent
 
 WaveId = tuple[NodeId, Topic, int, int]
 """Origin, topic, number, and the view it began in: the next owner of a slot counts anew."""
@@ -37,6 +37,9 @@ class Contribution(NamedTuple):
     lossy: bool = False
     over: tuple[tuple[Stream, int], ...] = ()
     """With which view streams of `vector` ended."""
+    own: tuple[Stream, Seq] | None = None
+    """The stream in which the node itself publishes to the topic, and its last message (-1: none).
+    A node that has nothing to do with the topic, and never forgot one, says nothing."""
 
 
 NOTHING = Contribution({}, False)
@@ -45,14 +48,29 @@ NOTHING = Contribution({}, False)
 class Gathering:
     """A wave that passed here and whose answer is not complete."""
 
-    __slots__ = ("awaited", "listing", "lossy", "members", "over", "parent", "vector", "wave")
+    __slots__ = (
+        "awaited",
+        "listing",
+        "lossy",
+        "members",
+        "over",
+        "own",
+        "parent",
+        "since",
+        "told_by",
+        "vector",
+        "wave",
+    )
 
-    def __init__(self, wave: Wave, parent: NodeId | None, awaited: int) -> None:
+    def __init__(self, wave: Wave, parent: NodeId | None, awaited: int, now: Time = 0) -> None:
         self.wave = wave
         self.parent = parent
         self.awaited = awaited
+        self.since = now  # `cubecast.protocol.mutes` puts it off
         self.vector: dict[Stream, Seq] = {}
         self.over: dict[Stream, int] = {}
+        self.own: dict[NodeId, tuple[Stream, Seq]] = {}
+        self.told_by: dict[Stream, NodeId] = {}  # of an own wave: by which child entries came
         self.members = 0
         self.lossy = 0
         self.listing: Listing | None = None  # of a TOPICS wave
@@ -63,16 +81,31 @@ class Gathering:
         members: int,
         lossy: int,
         over: Iterable[tuple[Stream, int]] = (),
+        own: Iterable[tuple[Stream, Seq]] = (),
+        child: NodeId | None = None,
     ) -> None:
-        """Add one node's or one subtree's answer."""
+        """Add one node's or one subtree's answer, by `child`."""
         for stream, epoch in over:
             self.over[stream] = max(epoch, self.over.get(stream, epoch))
+        for stream, seq in own:
+            self.own[stream.source] = stream, seq
         self.members |= members
         self.lossy |= lossy
         mine = self.vector
+        notes = self.told_by if self.parent is None and child is not None else None
         for stream, seq in vector.items():
             if mine.get(stream, -1) < seq:
                 mine[stream] = seq
+                if notes is not None and child is not None:
+                    notes[stream] = child
+
+
+def below(node: NodeId, child: NodeId, visited: int) -> int:
+    """The part of the tree of a wave that visits `visited` and that `child` answers for to `node`.
+
+    It is the child's whole cluster c(node, s), whoever started the wave.
+    """
+    return cluster_mask(node, cluster(node, child)) & visited
 
 
 class Waves:
@@ -96,13 +129,15 @@ class Waves:
         topics: Mapping[Topic, int] | None = None,
         since: int = 0,
         apart: int = 0,
+        visited: int = 0,
     ) -> Gathering | None:
         """Send a wave to everyone; return its result at once if there is nobody else.
 
-        `topics` is what this node contributes to a TOPICS wave, here and in `on_wave`.
+        `topics` is what this node contributes to a TOPICS wave, here and in `on_wave`.  `visited`:
+        the wave visits these nodes alone.
         """
-        number, lossy = self._number, own.lossy
-        wave = Wave(topic, self._node, number, op, self.cluster, lossy, self.epoch, since, apart)
+        number, lossy, visited = self._number, own.lossy, visited or self.cluster
+        wave = Wave(topic, self._node, number, op, visited, lossy, self.epoch, since, apart)
         self._number += 1
         return self._pass_on(wave, None, MAX_DIMENSION, own, now, topics)
 
@@ -120,6 +155,8 @@ class Waves:
             raise ProtocolError(f"a wave of node {wave.origin} that does not lead here")
         if parent(wave.origin, self._node, wave.cluster) != sender:
             raise ProtocolError(f"a wave of node {wave.origin} by another way than its tree")
+        if wave.cluster & ~self._links.peers:
+            raise ProtocolError(f"a wave of node {wave.origin} through nodes that are gone")
         self._links.check_may_ask(sender)
         many = len(self._gatherings)
         if many >= MAX_WAVES and wave.origin == sender:
@@ -148,9 +185,10 @@ class Waves:
         topics: Mapping[Topic, int] | None,
     ) -> Gathering | None:
         below = children(self._node, wave.cluster, height)
-        gathering = Gathering(wave, parent, sum(1 << child for child in below))
+        gathering = Gathering(wave, parent, sum(1 << child for child in below), now)
         member = 1 << self._node if own.member else 0
-        gathering.merge(own.vector, member, member if own.lossy else 0, own.over)
+        mine = () if own.own is None else (own.own,)
+        gathering.merge(own.vector, member, member if own.lossy else 0, own.over, mine)
         if topics is not None:
             gathering.listing = Listing(topics)
         self._gatherings[wave.origin, wave.topic, wave.number, wave.epoch] = gathering
@@ -168,11 +206,26 @@ class Waves:
         many = len(gathering.vector) + len(answer.vector)
         if many > MAX_STREAMS and len({*gathering.vector, *dict(answer.vector)}) > MAX_STREAMS:
             raise ProtocolError(f"an answer with more than {MAX_STREAMS} streams")
+        self._check_speaks_for_subtree(answer, gathering.wave, sender)
         gathering.awaited &= ~(1 << sender)
-        gathering.merge(dict(answer.vector), answer.members, answer.lossy, answer.over)
+        vector = dict(answer.vector)
+        gathering.merge(vector, answer.members, answer.lossy, answer.over, answer.own, sender)
         if gathering.listing is not None:
             gathering.listing.merge(answer.topics, answer.more)
         return self._finish(gathering, now)
+
+    def _check_speaks_for_subtree(self, answer: Answer, wave: Wave, sender: NodeId) -> None:
+        """What a node alone can know of itself comes from its own part of the tree.
+
+        Who relays checks the same, so an entry of somebody else is the sender's lie.
+        """
+        subtree = below(self._node, sender, wave.cluster)
+        spoken_for = [stream.source for stream, _ in answer.own]
+        if wave.op is Op.LEAVE:  # each publisher says whether it needs the leaver
+            spoken_for += [stream.source for stream, _ in answer.vector]
+        strangers = (answer.members | answer.lossy) & ~subtree
+        if strangers or any(not subtree >> source & 1 for source in spoken_for):
+            raise ProtocolError(f"an answer to node {wave.origin} for nodes that are not below it")
 
     def _finish(self, gathering: Gathering, now: Time) -> Gathering | None:
         if gathering.awaited:
@@ -193,6 +246,7 @@ class Waves:
             more,
             wave.epoch,
             tuple(gathering.over.items()),
+            tuple(gathering.own.values()),
         )
         self._links.send(gathering.parent, answer, now)
         return None
@@ -212,6 +266,21 @@ class Waves:
         """Wait for no answer any more: the origins start their waves again in the new view."""
         self._aborted = True
         self._gatherings.clear()
+
+    @property
+    def waiting(self) -> Collection[Gathering]:
+        """The waves that wait for an answer to pass through here."""
+        return self._gatherings.values()
+
+    def awaited(self, topic: Topic) -> dict[NodeId, Time]:
+        """Since when an own wave of a topic waits for whom: each child has not answered, or waits
+        for those below it."""
+        return {
+            child: one.since
+            for one in self._gatherings.values()
+            if one.parent is None and one.wave.topic == topic
+            for child in members_of(one.awaited)
+        }
 
     def pending(self) -> int:
         """Waves whose answer this node still waits for."""

@@ -142,6 +142,7 @@ class _Run:
             spike_by=20 * params.round_trip(),
             partitions=tuple(self.plan.cuts),
             slows=tuple(self.plan.slows),
+            mutes=tuple(self.plan.mutes),
             until=self.plan.length,
         )
         return Uniform(Random(f"chaos/{seed}/delays"), params.low, params.high, faults=faults)
@@ -273,6 +274,7 @@ class _Run:
             "pauses": float(counts["pause"]),
             "partitions": float(counts["partition"]),
             "one_way": float(counts["one-way"]),
+            "mutes": float(counts["mute"]),
             "slow": float(counts["slow"]),
             "leaves": float(counts["leave"]),
             "cut_short": float(self.cut_short),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
+from cubecast.protocol.messages import Answer, Parcel
 from cubecast.protocol.port import Message, NodeId, Time
 
 if TYPE_CHECKING:
@@ -69,6 +70,22 @@ class Slow:
 
 
 @dataclass(frozen=True, slots=True)
+class Mute:
+    """`node` answers no waves from `start` on and before `end`; all else it says arrives."""
+
+    node: NodeId
+    start: Time
+    end: Time
+
+    def keeps(self, source: NodeId, message: Message, now: Time) -> bool:
+        """Whether a message is an answer that is not sent.  A network carries it in an envelope."""
+        if source != self.node or not self.start <= now < self.end:
+            return False
+        parcel = getattr(message, "message", message)
+        return isinstance(parcel, Parcel) and isinstance(parcel.message, Answer)
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """`node` does nothing from `start` on and before `end`; what arrives waits."""
 
@@ -114,6 +131,7 @@ class Faults:
     partitions: tuple[Partition | Cut, ...] = ()
     holds: tuple[Hold, ...] = ()
     slows: tuple[Slow, ...] = ()
+    mutes: tuple[Mute, ...] = ()
     until: Time | None = None
     """Nothing is left to chance with what leaves from then on."""
     lost: int = 0
@@ -133,6 +151,8 @@ class Faults:
         assert world is not None
         if any(cut.cuts(source, peer, leaves) for cut in self.partitions):
             self.lost += 1
+            return
+        if any(mute.keeps(source, message, leaves) for mute in self.mutes):
             return
         if self.until is not None and leaves >= self.until:
             world.post(world.awake(peer, at), world.receivers[peer], message, source)

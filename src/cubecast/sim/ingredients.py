@@ -15,6 +15,7 @@ of its own, so that a stock schedule stays what it is.  `ingredients` counts wha
 | batches | frames of several messages |
 | cut_short | crashes in the middle of a broadcast |
 | slots_handed_over | slots in which another process is than was before |
+| mutes | a node answers tests but no waves, longer than it is waited for |
 | quiet | stretches without a word, long enough for idle state to be forgotten |
 """
 
@@ -32,6 +33,8 @@ from cubecast.trace import Record
 
 PATTERNS = ("#", "+", "reply/#", "reply/+", "room/+", "room/#")
 ROOMS = ("room/1", "room/2", "room/3")
+MUTE = (12_000, 20_000)
+"""How long a node is mute: longer than others wait for it (`cubecast.sim.protocols`)."""
 QUIET = 20_000
 """A stretch without publications that is as long counts as quiet."""
 
@@ -54,13 +57,14 @@ def enriched(schedule: Schedule, rng: Random) -> Schedule:
         kitchen.lossy,
         kitchen.batches,
         kitchen.quiet,
+        kitchen.mutes,
     ):
         if rng.random() < SHARE.get(add.__name__, 0.35):
             add()
     return kitchen.served()
 
 
-SHARE = {"quiet": 0.08, "patterns": 0.45, "births": 0.5}
+SHARE = {"quiet": 0.08, "mutes": 0.15, "patterns": 0.45, "births": 0.5}
 
 
 class _Kitchen:
@@ -144,6 +148,20 @@ class _Kitchen:
                 lasts = 0 if self.rng.random() < 0.3 else self.rng.randint(50, 4000)
                 copies = self.rng.choice((0, 1, 1, 2, 3))
                 self.faults.append(Fault(self._at(), "crash", node, lasts=lasts, copies=copies))
+
+    def mutes(self) -> None:
+        """A node falls mute; before and after it is found out, others need its answers."""
+        node = self._mortal()
+        if node is None:
+            return
+        at, lasts = self.length, self.rng.randint(*MUTE)
+        self.length += lasts + self.rng.choice((100, 4000))
+        self.faults.append(Fault(at, "mute", node, lasts=lasts))
+        for _ in range(self.rng.randint(2, 6)):
+            begun = at + self.rng.choice((50, self.rng.randint(0, lasts)))
+            topic, other = self.rng.choice(ROOMS), self._node()
+            self.steps.append(Step(begun, "subscribe", other, topic))
+            self.steps += self._words(self._node(), topic, begun, self.rng.randint(1, 3))
 
     # -- topics ----------------------------------------------------------------------------------
 

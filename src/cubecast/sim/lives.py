@@ -38,6 +38,8 @@ from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, cast
 
 from cubecast.protocol.membership import Standing
 from cubecast.protocol.port import (
+    Accusation,
+    Denial,
     Load,
     Message,
     NodeId,
@@ -520,6 +522,12 @@ class LifePort(SimPort):
         """Everyone else is in a view without us."""
         if self.up:
             cast(MortalWorld, self._world).departed(self._node)
+
+    def mute(self, accusation: Accusation) -> None:
+        """What follows from it is in the trace: a view without that node."""
+
+    def denied(self, denial: Denial) -> None:
+        """Nobody lies in a simulation."""
 
     def excluded(self) -> None:
         """The seal of what is sent tells one life of a process from the next."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from cubecast.protocol.port import NodeId, Time
-from cubecast.sim.faults import Cut, Pause, Slow
+from cubecast.sim.faults import Cut, Mute, Pause, Slow
 from cubecast.sim.schedule import UNDONE_BY, Act, Fault, Schedule
 
 
@@ -27,6 +27,7 @@ class Plan:
     pauses: list[Pause] = field(default_factory=list)
     cuts: list[Cut] = field(default_factory=list)
     slows: list[Slow] = field(default_factory=list)
+    mutes: list[Mute] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     """How many faults of each kind came about."""
 
@@ -50,7 +51,7 @@ class _Planner:
         self.schedule = schedule
         self.plan = Plan(schedule.time(schedule.length))
         self.plan.counts = dict.fromkeys(
-            ("crash", "leave", "restart", "pause", "partition", "one-way", "slow"), 0
+            ("crash", "leave", "restart", "pause", "partition", "one-way", "slow", "mute"), 0
         )
         self.down: dict[NodeId, int] = dict.fromkeys(schedule.later, -1)
         """Who is down, and by which entry."""
@@ -93,7 +94,7 @@ class _Planner:
                     self._heal(other, at)
             case "heal":
                 self._heal(number, at)
-            case "partition" | "one-way" | "slow":
+            case "partition" | "one-way" | "slow" | "mute":
                 self.links[number] = _Open(fault, number, at)
 
     def _died_now(self, at: Time, node: NodeId) -> bool:
@@ -123,6 +124,8 @@ class _Planner:
                     self.plan.cuts.append(Cut(link.start, at, everyone & ~side, side))
             case "one-way":
                 self.plan.cuts.append(Cut(link.start, at, 1 << fault.source, 1 << fault.to))
+            case "mute":
+                self.plan.mutes.append(Mute(fault.node, link.start, at))
             case "slow":
                 node, delay = 1 << fault.node, self.schedule.time(fault.delay)
                 for ends in ((node, everyone), (everyone & ~node, node)):

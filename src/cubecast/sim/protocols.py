@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -136,6 +136,8 @@ def members(params: Params, kind: type[Member] = Member) -> Mortality:
     """
     round_trip = params.round_trip()
     config = params.config()
+    mute_after = max(140 * round_trip, 4 * config.resend_max)
+    config = replace(config, mute_after=mute_after)  # beyond `deaf_after` and long cuts of links
     detector = DetectorConfig(
         test_every=4 * round_trip,
         suspect_min=8 * round_trip,

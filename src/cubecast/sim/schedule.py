@@ -43,6 +43,7 @@ topic = "t"                 # left out: the first one; any other name is a topic
 | partition | sides | heal, which ends every fault of links |
 | one-way: nothing gets from one to the other | from, to | heal |
 | slow: all links of a node take longer | node, delay or factor | heal |
+| mute: a node answers no waves, all else it does | node | heal |
 
 | what an application does | |
 |---|---|
@@ -70,7 +71,16 @@ from cubecast.protocol.port import NodeId, Time, Topic
 from cubecast.sim.params import MAX_MESSAGES, MAX_TIME, ParamError, Params
 
 Act = Literal[
-    "crash", "leave", "restart", "pause", "resume", "partition", "one-way", "slow", "heal"
+    "crash",
+    "leave",
+    "restart",
+    "pause",
+    "resume",
+    "partition",
+    "one-way",
+    "slow",
+    "mute",
+    "heal",
 ]
 Deed = Literal["publish", "burst", "batch", "subscribe", "unsubscribe", "follow", "unfollow"]
 SEVERAL = ("burst", "batch")
@@ -81,9 +91,10 @@ UNDONE_BY: dict[str, Act] = {
     "partition": "heal",
     "one-way": "heal",
     "slow": "heal",
+    "mute": "heal",
 }
-OF_LINKS = frozenset(("partition", "one-way", "slow"))
-OF_ONE_NODE = frozenset(("crash", "leave", "restart", "pause", "resume", "slow"))
+OF_LINKS = frozenset(("partition", "one-way", "slow", "mute"))
+OF_ONE_NODE = frozenset(("crash", "leave", "restart", "pause", "resume", "slow", "mute"))
 CHANCES = ("loss", "duplicate", "reorder", "spike")
 MAX_NODES = 4096
 
@@ -117,6 +128,8 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
             case "slow":
                 much = f"{self.factor} times as slow" if self.factor > 1 else f"{self.delay:g} more"
                 return f"slow links of node {self.node}, {much}"
+            case "mute":
+                return f"node {self.node} answers no waves"
             case "heal":
                 return "heal"
         return f"{self.act} of node {self.node}"

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from cubecast.net.patterns import Pattern
 from cubecast.protocol.port import (
+    Accusation,
+    Denial,
     Message,
     NodeId,
     Port,
@@ -184,6 +186,12 @@ class RecordingPort:
 
     def view(self, epoch: int, members: int) -> None:
         self.notes.append(Note("view", seq=epoch, members=members))
+
+    def mute(self, accusation: Accusation) -> None:
+        """Nobody asks in an exploration; what follows from it is noted."""
+
+    def denied(self, denial: Denial) -> None:
+        """Nobody lies in an exploration."""
 
     def excluded(self) -> None:
         """Nobody asks in an exploration; what follows from it is noted."""
