@@ -1,0 +1,385 @@
+"""A run of the fuzzer: blocks of packets, a state file to go on from, and what was found.
+
+Invariants:
+
+1. The state is written after every block, whole or not at all: an interrupted run repeats one block
+   at most, and no packet is counted that was not looked at.
+2. Block k of a mode draws from a seed of its own, `seed/mode/k`: for the decoders that repeats it
+   exactly, for live nodes in kind.
+3. A finding is kept once for each line that describes it, with how often it was seen, the block and
+   the packets before it; `MAX_FINDINGS` at most.
+4. Victims that died, hang or do not come together again are started anew, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from cubecast.testing.fuzz.attacks import ATTACKERS, Attacker
+from cubecast.testing.fuzz.decoders import Target, fuzz_decoders
+from cubecast.testing.fuzz.fleet import COMMAND, Died, Fleet, Hung
+
+MODES = ("decoders", "stranger", "member", "client")
+SHARES = {"decoders": 60, "stranger": 5, "member": 25, "client": 10}
+"""Of a hundred packets, where all modes are run."""
+BLOCKS = {"decoders": 10_000, "stranger": 500, "member": 2_000, "client": 1_000}
+"""Packets between two looks at the victims, and two writes of the state."""
+BLOCK_S = 120.0
+"""A block is over after so long, however few packets were looked at."""
+ROUND_TRIP_S = 30.0
+"""Honest nodes hear each other on the quiet topic within this, once an attack pauses: it includes
+that nodes which were excluded by lies come back."""
+SLOW_S = 2.0
+"""CPU time that the packets of one read may take."""
+MAX_FINDINGS = 200
+KEPT_PACKETS = 40
+MAX_SAMPLES = 5_000
+GROWTH_BYTES = 64 << 20
+GROWTH_DESCRIPTORS = 32
+"""Between early and late medians of one life of the victims; more is a finding."""
+
+
+class Finding(msgspec.Struct):
+    """What must not happen, and where it did."""
+
+    what: str
+    mode: str
+    block: int
+    detail: str
+    packets: list[str] = []
+    """The latest packets, in hexadecimal."""
+    seen: int = 1
+
+
+class Sample(msgspec.Struct, array_like=True):
+    """How the victims were after a block."""
+
+    mode: str
+    life: int
+    """Counts starts of the victims."""
+    packets: int
+    resident: list[int]
+    descriptors: list[int]
+    round_trip_s: float
+    slowest_s: float
+    exclusions: int
+
+
+class State(msgspec.Struct):
+    """All that is known of a run."""
+
+    seed: int
+    blocks: dict[str, int] = {}
+    packets: dict[str, int] = {}
+    """Looked at by a decoder or a victim, by mode."""
+    sent: dict[str, int] = {}
+    refused: dict[str, int] = {}
+    connections: dict[str, int] = {}
+    seconds: dict[str, float] = {}
+    lives: int = 0
+    reasons: dict[str, int] = {}
+    """Why victims closed connections."""
+    samples: list[Sample] = []
+    findings: list[Finding] = []
+
+    @property
+    def total(self) -> int:
+        return sum(self.packets.values())
+
+
+def load(path: Path | None, seed: int) -> State:
+    """The state in a file, or a new one; `ValueError` if the file is of another seed."""
+    if path is None or not path.exists():
+        return State(seed)
+    try:
+        state = msgspec.json.decode(path.read_bytes(), type=State)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{path} is no state of the fuzzer: {error}") from None
+    if state.seed != seed:
+        raise ValueError(f"{path} is of seed {state.seed}, not {seed}: name another file")
+    return state
+
+
+def save(path: Path | None, state: State) -> None:
+    """Write the state, whole or not at all."""
+    if path is not None:
+        scratch = path.with_suffix(path.suffix + ".tmp")
+        scratch.write_bytes(msgspec.json.format(msgspec.json.encode(state)))
+        scratch.replace(path)
+
+
+def wanted(packets: int, modes: Sequence[str]) -> dict[str, int]:
+    """How many packets of each mode make `packets` of all."""
+    whole = sum(SHARES[mode] for mode in modes)
+    return {mode: -(-packets * SHARES[mode] // whole) for mode in modes}
+
+
+class Campaign:
+    """Runs blocks until there are enough, or the time is over."""
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        path: Path | None = None,
+        seconds: float | None = None,
+        say: Callable[[str], None] = lambda line: None,
+        command: Sequence[str] = COMMAND,
+        decoders: list[Target] | None = None,
+        round_trip_s: float = ROUND_TRIP_S,
+    ) -> None:
+        """`command` runs victims, `decoders` are the targets; both are for those that are broken.
+
+        `say` is told how it goes.
+        """
+        self.state = state
+        self._path = path
+        self._ends = None if seconds is None else time.monotonic() + seconds
+        self._say = say
+        self._command = command
+        self._decoders = decoders
+        self._round_trip_s = round_trip_s
+
+    @property
+    def over(self) -> bool:
+        return self._ends is not None and time.monotonic() >= self._ends
+
+    def run(self, goals: dict[str, int]) -> State:
+        """Go on until each mode has its packets."""
+        for mode, goal in goals.items():
+            if mode == "decoders":
+                self._run_decoders(goal)
+            else:
+                asyncio.run(self._run_live(mode, goal))
+        for line in growth(self.state.samples):
+            self._found(line, "all", 0, "", [])
+        save(self._path, self.state)
+        return self.state
+
+    def _missing(self, mode: str, goal: int) -> int:
+        return 0 if self.over else max(0, goal - self.state.packets.get(mode, 0))
+
+    def _seed(self, mode: str) -> str:
+        return f"{self.state.seed}/{mode}/{self.state.blocks.get(mode, 0)}"
+
+    # -- decoders ----------------------------------------------------------------------------------
+
+    def _run_decoders(self, goal: int) -> None:
+        while missing := self._missing("decoders", goal):
+            count = min(BLOCKS["decoders"], missing)
+            started = time.monotonic()
+            refused, complaints = fuzz_decoders(self._seed("decoders"), count, self._decoders)
+            for one in complaints:
+                self._found(one.what, "decoders", self._block("decoders"), one.detail, [one.packet])
+            self._count("decoders", count, count, 0, refused, time.monotonic() - started)
+
+    # -- live nodes --------------------------------------------------------------------------------
+
+    async def _run_live(self, mode: str, goal: int) -> None:
+        while self._missing(mode, goal):
+            self.state.lives += 1
+            fleet = Fleet(self._command)
+            with suppress(_Spoiled):
+                async with fleet:
+                    await self._until_spoiled(fleet, mode, goal)
+            self._look_at_stderr(fleet, mode, [])
+
+    async def _until_spoiled(self, fleet: Fleet, mode: str, goal: int) -> None:
+        """Block after block against one life of the victims."""
+        random = Random(self._seed(mode))
+        addresses = [victim.address for victim in fleet.victims]
+        attacker = ATTACKERS[mode](random, addresses)
+        looked_at = 0
+        try:
+            while missing := self._missing(mode, goal):
+                block = min(BLOCKS[mode], missing)
+                started = time.monotonic()
+                sent, connections = attacker.sent, attacker.connections
+                seen = await self._block_of(fleet, attacker, mode, block, looked_at)
+                looked_at += seen
+                await self._look(fleet, attacker, mode)
+                packets = attacker.sent - sent if mode == "stranger" else seen
+                self._count(
+                    mode, packets, attacker.sent - sent, attacker.connections - connections, 0,
+                    time.monotonic() - started,
+                )  # fmt: skip
+        except (Died, Hung) as error:
+            kind = "a victim died" if isinstance(error, Died) else "a victim hangs"
+            self._found(kind, mode, self._block(mode), str(error), list(attacker.latest))
+            raise _Spoiled from None
+        finally:
+            await attacker.close()
+
+    async def _block_of(
+        self, fleet: Fleet, attacker: Attacker, mode: str, block: int, before: int
+    ) -> int:
+        """Attack until the victims have looked at a block of packets; how many they were."""
+        if mode == "stranger":
+            await self._attack(attacker, block)
+            return block
+        seen, ends = 0, time.monotonic() + BLOCK_S
+        while seen < block and time.monotonic() < ends and not self.over:
+            await self._attack(attacker, max(50, block - seen))
+            seen = sum(one["looked_at"] for one in await fleet.reports()) - before
+        return seen
+
+    async def _attack(self, attacker: Attacker, packets: int) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BLOCK_S):
+                await attacker.attack(packets)
+
+    async def _look(self, fleet: Fleet, attacker: Attacker, mode: str) -> None:
+        """After a block: do the victims live, hear each other, and are they as small as before?"""
+        block, packets = self._block(mode), list(attacker.latest)
+        reports = await fleet.reports()
+        self._look_at_stderr(fleet, mode, packets)
+        slowest = max(reports, key=lambda one: float(one["slowest_s"]))
+        if slowest["slowest_s"] > SLOW_S:
+            detail = f"{slowest['slowest_s']:.2f} s of CPU time; the last packet of the read is"
+            culprit = [bytes.fromhex(slowest["slowest"])]
+            self._found("packets of one read are slow", mode, block, detail, culprit)
+        round_trip_s = await self._round_trip(fleet, attacker, mode, reports)
+        self._tally_reasons(reports)
+        samples = self.state.samples
+        samples.append(Sample(
+            mode, self.state.lives, sum(one["looked_at"] for one in reports),
+            [one["resident"] for one in reports], [one["descriptors"] for one in reports],
+            round(round_trip_s, 4), slowest["slowest_s"],
+            sum(one["exclusions"] for one in reports),
+        ))  # fmt: skip
+        del samples[:-MAX_SAMPLES]
+
+    async def _round_trip(
+        self, fleet: Fleet, attacker: Attacker, mode: str, reports: list[dict[str, Any]]
+    ) -> float:
+        """Seconds; if the honest are silent, does it heal when the attacker is gone?"""
+        try:
+            return await fleet.round_trip(self._round_trip_s)
+        except TimeoutError:
+            await attacker.close()
+        try:
+            healed_s = await fleet.round_trip(self._round_trip_s)
+            what = "the quiet topic was silent until the attacker was gone"
+            detail = f"then {healed_s:.1f} s; before, {reports}"
+        except TimeoutError:
+            what, detail = "the quiet topic stays silent", f"{await fleet.reports()}"
+        self._found(what, mode, self._block(mode), detail, list(attacker.latest))
+        raise _Spoiled
+
+    def _look_at_stderr(self, fleet: Fleet, mode: str, packets: list[bytes]) -> None:
+        for victim in fleet.victims:
+            lines = list(victim.stderr)
+            victim.stderr.clear()
+            if lines:
+                self._found(_headline(lines), mode, self._block(mode), "\n".join(lines), packets)
+
+    def _tally_reasons(self, reports: list[dict[str, Any]]) -> None:
+        """The most frequent reasons of one life; a later one of the same life replaces it."""
+        for one in reports:
+            for reason, count in one["reasons"].items():
+                self.state.reasons[reason] = max(self.state.reasons.get(reason, 0), count)
+
+    # -- what is known -----------------------------------------------------------------------------
+
+    def _block(self, mode: str) -> int:
+        return self.state.blocks.get(mode, 0)
+
+    def _found(
+        self, what: str, mode: str, block: int, detail: str, packets: Sequence[bytes]
+    ) -> None:
+        known = next((one for one in self.state.findings if one.what == what), None)
+        if known is not None:
+            known.seen += 1
+            return
+        self._say(f"FOUND in block {block} of {mode}: {what}")
+        if len(self.state.findings) < MAX_FINDINGS:
+            kept = [raw[:4096].hex() for raw in packets[-KEPT_PACKETS:]]
+            self.state.findings.append(Finding(what, mode, block, detail[-20_000:], kept))
+
+    def _count(
+        self, mode: str, packets: int, sent: int, connections: int, refused: int, seconds: float
+    ) -> None:
+        state = self.state
+        for tally, more in (
+            (state.blocks, 1), (state.packets, packets), (state.sent, sent),
+            (state.connections, connections), (state.refused, refused),
+        ):  # fmt: skip
+            tally[mode] = tally.get(mode, 0) + more
+        state.seconds[mode] = state.seconds.get(mode, 0.0) + seconds
+        save(self._path, state)
+        self._say(progress(state, mode, packets / max(seconds, 1e-9)))
+
+
+class _Spoiled(Exception):
+    """These victims are of no more use."""
+
+
+def _headline(lines: list[str]) -> str:
+    """What a traceback is about: where it was raised, and the error."""
+    error = next((line for line in lines if re.match(r"[A-Za-z_.]+(Error|Exception)\b", line)), "")
+    places = [line.strip() for line in lines if line.lstrip().startswith("File ")]
+    first = re.sub(r"\d+", "#", lines[0])[:120]
+    place = re.sub(r'.*/(\w+\.py)", line \d+, in', r"\1", places[-1]) if places else ""
+    return " | ".join(part for part in (first, place, re.sub(r"\d+", "#", error)[:120]) if part)
+
+
+def progress(state: State, mode: str, rate: float) -> str:
+    """One line of how it goes."""
+    sample = state.samples[-1] if state.samples and state.samples[-1].mode == mode else None
+    line = f"{mode}: {state.packets[mode]:,} packets ({rate:,.0f}/s)"
+    if sample is not None:
+        resident = max(sample.resident) / (1 << 20)
+        line += (
+            f", {state.connections[mode]:,} connections, resident {resident:.0f} MiB, "
+            f"{max(sample.descriptors)} descriptors, round trip {sample.round_trip_s:.2f} s, "
+            f"{sample.exclusions} exclusions"
+        )
+    return f"{line}; {len(state.findings)} findings"
+
+
+def growth(samples: Sequence[Sample]) -> list[str]:
+    """What grew in a life of the victims: the median of its second fifth against the last."""
+    found = []
+    for (mode, life), victims in _by_life(samples).items():
+        for name, allowed, series in victims:
+            fifth = len(series) // 5
+            if fifth < 2:
+                continue
+            early = statistics.median(series[fifth : 2 * fifth])
+            late = statistics.median(series[-fifth:])
+            if late - early > allowed:
+                found.append(
+                    f"{name} grew from {early:,.0f} to {late:,.0f} in life {life} ({mode})"
+                )
+    return found
+
+
+def _by_life(
+    samples: Sequence[Sample],
+) -> dict[tuple[str, int], list[tuple[str, int, list[int]]]]:
+    lives: dict[tuple[str, int], list[Sample]] = {}
+    for sample in samples:
+        lives.setdefault((sample.mode, sample.life), []).append(sample)
+    return {
+        key: [
+            series
+            for victim in range(len(of_life[0].resident))
+            for series in (
+                (f"memory of victim {victim}", GROWTH_BYTES,
+                 [one.resident[victim] for one in of_life]),
+                (f"descriptors of victim {victim}", GROWTH_DESCRIPTORS,
+                 [one.descriptors[victim] for one in of_life]),
+            )
+        ]
+        for key, of_life in lives.items()
+    }  # fmt: skip
