@@ -13,16 +13,22 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from cubecast.errors import CubecastError
+from cubecast.net.client_wire import Ping, encode
 from cubecast.net.connection import Connection
 from cubecast.net.hello import AttachRequest, Hello, encode_greeting
 from cubecast.net.keys import Keys
 from cubecast.net.node import Node
+from cubecast.net.view_wire import encode_detector
 from cubecast.net.wire import PREFIX, SEALED, VERSION, WireError
+from cubecast.protocol.detector import Test
+from cubecast.protocol.errors import ProtocolError
+from cubecast.protocol.messages import Parcel
+from cubecast.protocol.port import NodeId
 from cubecast.testing.fuzz.grammar import EDGES, Lore
 from cubecast.testing.fuzz.mutation import Mutator
 from cubecast.testing.fuzz.packets import Maker, packet
@@ -31,11 +37,18 @@ from cubecast.testing.fuzz.session import HARVEST, Imposture, Session
 
 MEMBERS_SAY = (1, 1, 1, 2, 2, 3, 3, 3, 6, 6, 7, 7, 8, 9)
 """Kinds that members send, the more often the more there is to say."""
-BURST = 10
-"""Packets that are sent before an attacker looks whether it was cut off."""
+BURST = 8
+"""Packets that are sent before an attacker asks something, to see whether it was cut off."""
+ANSWER_S = 0.01
+"""How long it waits for that answer; somebody without a name may get none."""
+RUDE = (0.0, 0.01, 0.05, 0.3)
+SLY = (0.0, 0.0, 0.0, 0.0, 0.01)
+"""How wild packets are: of a connection that is soon cut off, and of one that is to last."""
+MOLE_ATTACKS = 10
+"""A member lies so often, then it dies and another enters."""
 SLY_PACKETS = 200
 """Of one connection, if its victim takes them all."""
-WORKERS = 3
+WORKERS = 2
 """Connections of one attacker at a time."""
 KEPT_PACKETS = 400
 DIAL_AGAIN_S = 0.05
@@ -173,33 +186,35 @@ class Insider(Liar):
     name; without one it is nobody's.
     """
 
-    def __init__(self, random: Random, addresses: Sequence[str], mole: Mole | None) -> None:
+    def __init__(self, random: Random, addresses: Sequence[str]) -> None:
         super().__init__(random, addresses)
         self._keys = Keys(SECRET)
-        self._mole = mole
+        self.mole: Mole | None = None
         self._salt = ""
-        if mole is not None:
-            mole.harvest = self.harvest
 
     def _who(self) -> Imposture:
-        mole, random = self._mole, self.random
+        mole, random = self.mole, self.random
         if mole is not None and mole.member.view is not None:
             return Imposture(self._keys, mole.uid, mole.slot, salt=self._salt)
         slot = random.choice((-1, -1, 0, 3, 8191))
         return Imposture(self._keys, f"fuzz{random.randrange(50)}", slot, salt=self._salt)
 
-    def _learn(self, session: Session) -> None:
+    def _learn(self) -> None:
         """What the mole's view says of the victims, so that lies fit."""
-        mole = self._mole
+        mole = self.mole
         view = None if mole is None else mole.member.view
-        if view is None:
+        if mole is None or view is None:
             return
+        mole.harvest = self.harvest
         lore = self.lore
         epoch, (attempt, slot) = view.id
         lore.uids = [who.uid for who in view.members.values()]
         lore.addresses = [who.address for who in view.members.values()]
-        lore.slots = [*view.members, max(view.members) + 1]
+        lore.slots = list(view.members)
         lore.lives = {slot: who.incarnation for slot, who in view.members.items()}
+        lore.members = {slot: msgspec.to_builtins(who) for slot, who in view.members.items()}
+        lore.own = mole.slot, mole.member.who.incarnation
+        lore.epoch = epoch
         lore.numbers = [0, 1, 2, epoch, attempt, slot, view.number, epoch << 32]
 
     async def once(self) -> None:
@@ -208,7 +223,7 @@ class Insider(Liar):
             party = self._who()
             await session.shake_hands(party)
             self._salt = party.salt
-            self._learn(session)
+            self._learn()
             reading = asyncio.ensure_future(session.ended())
             try:
                 await self._lie(session, reading)
@@ -224,13 +239,15 @@ class Insider(Liar):
         if random.random() < 0.15:
             self._break_the_seal(session)
             return
-        rude = random.random() < 0.4
+        rude = random.random() < 0.3
+        self.maker.tempers = RUDE if rude else SLY
         for index in range(random.choice((1, 3, 10)) if rude else SLY_PACKETS):
             if index % BURST == BURST - 1:
-                await asyncio.sleep(0)
+                session.write(encode_detector(Test(random.randrange(1000))))
+                await session.answered(ANSWER_S)
             if reading.done() or session.over:
                 return
-            self.send(session, self._rude() if rude else self._sly())
+            self.send(session, self._rude() if rude else self._sly(session.peer))
 
     def _rude(self) -> bytes:
         random = self.random
@@ -241,10 +258,14 @@ class Insider(Liar):
             raw = self.maker.make(random.choice((*MEMBERS_SAY, 4, 5, 10)))
         return self.changed(raw)
 
-    def _sly(self) -> bytes:
-        random = self.random
+    def _sly(self, peer: str) -> bytes:
+        random, mole = self.random, self.mole
+        if mole is not None and random.random() < 0.25:
+            return self.maker.parcel(mole.next_parcel(peer))
         if self.harvest and random.random() < 0.2:
-            return random.choice(self.harvest)  # what others said, to somebody else
+            raw = random.choice(self.harvest)  # what others said, to somebody else
+            if raw[4] in MEMBERS_SAY:
+                return raw
         return self.maker.make(random.choice(MEMBERS_SAY))
 
     def _break_the_seal(self, session: Session) -> None:
@@ -279,10 +300,26 @@ class Mole(Node):
     def __init__(self) -> None:
         super().__init__(config())
         self.harvest: deque[bytes] = deque(maxlen=HARVEST)
+        self._parcels: dict[NodeId, int] = {}
+
+    def control(self, peer: NodeId, message: Any) -> None:
+        if isinstance(message, Parcel):
+            self._parcels[peer] = max(self._parcels.get(peer, 0), message.number + 1)
+        super().control(peer, message)
+
+    def next_parcel(self, address: str) -> int:
+        """The number that a victim expects of us next; it is used up."""
+        view = self.member.view
+        peer = -1 if view is None else view.places.get(address, -1)
+        number = self._parcels.get(peer, 0)
+        self._parcels[peer] = number + 1
+        return number
 
     def received(self, connection: Connection, packets: list[tuple[int, bytes]]) -> None:
+        """Take nothing amiss: victims answer lies that were told in our name."""
         self.harvest.extend(raw for _, raw in packets)
-        super().received(connection, packets)
+        with suppress(ProtocolError):
+            super().received(connection, packets)
 
 
 class Member:
@@ -292,7 +329,8 @@ class Member:
         self._random = random
         self._addresses = addresses
         self._mole: Mole | None = None
-        self._liars: list[Insider] = []
+        self._attacks = 0
+        self._liars = [Insider(Random(random.getrandbits(64)), addresses) for _ in range(2)]
 
     @property
     def connections(self) -> int:
@@ -311,19 +349,23 @@ class Member:
 
     async def attack(self, packets: int) -> None:
         """Three packets of the member for each of somebody who only has the key."""
-        if self._mole is None:
-            self._mole = Mole()
-            await self._mole.start(self._addresses[0])
-            await self._mole.subscribe(ATTACKED, policy="drop-oldest").__aenter__()
-            random, addresses = self._random, self._addresses
-            self._liars = [
-                Insider(Random(random.getrandbits(64)), addresses, self._mole),
-                Insider(Random(random.getrandbits(64)), addresses, None),
-            ]
+        if self._attacks % MOLE_ATTACKS == 0:
+            await self._enter()
+        self._attacks += 1
         member, nobody = self._liars
         await asyncio.gather(
             member.attack(packets - packets // 4), nobody.attack(packets // 4), self._gossip()
         )
+
+    async def _enter(self) -> None:
+        """A new member takes the place of one that nobody may believe any more."""
+        await self.close()
+        mole = Mole()
+        await mole.start(self._random.choice(self._addresses))
+        self._mole = mole
+        self._liars[0].mole = mole
+        with suppress(CubecastError):
+            await mole.subscribe(ATTACKED, policy="drop-oldest").__aenter__()
 
     async def _gossip(self) -> None:
         assert self._mole is not None
@@ -370,7 +412,8 @@ class Client(Liar):
         random, number = self.random, 0
         for index in range(random.choice((3, 10, 60))):
             if index % BURST == BURST - 1:
-                await asyncio.sleep(0.001)
+                session.write(encode(Ping()))
+                await session.answered(ANSWER_S)
             if reading.done() or session.over:
                 return
             raw = self._packet()

@@ -14,11 +14,12 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -149,6 +150,7 @@ class Campaign:
         self._command = command
         self._decoders = decoders
         self._round_trip_s = round_trip_s
+        self._own_errors: list[str] = []
 
     @property
     def over(self) -> bool:
@@ -156,11 +158,12 @@ class Campaign:
 
     def run(self, goals: dict[str, int]) -> State:
         """Go on until each mode has its packets."""
-        for mode, goal in goals.items():
-            if mode == "decoders":
-                self._run_decoders(goal)
-            else:
-                asyncio.run(self._run_live(mode, goal))
+        with errors_of("cubecast") as self._own_errors:
+            for mode, goal in goals.items():
+                if mode == "decoders":
+                    self._run_decoders(goal)
+                else:
+                    asyncio.run(self._run_live(mode, goal))
         for line in growth(self.state.samples):
             self._found(line, "all", 0, "", [])
         save(self._path, self.state)
@@ -277,6 +280,11 @@ class Campaign:
         raise _Spoiled
 
     def _look_at_stderr(self, fleet: Fleet, mode: str, packets: list[bytes]) -> None:
+        """Whatever is there is a finding; so are the errors of a node of our own."""
+        if self._own_errors:
+            text = "\n".join(self._own_errors)
+            self._own_errors.clear()
+            self._found(_headline(text.splitlines()), mode, self._block(mode), text, packets)
         for victim in fleet.victims:
             lines = list(victim.stderr)
             victim.stderr.clear()
@@ -318,6 +326,31 @@ class Campaign:
         state.seconds[mode] = state.seconds.get(mode, 0.0) + seconds
         save(self._path, state)
         self._say(progress(state, mode, packets / max(seconds, 1e-9)))
+
+
+class _Kept(logging.Handler):
+    """Errors that were logged, whole."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.errors: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if len(self.errors) < MAX_FINDINGS:
+            self.errors.append(self.format(record))
+
+
+@contextmanager
+def errors_of(name: str) -> Iterator[list[str]]:
+    """What a logger says as errors meanwhile; nothing of it is printed."""
+    log, kept = logging.getLogger(name), _Kept()
+    propagate, log.propagate = log.propagate, False
+    log.addHandler(kept)
+    try:
+        yield kept.errors
+    finally:
+        log.removeHandler(kept)
+        log.propagate = propagate
 
 
 class _Spoiled(Exception):

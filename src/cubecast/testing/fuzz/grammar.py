@@ -44,6 +44,12 @@ class Lore:
     """Incarnations by slot."""
     numbers: list[int] = field(default_factory=lambda: [0, 1, 2])
     """Epochs, rounds, routes and sequence numbers that are, or were, in use."""
+    members: dict[int, Any] = field(default_factory=dict)
+    """Who the victims and the liar are, by slot."""
+    own: tuple[int, int] | None = None
+    """The slot and the incarnation of the liar itself: much is believed of it alone."""
+    epoch: int = 0
+    """Of the view the victims are in."""
 
 
 class Grammar:
@@ -68,18 +74,32 @@ class Grammar:
             case inspect.NamedTupleType():
                 return self._named(kind)
             case inspect.DictType():
-                size = self._size()
-                pairs = (self.value(kind.key_type, name) for _ in range(size))
-                return {key: self.value(kind.value_type, name) for key in pairs}
+                return self._dict(kind, name)
             case inspect.ListType() | inspect.VarTupleType():
                 size = max(self._size(), kind.min_length or 0)
                 return [self.value(kind.item_type, name) for _ in range(size)]
             case inspect.TupleType():
-                return [self.value(one, name) for one in kind.item_types]
+                first, *rest = kind.item_types  # an int that comes first is a slot
+                return [self.value(first, "slot"), *(self.value(one, name) for one in rest)]
             case _:
                 return self._scalar(kind, name)
 
+    def _dict(self, kind: inspect.DictType, name: str) -> dict[Any, Any]:
+        lore, random = self.lore, self.random
+        if name == "members" and lore.members and random.random() < 0.8:
+            members = dict(lore.members)  # those who are there, but for one
+            if random.random() < 0.4:
+                members.pop(random.choice(list(members)))
+            if random.random() < 0.3:
+                members[self.number("slot")] = self.value(kind.value_type)
+            return members
+        key = "slot" if isinstance(kind.key_type, inspect.IntType) else name
+        keys = [self.value(kind.key_type, key) for _ in range(self._size())]
+        return {one: self.value(kind.value_type, name) for one in keys}
+
     def _struct(self, kind: inspect.StructType) -> Any:
+        if kind.cls.__name__ == "Who" and self.lore.members and self.random.random() < 0.5:
+            return self.random.choice(list(self.lore.members.values()))
         fields = {
             one.encode_name: self.value(one.type, one.name)
             for one in kind.fields
@@ -92,8 +112,8 @@ class Grammar:
 
     def _named(self, kind: inspect.NamedTupleType) -> list[Any]:
         names = [one.name for one in kind.fields]
-        if names == ["source", "incarnation"] and self.lore.lives and self.random.random() < 0.8:
-            return list(self.random.choice(list(self.lore.lives.items())))
+        if names == ["source", "incarnation"]:
+            return list(self.stream())
         return [self.value(one.type, one.name) for one in kind.fields]
 
     def _scalar(self, kind: inspect.Type, name: str) -> Any:
@@ -141,13 +161,26 @@ class Grammar:
         if random.random() < self.wildness:
             return random.choice(EDGES)
         if name in SLOTS:
-            return random.choice(lore.slots)
+            own = lore.own is not None and random.random() < 0.5
+            return lore.own[0] if own and lore.own is not None else random.choice(lore.slots)
         if name in SETS:
-            return sum(1 << slot for slot in lore.slots if random.random() < 0.7)
+            chance = random.choice((0.5, 1.0, 1.0))
+            return sum(1 << slot for slot in lore.slots if random.random() < chance)
+        if name == "epoch" and random.random() < 0.7:
+            return lore.epoch
         if name in LIVES:
             return random.choice(list(lore.lives.values()) or [1])
         known = random.choice(lore.numbers)
         return max(0, known + random.choice((0, 0, 0, 1, 1, 2, -1, random.randrange(50))))
+
+    def stream(self) -> tuple[int, int]:
+        """A publisher: the liar itself, another member, or nobody."""
+        chance, lore = self.random.random(), self.lore
+        if lore.own is not None and chance < 0.6:
+            return lore.own
+        if lore.lives and chance < 0.95:
+            return self.random.choice(list(lore.lives.items()))
+        return self.number("source"), self.number("incarnation")
 
     def text(self, name: str = "", kind: inspect.StrType | None = None) -> str:
         """A text for a field of this name."""

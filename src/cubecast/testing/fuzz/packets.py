@@ -31,6 +31,7 @@ from cubecast.net.wire import (
     topic_id,
 )
 from cubecast.protocol.detector import DetectorMessage
+from cubecast.protocol.links import Carried
 from cubecast.protocol.views import Clusterwide
 from cubecast.testing.fuzz.grammar import EDGES, Grammar, Lore
 
@@ -44,6 +45,7 @@ TYPES: dict[int, inspect.Type] = {
 FROM_CLIENT = inspect.type_info(FromClient)
 FROM_NODE = inspect.type_info(FromNode)
 INTRODUCTION = inspect.type_info(Introduction)
+CARRIED = inspect.type_info(Carried)
 WIDTHS = {"B": 8, "H": 16, "I": 32, "Q": 64, "q": 64}
 
 
@@ -69,10 +71,12 @@ class Maker:
         self.random = random
         self.lore = lore
         self.grammar = Grammar(random, lore)
+        self.tempers: tuple[float, ...] = (0.0, 0.0, 0.01, 0.05, 0.3)
+        """How wild packets are; one of these is chosen for each."""
 
     def make(self, kind: int) -> bytes:
         """A packet of a kind."""
-        self.grammar.wildness = self.random.choice((0.0, 0.0, 0.01, 0.05, 0.3))
+        self.grammar.wildness = self.random.choice(self.tempers)
         match kind:
             case _ if kind in TYPES:
                 return packet(kind, _json(self.grammar.value(TYPES[kind])))
@@ -105,16 +109,16 @@ class Maker:
         """A packet of the handshake, out of turn or not."""
         return self.make(HELLO)
 
+    def parcel(self, number: int) -> bytes:
+        """A parcel that is the next of its link."""
+        self.grammar.wildness = self.random.choice(self.tempers)
+        body = {"type": "Parcel", "number": number, "message": self.grammar.value(CARRIED)}
+        return packet(CONTROL, _json(body))
+
     def noise(self) -> bytes:
         """A packet of any kind, with anything in it."""
         random = self.random
         return packet(random.randrange(256), random.randbytes(random.choice((0, 1, 9, 80, 600))))
-
-    def _stream(self) -> tuple[int, int]:
-        lives, random = self.lore.lives, self.random
-        if lives and random.random() < 0.9:
-            return random.choice(list(lives.items()))
-        return self.grammar.number("source"), self.grammar.number("incarnation")
 
     def _mask(self, name: str = "members") -> bytes:
         mask = abs(self.grammar.number(name))
@@ -122,6 +126,10 @@ class Maker:
 
     def _topic(self) -> int:
         return topic_id(self.random.choice(self.lore.topics))
+
+    def _route(self) -> int:
+        """Its epoch is above the lower bits."""
+        return self.grammar.number("epoch") << 32 | self.random.choice((0, 0, 0, 1, 2, 1 << 31))
 
     def _frame(self) -> bytes:
         random, number = self.random, self.grammar.number
@@ -131,9 +139,12 @@ class Maker:
         stable = random.choice((-1, -1, first - 1, first - 1, number()))
         members = self._mask()
         leaves = random.choice((b"", b"", members, self._mask()))
-        barrier = [(*self._stream(), number()) for _ in range(random.choice((0, 0, 1, 3)))]
-        source, life = self._stream()
-        route = number("route") << random.choice((0, 32)) | random.choice((0, 0, 1))
+        if self._honest():  # else it may be at odds with itself
+            start, stable = min(start, first), min(stable, first - 1)
+            leaves = leaves if leaves == members else b""
+        barrier = [(*self.grammar.stream(), number()) for _ in range(random.choice((0, 0, 1, 3)))]
+        source, life = self.lore.own if self._honest() and self.lore.own else self.grammar.stream()
+        route = self._route()
         head = pack(
             HEADER, self._topic(), source, life, first, len(payloads), stable, route, start,
             number(), len(members), len(leaves), len(barrier),
@@ -141,6 +152,10 @@ class Maker:
         needs = b"".join(pack(DEPENDENCY, *one) for one in barrier)
         sizes = b"".join(len(one).to_bytes(4, "little") for one in payloads)
         return packet(FRAME, b"".join((head, members, leaves, needs, sizes, *payloads)))
+
+    def _honest(self) -> bool:
+        """Whether this packet is to be taken, most likely."""
+        return self.random.random() >= self.grammar.wildness * 10 + 0.02
 
     def _count(self) -> int:
         return self.random.choice((1, 1, 1, 2, 5, 40))
@@ -150,9 +165,9 @@ class Maker:
         absent, slow = self._mask(), random.choice((b"", self._mask()))
         covered = number() - 1
         have = max(covered, number() - 1)
-        route = number("route") << random.choice((0, 32))
+        route = self._route()
         head = pack(
-            ACK_HEADER, self._topic(), *self._stream(), route, have, covered,
+            ACK_HEADER, self._topic(), *self.grammar.stream(), route, have, covered,
             random.randrange(2), len(absent), len(slow),
         )  # fmt: skip
         return packet(ACK, head + absent + slow)
@@ -160,7 +175,7 @@ class Maker:
     def _forward(self) -> bytes:
         slots, random = self.lore.slots, self.random
         inner = self.make(random.choice(sorted(FORWARDED)))
-        to, by = random.choice(slots), random.choice(slots)
+        to, by = random.choice(slots), self.grammar.number("origin")
         return packet(FORWARD, pack(ROUTE, to, by, self.grammar.number("epoch")) + inner)
 
     def _part(self) -> bytes:
@@ -168,7 +183,7 @@ class Maker:
         random = self.random
         whole = self.make(random.choice((CONTROL, VIEW, FORWARD)))
         total, start = len(whole), 0
-        if random.random() < 0.3:
+        if not self._honest():
             total, start = random.choice(EDGES), random.choice((0, PART_BYTES, 1))
         header = pack(PART_HEADER, random.randrange(3), total, start)
         return packet(PART, header + whole)

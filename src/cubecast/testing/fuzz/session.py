@@ -55,13 +55,16 @@ class Session:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         harvest: deque[bytes] | None = None,
+        peer: str = "",
     ) -> None:
+        self.peer = peer
         self._reader = reader
         self._writer = writer
         self._buffer = PacketBuffer()
         self._arrived: list[tuple[int, bytes]] = []
         self._ciphers: tuple[CipherState, CipherState] | None = None
         self._opener: Opener | None = None
+        self._news = asyncio.Event()
         self.harvest = deque(maxlen=HARVEST) if harvest is None else harvest
 
     @classmethod
@@ -69,7 +72,7 @@ class Session:
         """Connect, from one of our own addresses."""
         host, port = parse_address(address)
         reader, writer = await asyncio.open_connection(host, port, local_addr=(source, 0))
-        return cls(reader, writer, harvest)
+        return cls(reader, writer, harvest, address)
 
     async def shake_hands(self, party: Imposture) -> None:
         """An honest handshake; `ConnectionError` if the victim does not want it."""
@@ -122,6 +125,7 @@ class Session:
                     self._arrived.append((kind, raw))
                 else:
                     cut_packets(self._opener(raw[PREFIX.size :]), MAX_PACKET, self._arrived)
+        self._news.set()
         kind, raw = self._arrived.pop(0)
         self.harvest.append(raw)
         return kind, raw
@@ -139,8 +143,18 @@ class Session:
     async def ended(self) -> None:
         """Wait until the victim closes the connection."""
         with suppress(ConnectionError):
-            while True:
-                await self.packet()
+            try:
+                while True:
+                    await self.packet()
+            finally:
+                self._news.set()
+
+    async def answered(self, limit_s: float) -> None:
+        """Wait until something more comes while somebody reads, or for so long."""
+        self._news.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._news.wait()
 
     def hang_up(self) -> None:
         """Reset the connection: one that is closed in order would keep its port for a minute."""
