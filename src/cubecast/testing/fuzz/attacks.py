@@ -48,7 +48,7 @@ MOLE_ATTACKS = 10
 """A member lies so often, then it dies and another enters."""
 SLY_PACKETS = 200
 """Of one connection, if its victim takes them all."""
-WORKERS = 2
+WORKERS = 6
 """Connections of one attacker at a time."""
 KEPT_PACKETS = 400
 DIAL_AGAIN_S = 0.05
@@ -408,44 +408,57 @@ class Client(Liar):
             session.hang_up()
 
     async def _lie(self, session: Session, reading: asyncio.Future[None]) -> None:
-        """Numbers in order for a while, as publications that are not are refused at once."""
-        random, number = self.random, 0
-        for index in range(random.choice((3, 10, 60))):
+        """Rude: a few of anything.  Sly: what a node may well take, numbered as it wants it."""
+        rude, numbers = self.random.random() < 0.3, Numbers()
+        self.maker.tempers = RUDE if rude else SLY
+        for index in range(self.random.choice((1, 3, 10)) if rude else SLY_PACKETS):
             if index % BURST == BURST - 1:
                 session.write(encode(Ping()))
                 await session.answered(ANSWER_S)
             if reading.done() or session.over:
                 return
-            raw = self._packet()
-            if raw[4:14] == PUBLISH_BEGINS and random.random() < 0.95:
-                raw = _numbered(raw, number)
-                number += 1
-            self.send(session, raw)
+            self.send(session, self._rude() if rude else self._sly(numbers))
 
-    def _packet(self) -> bytes:
+    def _rude(self) -> bytes:
         random = self.random
         shape = random.random()
-        if shape < 0.75:
-            return self.maker.from_client()
-        if shape < 0.95:
+        if shape < 0.7:
             return self.changed(self.maker.from_client())
-        if shape < 0.98 and self.harvest:
+        if shape < 0.9 and self.harvest:
             return self.changed(random.choice(self.harvest))
         return random.choice((self.maker.noise, lambda: self.maker.make(6)))()
 
+    def _sly(self, numbers: Numbers) -> bytes:
+        raw = self.maker.from_client()
+        return raw if self.random.random() < 0.02 else numbers.put_in(raw, self.random)
 
-PUBLISH_BEGINS = bytes([5, 0x95, 0xA7]) + b"Publish"
-"""Kind, an array of five, its tag."""
 
+class Numbers:
+    """What a client has to keep to for its node to go on listening."""
 
-def _numbered(raw: bytes, number: int) -> bytes:
-    """A publication with the number that its node expects."""
-    try:
+    def __init__(self) -> None:
+        self._publications = 0
+        self._subscriptions = 0
+        self._listens = False
+
+    def put_in(self, raw: bytes, random: Random) -> bytes:
+        """The same packet with the number that its node expects."""
         body = msgspec.msgpack.decode(raw[PREFIX.size :])
-    except ValueError:
-        return raw  # only its beginning is a publication's
-    body[1] = number
-    return packet(raw[4], msgspec.msgpack.encode(body))
+        match body:
+            case ["Publish", *_]:
+                body[1] = self._publications
+                self._publications += 1
+            case ["Subscribe", *_]:
+                body[1] = self._subscriptions
+                self._subscriptions += 1
+            case ["Unsubscribe", *_] | ["Read", *_]:
+                body[1] = random.randrange(self._subscriptions + 1)
+                body[2:] = [0] * len(body[2:])
+            case ["Listen"] if self._listens:
+                body = ["Ping"]
+            case ["Listen"]:
+                self._listens = True
+        return packet(raw[4], msgspec.msgpack.encode(body))
 
 
 async def reading_ends(session: Session, reading: asyncio.Future[None]) -> None:

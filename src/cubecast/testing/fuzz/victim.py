@@ -28,7 +28,7 @@ from cubecast.net.node import Node
 from cubecast.testing.fuzz.scene import ATTACKED, HOSTILE, QUIET, config
 
 TALK_S = 0.02
-GOSSIP_S = 0.01
+GOSSIP_S = 0.05
 MAX_REASONS = 200
 
 
