@@ -52,6 +52,8 @@ WORKERS = 6
 """Connections of one attacker at a time."""
 KEPT_PACKETS = 400
 DIAL_AGAIN_S = 0.05
+MAX_IN_VAIN = 10
+"""Connections one after the other by which nothing could be sent."""
 
 
 class Attacker(Protocol):
@@ -106,11 +108,15 @@ class Liar:
         await asyncio.gather(*(self._go_on(goal) for _ in range(WORKERS)))
 
     async def _go_on(self, goal: int) -> None:
-        while self.sent < goal:
+        """Dial again and again, but not victims that are gone."""
+        in_vain = 0
+        while self.sent < goal and in_vain < MAX_IN_VAIN:
+            before = self.sent
             try:
                 await self.once()
             except (OSError, WireError):  # refused, cut off, or too slow
                 await asyncio.sleep(DIAL_AGAIN_S)
+            in_vain = in_vain + 1 if self.sent == before else 0
 
     async def once(self) -> None:
         raise NotImplementedError

@@ -28,7 +28,7 @@ import msgspec
 
 from cubecast.testing.fuzz.attacks import ATTACKERS, Attacker
 from cubecast.testing.fuzz.decoders import Target, fuzz_decoders
-from cubecast.testing.fuzz.fleet import COMMAND, Died, Fleet, Hung
+from cubecast.testing.fuzz.fleet import COMMAND, LOOPS, Died, Fleet, Hung
 
 MODES = ("decoders", "stranger", "member", "client")
 SHARES = {"decoders": 60, "stranger": 5, "member": 25, "client": 10}
@@ -41,8 +41,10 @@ ROUND_TRIP_S = 30.0
 """Honest nodes hear each other on the quiet topic within this, once an attack pauses: it includes
 that nodes which were excluded by lies come back."""
 SLOW_S = 2.0
-"""CPU time that the packets of one read may take."""
+"""CPU time that the packets of one read may take; the longest of a life of the victims counts."""
 MAX_FINDINGS = 200
+MAX_BARREN = 3
+"""Lives of the victims, one after the other, in which no block was complete."""
 KEPT_PACKETS = 40
 MAX_SAMPLES = 5_000
 GROWTH_BYTES = 64 << 20
@@ -136,18 +138,20 @@ class Campaign:
         seconds: float | None = None,
         say: Callable[[str], None] = lambda line: None,
         command: Sequence[str] = COMMAND,
+        loops: Sequence[str] = LOOPS,
         decoders: list[Target] | None = None,
         round_trip_s: float = ROUND_TRIP_S,
     ) -> None:
-        """`command` runs victims, `decoders` are the targets; both are for those that are broken.
+        """`say` is told how it goes, `loops` are those of the victims.
 
-        `say` is told how it goes.
+        `command` runs them and `decoders` are the targets, if they are to be broken ones.
         """
         self.state = state
         self._path = path
         self._ends = None if seconds is None else time.monotonic() + seconds
         self._say = say
         self._command = command
+        self._loops = loops
         self._decoders = decoders
         self._round_trip_s = round_trip_s
         self._own_errors: list[str] = []
@@ -159,11 +163,8 @@ class Campaign:
     def run(self, goals: dict[str, int]) -> State:
         """Go on until each mode has its packets."""
         with errors_of("cubecast") as self._own_errors:
-            for mode, goal in goals.items():
-                if mode == "decoders":
-                    self._run_decoders(goal)
-                else:
-                    asyncio.run(self._run_live(mode, goal))
+            self._run_decoders(goals.get("decoders", 0))
+            asyncio.run(self._run_live({one: goals[one] for one in goals if one in ATTACKERS}))
         for line in growth(self.state.samples):
             self._found(line, "all", 0, "", [])
         save(self._path, self.state)
@@ -188,22 +189,33 @@ class Campaign:
 
     # -- live nodes --------------------------------------------------------------------------------
 
-    async def _run_live(self, mode: str, goal: int) -> None:
-        while self._missing(mode, goal):
+    async def _run_live(self, goals: dict[str, int]) -> None:
+        """All modes against the same victims, and against others when those are of no more use."""
+        barren = 0
+        while any(self._missing(mode, goal) for mode, goal in goals.items()):
+            if barren == MAX_BARREN:
+                self._found(f"given up after {MAX_BARREN} lives without a block", "all", 0, "", [])
+                return
             self.state.lives += 1
-            fleet = Fleet(self._command)
+            before = self.state.total
+            fleet = Fleet(self._command, self._loops)
+            mode = ""
             with suppress(_Spoiled):
                 async with fleet:
-                    await self._until_spoiled(fleet, mode, goal)
+                    for mode, goal in goals.items():
+                        await self._until_spoiled(fleet, mode, goal)
             self._look_at_stderr(fleet, mode, [])
+            barren = barren + 1 if self.state.total == before else 0
 
     async def _until_spoiled(self, fleet: Fleet, mode: str, goal: int) -> None:
         """Block after block against one life of the victims."""
+        if not self._missing(mode, goal):
+            return
         random = Random(self._seed(mode))
         addresses = [victim.address for victim in fleet.victims]
         attacker = ATTACKERS[mode](random, addresses)
-        looked_at = 0
         try:
+            looked_at = sum(one["looked_at"] for one in await fleet.reports())
             while missing := self._missing(mode, goal):
                 block = min(BLOCKS[mode], missing)
                 started = time.monotonic()
@@ -219,6 +231,7 @@ class Campaign:
         except (Died, Hung) as error:
             kind = "a victim died" if isinstance(error, Died) else "a victim hangs"
             self._found(kind, mode, self._block(mode), str(error), list(attacker.latest))
+            self._count(mode, 0, 0, 0, 0, 0.0)
             raise _Spoiled from None
         finally:
             await attacker.close()
@@ -277,19 +290,16 @@ class Campaign:
         except TimeoutError:
             what, detail = "the quiet topic stays silent", f"{await fleet.reports()}"
         self._found(what, mode, self._block(mode), detail, list(attacker.latest))
+        self._count(mode, 0, 0, 0, 0, 0.0)
         raise _Spoiled
 
     def _look_at_stderr(self, fleet: Fleet, mode: str, packets: list[bytes]) -> None:
         """Whatever is there is a finding; so are the errors of a node of our own."""
-        if self._own_errors:
-            text = "\n".join(self._own_errors)
-            self._own_errors.clear()
+        texts = [text for victim in fleet.victims for text in victim.complaints()]
+        texts += [f"the attacker's own node: {text}" for text in self._own_errors]
+        self._own_errors.clear()
+        for text in texts:
             self._found(_headline(text.splitlines()), mode, self._block(mode), text, packets)
-        for victim in fleet.victims:
-            lines = list(victim.stderr)
-            victim.stderr.clear()
-            if lines:
-                self._found(_headline(lines), mode, self._block(mode), "\n".join(lines), packets)
 
     def _tally_reasons(self, reports: list[dict[str, Any]]) -> None:
         """The most frequent reasons of one life; a later one of the same life replaces it."""
@@ -325,7 +335,8 @@ class Campaign:
             tally[mode] = tally.get(mode, 0) + more
         state.seconds[mode] = state.seconds.get(mode, 0.0) + seconds
         save(self._path, state)
-        self._say(progress(state, mode, packets / max(seconds, 1e-9)))
+        if packets:
+            self._say(progress(state, mode, packets / max(seconds, 1e-9)))
 
 
 class _Kept(logging.Handler):

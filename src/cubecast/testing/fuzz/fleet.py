@@ -17,8 +17,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from cubecast.testing.fuzz.scene import END_OF_RECORD
+
 ANSWER_S = 30.0
 """A victim that does not answer for so long hangs: the others are busy too, and share its cores."""
+START_S = 60.0
+"""The same before it is in the cluster."""
 KEPT_LINES = 400
 LINE_BYTES = 1 << 20
 COMMAND = (sys.executable, "-m", "cubecast.testing.fuzz.victim")
@@ -64,8 +68,12 @@ class Process:
             stderr=asyncio.subprocess.PIPE, limit=LINE_BYTES,
         )  # fmt: skip
         one = cls(process, name)
-        for event in (one._ready, one._listening):
-            await one._wait_for(event)
+        try:
+            for event in (one._ready, one._listening):
+                await one._wait_for(event)
+        except BaseException:
+            await one.close(0.0)
+            raise
         return one
 
     @property
@@ -77,7 +85,7 @@ class Process:
         self._order({"do": "report"})
         answer = asyncio.create_task(self._reports.get())
         try:
-            await self._either(answer)
+            await self._either(answer, ANSWER_S)
         finally:
             answer.cancel()
         return answer.result()
@@ -105,12 +113,12 @@ class Process:
         for task in self._tasks:
             await task
 
-    async def _either(self, answer: asyncio.Future[Any]) -> None:
+    async def _either(self, answer: asyncio.Future[Any], limit_s: float) -> None:
         """Wait for an answer, or for the end of the process."""
         ended = asyncio.create_task(self._process.wait())
         try:
             await asyncio.wait(
-                (answer, ended), timeout=ANSWER_S, return_when=asyncio.FIRST_COMPLETED
+                (answer, ended), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             ended.cancel()
@@ -118,12 +126,12 @@ class Process:
             if not self.alive:
                 await asyncio.wait(self._tasks, timeout=1)  # what it had to say of that
                 raise Died(f"{self.name} ended with {self._process.returncode}")
-            raise Hung(f"{self.name} did not answer for {ANSWER_S:g} s")
+            raise Hung(f"{self.name} did not answer for {limit_s:g} s")
 
     async def _wait_for(self, event: asyncio.Event) -> None:
         waiting = asyncio.create_task(event.wait())
         try:
-            await self._either(waiting)
+            await self._either(waiting, START_S)
         finally:
             waiting.cancel()
 
@@ -150,6 +158,17 @@ class Process:
                 self.address, self.uid = message["address"], message["uid"]
                 self._ready.set()
 
+    def complaints(self) -> list[str]:
+        """What it wrote on stderr since this was asked, one text for each error."""
+        texts: list[list[str]] = [[]]
+        for line in self.stderr:
+            if line == END_OF_RECORD:
+                texts.append([])
+            else:
+                texts[-1].append(line)
+        self.stderr.clear()
+        return ["\n".join(text) for text in texts if text]
+
     async def _read_stderr(self) -> None:
         stderr = self._process.stderr
         assert stderr is not None
@@ -168,10 +187,10 @@ class Fleet:
 
     async def __aenter__(self) -> Fleet:
         try:
-            for index, loop in enumerate(self._loops):
-                join = self.victims[0].address if self.victims else None
-                name = f"victim {index} ({loop})"
-                self.victims.append(await Process.start(self._command, name, loop, join))
+            self.victims.append(await self._start(0, None))
+            seed = self.victims[0].address
+            others = [self._start(index, seed) for index in range(1, len(self._loops))]
+            self.victims += await asyncio.gather(*others)
         except BaseException:
             await self.__aexit__()
             raise
@@ -179,6 +198,10 @@ class Fleet:
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(*(victim.close() for victim in self.victims))
+
+    async def _start(self, index: int, join: str | None) -> Process:
+        loop = self._loops[index]
+        return await Process.start(self._command, f"victim {index} ({loop})", loop, join)
 
     async def reports(self) -> list[dict[str, Any]]:
         """How all of them are."""

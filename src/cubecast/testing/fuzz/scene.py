@@ -9,6 +9,8 @@ QUIET = "quiet/conversation"
 ATTACKED = "attacked"
 HOSTILE = "127.0.0.2"
 """Attackers dial from here, so that a victim can count what it looks at of theirs."""
+END_OF_RECORD = "--"
+"""A line on stderr after each error that a victim logs."""
 SECRET = "what the members know"
 CLIENT_SECRET = "what the clients know"
 

@@ -25,7 +25,7 @@ from cubecast.net.connection import Connection
 from cubecast.net.events import Excluded
 from cubecast.net.loop import run_loop
 from cubecast.net.node import Node
-from cubecast.testing.fuzz.scene import ATTACKED, HOSTILE, QUIET, config
+from cubecast.testing.fuzz.scene import ATTACKED, END_OF_RECORD, HOSTILE, QUIET, config
 
 TALK_S = 0.02
 GOSSIP_S = 0.05
@@ -77,7 +77,7 @@ class Reasons(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.ERROR:
-            print(self.format(record), file=sys.stderr, flush=True)
+            print(self.format(record), END_OF_RECORD, sep="\n", file=sys.stderr, flush=True)
             return
         _, _, reason = record.getMessage().partition(": ")
         words = "".join(" " if one.isdigit() else one for one in reason)[:50]
@@ -179,7 +179,6 @@ async def serve(node: Victim, reasons: Reasons, seed: str | None) -> None:
         match order["do"]:
             case "report":
                 say({"report": report(node, talk, reasons)})
-                node.slowest_s = 0.0
             case "tell":
                 task = asyncio.create_task(talk.tell(order["token"]))
                 telling.add(task)
