@@ -49,6 +49,7 @@ class Process:
         self.stderr: deque[str] = deque(maxlen=KEPT_LINES)
         self.heard: set[str] = set()
         self._reports: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._hangs = False
         self._ready = asyncio.Event()
         self._listening = asyncio.Event()
         self._news = asyncio.Event()
@@ -105,7 +106,7 @@ class Process:
         with suppress(Died):
             self._order({"do": "close"})
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(0.0 if self._hangs else limit_s):
                 await self._process.wait()
         except TimeoutError:
             self._process.kill()
@@ -126,6 +127,7 @@ class Process:
             if not self.alive:
                 await asyncio.wait(self._tasks, timeout=1)  # what it had to say of that
                 raise Died(f"{self.name} ended with {self._process.returncode}")
+            self._hangs = True
             raise Hung(f"{self.name} did not answer for {limit_s:g} s")
 
     async def _wait_for(self, event: asyncio.Event) -> None:
