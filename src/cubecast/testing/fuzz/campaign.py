@@ -200,10 +200,14 @@ class Campaign:
             before = self.state.total
             fleet = Fleet(self._command, self._loops)
             mode = ""
-            with suppress(_Spoiled):
+            try:
                 async with fleet:
                     for mode, goal in goals.items():
                         await self._until_spoiled(fleet, mode, goal)
+            except _Spoiled:
+                pass
+            except (Died, Hung) as error:
+                self._say(f"victims do not start: {error}")
             self._look_at_stderr(fleet, mode, [])
             barren = barren + 1 if self.state.total == before else 0
 

@@ -20,6 +20,7 @@ def config() -> NodeConfig:
     return NodeConfig(
         secret=SECRET,
         client_secret=CLIENT_SECRET,
+        join_timeout_s=60.0,
         publish_timeout_s=0.5,
         leave_timeout_s=0.2,
         protocol=Config(
