@@ -126,7 +126,9 @@ class Process:
         if not answer.done():
             if not self.alive:
                 await asyncio.wait(self._tasks, timeout=1)  # what it had to say of that
-                raise Died(f"{self.name} ended with {self._process.returncode}")
+                said = self.stderr[-1] if self.stderr else "nothing"
+                code = self._process.returncode
+                raise Died(f"{self.name} ended with {code} and said: {said}")
             self._hangs = True
             raise Hung(f"{self.name} did not answer for {limit_s:g} s")
 
