@@ -40,8 +40,8 @@ from cubecast.testing.fuzz import (
     session,
     wanted,
 )
-from cubecast.testing.fuzz.campaign import GROWTH_BYTES, GROWTH_DESCRIPTORS, Sample
 from cubecast.testing.fuzz.packets import FROM_CLIENT, FROM_NODE, TYPES
+from cubecast.testing.fuzz.state import GROWTH_BYTES, GROWTH_DESCRIPTORS, Sample
 
 MUTANTS = str(Path(__file__).with_name("fuzz_mutants.py"))
 SILENT = "the quiet topic was silent until the attacker was gone"

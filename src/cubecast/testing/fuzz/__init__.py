@@ -4,11 +4,12 @@
 docs/testing.md says what it does.
 """
 
-from cubecast.testing.fuzz.campaign import MODES, Campaign, Finding, State, growth, load, wanted
+from cubecast.testing.fuzz.campaign import Campaign
 from cubecast.testing.fuzz.decoders import Complaint, Target, fuzz_decoders
 from cubecast.testing.fuzz.grammar import Grammar, Lore
 from cubecast.testing.fuzz.mutation import Mutator
 from cubecast.testing.fuzz.packets import Maker
+from cubecast.testing.fuzz.state import MODES, Finding, State, growth, load, wanted
 
 __all__ = [
     "MODES",

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,15 +23,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
-
 from cubecast.testing.fuzz.attacks import ATTACKERS, Attacker
 from cubecast.testing.fuzz.decoders import Target, fuzz_decoders
 from cubecast.testing.fuzz.fleet import COMMAND, LOOPS, Died, Fleet, Hung
+from cubecast.testing.fuzz.insider import Unwelcome
+from cubecast.testing.fuzz.state import Finding, Sample, State, growth, progress, save
 
-MODES = ("decoders", "stranger", "member", "client")
-SHARES = {"decoders": 60, "stranger": 5, "member": 25, "client": 10}
-"""Of a hundred packets, where all modes are run."""
 BLOCKS = {"decoders": 10_000, "stranger": 500, "member": 2_000, "client": 1_000}
 """Packets between two looks at the victims, and two writes of the state."""
 BLOCK_S = 120.0
@@ -45,86 +41,14 @@ SLOW_S = 2.0
 MAX_FINDINGS = 200
 MAX_BARREN = 3
 """Lives of the victims, one after the other, in which no block was complete."""
+SPOILED: dict[type[Exception], str] = {
+    Died: "a victim died",
+    Hung: "a victim hangs",
+    Unwelcome: "a newcomer is not taken in",
+}
+"""After which victims are of no more use."""
 KEPT_PACKETS = 40
 MAX_SAMPLES = 5_000
-GROWTH_BYTES = 64 << 20
-GROWTH_DESCRIPTORS = 32
-"""Between early and late medians of one life of the victims; more is a finding."""
-
-
-class Finding(msgspec.Struct):
-    """What must not happen, and where it did."""
-
-    what: str
-    mode: str
-    block: int
-    detail: str
-    packets: list[str] = []
-    """The latest packets, in hexadecimal."""
-    seen: int = 1
-
-
-class Sample(msgspec.Struct, array_like=True):
-    """How the victims were after a block."""
-
-    mode: str
-    life: int
-    """Counts starts of the victims."""
-    packets: int
-    resident: list[int]
-    descriptors: list[int]
-    round_trip_s: float
-    slowest_s: float
-    exclusions: int
-
-
-class State(msgspec.Struct):
-    """All that is known of a run."""
-
-    seed: int
-    blocks: dict[str, int] = {}
-    packets: dict[str, int] = {}
-    """Looked at by a decoder or a victim, by mode."""
-    sent: dict[str, int] = {}
-    refused: dict[str, int] = {}
-    connections: dict[str, int] = {}
-    seconds: dict[str, float] = {}
-    lives: int = 0
-    reasons: dict[str, int] = {}
-    """Why victims closed connections."""
-    samples: list[Sample] = []
-    findings: list[Finding] = []
-
-    @property
-    def total(self) -> int:
-        return sum(self.packets.values())
-
-
-def load(path: Path | None, seed: int) -> State:
-    """The state in a file, or a new one; `ValueError` if the file is of another seed."""
-    if path is None or not path.exists():
-        return State(seed)
-    try:
-        state = msgspec.json.decode(path.read_bytes(), type=State)
-    except msgspec.DecodeError as error:
-        raise ValueError(f"{path} is no state of the fuzzer: {error}") from None
-    if state.seed != seed:
-        raise ValueError(f"{path} is of seed {state.seed}, not {seed}: name another file")
-    return state
-
-
-def save(path: Path | None, state: State) -> None:
-    """Write the state, whole or not at all."""
-    if path is not None:
-        scratch = path.with_suffix(path.suffix + ".tmp")
-        scratch.write_bytes(msgspec.json.format(msgspec.json.encode(state)))
-        scratch.replace(path)
-
-
-def wanted(packets: int, modes: Sequence[str]) -> dict[str, int]:
-    """How many packets of each mode make `packets` of all."""
-    whole = sum(SHARES[mode] for mode in modes)
-    return {mode: -(-packets * SHARES[mode] // whole) for mode in modes}
 
 
 class Campaign:
@@ -219,39 +143,41 @@ class Campaign:
         addresses = [victim.address for victim in fleet.victims]
         attacker = ATTACKERS[mode](random, addresses)
         try:
-            looked_at = sum(one["looked_at"] for one in await fleet.reports())
             while missing := self._missing(mode, goal):
                 block = min(BLOCKS[mode], missing)
                 started = time.monotonic()
                 sent, connections = attacker.sent, attacker.connections
-                seen = await self._block_of(fleet, attacker, mode, block, looked_at)
-                looked_at += seen
+                packets = await self._block_of(fleet, attacker, mode, block)
                 await self._look(fleet, attacker, mode)
-                packets = attacker.sent - sent if mode == "stranger" else seen
                 self._count(
                     mode, packets, attacker.sent - sent, attacker.connections - connections, 0,
                     time.monotonic() - started,
                 )  # fmt: skip
-        except (Died, Hung) as error:
-            kind = "a victim died" if isinstance(error, Died) else "a victim hangs"
-            self._found(kind, mode, self._block(mode), str(error), list(attacker.latest))
+        except (Died, Hung, Unwelcome) as error:
+            what, latest = SPOILED[type(error)], list(attacker.latest)
+            self._found(what, mode, self._block(mode), str(error), latest)
             self._count(mode, 0, 0, 0, 0, 0.0)
             raise _Spoiled from None
         finally:
             await attacker.close()
 
-    async def _block_of(
-        self, fleet: Fleet, attacker: Attacker, mode: str, block: int, before: int
-    ) -> int:
-        """Attack until the victims have looked at a block of packets; how many they were."""
-        if mode == "stranger":
-            await self._attack(attacker, block)
-            return block
+    async def _block_of(self, fleet: Fleet, attacker: Attacker, mode: str, block: int) -> int:
+        """Attack until the victims have looked at a block of packets; how many they were.
+
+        All questions in earnest are taken off, though some were not looked at: rather too few.
+        What a stranger says is no packet to its victim, so each thing that it sent is one.
+        """
+        sent, earnest = attacker.sent, attacker.earnest
+        before = await self._looked_at(fleet)
         seen, ends = 0, time.monotonic() + BLOCK_S
         while seen < block and time.monotonic() < ends and not self.over:
             await self._attack(attacker, max(50, block - seen))
-            seen = sum(one["looked_at"] for one in await fleet.reports()) - before
+            looked_at = await self._looked_at(fleet) - before - (attacker.earnest - earnest)
+            seen = attacker.sent - sent if mode == "stranger" else max(0, looked_at)
         return seen
+
+    async def _looked_at(self, fleet: Fleet) -> int:
+        return sum(one["looked_at"] for one in await fleet.reports())
 
     async def _attack(self, attacker: Attacker, packets: int) -> None:
         with suppress(TimeoutError):
@@ -379,55 +305,3 @@ def _headline(lines: list[str]) -> str:
     first = re.sub(r"\d+", "#", lines[0])[:120]
     place = re.sub(r'.*/(\w+\.py)", line \d+, in', r"\1", places[-1]) if places else ""
     return " | ".join(part for part in (first, place, re.sub(r"\d+", "#", error)[:120]) if part)
-
-
-def progress(state: State, mode: str, rate: float) -> str:
-    """One line of how it goes."""
-    sample = state.samples[-1] if state.samples and state.samples[-1].mode == mode else None
-    line = f"{mode}: {state.packets[mode]:,} packets ({rate:,.0f}/s)"
-    if sample is not None:
-        resident = max(sample.resident) / (1 << 20)
-        line += (
-            f", {state.connections[mode]:,} connections, resident {resident:.0f} MiB, "
-            f"{max(sample.descriptors)} descriptors, round trip {sample.round_trip_s:.2f} s, "
-            f"{sample.exclusions} exclusions"
-        )
-    return f"{line}; {len(state.findings)} findings"
-
-
-def growth(samples: Sequence[Sample]) -> list[str]:
-    """What grew in a life of the victims: the median of its second fifth against the last."""
-    found = []
-    for (mode, life), victims in _by_life(samples).items():
-        for name, allowed, series in victims:
-            fifth = len(series) // 5
-            if fifth < 2:
-                continue
-            early = statistics.median(series[fifth : 2 * fifth])
-            late = statistics.median(series[-fifth:])
-            if late - early > allowed:
-                found.append(
-                    f"{name} grew from {early:,.0f} to {late:,.0f} in life {life} ({mode})"
-                )
-    return found
-
-
-def _by_life(
-    samples: Sequence[Sample],
-) -> dict[tuple[str, int], list[tuple[str, int, list[int]]]]:
-    lives: dict[tuple[str, int], list[Sample]] = {}
-    for sample in samples:
-        lives.setdefault((sample.mode, sample.life), []).append(sample)
-    return {
-        key: [
-            series
-            for victim in range(len(of_life[0].resident))
-            for series in (
-                (f"memory of victim {victim}", GROWTH_BYTES,
-                 [one.resident[victim] for one in of_life]),
-                (f"descriptors of victim {victim}", GROWTH_DESCRIPTORS,
-                 [one.descriptors[victim] for one in of_life]),
-            )
-        ]
-        for key, of_life in lives.items()
-    }  # fmt: skip

@@ -46,6 +46,11 @@ FROM_CLIENT = inspect.type_info(FromClient)
 FROM_NODE = inspect.type_info(FromNode)
 INTRODUCTION = inspect.type_info(Introduction)
 CARRIED = inspect.type_info(Carried)
+MEMBERS_SAY = (
+    *(FRAME, FRAME, FRAME, ACK, ACK, CONTROL, CONTROL, CONTROL),
+    *(VIEW, VIEW, DETECTOR, DETECTOR, FORWARD, PART),
+)
+"""Kinds that members send, the more often the more there is to say."""
 WIDTHS = {"B": 8, "H": 16, "I": 32, "Q": 64, "q": 64}
 
 

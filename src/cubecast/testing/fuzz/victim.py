@@ -90,7 +90,6 @@ class Talk:
 
     def __init__(self, node: Victim) -> None:
         self.node = node
-        self.heard: set[str] = set()
         self.messages = 0
         self.exclusions = 0
 
