@@ -115,11 +115,14 @@ def _buffered(raw: bytes) -> None:
 def _records(raw: bytes) -> None:
     """Bytes of a peer that has shaken hands: sealed ones are opened, and cut."""
     opener, buffer = Opener(CipherState(KEY)), PacketBuffer()
-    for start in range(0, len(raw), 4096):
-        piece = raw[start : start + 4096]
-        buffer.room()[: len(piece)] = piece
+    start = 0
+    while start < len(raw):
+        room = buffer.room()
+        piece = raw[start : start + min(len(room), 4096)]
+        room[: len(piece)] = piece
         buffer.filled(len(piece))
         buffer.records(opener)
+        start += len(piece)
 
 
 def _of(kind: int) -> Callable[[Maker], bytes]:
