@@ -24,6 +24,7 @@ from cubecast.net.wire import (
     WireError,
     decode_control,
 )
+from cubecast.protocol.discovery import Discovery
 from cubecast.testing.fuzz import (
     Campaign,
     Lore,
@@ -240,3 +241,38 @@ def test_two_hundred_thousand_packets(tmp_path: Path) -> None:
     modes = ["decoders", "stranger", "member", "client"]
     state = Campaign(State(5), path=tmp_path / "state.json").run(wanted(200_000, modes))
     assert state.findings == []
+
+
+# -- what it has found -----------------------------------------------------------------------------
+
+
+class Joined:
+    """A membership, as far as `Discovery.settle` looks at it."""
+
+    def __init__(self, receiving: bool) -> None:
+        self.receiving = receiving
+
+
+class Desk:
+    """Owner and port of a discovery: memberships, and the patterns that are followed."""
+
+    def __init__(self) -> None:
+        self.memberships = {"slow": Joined(False), "quick": Joined(True)}
+        self.told: list[object] = []
+
+    def followed(self, key: object, whole: bool) -> None:
+        self.told.append((key, whole))
+
+
+def test_a_topic_that_is_forgotten_while_its_pattern_joins_others() -> None:
+    """A light client that subscribed to "#" and went on raised KeyError on every timer."""
+    desk: Any = Desk()
+    discovery = Discovery(desk, desk, desk)
+    discovery.joining["#"] = ["quick", "slow"]
+    discovery.settle()
+    assert desk.told == []
+    del desk.memberships["quick"]  # nothing happened in it, so it was let go
+    desk.memberships["slow"].receiving = True
+    discovery.settle()
+    assert desk.told == [("#", True)]
+    assert discovery.joining == {}
