@@ -37,9 +37,10 @@ lint: $(STAMP) ## ruff on all Python files, mypy --strict on src
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
 
-soak: $(STAMP) ## 5,000 storms (ARGS goes to tools/soak.py) and 20,000 schedules of chaos, both go on where they stopped, then the long tests
+soak: $(STAMP) ## 5,000 storms (ARGS goes to tools/soak.py), 20,000 schedules of chaos and a million fuzzed packets, all go on where they stopped, then the long tests
 	$(BIN)/python tools/soak.py $(ARGS)
 	$(BIN)/cubecast sim chaos --seeds 20000 --counts .chaos.json
+	$(BIN)/python tools/fuzz.py --packets 1000000 --state .fuzz.json
 	$(BIN)/python -m pytest -n 2 -m soak
 
 bench: $(STAMP) ## run every benchmark, one after the other (ARGS goes to each)

@@ -262,10 +262,16 @@ class Discovery:
         self.joining[question.key] = topics
 
     def settle(self) -> None:
-        """Tell of every pattern whose joins are complete; look at each join once when it is."""
+        """Tell of every pattern whose joins are complete; look at each join once when it is.
+
+        One that was complete before its turn came may be forgotten since: the topic is new again.
+        """
         memberships = self._owner.memberships
         for key, topics in list(self.joining.items()):
-            while topics and memberships[topics[-1]].receiving:
+            while topics:
+                membership = memberships.get(topics[-1])
+                if membership is not None and not membership.receiving:
+                    break
                 topics.pop()
             if not topics:
                 del self.joining[key]

@@ -1,0 +1,237 @@
+"""Attackers that hold the members' key: a member that lies, and somebody who only has the key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import msgspec
+
+from cubecast.errors import CubecastError, JoinError
+from cubecast.net.connection import Connection
+from cubecast.net.keys import Keys
+from cubecast.net.node import Node
+from cubecast.net.view_wire import encode_detector
+from cubecast.net.wire import CLIENT, CONTROL, HELLO, PREFIX, SEALED
+from cubecast.protocol.detector import Test
+from cubecast.protocol.errors import ProtocolError
+from cubecast.protocol.messages import Parcel
+from cubecast.protocol.port import NodeId
+from cubecast.testing.fuzz.grammar import EDGES
+from cubecast.testing.fuzz.liar import KEPT_PACKETS, RUDE, RUDE_PACKETS, SLY, SLY_PACKETS, Liar
+from cubecast.testing.fuzz.packets import MEMBERS_SAY
+from cubecast.testing.fuzz.scene import ATTACKED, SECRET, config
+from cubecast.testing.fuzz.session import HARVEST, Imposture, Session
+
+MOLE_ATTACKS = 10
+"""A member lies in so many attacks, then it dies and another enters."""
+
+
+class Unwelcome(Exception):
+    """The victims take no newcomer in."""
+
+
+class Insider(Liar):
+    """Holds the members' key, and makes up everything else.
+
+    With a `mole`, a node that is a member and keeps to the protocol, it speaks in that member's
+    name; without one it is nobody's.
+    """
+
+    def __init__(self, random: Random, addresses: Sequence[str]) -> None:
+        super().__init__(random, addresses)
+        self._keys = Keys(SECRET)
+        self.mole: Mole | None = None
+        self._salt = ""
+
+    def _who(self) -> Imposture:
+        mole, random = self.mole, self.random
+        if mole is not None and mole.member.view is not None:
+            return Imposture(self._keys, mole.uid, mole.slot, salt=self._salt)
+        slot = random.choice((-1, -1, 0, 3, 8191))
+        return Imposture(self._keys, f"fuzz{random.randrange(50)}", slot, salt=self._salt)
+
+    def _learn(self) -> None:
+        """What the mole's view says of the victims, so that lies fit."""
+        mole = self.mole
+        view = None if mole is None else mole.member.view
+        if mole is None or view is None:
+            return
+        mole.harvest = self.harvest
+        lore = self.lore
+        epoch, (attempt, slot) = view.id
+        lore.uids = [who.uid for who in view.members.values()]
+        lore.addresses = [who.address for who in view.members.values()]
+        lore.slots = list(view.members)
+        lore.lives = {slot: who.incarnation for slot, who in view.members.items()}
+        lore.members = {slot: msgspec.to_builtins(who) for slot, who in view.members.items()}
+        lore.own = mole.slot, mole.member.who.incarnation
+        lore.epoch = epoch
+        lore.numbers = [0, 1, 2, epoch, attempt, slot, view.number, epoch << 32]
+
+    async def once(self) -> None:
+        session = await self.dial()
+        try:
+            party = self._who()
+            await session.shake_hands(party)
+            self._salt = party.salt
+            self._learn()
+            if self.random.random() < 0.15:
+                self._break_the_seal(session)
+                await session.finish()
+            else:
+                question = encode_detector(Test(self.random.randrange(1000)))
+                await self.converse(session, self._lies(session.peer), question)
+        finally:
+            session.hang_up()
+
+    def _lies(self, peer: str) -> Iterator[bytes]:
+        """Rude: a few of anything, soon refused.  Sly: many that a node may well take."""
+        rude = self.random.random() < 0.3
+        for _ in range(self.random.choice(RUDE_PACKETS) if rude else SLY_PACKETS):
+            self.maker.tempers = RUDE if rude else SLY
+            yield self._rude() if rude else self._sly(peer)
+
+    def _rude(self) -> bytes:
+        random = self.random
+        raw = random.choice(self.harvest) if self.harvest and random.random() < 0.5 else None
+        if raw is None:
+            if random.random() < 0.1:
+                return self.maker.noise()
+            raw = self.maker.make(random.choice((*MEMBERS_SAY, HELLO, CLIENT, SEALED)))
+        return self.changed(raw)
+
+    def _sly(self, peer: str) -> bytes:
+        random, mole = self.random, self.mole
+        if mole is not None and random.random() < 0.25:
+            return self.maker.parcel(mole.next_parcel(peer))
+        if self.harvest and random.random() < 0.2:
+            raw = random.choice(self.harvest)  # what others said, to somebody else
+            if raw[4] in MEMBERS_SAY:
+                return raw
+        return self.maker.make(random.choice(MEMBERS_SAY))
+
+    def _break_the_seal(self, session: Session) -> None:
+        """Records that do not open, and records that do and hold no packets."""
+        random = self.random
+        self.sent += 1
+        good = self.maker.make(CONTROL)
+        record = session.seal(good)
+        match random.randrange(8):
+            case 0:
+                session.write_clear(record + record)
+            case 1:
+                session.write_clear(record[:-1] + bytes([record[-1] ^ 1]))
+            case 2:
+                session.write_clear(record[:-3])
+            case 3:
+                session.write_clear(good)
+            case 4:
+                session.write(good[:-1])
+            case 5:
+                session.write(good + good[: random.randrange(len(good))])
+            case 6:
+                session.write(random.randbytes(random.choice((0, 1, 4, 5, 200))))
+            case _:
+                session.write_clear(PREFIX.pack(random.choice(EDGES) & 0xFFFFFFFF, SEALED) + record)
+        self.latest.append(record)
+
+
+class Mole(Node):
+    """A member that keeps to the protocol, and hands on what it hears."""
+
+    def __init__(self) -> None:
+        super().__init__(config())
+        self.harvest: deque[bytes] = deque(maxlen=HARVEST)
+        self._parcels: dict[NodeId, int] = {}
+
+    def control(self, peer: NodeId, message: Any) -> None:
+        if isinstance(message, Parcel):
+            self._parcels[peer] = max(self._parcels.get(peer, 0), message.number + 1)
+        super().control(peer, message)
+
+    def next_parcel(self, address: str) -> int:
+        """The number that a victim expects of us next; it is used up."""
+        view = self.member.view
+        peer = -1 if view is None else view.places.get(address, -1)
+        number = self._parcels.get(peer, 0)
+        self._parcels[peer] = number + 1
+        return number
+
+    def received(self, connection: Connection, packets: list[tuple[int, bytes]]) -> None:
+        """Take nothing amiss: victims answer lies that were told in our name."""
+        self.harvest.extend(raw for _, raw in packets)
+        with suppress(ProtocolError):
+            super().received(connection, packets)
+
+
+class Member:
+    """Enters honestly, then lies: in its own name, and as somebody without a name."""
+
+    def __init__(self, random: Random, addresses: Sequence[str]) -> None:
+        self._random = random
+        self._addresses = addresses
+        self._mole: Mole | None = None
+        self._attacks = 0
+        self._liars = [Insider(Random(random.getrandbits(64)), addresses) for _ in range(2)]
+
+    @property
+    def connections(self) -> int:
+        """Those in the member's name and those in nobody's."""
+        return sum(one.connections for one in self._liars)
+
+    @property
+    def sent(self) -> int:
+        """Packets that the member did not send in earnest."""
+        return sum(one.sent for one in self._liars)
+
+    @property
+    def latest(self) -> deque[bytes]:
+        """Of both; those in the member's name come first."""
+        return deque((raw for one in self._liars for raw in one.latest), maxlen=2 * KEPT_PACKETS)
+
+    @property
+    def earnest(self) -> int:
+        """Questions by which a liar sees how far its victim is."""
+        return sum(one.earnest for one in self._liars)
+
+    async def attack(self, packets: int) -> None:
+        """Three packets of the member for each of somebody who only has the key."""
+        if self._attacks % MOLE_ATTACKS == 0:
+            await self._enter()
+        self._attacks += 1
+        member, nobody = self._liars
+        async with asyncio.TaskGroup() as group:
+            group.create_task(member.attack(packets - packets // 4))
+            group.create_task(nobody.attack(packets // 4))
+            group.create_task(self._gossip())
+
+    async def _enter(self) -> None:
+        """A new member takes the place of one that nobody may believe any more."""
+        await self.close()
+        mole = Mole()
+        try:
+            await mole.start(self._random.choice(self._addresses))
+        except JoinError as error:
+            raise Unwelcome(str(error)) from None
+        self._mole = mole
+        self._liars[0].mole = mole
+        with suppress(CubecastError):
+            await mole.subscribe(ATTACKED, policy="drop-oldest").__aenter__()
+
+    async def _gossip(self) -> None:
+        mole = self._mole
+        with suppress(CubecastError, TimeoutError):
+            async with asyncio.timeout(1.0):
+                if mole is not None:
+                    await mole.publish(ATTACKED, b"earnest")
+
+    async def close(self) -> None:
+        """The member dies as by SIGKILL: nothing is said of it."""
+        mole, self._mole, self._liars[0].mole = self._mole, None, None
+        if mole is not None:
+            mole.kill()
