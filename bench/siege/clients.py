@@ -79,7 +79,7 @@ async def client_garbage(grounds: Grounds) -> None:
         if not await _attach_by_hand(raw, grounds.terms.client_secret):
             return
         number = 0
-        with suppress(Turned):
+        with suppress(Turned, TimeoutError):
             for _ in range(random.randint(1, 30)):
                 number += 1
                 raw.write(_said(grounds, number))

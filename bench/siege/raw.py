@@ -102,11 +102,8 @@ class Raw:
                 await self.packet()
 
     def hang_up(self) -> None:
-        """Reset the connection: one that is closed in order would keep its port for a minute."""
-        with suppress(OSError):
-            sock = self._writer.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._writer.transport.abort()
+        """End the connection at once."""
+        reset(self._writer)
 
     @staticmethod
     def _greeting(packet: tuple[int, bytes]) -> Greeting:
@@ -117,6 +114,15 @@ class Raw:
         if isinstance(message, Refused):
             raise Turned(message.reason)
         return message
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Reset a connection: one that is closed in order would keep its port for a minute."""
+    sock = writer.get_extra_info("socket")
+    if sock is not None:
+        with suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
 
 
 @asynccontextmanager

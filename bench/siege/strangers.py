@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 from contextlib import AsyncExitStack, suppress
 
 import cubecast
@@ -15,7 +13,7 @@ from cubecast.net.hello import Door, Hello, Opening, decode_greeting, encode_gre
 from cubecast.net.keys import Purpose
 from cubecast.net.wire import HELLO, PREFIX, VERSION, PacketBuffer, WireError
 from siege.grounds import Attack, Grounds
-from siege.raw import Turned, dialled
+from siege.raw import Turned, dialled, reset
 from siege.terms import STEADY
 
 RECORDED_BYTES = 64 * 1024
@@ -121,6 +119,7 @@ async def relay_of_the_dead(grounds: Grounds) -> None:
     host, port = parse_address(grounds.dead.pop())
     relay = Relay(grounds, grounds.victim())
     server = await asyncio.start_server(relay.serve, host, port)
+    grounds.counts["ports of the dead taken"] += 1
     try:
         await asyncio.sleep(grounds.random.uniform(4.0, 8.0))
     finally:
@@ -159,7 +158,7 @@ class Relay:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
             for one in (ours, writer):
-                _reset(one)
+                reset(one)
         self._grounds.counts["relayed connections"] += 1
         self._grounds.recordings.append(bytes(spoken))
         if _names_its_peer(bytes(spoken)) and _opens(bytes(heard)):
@@ -175,13 +174,6 @@ async def _pump(
                 record += data
             writer.write(data)
             await writer.drain()
-
-
-def _reset(writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        sock = writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
 
 
 def _hello(purpose: Purpose) -> bytes:
