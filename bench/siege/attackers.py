@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from random import Random
@@ -48,8 +49,7 @@ async def _live(groups: Sequence[str], grounds: Grounds, pipe: Connection) -> No
                 for task in running:
                     if task.done():
                         task.result()  # an attack that has ended is a fault of ours
-                counts, breaches = dict(grounds.counts), dict(grounds.breaches)
-                pipe.send(("attacks", {"counts": counts, "breaches": breaches}))
+                pipe.send(("attacks", grounds.report()))
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
@@ -60,6 +60,8 @@ async def _again_and_again(name: str, pause_s: float, attack: Attack, grounds: G
     while True:
         await asyncio.sleep(pause_s * grounds.random.uniform(0.5, 1.5))
         grounds.counts[name] += 1
+        if name in outsiders.ATTACKS:
+            grounds.deeds.append((time.monotonic(), name))
         try:
             async with asyncio.timeout(LONGEST_S):
                 await attack(grounds)

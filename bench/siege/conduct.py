@@ -83,7 +83,7 @@ class Siege:
         self._every_s = every_s
         self._told = told
         self._random = Random(f"{terms.seed}/conduct")
-        self._deeds: deque[tuple[float, str]] = deque(maxlen=200)
+        self._deeds: deque[tuple[float, str]] = deque(maxlen=1000)
         self._before: list[dict[str, Any]] = []
         self._exclusions: list[dict[str, Any]] = []
         self._crowds: list[Child] = []
@@ -189,6 +189,7 @@ class Siege:
         before = self._before or [{"deliveries": 0, "cpu_s": 0.0, "events": {}} for _ in found]
         self._before = found
         self._last = {"crowd": crowd[0], "attacks": attacks[0] if attacks else {}}
+        self._deeds.extend(self._last["attacks"].get("deeds", ()))
         excluded = sum(len(one["excluded_at"]) for one in found)
         self._note_exclusions(found)
         deliveries = sum(
@@ -230,7 +231,10 @@ class Siege:
         )
 
     def _note_exclusions(self, found: Sequence[dict[str, Any]]) -> None:
-        """Which attack ran when a long-lived node was excluded, and what else was done."""
+        """What moles, holders of the members' key and visitors did before an exclusion.
+
+        Strangers and clients attack all the time, so they are not named.
+        """
         for node, one in enumerate(found):
             for at in one["excluded_at"]:
                 beside = {deed for when, deed in self._deeds if at - BESIDE_S < when <= at}

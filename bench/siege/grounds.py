@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from siege.terms import Terms
 
@@ -28,10 +28,18 @@ class Grounds:
     """What honest diallers said in handshakes, and after them."""
     counts: Counter[str] = field(default_factory=Counter)
     breaches: Counter[str] = field(default_factory=Counter)
+    deeds: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=500))
+    """What holders of the members' key did, and when, since it was told last."""
 
     def victim(self) -> str:
         """The address of a long-lived node."""
         return self.random.choice(self.addresses)
+
+    def report(self) -> dict[str, Any]:
+        """What was done so far; the deeds are told once."""
+        deeds = list(self.deeds)
+        self.deeds.clear()
+        return {"counts": dict(self.counts), "breaches": dict(self.breaches), "deeds": deeds}
 
 
 Attack: TypeAlias = Callable[[Grounds], Awaitable[None]]
