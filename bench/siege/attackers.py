@@ -46,9 +46,6 @@ async def _live(groups: Sequence[str], grounds: Grounds, pipe: Connection) -> No
             case ("dead", address):
                 grounds.dead.append(address)
             case "sample":
-                for task in running:
-                    if task.done():
-                        task.result()  # an attack that has ended is a fault of ours
                 pipe.send(("attacks", grounds.report()))
     for task in running:
         task.cancel()
@@ -69,3 +66,5 @@ async def _again_and_again(name: str, pause_s: float, attack: Attack, grounds: G
             grounds.counts[f"{name}: given up"] += 1
         except (OSError, Turned, Refusal, WireError, CubecastError):
             grounds.counts[f"{name}: turned away"] += 1
+        except Exception as error:  # a fault of the attack: it shows, and the siege goes on
+            grounds.counts[f"{name}: {type(error).__name__}"] += 1

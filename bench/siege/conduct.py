@@ -91,6 +91,7 @@ class Siege:
         self._stop_at = 0.0
         self._stopped = False
         self._last: dict[str, Any] = {}
+        self._clients: dict[int, dict[str, int]] = {}
 
     def run(self, seconds: float) -> dict[str, Any]:
         """Besiege; the figures."""
@@ -184,11 +185,11 @@ class Siege:
         now = time.monotonic()
         took, self._sampled_at = now - self._sampled_at, now
         found = self._ask(nodes, "sample", "sample")
-        crowd = self._ask(self._crowds[:1], "sample", "crowd")
+        clients = self._sample_clients()
         attacks = self._ask(self._attackers, "sample", "attacks")
         before = self._before or [{"deliveries": 0, "cpu_s": 0.0, "events": {}} for _ in found]
         self._before = found
-        self._last = {"crowd": crowd[0], "attacks": attacks[0] if attacks else {}}
+        self._last = {"clients": clients, "attacks": attacks[0] if attacks else {}}
         self._deeds.extend(self._last["attacks"].get("deeds", ()))
         excluded = sum(len(one["excluded_at"]) for one in found)
         self._note_exclusions(found)
@@ -226,9 +227,17 @@ class Siege:
                 "attacks": self._last["attacks"].get("counts", {}),
                 "breaches": self._last["attacks"].get("breaches", {}),
                 "visitors": dict(self._churn.counts),
-                "clients": crowd[0],
+                "clients": clients,
+                "faults": [fault for one in found for fault in one["faults"]],
             }
         )
+
+    def _sample_clients(self) -> dict[str, int]:
+        """What clients did, of all crowds; one that is stopped has not changed since."""
+        awake = self._crowds[:1] if self._stopped else self._crowds
+        counts = self._ask(awake, "sample", "crowd")
+        self._clients.update(enumerate(counts))
+        return dict(sum(map(Counter, self._clients.values()), Counter()))
 
     def _note_exclusions(self, found: Sequence[dict[str, Any]]) -> None:
         """What moles, holders of the members' key and visitors did before an exclusion.
@@ -258,7 +267,8 @@ class Siege:
         lost = [
             untold(_missing(account, accounts), account["told"], withdrawn) for account in accounts
         ]
-        crowd, attacks = self._last.get("crowd", {}), self._last.get("attacks", {})
+        clients, attacks = self._last.get("clients", {}), self._last.get("attacks", {})
+        faults = [fault for one in last for fault in filter(None, one["faults"])]
         return {
             "nodes": self._count,
             "groups": list(self._groups),
@@ -274,7 +284,8 @@ class Siege:
             "mole_reasons": self._moles.reasons if self._moles is not None else [],
             "visitors": dict(self._churn.counts),
             "visitor_refusals": self._churn.refusals,
-            "clients": crowd,
+            "clients": clients,
+            "faults": faults,
             "events": dict(sum((Counter(one["events"]) for one in last), Counter())),
             "log": dict(sum((Counter(one["log"]) for one in last), Counter())),
             "errors": [text for one in last for text in one["errors"]],
@@ -282,9 +293,10 @@ class Siege:
                 "inversions": sum(one["inversions"] for one in last),
                 "out of order or twice": sum(one["disorder"] for one in last)
                 + self._churn.disorder
-                + crowd.get("disorder", 0),
+                + clients.get("disorder", 0),
                 "losses that were not told": sum(lost),
                 "breaches": sum(attacks.get("breaches", {}).values()),
+                "faults of applications": len(faults) + clients.get("faults", 0),
                 "nodes that are not together": 0 if together else 1,
             },
         }

@@ -52,6 +52,9 @@ class Crowd:
                 await asyncio.sleep(0.5)
             except CubecastError:  # its node is busy, or was excluded for a while
                 self.counts["cut off"] += 1
+            except Exception as error:  # nothing else may be raised into an application
+                self.counts["faults"] += 1
+                self.counts[f"fault: {type(error).__name__}"] += 1
 
     async def _come_and_go(self, address: str) -> None:
         client = Client(self._terms.client_secret)
@@ -99,9 +102,6 @@ async def _live(crowd: Crowd, pipe: Connection) -> None:
     Warnings.installed()
     tasks = [asyncio.create_task(crowd.one_after_the_other()) for _ in range(CLIENTS)]
     while await asyncio.to_thread(pipe.recv) != "close":
-        ended = [task for task in tasks if task.done()]
-        for task in ended:
-            task.result()  # a crowd that has ended is a fault of ours: let it be told
         pipe.send(("crowd", dict(crowd.counts)))
     for task in tasks:
         task.cancel()

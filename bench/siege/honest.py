@@ -124,6 +124,7 @@ class Honest:
         count, sockets = descriptors()
         excluded, self._excluded_at = self._excluded_at, []
         witness = self.witness
+        ended = [task for task in (*self._tasks, *self._talkers) if task.done()]
         return {
             "deliveries": witness.deliveries,
             "published": sum(self._published.values()),
@@ -148,6 +149,7 @@ class Honest:
             "stuck": self._stuck,
             "log": dict(self._warnings.counts),
             "errors": self._warnings.errors,
+            "faults": [_why(task) for task in ended],
         }
 
     def account(self) -> dict[str, Any]:
@@ -246,6 +248,13 @@ class Honest:
                     self._withdrawn[event.topic] += sum(last - first + 1 for first, last in own)
                 case Returned():
                     self._slots.add(event.slot)
+
+
+def _why(task: asyncio.Task[None]) -> str:
+    """Why a task ended that was to go on; empty: it was told to."""
+    if task.cancelled():
+        return ""
+    return repr(task.exception() or "it ended")
 
 
 def run_honest(index: int, nodes: int, terms: Terms, pipe: Connection) -> None:
