@@ -118,7 +118,8 @@ def _summary(figures: dict[str, Any]) -> list[str]:
             lines.append(f"{name}: {said or 'none'}")
     lines.extend(
         f"node {exclusion['node']} excluded at {exclusion['at_s']:.0f} s; "
-        f"beside it: {', '.join(exclusion['beside']) or 'nothing'}"
+        f"beside it: {', '.join(exclusion['beside']) or 'nothing'}; "
+        f"a loop was late by {exclusion['lag_ms']:,} ms"
         for exclusion in figures.get("exclusions", [])
     )
     return lines

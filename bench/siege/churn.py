@@ -104,7 +104,8 @@ class Churn:
         self._killed = killed
         self._random = Random(f"{terms.seed}/churn")
         self._seats: list[Visitor | None] = [None] * seats
-        self._free_at = [0.0] * seats
+        begun = time.monotonic()
+        self._free_at = [begun + PAUSE_S[1] * seat for seat in range(seats)]
         self._number = 0
         self.counts: Counter[str] = Counter()
         self.join_s: list[float] = []

@@ -50,7 +50,7 @@ class Told:
         _say(
             f"{sample['at_s']:6.0f} s  {sample['deliveries_per_s']:7,.0f} /s  "
             f"p50 {sample['latency_ms']['p50']:6.1f} p99 {sample['latency_ms']['p99']:7.0f} ms  "
-            f"rss {max(sample['rss_mb']):5.1f} MB  fds {max(sample['descriptors']):4}  "
+            f"lag {max(sample['lag_ms']):5} ms  rss {max(sample['rss_mb']):5.1f} MB  fds {max(sample['descriptors']):4}  "
             f"tasks {max(sample['tasks']):3}  members {min(sample['members'])}"
             f"-{max(sample['members'])}  excluded {sample['excluded']}  "
             f"inversions {sample['inversions']}  missing {sample['missing']}  "
@@ -212,8 +212,11 @@ class Siege:
                 ],
                 **{
                     name: [one[name] for one in found]
-                    for name in ("descriptors", "sockets", "tasks", "members", "epoch", "slot")
-                },
+                    for name in (
+                        "lag_ms", "descriptors", "sockets", "tasks", "members", "epoch", "slot"
+                    )
+                },  # fmt: skip
+                "load": os.getloadavg()[0],
                 "excluded": excluded,
                 "returned": sum(
                     one["events"].get("Returned", 0) - was["events"].get("Returned", 0)
@@ -249,8 +252,14 @@ class Siege:
                 beside = {deed for when, deed in self._deeds if at - BESIDE_S < when <= at}
                 if self._moles is not None and self._moles.kind:
                     beside.add(f"mole {self._moles.kind}")
-                exclusion = {"node": node, "at_s": at - self._begun, "beside": sorted(beside)}
-                self._exclusions.append(exclusion)
+                self._exclusions.append(
+                    {
+                        "node": node,
+                        "at_s": at - self._begun,
+                        "beside": sorted(beside),
+                        "lag_ms": max(each["lag_ms"] for each in found),
+                    }
+                )
 
     # -- the end -----------------------------------------------------------------------------------
 

@@ -28,6 +28,8 @@ from siege.witness import ANSWER, QUESTION, Latencies, Witness
 
 ROOMS = 50
 """Topics that are visited, again and again."""
+LAG_S = 0.05
+"""How often the loop is looked at: what it is late by, the machine was too busy for us."""
 STUCK_S = 30.0
 """A visit that takes longer is given up and counted."""
 
@@ -85,6 +87,7 @@ class Honest:
         self._refused = 0
         self._stuck = 0
         self._excluded_at: list[float] = []
+        self._lag_s = 0.0
         self._slots = {node.slot}  # all that it had
         self._warnings = Warnings.installed()
         self._asked = 0
@@ -95,6 +98,7 @@ class Honest:
     async def begin(self) -> None:
         """Subscribe to everything and read."""
         self._tasks.append(asyncio.create_task(self._watch()))
+        self._tasks.append(asyncio.create_task(self._feel_the_lag()))
         for topic in JUDGED:
             subscription = await self._node.subscribe(topic).__aenter__()
             self._tasks.append(asyncio.create_task(self._read(topic, subscription)))
@@ -123,6 +127,7 @@ class Honest:
         """What the parent asks for now and then; counts are since the beginning."""
         count, sockets = descriptors()
         excluded, self._excluded_at = self._excluded_at, []
+        lag_s, self._lag_s = self._lag_s, 0.0
         witness = self.witness
         ended = [task for task in (*self._tasks, *self._talkers) if task.done()]
         return {
@@ -133,6 +138,7 @@ class Honest:
             "visits": self._visiting.take(),
             "rss": resident_bytes() or 0,
             "cpu_s": cpu_seconds(),
+            "lag_ms": round(1e3 * lag_s),
             "descriptors": count,
             "sockets": sockets,
             "tasks": len(asyncio.all_tasks()),
@@ -233,6 +239,12 @@ class Honest:
     async def _overhear(self, messages: Subscription) -> None:
         async for _ in messages:
             pass
+
+    async def _feel_the_lag(self) -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(LAG_S)
+            self._lag_s = max(self._lag_s, time.monotonic() - before - LAG_S)
 
     async def _watch(self) -> None:
         async for event in self._node.events():
