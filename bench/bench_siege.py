@@ -111,7 +111,7 @@ def main() -> None:
 
 def _summary(figures: dict[str, Any]) -> list[str]:
     lines = []
-    for name in ("attacks", "moles", "visitors", "clients", "events", "log"):
+    for name in ("attacks", "moles", "visitors", "clients", "applications", "events", "log"):
         with suppress(KeyError):
             counts = figures[name]
             said = ", ".join(f"{what} {count:,}" for what, count in sorted(counts.items()))

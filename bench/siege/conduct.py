@@ -296,6 +296,10 @@ class Siege:
             "visitors": dict(self._churn.counts),
             "visitor_refusals": self._churn.refusals,
             "clients": clients,
+            "applications": {
+                "publications refused": sum(one["refused"] for one in last),
+                "visits given up": sum(one["stuck"] for one in last),
+            },
             "faults": faults,
             "events": dict(sum((Counter(one["events"]) for one in last), Counter())),
             "log": dict(sum((Counter(one["log"]) for one in last), Counter())),
