@@ -32,7 +32,16 @@ CALM_S = 90.0
 TICK_S = 0.1
 BESIDE_S = 10.0
 """What happened so long before an exclusion is told with it."""
-PER_NODE = ("lag_ms", "descriptors", "sockets", "tasks", "members", "epoch", "slot")
+PER_NODE = (
+    "lag_ms",
+    "descriptors",
+    "descriptors_most",
+    "sockets",
+    "tasks",
+    "members",
+    "epoch",
+    "slot",
+)
 STOPPED_EVERY_S = (15.0, 30.0)
 STOPPED_S = (2.0, 8.0)
 
@@ -52,7 +61,7 @@ class Told:
             f"{sample['at_s']:6.0f} s  {sample['deliveries_per_s']:7,.0f} /s  "
             f"p50 {sample['latency_ms']['p50']:6.1f} p99 {sample['latency_ms']['p99']:7.0f} ms  "
             f"lag {max(sample['lag_ms']):5} ms  rss {max(sample['rss_mb']):5.1f} MB  "
-            f"fds {max(sample['descriptors']):4}  "
+            f"fds {max(sample['descriptors_most']):4}  "
             f"tasks {max(sample['tasks']):3}  members {min(sample['members'])}"
             f"-{max(sample['members'])}  excluded {sample['excluded']}  "
             f"inversions {sample['inversions']}  missing {sample['missing']}  "

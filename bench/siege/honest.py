@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from random import Random
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 from cubecast.bench.processes import be_child
 from cubecast.bench.usage import cpu_seconds, resident_bytes
@@ -30,6 +31,8 @@ ROOMS = 50
 """Topics that are visited, again and again."""
 LAG_S = 0.05
 """How often the loop is looked at: what it is late by, the machine was too busy for us."""
+LOOK_S = 1.0
+"""How often descriptors and tasks are counted; a sample has the median."""
 STUCK_S = 30.0
 """A visit that takes longer is given up and counted."""
 
@@ -59,14 +62,22 @@ class Warnings(logging.Handler):
         return handler
 
 
-def descriptors() -> tuple[int, int]:
-    """Open descriptors of this process, and how many of them are sockets."""
+class Look(NamedTuple):
+    """What this process has open at one moment."""
+
+    descriptors: int
+    sockets: int
+    tasks: int
+
+
+def look() -> Look:
+    """Look now; needs a running loop."""
     names = os.listdir("/proc/self/fd")
     sockets = 0
     for name in names:
         with suppress(OSError):  # the one of the listing itself
             sockets += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
-    return len(names), sockets
+    return Look(len(names), sockets, len(asyncio.all_tasks()))
 
 
 class Honest:
@@ -88,6 +99,7 @@ class Honest:
         self._stuck = 0
         self._excluded_at: list[float] = []
         self._lag_s = 0.0
+        self._looks: list[Look] = []
         self._slots = {node.slot}  # all that it had
         self._warnings = Warnings.installed()
         self._asked = 0
@@ -99,6 +111,7 @@ class Honest:
         """Subscribe to everything and read."""
         self._tasks.append(asyncio.create_task(self._watch()))
         self._tasks.append(asyncio.create_task(self._feel_the_lag()))
+        self._tasks.append(asyncio.create_task(self._look_around()))
         for topic in JUDGED:
             subscription = await self._node.subscribe(topic).__aenter__()
             self._tasks.append(asyncio.create_task(self._read(topic, subscription)))
@@ -125,7 +138,7 @@ class Honest:
 
     def sample(self) -> dict[str, Any]:
         """What the parent asks for now and then; counts are since the beginning."""
-        count, sockets = descriptors()
+        looks, self._looks = self._looks or [look()], []
         excluded, self._excluded_at = self._excluded_at, []
         lag_s, self._lag_s = self._lag_s, 0.0
         witness = self.witness
@@ -139,9 +152,8 @@ class Honest:
             "rss": resident_bytes() or 0,
             "cpu_s": cpu_seconds(),
             "lag_ms": round(1e3 * lag_s),
-            "descriptors": count,
-            "sockets": sockets,
-            "tasks": len(asyncio.all_tasks()),
+            **{name: int(median(getattr(one, name) for one in looks)) for name in Look._fields},
+            "descriptors_most": max(one.descriptors for one in looks),
             "members": len(self._node.members),
             "slot": self._node.slot,
             "epoch": self._node.epoch,
@@ -245,6 +257,12 @@ class Honest:
             before = time.monotonic()
             await asyncio.sleep(LAG_S)
             self._lag_s = max(self._lag_s, time.monotonic() - before - LAG_S)
+
+    async def _look_around(self) -> None:
+        """A client that hoards has many tasks for some seconds: one look could fall in them."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self._looks.append(look())
 
     async def _watch(self) -> None:
         async for event in self._node.events():

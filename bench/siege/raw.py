@@ -65,10 +65,12 @@ class Raw:
         self.write(READY)
 
     def write(self, data: bytes) -> None:
-        """Send bytes; once there is a key, sealed."""
+        """Send bytes; once there is a key, sealed.  `Turned` if the node is known to be gone."""
         if self._ciphers is not None:
             sealed = self._ciphers[0].seal(data)
             data = PREFIX.pack(1 + len(sealed), SEALED) + sealed
+        if self._writer.is_closing():
+            raise Turned("the node hung up")
         self._writer.write(data)
 
     async def drain(self) -> None:
