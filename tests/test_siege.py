@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from test_live import cluster, live
 
 PROGRAMS = Path(__file__).parent.parent / "bench"
 CALM = {"inversions": 0, "losses that were not told": 0}
@@ -153,6 +155,29 @@ def test_what_is_missing_is_told_or_it_is_a_silent_loss() -> None:
     assert untold(reader.missing, reader.told, {steady: 2}) == 0
     reader.skipped("another topic", {3: [(0, 9)]})
     assert untold(reader.missing, reader.told, {}) == 2
+
+
+# -- breaches -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("secret", "breaches"), [("", {"replay": 1}), ("open sesame, please", {})])
+@live
+async def test_a_replay_that_is_taken_is_a_breach(secret: str, breaches: dict[str, int]) -> None:
+    """Without a secret a recording is as good as its client: so the attack can succeed."""
+    from siege.grounds import Grounds
+    from siege.strangers import overhear, replay
+    from siege.terms import Terms
+
+    async with cluster(1, secret=secret) as nodes:
+        grounds = Grounds(Terms(secret, secret, 0), [nodes[0].address], Random(0))
+        await overhear(grounds)
+        while not grounds.recordings:  # the relay is told a moment later that all is over
+            await asyncio.sleep(0.01)
+        replaying = asyncio.create_task(replay(grounds))
+        while not replaying.done() and not grounds.breaches:
+            await asyncio.sleep(0.01)
+        replaying.cancel()
+        assert dict(grounds.breaches) == breaches
 
 
 # -- the program ----------------------------------------------------------------------------------

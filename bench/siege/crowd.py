@@ -19,12 +19,11 @@ from cubecast.bench.processes import be_child
 from cubecast.errors import AttachError, CubecastError
 from cubecast.net.client import Client
 from siege.honest import Warnings
-from siege.terms import BURST, STEADY, TALK, Terms
+from siege.terms import BURST, GUESTS, STEADY, TALK, Terms
 from siege.witness import Witness
 
 CLIENTS = 8
 """At a time, in one crowd; each stays for two seconds or so."""
-GUESTS = "siege/guests"
 ATTACH_S = 15.0
 
 

@@ -14,7 +14,7 @@ from cubecast.net.keys import Purpose
 from cubecast.net.wire import HELLO, PREFIX, VERSION, PacketBuffer, WireError
 from siege.grounds import Attack, Grounds
 from siege.raw import Turned, dialled, reset
-from siege.terms import STEADY
+from siege.terms import GUESTS
 
 RECORDED_BYTES = 64 * 1024
 PATIENCE_S = 12.0
@@ -104,9 +104,9 @@ async def overhear(grounds: Grounds) -> None:
                 cubecast.connect(
                     f"{host}:{port}", secret=grounds.terms.client_secret
                 ) as client,
-                client.subscribe(STEADY, policy="drop-oldest") as messages,
+                client.subscribe(GUESTS, policy="drop-oldest") as messages,
             ):
-                await client.publish("siege/guests", b"overheard")
+                await client.publish(GUESTS, b"overheard")
                 await anext(messages)
     finally:
         server.close()

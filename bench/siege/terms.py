@@ -19,6 +19,7 @@ BURST = "siege/burst"
 TALK = "siege/talk"
 CHURN = "siege/churn"
 LIES = "siege/lies"
+GUESTS = "siege/guests"
 JUDGED = (STEADY, BURST, TALK)
 
 GROUPS = ("strangers", "clients", "outsiders", "members")
