@@ -51,6 +51,7 @@ from cubecast.net.receipt import Receipt
 from cubecast.net.remote import RemoteSubscription
 from cubecast.net.settings import load_config
 from cubecast.net.subscription import Message, Policy, Subscription
+from cubecast.net.tls import Tls, tls_keys
 from cubecast.net.transport import Network
 from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.library import ordered
@@ -99,6 +100,7 @@ __all__ = [
     "Rule",
     "SlowSubscriber",
     "Subscription",
+    "Tls",
     "TooManyTopics",
     "Unknown",
     "__version__",
@@ -117,6 +119,7 @@ async def join(
     *,
     listen: str = "127.0.0.1:0",
     secret: str = "",
+    tls: Tls | None = None,
     config: NodeConfig | None = None,
     trace: list[Record] | None = None,
     network: Network | None = None,
@@ -125,19 +128,20 @@ async def join(
     """Join a cluster: ``async with cubecast.join("127.0.0.1:7400") as node``; leave it at the end.
 
     `seed` is "host:port" of any member, or None to begin a cluster, as `start` does.  `config`
-    replaces `listen` and `secret` where more is to be set; `trace` collects what the application at
-    this node did, for the checkers.  `network` carries the bytes (default: TCP), `faults` are done
-    to them on purpose.
+    replaces `listen`, `secret` and `tls` where more is to be set; `trace` collects what the
+    application at this node did, for the checkers.  `network` carries the bytes (default: TCP, or
+    TLS where `tls` names certificates), `faults` are done to them on purpose.
 
     Entering raises `JoinError` if there is no answer from `seed` in `join_timeout_s` or we are
-    refused (another secret, another version), `OSError` if `listen` is taken, and `ValueError` if
+    refused (another secret, another version, a certificate), `ConfigError` if the files of `tls`
+    cannot be used, `OSError` if `listen` is taken, and `ValueError` if
     it is no address.
     Leaving waits until what was published is with everyone, for at most `leave_timeout_s`; if
     something is left then, it raises what `Node.close` does.
     """
     if not (seed is None or isinstance(seed, str)):
         raise TypeError(f'seed must be "host:port" of a member, or None, not {seed!r}')
-    config = config or NodeConfig(listen=listen, secret=secret)
+    config = config or NodeConfig(listen=listen, secret=secret, **tls_keys(tls))
     node = Node(config, trace=trace, network=network, faults=faults)
     await node.start(seed)
     try:
@@ -153,6 +157,7 @@ def start(
     listen: str = "127.0.0.1:7400",
     *,
     secret: str = "",
+    tls: Tls | None = None,
     config: NodeConfig | None = None,
     trace: list[Record] | None = None,
     network: Network | None = None,
@@ -167,6 +172,7 @@ def start(
         None,
         listen=listen,
         secret=secret,
+        tls=tls,
         config=config,
         trace=trace,
         network=network,
@@ -180,6 +186,7 @@ async def connect(
     *,
     secret: str = "",
     name: str = "",
+    tls: Tls | None = None,
     timeout_s: float = 10.0,
     network: Network | None = None,
 ) -> AsyncIterator[Client]:
@@ -191,7 +198,7 @@ async def connect(
     if one is no address; leaving raises `Unknown` if the connection broke with publications under
     way.
     """
-    client = Client(secret, network, name=name)
+    client = Client(secret, network, name=name, tls=tls)
     await client.attach(addresses, timeout_s)
     try:
         yield client

@@ -36,6 +36,7 @@ COMMANDS = {
     "ordered": "ordered",
     "config": "config",
     "secret": "secret",
+    "certs": "certs",
     "bench": "bench",
     "chaos": "chaos",
     "lab": "lab",

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, fields
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
+import cubecast
 from cubecast.cli.output import refuse
 from cubecast.errors import ConfigError
 from cubecast.logs import FORMATS, LEVELS
 from cubecast.net.config import PARTS, NodeConfig
 from cubecast.net.presets import PRESETS
-from cubecast.net.settings import Settings, load_settings
+from cubecast.net.settings import TLS_KEYS, Settings, load_settings
+from cubecast.net.tls import Tls
 from cubecast.net.units import format_duration, format_size
 
 DEFAULT_LISTEN = "127.0.0.1:7400"
@@ -38,6 +41,19 @@ SeedOption = Annotated[
 SecretFlag = Annotated[
     str | None,
     typer.Option(help="The cluster's secret; better in CUBECAST_SECRET or a secret_file."),
+]
+TlsCaOption = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="TLS instead of a secret: the CAs that are believed."),
+]
+TlsCertOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Our certificate; see cubecast certs.")
+]
+TlsKeyOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="The private key of our certificate.")
+]
+TlsCrlOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="The revoked certificates, if any are.")
 ]
 PresetOption = Annotated[
     str | None,
@@ -69,6 +85,25 @@ class Flags:
     preset: str | None
     log_format: str | None = None
     log_level: str | None = None
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_crl: str | None = None
+
+    def with_tls(self, ca: str | None, cert: str | None, key: str | None, crl: str | None) -> Flags:
+        """These, and the four flags of TLS."""
+        return replace(self, tls_ca=ca, tls_cert=cert, tls_key=key, tls_crl=crl)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a client proves that it may use a cluster."""
+
+    secret: str
+    tls: Tls | None
+
+    def connect(self, at: str) -> AbstractAsyncContextManager[cubecast.Client]:
+        return cubecast.connect(at, secret=self.secret, tls=self.tls)
 
 
 SECRETS = ("secret", "client_secret")
@@ -83,23 +118,34 @@ def effective(command: str, config: Path | None, flags: Flags) -> Settings:
         refuse(command, error)
 
 
-def cluster_secret(command: str, secret: str | None, config: Path | None) -> str:
-    """The secret a client of the cluster needs, from where a node would have it."""
-    node = effective(command, config, Flags(None, None, None, secret, None)).config
-    return node.secret if secret is not None else node.client_secret or node.secret
+def cluster_access(
+    command: str, config: Path | None, secret: str | None, *tls: str | None
+) -> Access:
+    """The secret or certificate a client of the cluster needs, from where a node would have it.
+
+    `tls` are the four flags of TLS.
+    """
+    node = effective(command, config, Flags(None, None, None, secret, None).with_tls(*tls)).config
+    shared = node.secret if secret is not None else node.client_secret or node.secret
+    return Access(shared, node.tls)
 
 
-def member_secret(command: str, secret: str | None, config: Path | None) -> str:
-    """The secret a command needs that becomes a member."""
-    return effective(command, config, Flags(None, None, None, secret, None)).config.secret
+def member_access(
+    command: str, config: Path | None, secret: str | None, *tls: str | None
+) -> Access:
+    """The secret or certificate a command needs that becomes a member."""
+    node = effective(command, config, Flags(None, None, None, secret, None).with_tls(*tls)).config
+    return Access(node.secret, node.tls)
 
 
 def child_environment(node: NodeConfig) -> dict[str, str]:
-    """Ours, with the secrets where no list of processes shows them."""
+    """Ours, with the secrets where no list of processes shows them, and the files of TLS."""
     environment = dict(os.environ)
     for key in SECRETS:
         environment[f"CUBECAST_{key.upper()}"] = getattr(node, key)
         environment.pop(f"CUBECAST_{key.upper()}_FILE", None)
+    for key in TLS_KEYS:
+        environment[f"CUBECAST_{key.upper()}"] = getattr(node, key)
     return environment
 
 
@@ -107,6 +153,10 @@ def config(
     listen: ListenOption = None,
     join: SeedOption = None,
     secret: SecretFlag = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_crl: TlsCrlOption = None,
     advertise: AdvertiseOption = None,
     preset: PresetOption = None,
     log_format: LogFormatOption = None,
@@ -118,7 +168,7 @@ def config(
     The output is itself a configuration file, without the secret.
     """
     flags = Flags(listen, advertise, join, secret, preset, log_format, log_level)
-    settings = effective("config", config, flags)
+    settings = effective("config", config, flags.with_tls(tls_ca, tls_cert, tls_key, tls_crl))
     for line in shown(settings):
         typer.echo(line)
 

@@ -24,6 +24,10 @@ from cubecast.cli.config import (
     PresetOption,
     SecretFlag,
     SeedOption,
+    TlsCaOption,
+    TlsCertOption,
+    TlsCrlOption,
+    TlsKeyOption,
     effective,
 )
 from cubecast.cli.output import refuse
@@ -42,6 +46,10 @@ def node(
     listen: ListenOption = None,
     join: SeedOption = None,
     secret: SecretFlag = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_crl: TlsCrlOption = None,
     advertise: AdvertiseOption = None,
     preset: PresetOption = None,
     log_format: LogFormatOption = None,
@@ -67,7 +75,7 @@ def node(
     guard()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is somebody to tell
     flags = Flags(listen, advertise, join, secret, preset, log_format, log_level)
-    settings = effective("node", config, flags)
+    settings = effective("node", config, flags.with_tls(tls_ca, tls_cert, tls_key, tls_crl))
     handler = install(level=settings.log_level, format=settings.log_format, logger="")
     run("node", _node(settings.config, settings.join or None, handler))
 

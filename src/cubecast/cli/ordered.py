@@ -13,7 +13,15 @@ import typer
 
 import cubecast
 from cubecast.cli.client import STDIN, lines_of
-from cubecast.cli.config import SecretFlag, member_secret
+from cubecast.cli.config import (
+    Access,
+    SecretFlag,
+    TlsCaOption,
+    TlsCertOption,
+    TlsCrlOption,
+    TlsKeyOption,
+    member_access,
+)
 from cubecast.cli.live import run, stop_signal
 from cubecast.cli.output import refuse
 from cubecast.logs import install
@@ -61,7 +69,7 @@ class Link(NamedTuple):
 
     address: str
     listen: str
-    secret: str
+    access: Access
 
 
 class Self(NamedTuple):
@@ -106,6 +114,10 @@ def manage(
     first: FirstOption = "",
     listen: ListenOption = ANYWHERE,
     secret: SecretFlag = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_crl: TlsCrlOption = None,
 ) -> None:
     """Number the events of topics, until Ctrl-C.
 
@@ -121,7 +133,7 @@ def manage(
     """
     if name not in _listed(managers):
         refuse("ordered manage", f"{name!r} is not among the managers, {managers}")
-    link = Link(address, listen, _secret("manage", secret))
+    link = Link(address, listen, _access("manage", secret, tls_ca, tls_cert, tls_key, tls_crl))
     run("ordered manage", _manage(link, Self(name, managers, first)))
 
 
@@ -163,6 +175,10 @@ def sub(
     ] = False,
     listen: ListenOption = ANYWHERE,
     secret: SecretFlag = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_crl: TlsCrlOption = None,
 ) -> None:
     """Print the messages of topics, in the one order that all subscribers see.
 
@@ -175,7 +191,7 @@ def sub(
       cubecast ordered sub redis://localhost:6379 bids trades --json --count 10
       cubecast ordered sub 127.0.0.1:7400 bids trades --drop
     """
-    link = Link(address, listen, _secret("sub", secret))
+    link = Link(address, listen, _access("sub", secret, tls_ca, tls_cert, tls_key, tls_crl))
     member = _member(link, Self(name, managers, first), "drop" if drop else "tagged")
 
     async def work() -> None:
@@ -234,6 +250,10 @@ def pub(
     first: FirstOption = "",
     listen: ListenOption = ANYWHERE,
     secret: SecretFlag = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_crl: TlsCrlOption = None,
 ) -> None:
     """Publish to topics; returns when the service has taken everything.
 
@@ -244,7 +264,7 @@ def pub(
       seq 1000 | cubecast ordered pub redis://localhost:6379 numbers
       printf 'bids 17\\ntrades 17 to desk 3\\n' | cubecast ordered pub 127.0.0.1:7400
     """
-    link = Link(address, listen, _secret("pub", secret))
+    link = Link(address, listen, _access("pub", secret, tls_ca, tls_cert, tls_key, tls_crl))
     try:
         if message is None:
             os.read(STDIN, 0)  # a stdin that is closed says so here
@@ -278,7 +298,9 @@ async def _member(
 ) -> AsyncIterator[cubecast.Ordered]:
     install(level="ERROR", logger="")
     async with (
-        connected(link.address, secret=link.secret, listen=link.listen) as connection,
+        connected(
+            link.address, secret=link.access.secret, tls=link.access.tls, listen=link.listen
+        ) as connection,
         cubecast.ordered(
             connection,
             managers=_listed(who.managers),
@@ -294,5 +316,5 @@ def _listed(names: str) -> list[str]:
     return [name for name in names.split(",") if name]
 
 
-def _secret(command: str, secret: str | None) -> str:
-    return member_secret(f"ordered {command}", secret, None)
+def _access(command: str, secret: str | None, *tls: str | None) -> Access:
+    return member_access(f"ordered {command}", None, secret, *tls)

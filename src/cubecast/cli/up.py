@@ -17,6 +17,10 @@ from cubecast.cli.config import (
     LogLevelOption,
     PresetOption,
     SecretFlag,
+    TlsCaOption,
+    TlsCertOption,
+    TlsCrlOption,
+    TlsKeyOption,
     child_environment,
     effective,
 )
@@ -33,6 +37,10 @@ def up(
     nodes: Annotated[int, typer.Option("-n", "--nodes", help="How many.", min=1, max=256)] = 3,
     listen: ListenOption = None,
     secret: SecretFlag = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_crl: TlsCrlOption = None,
     advertise: AdvertiseOption = None,
     preset: PresetOption = None,
     log_format: LogFormatOption = None,
@@ -56,7 +64,7 @@ def up(
     """
     guard()
     flags = Flags(listen, advertise, "", secret, preset, log_format, log_level)
-    settings = effective("up", config, flags)
+    settings = effective("up", config, flags.with_tls(tls_ca, tls_cert, tls_key, tls_crl))
     shared = ["--preset", settings.preset, *(["--config", str(config)] if config else [])]
     shared += ["--log-format", settings.log_format, "--log-level", settings.log_level]
     signals = StopSignals()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 DEFAULT_PORT = 7400
 
 
@@ -41,6 +43,14 @@ def _check_host(host: str) -> None:
 def is_wildcard(text: str) -> bool:
     """Whether this is every address of a machine, which nobody can dial from another one."""
     return parse_address(text)[0] in ("0.0.0.0", "::")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address that was bound is reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:  # no address: nothing is known of it
+        return False
 
 
 def advertised(wish: str, host: str, port: int) -> str:

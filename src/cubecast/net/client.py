@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from cubecast import topology
-from cubecast.errors import AttachError, Closed, CubecastError, NotSent
+from cubecast.errors import AttachError, Closed, ConfigError, CubecastError, NotSent
 from cubecast.net.address import parse_address
 from cubecast.net.callbacks import Callback, Listener
 from cubecast.net.checks import check_subscription
@@ -60,6 +60,8 @@ from cubecast.net.keys import Keys, Purpose, check_secret
 from cubecast.net.pipeline import ClientReceipt, Pipeline
 from cubecast.net.remote import RemoteSubscription
 from cubecast.net.subscription import Policy
+from cubecast.net.tls import Tls
+from cubecast.net.tls_network import TlsNetwork
 from cubecast.net.topics import check_topic, encode_payload
 from cubecast.net.transport import Network, TcpNetwork
 from cubecast.net.wire import CLIENT, HELLO, MAX_PAYLOAD, WireError
@@ -78,9 +80,16 @@ class Client:
     """Attached to one node; make one with `cubecast.connect`."""
 
     def __init__(
-        self, secret: str = "", network: Network | None = None, *, name: str = ""
+        self,
+        secret: str = "",
+        network: Network | None = None,
+        *,
+        name: str = "",
+        tls: Tls | None = None,
     ) -> None:
         """With a `name`, `secret` is the token of the client of that name."""
+        if tls is not None and (secret or name):
+            raise ConfigError("secret and tls exclude each other: give one of them alone")
         check_secret("token" if name else "secret", secret)
         if name and not is_name(name):
             raise ValueError(f"{name!r} is no name of a client: letters, digits, and - _ . @")
@@ -93,7 +102,7 @@ class Client:
         self.faults = LinkFaults()
         self.writes = Writes()
         self.unread_bytes = UNREAD_BYTES
-        self._network = network or TcpNetwork()
+        self._network = network or (TcpNetwork() if tls is None else TlsNetwork(tls))
         self.uid = secrets.token_hex(16)
         self.slot: NodeId = NOBODY
         """The slot of the node we are attached to, and the source of what we publish."""

@@ -11,6 +11,7 @@ from typing import Any
 from cubecast.net.address import is_wildcard, parse_address
 from cubecast.net.keys import check_secret
 from cubecast.net.presets import preset_values
+from cubecast.net.tls import Tls
 from cubecast.net.wire import MAX_MESSAGES, MAX_PACKET
 from cubecast.protocol.config import Config
 from cubecast.protocol.detector import DetectorConfig
@@ -102,6 +103,11 @@ class NodeConfig:
     """A light client that says nothing for so long is gone; it says something thrice as often."""
     trace_arrivals: bool = False
     """Record in the trace also in which order messages arrive, before they are put in order."""
+    tls_ca: str = ""
+    """With TLS instead of a secret: a file with the CAs that are believed; see `Tls`."""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_crl: str = ""
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -136,6 +142,24 @@ class NodeConfig:
         if self.client_secret and self.client_secret == self.secret:
             raise ValueError("client_secret must differ from secret, or be empty")
         self._check_addresses()
+        self._check_tls()
+
+    @property
+    def tls(self) -> Tls | None:
+        """The files of TLS; None if the node does without."""
+        if not self.tls_cert:
+            return None
+        return Tls(self.tls_ca, self.tls_cert, self.tls_key, self.tls_crl)
+
+    def _check_tls(self) -> None:
+        given = [name for name in ("tls_ca", "tls_cert", "tls_key") if getattr(self, name)]
+        missing = [name for name in ("tls_ca", "tls_cert", "tls_key") if name not in given]
+        for key in ("secret", "client_secret"):
+            if given and getattr(self, key):
+                raise ValueError(f"{key} and {given[0]} exclude each other: set one of them alone")
+        if missing and (given or self.tls_crl):
+            first = given[0] if given else "tls_crl"
+            raise ValueError(f"{first} is set, so {' and '.join(missing)} must be set, too")
 
     def _check_addresses(self) -> None:
         for name in ("listen", "advertise"):

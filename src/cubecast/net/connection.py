@@ -12,6 +12,7 @@ from cubecast.net.handshake import READY, Handshake, Party, Refusal
 from cubecast.net.hello import (
     MAX_HELLO,
     NOBODY,
+    Hello,
     Ready,
     Refused,
     decode_greeting,
@@ -20,6 +21,7 @@ from cubecast.net.hello import (
 from cubecast.net.keys import Purpose
 from cubecast.net.parts import cut, fits
 from cubecast.net.sealing import Opener, Sealer
+from cubecast.net.tls import UNEXPECTED_TLS, begins_tls, misused, peer_certificate
 from cubecast.net.wire import HELLO, MAX_PACKET, PREFIX, SEALED, PacketBuffer, WireError
 from cubecast.net.writes import Writes
 from cubecast.protocol.errors import ProtocolError
@@ -154,7 +156,12 @@ class Connection(asyncio.BufferedProtocol):
     def _before_ready(self) -> None:
         """One packet at a time: the peer is held to `MAX_HELLO` until it has proved itself."""
         while not self.ready and not self._closing:
-            packet = self._buffer.first()
+            try:
+                packet = self._buffer.first()
+            except WireError:
+                if begins_tls(self._buffer.head(3)):
+                    raise WireError(UNEXPECTED_TLS) from None
+                raise
             if packet is None:
                 return
             kind, raw = packet
@@ -218,6 +225,11 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(message, Ready) and handshake.complete and not self.dialled:
             self._open()
             return
+        if isinstance(message, Hello) and self._transport is not None:
+            unfit = misused(self._transport, message.purpose)
+            if unfit:
+                self.refuse(unfit)
+                return
         try:
             answer = handshake.take(message, raw)
         except Refusal as refusal:
@@ -233,6 +245,9 @@ class Connection(asyncio.BufferedProtocol):
         peer, ciphers = self._handshake.introduction, self._handshake.ciphers()
         assert peer is not None
         self.uid, self.identity = peer.uid, self._handshake.name
+        certificate = None if self._transport is None else peer_certificate(self._transport)
+        if certificate is not None:
+            self.identity = certificate.name
         if peer.slot != NOBODY:
             self.link = peer.slot
         if ciphers is not None:

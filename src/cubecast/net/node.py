@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from cubecast.errors import Closed, CubecastError, NotSent
-from cubecast.net.address import advertised, parse_address
+from cubecast.net.address import advertised, is_loopback, parse_address
 from cubecast.net.callbacks import Callback, Listener
 from cubecast.net.checks import check_order, check_subscription, check_total
 from cubecast.net.closing import Closing
@@ -46,6 +46,7 @@ from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, ReceiptBook
 from cubecast.net.recorder import Recorder
 from cubecast.net.subscription import Order, Policy, Subscription
+from cubecast.net.tls_network import TlsNetwork
 from cubecast.net.topics import check_topic, encode_payload
 from cubecast.net.transport import Network, Server, TcpNetwork
 from cubecast.net.view_wire import encode_detector
@@ -81,6 +82,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("cubecast")
 
 
+def _network(config: NodeConfig) -> Network:
+    """The network of a configuration; `ConfigError` if the files of TLS cannot be used."""
+    tls = config.tls
+    return TcpNetwork() if tls is None else TlsNetwork(tls, "node", config.max_strangers)
+
+
 class Node:
     """A member of a cluster; make one with `cubecast.join` or `cubecast.start`."""
 
@@ -94,7 +101,7 @@ class Node:
         random: Random | None = None,
     ) -> None:
         self.config = config
-        self.network: Network = network or TcpNetwork()
+        self.network: Network = network or _network(config)
         self.faults = faults or LinkFaults()
         self.keys = Keys(config.secret, config.client_secret)
         self.purpose: Purpose = "member"
@@ -133,12 +140,13 @@ class Node:
     async def start(self, seed: str | None) -> None:
         """Listen, and join the cluster of `seed`; without one, begin a cluster."""
         host, port = parse_address(self.config.listen)
-        if isinstance(self.network, TcpNetwork):  # other networks take no descriptors
+        if isinstance(self.network, TcpNetwork | TlsNetwork):  # other networks take no descriptors
             self._mind_descriptors(self.network)
         self._server = await self.network.listen(
             lambda: Connection(self, dialled=False), host, port
         )
         self.address = advertised(self.config.advertise, *self._server.bound)
+        self._warn_if_open_to_all(self._server.bound[0])
         self._presence.begin(self._uid, seed)
         if seed is None:
             return
@@ -148,11 +156,22 @@ class Node:
             await self.shut_down()
             raise
 
-    def _mind_descriptors(self, network: TcpNetwork) -> None:
+    def _mind_descriptors(self, network: TcpNetwork | TlsNetwork) -> None:
         """Take no more connections than the process has room for, members excepted."""
         found = find_places(self.config.max_strangers, self.config.max_clients)
         self.mesh.max_strangers, self.guests.max_clients = found
         network.exhausted = self.mesh.make_room
+        if isinstance(network, TlsNetwork):
+            network.max_arrivals = found.strangers
+
+    def _warn_if_open_to_all(self, host: str) -> None:
+        """Say so if whoever reaches this machine can be a member."""
+        open_to_all = not self.config.secret and isinstance(self.network, TcpNetwork)
+        if open_to_all and not is_loopback(host):
+            log.warning(
+                "%s listens on %s without a secret or TLS: whoever reaches it can join, read and "
+                "publish; set a secret, or tls_ca, tls_cert and tls_key", self.address, host,
+            )  # fmt: skip
 
     async def close(self) -> None:
         """Leave gracefully: nothing published is lost, and the others hear of it.

@@ -31,6 +31,8 @@ SECRETS = ("secret", "client_secret")
 """Keys that may be in a file of their own, `KEY_file`."""
 EXTRA_KEYS = ("preset", "join", *(f"{key}_file" for key in SECRETS), "log_format", "log_level")
 """What may be set and is no field of `NodeConfig`."""
+TLS_KEYS = frozenset(("tls_ca", "tls_cert", "tls_key", "tls_crl"))
+"""Names of files; in a file of configuration, relative to it."""
 Converter = Callable[[object], Any]
 
 
@@ -163,6 +165,9 @@ def _read(source: _Source) -> dict[str, Any]:
             if key in read:
                 raise ConfigError(f"{source.name(named)} and {key} exclude each other")
             read[key] = _secret(source.folder / read.pop(named), source.name(named))
+    for key in TLS_KEYS & read.keys():
+        if read[key]:
+            read[key] = str(source.folder / read[key])
     return read
 
 

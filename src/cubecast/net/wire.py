@@ -560,6 +560,10 @@ class PacketBuffer:
             self._resize(2 * self._held)
         return self._view[self._held :]
 
+    def head(self, count: int) -> bytes:
+        """The first bytes that are held, `count` at most."""
+        return bytes(self._memory[: min(count, self._held)])
+
     def filled(self, count: int) -> None:
         """So many bytes were written to the beginning of `room()`."""
         self._held += count

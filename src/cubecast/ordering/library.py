@@ -14,6 +14,7 @@ from cubecast.errors import CubecastError
 from cubecast.net.client import Client
 from cubecast.net.config import NodeConfig
 from cubecast.net.node import Node
+from cubecast.net.tls import Tls, tls_keys
 from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.live import Ordered
 from cubecast.ordering.messages import Member
@@ -94,11 +95,11 @@ def service_of(service: Any, name: Member | None) -> EventService:
 
 @asynccontextmanager
 async def connected(
-    address: str, *, secret: str = "", listen: str = "127.0.0.1:0"
+    address: str, *, secret: str = "", tls: Tls | None = None, listen: str = "127.0.0.1:0"
 ) -> AsyncIterator[Any]:
     """What `ordered` takes, by an address: nats://..., redis://..., or host:port of a node.
 
-    A node is joined by one that listens on `listen`, with the cluster's `secret`.
+    A node is joined by one that listens on `listen`, with the cluster's `secret` or `tls`.
     `CubecastError`, in one line, if there is no answer or the client's package is not installed.
     """
     if address.startswith(("nats://", "tls://")):
@@ -116,7 +117,7 @@ async def connected(
     elif "://" in address:
         raise ValueError(f"an address is nats://..., redis://... or host:port, not {address!r}")
     else:
-        node = Node(NodeConfig(listen=listen, secret=secret))
+        node = Node(NodeConfig(listen=listen, secret=secret, **tls_keys(tls)))
         await node.start(address)
         try:
             yield node

@@ -18,6 +18,7 @@ Receive: TypeAlias = Callable[[bytes], bytes | None]
 SYSTEMS = {
     "cubecast": "cubecast",
     "sealed": "cubecast, sealed",
+    "tls": "cubecast, TLS",
     "zmq": "ZeroMQ",
     "curve": "ZeroMQ, CURVE",
     "zenoh": "Zenoh",
@@ -27,6 +28,7 @@ PEERS = tuple(name for name in SYSTEMS if name != "cubecast")
 _REQUIRED: dict[str, tuple[str, ...]] = {
     "cubecast": (),
     "sealed": (),
+    "tls": (),
     "zmq": ("zmq",),
     "curve": ("zmq",),
     "zenoh": ("zenoh",),
