@@ -36,6 +36,8 @@ COMMANDS = {
     "ordered": "ordered",
     "config": "config",
     "secret": "secret",
+    "permissions": "permissions",
+    "token": "permissions",
     "bench": "bench",
     "chaos": "chaos",
     "lab": "lab",

@@ -53,6 +53,10 @@ LogLevelOption = Annotated[
         metavar="|".join(LEVELS).lower(), help="What the log tells at least. [default: warning]"
     ),
 ]
+PermissionsOption = Annotated[
+    Path | None,
+    typer.Option("--permissions", metavar="FILE", help="Who may do what; see docs/permissions.md."),
+]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="A configuration in TOML.")
 ]
@@ -69,6 +73,7 @@ class Flags:
     preset: str | None
     log_format: str | None = None
     log_level: str | None = None
+    permissions: str | None = None
 
 
 SECRETS = ("secret", "client_secret")
@@ -81,6 +86,11 @@ def effective(command: str, config: Path | None, flags: Flags) -> Settings:
         return load_settings(config, defaults={"listen": DEFAULT_LISTEN}, **asdict(flags))
     except ConfigError as error:
         refuse(command, error)
+
+
+def named(path: Path | None) -> str | None:
+    """The name of a file that a flag may have given."""
+    return None if path is None else str(path)
 
 
 def cluster_secret(command: str, secret: str | None, config: Path | None) -> str:
@@ -111,13 +121,14 @@ def config(
     preset: PresetOption = None,
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = None,
+    permissions: PermissionsOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Print the configuration a node would run with, and where each value comes from.
 
     The output is itself a configuration file, without the secret.
     """
-    flags = Flags(listen, advertise, join, secret, preset, log_format, log_level)
+    flags = Flags(listen, advertise, join, secret, preset, log_format, log_level, named(permissions))
     settings = effective("config", config, flags)
     for line in shown(settings):
         typer.echo(line)
@@ -126,7 +137,11 @@ def config(
 def shown(settings: Settings) -> list[str]:
     """The lines of a TOML file with these settings; the origin of each behind it."""
     node, origins = settings.config, settings.origins
-    values: dict[str, object] = {"preset": settings.preset, "join": settings.join}
+    values: dict[str, object] = {
+        "preset": settings.preset,
+        "join": settings.join,
+        "client_name": settings.client_name,
+    }
     values |= {"log_format": settings.log_format, "log_level": settings.log_level.lower()}
     for owner in (node, node.protocol, node.detector, node.epochs):
         for one in fields(owner):

@@ -15,10 +15,12 @@ from cubecast.cli.config import (
     ListenOption,
     LogFormatOption,
     LogLevelOption,
+    PermissionsOption,
     PresetOption,
     SecretFlag,
     child_environment,
     effective,
+    named,
 )
 from cubecast.cli.output import counted, refuse
 from cubecast.logs import guard
@@ -37,6 +39,7 @@ def up(
     preset: PresetOption = None,
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = None,
+    permissions: PermissionsOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Run a local cluster, one process a node, until Ctrl-C.
@@ -55,10 +58,11 @@ def up(
           a second cluster beside the first; reach it with --at 127.0.0.1:7500
     """
     guard()
-    flags = Flags(listen, advertise, "", secret, preset, log_format, log_level)
+    flags = Flags(listen, advertise, "", secret, preset, log_format, log_level, named(permissions))
     settings = effective("up", config, flags)
     shared = ["--preset", settings.preset, *(["--config", str(config)] if config else [])]
     shared += ["--log-format", settings.log_format, "--log-level", settings.log_level]
+    shared += ["--permissions", str(permissions)] if permissions else []
     signals = StopSignals()
     children: list[Child] = []
     patience_s = settings.config.leave_timeout_s + BEYOND_LEAVE_S
