@@ -303,3 +303,114 @@ async def test_a_damaged_file_is_told_of_and_the_old_rules_stay(
         with pytest.raises(NotAllowed):
             await client.publish("out/1", "1")
         assert caplog.text.count("stay as they were") == 1
+
+
+# -- clients with names ---------------------------------------------------------------------------
+
+SECRET = "a secret of the members"
+TOKENS = {name: f"{name} has a token of this many characters" for name in ("alice", "bob")}
+NAMED = """
+[[rule]]
+who = "client:*"
+publish = ["presence/{name}"]
+subscribe = ["presence/#"]
+
+[[rule]]
+who = "client:alice"
+publish = ["chat"]
+"""
+
+
+def tokens_of(tokens: dict[str, str]) -> str:
+    return "".join(f'{name} = "{token}"\n' for name, token in tokens.items())
+
+
+@live
+async def test_a_client_with_a_token_has_the_permissions_of_its_name(tmp_path: Path) -> None:
+    path = written(tmp_path, ALL_NODES + NAMED, tokens_of(TOKENS))
+    log = tmp_path / "audit.jsonl"
+    async with cluster(2, secret=SECRET, permissions=str(path), audit_log=str(log)) as nodes:
+        first, second = nodes
+        async with (
+            cubecast.connect(first.address, name="alice", secret=TOKENS["alice"]) as alice,
+            cubecast.connect(second.address, name="bob", secret=TOKENS["bob"]) as bob,
+            cubecast.connect(second.address, secret=SECRET) as somebody,
+            bob.subscribe("presence/+") as presence,
+        ):
+            await alice.publish("presence/alice", "here")
+            assert (await anext(presence)).payload == b"here"
+            await alice.publish("chat", "hello")
+            for client, topic in (
+                (alice, "presence/bob"),
+                (bob, "presence/alice"),
+                (bob, "chat"),
+                (somebody, "presence/"),
+                (somebody, "chat"),
+            ):
+                with pytest.raises(NotAllowed):
+                    await client.publish(topic, "forged")
+            with pytest.raises(NotAllowed):
+                await somebody.subscribe("presence/+").__aenter__()
+            await bob.publish("presence/bob", "here, too")
+            assert (await anext(presence)).topic == "presence/bob"
+    told = {(line["who"], line["topic"]) for line in lines_of(log) if line["what"] == "publish"}
+    assert told == {
+        ("client:alice", "presence/bob"),
+        ("client:bob", "presence/alice"),
+        ("client:bob", "chat"),
+        ("client:", "presence/"),
+        ("client:", "chat"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("alice", TOKENS["bob"]),
+        ("alice", "x" * 32),
+        ("alice", SECRET),
+        ("carol", TOKENS["alice"]),
+        ("", TOKENS["alice"]),
+    ],
+)
+@live
+async def test_who_has_not_the_token_of_a_name_has_not_the_name(
+    tmp_path: Path, name: str, secret: str
+) -> None:
+    path = written(tmp_path, ALL_NODES + NAMED, tokens_of(TOKENS))
+    async with cluster(1, secret=SECRET, permissions=str(path)) as (node,):
+        with pytest.raises(cubecast.AttachError):
+            async with cubecast.connect(node.address, name=name, secret=secret):
+                raise AssertionError("it was let in")
+
+
+@live
+async def test_a_token_makes_nobody_a_member(tmp_path: Path) -> None:
+    path = written(tmp_path, ALL_NODES + NAMED, tokens_of(TOKENS))
+    async with cluster(1, secret=SECRET, permissions=str(path)) as (node,):
+        with pytest.raises(cubecast.JoinError):
+            async with cubecast.join(node.address, secret=TOKENS["alice"]):
+                raise AssertionError("it was let in")
+
+
+@pytest.mark.usefixtures("_looks_often")
+@live
+async def test_new_tokens_count_and_withdrawn_ones_end_their_sessions(tmp_path: Path) -> None:
+    path = written(tmp_path, ALL_NODES + NAMED, tokens_of(TOKENS))
+    async with cluster(1, permissions=str(path)) as (node,):
+        where = node.address
+        async with (
+            cubecast.connect(where, name="alice", secret=TOKENS["alice"]) as alice,
+            cubecast.connect(where, name="bob", secret=TOKENS["bob"]) as bob,
+            alice.subscribe("presence/#") as messages,
+        ):
+            carol = {"carol": "carol has a token of this many characters"}
+            bobs = {"bob": TOKENS["bob"]}
+            replace_file(tmp_path / "tokens.toml", tokens_of({**bobs, **carol}))
+            with pytest.raises(cubecast.Closed, match="its token was withdrawn"):
+                await anext(messages)
+            with pytest.raises(cubecast.AttachError):
+                await cubecast.Client(TOKENS["alice"], name="alice").attach(where, 10.0)
+            async with cubecast.connect(where, name="carol", secret=carol["carol"]) as client:
+                await client.publish("presence/carol", "here")
+            await bob.publish("presence/bob", "still here")

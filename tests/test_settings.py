@@ -139,6 +139,7 @@ def test_every_key_may_come_from_the_environment() -> None:
         if one.name not in PARTS
     }
     extra = {"preset", "join", "secret_file", "client_secret_file", "log_format", "log_level"}
+    extra |= {"client_name"}
     assert wanted.keys() | extra == KEYS.keys()
     environ = {f"CUBECAST_{key.upper()}": str(value) for key, value in wanted.items()}
     settings = load_settings(environ={**environ, "CUBECAST_JOIN": "c:3"})

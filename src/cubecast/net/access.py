@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from cubecast.errors import ConfigError, NotAllowed
-from cubecast.net.address import format_address
 from cubecast.net.connection import Connection
 from cubecast.net.permission_file import Signature, read_permissions, signature
 from cubecast.net.permissions import Identity, Permissions, Verdict
@@ -60,8 +59,7 @@ class Access:
         self._publish: dict[tuple[Identity, Topic], Verdict] = {}
         self._frames: dict[tuple[str, Topic], bool] = {}  # by the name of the publisher
         self._timer: asyncio.TimerHandle | None = None
-        self.revoked: set[Topic] = set()
-        """Topics that this node published to and no longer may."""
+        node.keys.tokens = self.permissions.tokens
 
     @property
     def own(self) -> Identity:
@@ -211,7 +209,7 @@ class Access:
         before, self.permissions = self.permissions, permissions
         self._publish.clear()
         self._frames.clear()
-        now = permissions.tokens
+        now = self._node.keys.tokens = permissions.tokens
         withdrawn = {name for name, token in before.tokens.items() if now.get(name) != token}
         log.info("read new permissions from %s: %r", self._path, permissions)
         self._node.permissions_changed(withdrawn)
@@ -219,13 +217,9 @@ class Access:
 
 def address_of(connection: Connection | None) -> str:
     """Where a connection comes from: its peer's socket address; empty if there is none."""
-    if connection is None:
-        return ""
-    transport = connection._transport
-    peer = None if transport is None else transport.get_extra_info("peername")
-    return format_address(peer[0], peer[1]) if isinstance(peer, tuple) else str(connection)
+    return "" if connection is None else connection.address
 
 
 def name_of(connection: Connection | None) -> str:
     """The name that the peer of a connection proved; empty if it proved none."""
-    return str(getattr(connection, "identity", ""))
+    return "" if connection is None else connection.identity

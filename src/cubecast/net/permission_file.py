@@ -17,7 +17,6 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-import secrets
 import stat
 import tomllib
 from collections.abc import Iterable
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from cubecast.errors import ConfigError
+from cubecast.net.keys import MIN_TOKEN, new_secret
 from cubecast.net.patterns import Pattern
 from cubecast.net.permissions import NAME, Permissions, Rule, Who
 from cubecast.net.topics import check_name
@@ -33,9 +33,6 @@ log = logging.getLogger("cubecast")
 
 MAX_FILE_BYTES = 1024 * 1024
 MAX_RULES = 4096
-MIN_TOKEN = 32
-"""Characters: tokens are made by machines, and one of fewer was made up."""
-TOKEN_BYTES = 32
 TOKEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 FILE_KEYS = ("rule", "tokens_file")
@@ -82,7 +79,7 @@ def token_line(name: str) -> str:
     """A line for the file of tokens, with a token that nobody can guess."""
     check_token_name(name)
     key = name if BARE_KEY.fullmatch(name) else f'"{name}"'
-    return f'{key} = "{secrets.token_urlsafe(TOKEN_BYTES)}"'
+    return f'{key} = "{new_secret()}"'
 
 
 def check_token_name(name: str) -> None:
