@@ -33,7 +33,13 @@ def fenced(language: str, page: str = README) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
-PLAYED = ("README.md", "docs/simulator.md", "docs/clients.md", "docs/lab.md")
+PLAYED = (
+    "README.md",
+    "docs/simulator.md",
+    "docs/clients.md",
+    "docs/lab.md",
+    "docs/permissions.md",
+)
 
 
 @pytest.mark.parametrize("name", PLAYED)

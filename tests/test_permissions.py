@@ -71,6 +71,8 @@ def rules(*made: dict[str, Any]) -> Permissions:
         ("node:*", Identity("node", "n1"), True),
         ("node:", Identity("node", ""), True),
         ("client:a.ice", ALICE, False),
+        ("client:a:", NOBODY, False),
+        ("client:a:", Identity("client", "a:"), True),
     ],
 )
 def test_a_rule_is_about_the_identities_that_it_names(
@@ -134,6 +136,20 @@ def test_a_name_that_is_no_level_of_a_topic_opens_nothing(name: str) -> None:
 def test_a_name_does_not_lead_to_topics_that_wildcards_spare() -> None:
     permissions = rules({"who": "client:*", "publish": ["{name}/x", "#"]})
     assert not permissions.publish(Identity("client", "$order"), "$order/x").allowed
+
+
+def test_a_star_is_every_topic_also_those_that_wildcards_spare() -> None:
+    permissions = rules(
+        {"who": "node:", "publish": ["*"], "subscribe": ["*"]},
+        {"who": "client:*", "publish": ["#"], "subscribe": ["#"]},
+        {"who": "client:bob", "deny": ["*"]},
+    )
+    for who, allowed in ((Identity("node", ""), True), (ALICE, False)):
+        assert permissions.publish(who, "$order").allowed == allowed
+        assert permissions.subscribe(who, "$order/#").allowed == allowed
+        assert permissions.subscribe(who, "#").allowed
+    assert not permissions.publish(BOB, "x").allowed
+    assert not permissions.subscribe(BOB, "x").allowed
 
 
 def test_somebody_sees_what_it_may_publish_or_subscribe_to() -> None:

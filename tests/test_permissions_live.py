@@ -16,7 +16,9 @@ import cubecast
 from cubecast.errors import ConfigError, NotAllowed
 from cubecast.net import access
 from cubecast.net import node as node_module
+from cubecast.net.config import NodeConfig
 from cubecast.net.node import Node
+from cubecast.testing import Cluster, on_virtual_time
 
 ALL_NODES = '[[rule]]\nwho = ["node:", "node:*"]\npublish = ["#"]\nsubscribe = ["#"]\n'
 UNNAMED = '[[rule]]\nwho = "client:"\npublish = ["in"]\nsubscribe = ["out/#"]\n'
@@ -91,6 +93,22 @@ async def test_a_node_itself_may_do_what_the_rules_say(tmp_path: Path) -> None:
             node.on("in", print)
         async with node.subscribe("out/+"):
             pass
+
+
+@live
+async def test_a_full_disk_under_the_audit_holds_up_nobody(tmp_path: Path) -> None:
+    path = written(tmp_path, ALL_NODES + UNNAMED)
+    async with (
+        cluster(1, permissions=str(path), audit_log="/dev/full") as (node,),
+        cubecast.connect(node.address) as client,
+    ):
+        for number in range(100):
+            with pytest.raises(NotAllowed):
+                await client.publish(f"closed/{number}", "1")
+            await client.publish("in", "2")
+        while node.audit.dropped < 100:
+            await asyncio.sleep(0.005)
+        assert node.audit.count == 100
 
 
 @live
@@ -414,3 +432,22 @@ async def test_new_tokens_count_and_withdrawn_ones_end_their_sessions(tmp_path: 
             async with cubecast.connect(where, name="carol", secret=carol["carol"]) as client:
                 await client.publish("presence/carol", "here")
             await bob.publish("presence/bob", "still here")
+
+
+@on_virtual_time
+async def test_what_comes_around_a_broken_link_is_checked_like_the_rest(tmp_path: Path) -> None:
+    """A relay passes such packets on unread, so whoever they are for is the first hop."""
+    rules = '[[rule]]\nwho = "node:"\npublish = ["open"]\nsubscribe = ["#"]\n'
+    config = NodeConfig.preset("local", permissions=str(written(tmp_path, rules)))
+    async with Cluster(3, config=config) as nodes:
+        victim, mole = nodes[0], nodes[2]
+        mole.access = None
+        nodes.cut(0, 2)
+        await asyncio.sleep(5)
+        async with victim.subscribe("closed") as closed, victim.subscribe("open") as opened:
+            await mole.publish("closed", "1")
+            await mole.publish("open", "2")
+            assert (await anext(opened)).payload == b"2"
+            while not victim.explain("closed")["dropped"]:
+                await asyncio.sleep(0.1)
+            assert closed.unread == 0

@@ -42,7 +42,8 @@ log = logging.getLogger("cubecast")
 
 LOOK_S = 0.5
 """How often to look whether the file has changed; it is read when it stays so."""
-MAX_VERDICTS = 65_536
+MAX_VERDICTS = 16_384
+"""Each takes a topic and a line of reason, so they take 32 MiB at the very most."""
 DROPPED = "its publisher may not publish here"
 
 
@@ -52,7 +53,7 @@ class Access:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._path = node.config.permissions
-        first = read_permissions(self._path)
+        first = read_permissions(self._path, warn=False)
         self._read_as: Signature = signature(first.files)
         self._seen = self._read_as
         self.permissions: Permissions = read_permissions(self._path)  # it may have changed just now

@@ -350,8 +350,7 @@ class Node:
         limit = self.config.queue_bytes if queue_bytes is None else queue_bytes
         pattern = check_subscription(topic, policy, limit)
         check_order(order, policy, managers)
-        if self.access is not None:
-            self.access.check(self.access.own, "subscribe", topic, self.address)
+        self._check_may("subscribe", topic)
         return Subscription(self, topic, policy, limit, pattern, order)
 
     async def topics(self) -> dict[Topic, list[NodeId]]:
@@ -401,7 +400,7 @@ class Node:
         if box is None:
             box = self._new_outbox(topic)
         if self._revoked and topic in self._revoked:
-            self._check_publish(topic)
+            self._check_may("publish", topic)
         if box.shut or box.bytes >= box.room or len(box.payloads) >= box.frame_messages:
             await box.make_room(timeout)
         # Nothing below waits: from here on the message is accepted.
@@ -461,14 +460,15 @@ class Node:
         check_topic(topic)
         if not self._closing.accepts:
             raise Closed("the node is closed")
-        self._check_publish(topic)
+        self._check_may("publish", topic)
         self.vocabulary.learn(topic)
         box = self._outboxes[topic] = Outbox(topic, self)
         return box
 
-    def _check_publish(self, topic: Topic) -> None:
+    def _check_may(self, what: str, topic: Topic) -> None:
+        """`NotAllowed` if the permissions do not let this node do that."""
         if self.access is not None:
-            self.access.check(self.access.own, "publish", topic, self.address)
+            self.access.check(self.access.own, what, topic, self.address)
 
     def permissions_changed(self, withdrawn: set[str]) -> None:
         """There are new rules: what they do not allow ends; so do clients with these names."""
@@ -540,6 +540,7 @@ class Node:
     async def attach(self, subscription: Subscription) -> None:
         """Begin to deliver to a subscription; returns when the cut is fixed."""
         self.check_open()
+        self._check_may("subscribe", subscription.topic)  # the rules may be others by now
         if subscription.pattern is None:
             self.vocabulary.learn(subscription.topic)
         await self._readers.attach(subscription)

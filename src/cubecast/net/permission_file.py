@@ -43,8 +43,11 @@ Signature = tuple[tuple[int, int, int] | None, ...]
 """Of each file: when it was written, how long it is, and which one it is; None: it is not there."""
 
 
-def read_permissions(path: str | Path) -> Permissions:
-    """The rules of a file with the tokens it names; `ConfigError` for whatever cannot be meant."""
+def read_permissions(path: str | Path, *, warn: bool = True) -> Permissions:
+    """The rules of a file with the tokens it names; `ConfigError` for whatever cannot be meant.
+
+    `warn`: say in the log if others can read the tokens.
+    """
     path = Path(path)
     values = _toml(path)
     _check_keys(values, FILE_KEYS, f"{path}: ")
@@ -59,7 +62,10 @@ def read_permissions(path: str | Path) -> Permissions:
     tokens_path = _tokens_path(values, path)
     if tokens_path is None:
         return Permissions(read, {}, [path])
-    return Permissions(read, _tokens(tokens_path), [path, tokens_path])
+    tokens = _tokens(tokens_path)
+    if warn:
+        _warn_of_readers(tokens_path)
+    return Permissions(read, tokens, [path, tokens_path])
 
 
 def signature(files: Iterable[Path]) -> Signature:
@@ -191,7 +197,6 @@ def _tokens(path: Path) -> dict[str, str]:
             raise ConfigError(f"{path}: {owners[token]} and {name} have the same token")
         owners[token] = name
         tokens[name] = token
-    _warn_of_readers(path)
     return tokens
 
 

@@ -12,6 +12,7 @@ refused whatever the others allow.
    subscription is allowed as a whole or refused: it never misses topics silently.
 3. ``{name}`` in a pattern stands for the identity's name.  Of an identity without a name, or with
    a name that is no single level of a topic, such a pattern matches nothing.
+4. The pattern ``*`` alone is every topic, also those that ``#`` spares.
 
 The rules never change after they were read (`permission_file`); a new file makes new ones.
 """
@@ -82,7 +83,7 @@ class Who:
         if who.kind != self._kind:
             return False
         if not who.name:
-            return self.text.endswith(":")
+            return self.text == f"{self._kind}:"
         return self._name.fullmatch(who.name) is not None
 
 
@@ -104,11 +105,29 @@ class Rule:
         return any(one(who) for one in self.who)
 
 
+class Everything:
+    """The pattern ``*`` of rules: also topics that begin with ``$``, which ``#`` does not match."""
+
+    text = ANY
+
+    def __call__(self, topic: Topic) -> bool:
+        """It matches any topic."""
+        return True
+
+    def contains(self, other: Pattern) -> bool:
+        """It contains any pattern."""
+        return True
+
+    def meets(self, other: Pattern) -> bool:
+        """It has topics in common with any pattern."""
+        return True
+
+
 class Clause(NamedTuple):
     """A pattern of a rule, as it is for one identity."""
 
     rule: Rule
-    pattern: Pattern
+    pattern: Pattern | Everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +139,10 @@ class Grants:
     deny: tuple[Clause, ...]
 
 
-def pattern_for(text: str, name: str) -> Pattern | None:
+def pattern_for(text: str, name: str) -> Pattern | Everything | None:
     """The pattern of a rule for who has this name; None if it means nothing for them."""
+    if text == ANY:
+        return Everything()
     if NAME not in text:
         return Pattern(text)
     if not name or "/" in name or "\0" in name or is_pattern(name):
