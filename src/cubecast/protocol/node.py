@@ -306,7 +306,6 @@ class CubecastNode:
             head = inbox.frames.get(inbox.next)
             causes = () if head is None else head.barrier
             if any(stream == frame.stream and seq >= frame.first for stream, seq in causes):
-                self.marks["refused, but others depend on it"] += 1
                 return False
         core.guard.drop(reason)
         return True
