@@ -96,6 +96,23 @@ async def test_a_node_itself_may_do_what_the_rules_say(tmp_path: Path) -> None:
 
 
 @live
+async def test_a_client_hears_of_events_of_topics_that_it_may_know(tmp_path: Path) -> None:
+    path = written(tmp_path, ALL_NODES + UNNAMED)
+    async with (
+        cluster(1, permissions=str(path)) as (node,),
+        cubecast.connect(node.address) as client,
+    ):
+        events = client.events()
+        await client.members()  # the node listens by now
+        for topic in ("secret", "in", "out/1"):
+            node.tell(cubecast.Gap(topic, {}))
+        assert [await anext(events) for _ in range(2)] == [
+            cubecast.Gap("in", {}),
+            cubecast.Gap("out/1", {}),
+        ]
+
+
+@live
 async def test_a_full_disk_under_the_audit_holds_up_nobody(tmp_path: Path) -> None:
     path = written(tmp_path, ALL_NODES + UNNAMED)
     async with (
@@ -294,6 +311,19 @@ async def test_new_rules_hold_for_open_sessions_and_for_the_node(tmp_path: Path)
             except NotAllowed:
                 await asyncio.sleep(0.005)
         await node.publish("in", "8")
+
+
+@pytest.mark.usefixtures("_looks_often")
+@live
+async def test_a_subscription_is_checked_again_when_it_is_entered(tmp_path: Path) -> None:
+    path = written(tmp_path, ALL_NODES)
+    async with cluster(1, permissions=str(path)) as (node,):
+        early = node.subscribe("closed")
+        replace_file(path, ALL_NODES + '[[rule]]\nwho = "node:"\ndeny = ["closed"]\n')
+        with pytest.raises(NotAllowed):
+            await for_ever(lambda: asyncio.sleep(0.005, node.subscribe("closed")))
+        with pytest.raises(NotAllowed, match="denies 'closed'"):
+            await early.__aenter__()
 
 
 @pytest.mark.usefixtures("_looks_often")
