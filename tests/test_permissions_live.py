@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from test_audit import lines_of
-from test_live import cluster, join, live, take
+from test_live import cluster, join, live, small_window, take
 from test_permissions import written
 
 import cubecast
@@ -279,7 +280,7 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_new_rules_hold_for_open_sessions_and_for_the_node(tmp_path: Path) -> None:
     path = written(tmp_path, ALL_NODES + UNNAMED)
     async with (
-        cluster(1, permissions=str(path)) as (node,),
+        cluster(1, permissions=str(path), permissions_grace_s=GRACE_S) as (node,),
         cubecast.connect(node.address) as client,
         client.subscribe("out/+") as closed,
         client.subscribe("out/1") as kept,
@@ -304,12 +305,7 @@ async def test_new_rules_hold_for_open_sessions_and_for_the_node(tmp_path: Path)
         with pytest.raises(NotAllowed, match="not allowed to subscribe to '#'"):
             await for_ever(lambda: anext(own))
         replace_file(path, ALL_NODES + UNNAMED)
-        while True:
-            try:
-                await client.publish("in", "7")
-                break
-            except NotAllowed:
-                await asyncio.sleep(0.005)
+        await until_allowed(lambda: client.publish("in", "7"))
         await node.publish("in", "8")
 
 
@@ -324,6 +320,96 @@ async def test_a_subscription_is_checked_again_when_it_is_entered(tmp_path: Path
             await for_ever(lambda: asyncio.sleep(0.005, node.subscribe("closed")))
         with pytest.raises(NotAllowed, match="denies 'closed'"):
             await early.__aenter__()
+
+
+@pytest.mark.usefixtures("_looks_often")
+@live
+async def test_a_packet_that_is_half_published_when_the_rules_change_is_not_called_unsent(
+    tmp_path: Path,
+) -> None:
+    free = '[[rule]]\nwho = ["client:", "node:"]\npublish = ["in"]\nsubscribe = ["in"]\n'
+    path = written(tmp_path, free)
+    config = {"permissions": str(path), "protocol": small_window(), "leave_timeout_s": 0.2}
+    async with (
+        cluster(2, **config) as (node, other),  # type: ignore[arg-type]
+        other.subscribe("in", queue_bytes=1) as slow,
+    ):
+        client = cubecast.Client()
+        await client.attach(node.address, 10.0)
+        await client.publish("in", "first")
+        for _ in range(50):
+            await client.publish("in", bytes(1000))
+        while not node.out_of_credit("in"):
+            await asyncio.sleep(0.005)
+        replace_file(path, free.replace('publish = ["in"]\n', 'publish = ["out"]\n'))
+        while not node._revoked:
+            await asyncio.sleep(0.005)
+        reading = asyncio.create_task(for_ever(lambda: anext(slow)))
+        with pytest.raises(cubecast.Unknown):
+            await client.flush()
+        reading.cancel()
+        await client.close(flush=False)
+
+
+GRACE_S = 0.3
+
+
+@pytest.mark.usefixtures("_looks_often")
+@live
+async def test_what_was_published_before_a_right_was_withdrawn_arrives(tmp_path: Path) -> None:
+    free = '[[rule]]\nwho = "node:"\npublish = ["in"]\nsubscribe = ["in"]\n'
+    path = written(tmp_path, free)
+    async with (
+        cluster(2, permissions=str(path), protocol=small_window()) as (node, other),
+        other.subscribe("in", queue_bytes=1) as slow,
+    ):
+        publishing = [asyncio.create_task(node.publish("in", bytes(1000))) for _ in range(20)]
+        while not node.out_of_credit("in"):
+            await asyncio.sleep(0.005)
+        replace_file(path, free.replace('publish = ["in"]\n', 'publish = ["out"]\n'))
+        while not node._revoked or not other.access._former:  # type: ignore[union-attr]
+            await asyncio.sleep(0.005)
+        assert len(await take(slow, 20)) == 20
+        await asyncio.gather(*publishing)
+        with pytest.raises(NotAllowed):
+            await node.publish("in", "now")
+
+
+@pytest.mark.usefixtures("_looks_often")
+@live
+async def test_a_node_uses_a_new_right_when_the_others_know_of_it(tmp_path: Path) -> None:
+    """One node has read the new file and the other has not: nobody is deaf or blocked for that."""
+    late, early = tmp_path / "late", tmp_path / "early"
+    old = '[[rule]]\nwho = "node:"\npublish = ["other"]\n'
+    new = old + '[[rule]]\nwho = "node:"\npublish = ["topic"]\nsubscribe = ["topic"]\n'
+    paths = []
+    for folder in (late, early):
+        folder.mkdir()
+        paths.append(written(folder, old))
+    async with cluster(1, permissions=str(paths[0]), permissions_grace_s=GRACE_S) as nodes:
+        await join(nodes, permissions=str(paths[1]), permissions_grace_s=GRACE_S)
+        first, second = nodes
+        replace_file(paths[1], new)
+        while not second.access._former:  # type: ignore[union-attr]
+            await asyncio.sleep(0.005)
+        with pytest.raises(NotAllowed, match=r"but only 0.3 s after it was read"):
+            second.subscribe("topic")
+        replace_file(paths[0], new)
+        messages = await until_allowed(lambda: second.subscribe("topic").__aenter__())
+        await until_allowed(lambda: first.publish("topic", "1"))
+        assert (await anext(messages)).payload == b"1"
+        await messages.close()
+
+
+T = TypeVar("T")
+
+
+async def until_allowed(work: Callable[[], Awaitable[T]]) -> T:
+    while True:
+        try:
+            return await work()
+        except NotAllowed:
+            await asyncio.sleep(0.005)
 
 
 @pytest.mark.usefixtures("_looks_often")

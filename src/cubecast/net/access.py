@@ -15,14 +15,21 @@ At the first hop:
    not publish either, and for a REGISTER of one that may not publish, the wave ends here.
 3. A node that answers a wave is not counted as a subscriber of what it may not subscribe to.
 
-Bounds: `MAX_VERDICTS` remembered verdicts of each kind, all forgotten when there are more, and when
-the rules change.
+Nodes read a new file one after the other, within `permissions_grace_s`.  For so long after it read
+one, a node lets itself do only what the rules before allow as well, and lets other members do also
+what the rules before allowed.  So nobody does what another has not read yet: a member that was
+granted a topic would join it and be no subscriber, and what was published before a right was
+withdrawn would never arrive.  Clients are their own node's affair: for them new rules hold at once.
+
+Bounds: `MAX_FORMER` rules of a moment ago; `MAX_VERDICTS` remembered verdicts of each kind, all
+forgotten when there are more, and when the rules change.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -44,6 +51,8 @@ LOOK_S = 0.5
 """How often to look whether the file has changed; it is read when it stays so."""
 MAX_VERDICTS = 16_384
 """Each takes a topic and a line of reason, so they take 32 MiB at the very most."""
+MAX_FORMER = 8
+"""Files that are replaced faster than that within the grace are forgotten earlier."""
 DROPPED = "its publisher may not publish here"
 
 
@@ -59,6 +68,7 @@ class Access:
         self.permissions: Permissions = read_permissions(self._path)  # it may have changed just now
         self._publish: dict[tuple[Identity, Topic], Verdict] = {}
         self._frames: dict[tuple[str, Topic], bool] = {}  # by the name of the publisher
+        self._former: deque[Permissions] = deque(maxlen=MAX_FORMER)
         self._timer: asyncio.TimerHandle | None = None
         node.keys.tokens = self.permissions.tokens
 
@@ -80,11 +90,19 @@ class Access:
         """What to raise if somebody may not do that; `what` is publish, subscribe or ask."""
         if what == "publish":
             verdict = self._may_publish(who, topic)
-        elif what == "subscribe":
-            verdict = self.permissions.subscribe(who, topic)
         else:
-            verdict = self.permissions.sees(who, topic)
+            verdict = self._may(who, what, topic)
         return None if verdict.allowed else NotAllowed(topic, what, verdict.why)
+
+    def _may(self, who: Identity, what: str, topic: str) -> Verdict:
+        """What the rules say; of this node itself, also those of a moment ago."""
+        verdict = self.permissions.verdict(who, what, topic)
+        if not verdict.allowed or who != self.own:
+            return verdict
+        if all(one.verdict(who, what, topic).allowed for one in self._former):
+            return verdict
+        grace_s = self._node.config.permissions_grace_s
+        return Verdict(False, f"{verdict.why}, but only {grace_s:g} s after it was read")
 
     def sees(self, who: Identity, topic: Topic) -> bool:
         """Whether somebody may know of a topic."""
@@ -95,7 +113,7 @@ class Access:
         if known is None:
             if len(self._publish) >= MAX_VERDICTS:
                 self._publish.clear()
-            known = self._publish[who, topic] = self.permissions.publish(who, topic)
+            known = self._publish[who, topic] = self._may(who, "publish", topic)
         return known
 
     # -- the first hop ---------------------------------------------------------------------------
@@ -106,12 +124,18 @@ class Access:
         if allowed is None:
             if len(self._frames) >= MAX_VERDICTS:
                 self._frames.clear()
-            allowed = self.permissions.publish(Identity("node", name), frame.topic).allowed
+            allowed = self._lets(name, "publish", frame.topic)
             self._frames[name, frame.topic] = allowed
         if allowed or not self._node.core.refuse(frame, DROPPED):
             return False
         self._note(frame.stream.source, name, "publish", frame.topic, connection)
         return True
+
+    def _lets(self, name: str, what: str, topic: Topic) -> bool:
+        """Whether a member may do that by the rules, or might a moment ago."""
+        who = Identity("node", name)
+        rules = (self.permissions, *self._former)
+        return any(one.verdict(who, what, topic).allowed for one in rules)
 
     def control(
         self, message: Control, sender: NodeId, connection: Connection | None, name: str
@@ -148,12 +172,11 @@ class Access:
     def _wave(self, wave: Wave, connection: Connection | None, name: str) -> Wave:
         if wave.op not in (Op.JOIN, Op.REGISTER):
             return wave
-        who = Identity("node", name)
         if wave.op is Op.JOIN:
-            if self.permissions.subscribe(who, wave.topic).allowed:
+            if self._lets(name, "subscribe", wave.topic):
                 return wave
             self._note(wave.origin, name, "subscribe", wave.topic, connection)
-        if self.permissions.publish(who, wave.topic).allowed:
+        if self._lets(name, "publish", wave.topic):
             return msgspec.structs.replace(wave, op=Op.REGISTER)
         if wave.op is Op.REGISTER:
             self._note(wave.origin, name, "publish", wave.topic, connection)
@@ -163,7 +186,7 @@ class Access:
     def _answer(
         self, answer: Answer, sender: NodeId, connection: Connection | None, name: str
     ) -> Answer:
-        if self.permissions.subscribe(Identity("node", name), answer.topic).allowed:
+        if self._lets(name, "subscribe", answer.topic):
             return answer
         self._note(sender, name, "subscribe", answer.topic, connection)
         others = ~(1 << sender)
@@ -175,10 +198,8 @@ class Access:
         self, slot: NodeId, name: str, what: str, topic: Topic, connection: Connection | None
     ) -> None:
         who = Identity("node", name)
-        refusal = self.refusal(who, what, topic)
-        why = DROPPED if refusal is None else refusal.reason
-        address = address_of(connection)
-        self._node.audit.denied(str(who), what, topic, f"node {slot}: {why}", address)
+        why = f"node {slot}: {self.permissions.verdict(who, what, topic).why}"
+        self._node.audit.denied(str(who), what, topic, why, address_of(connection))
 
     # -- new rules -------------------------------------------------------------------------------
 
@@ -208,12 +229,22 @@ class Access:
 
     def _change(self, permissions: Permissions) -> None:
         before, self.permissions = self.permissions, permissions
+        self._former.append(before)
+        grace_s = self._node.config.permissions_grace_s
+        asyncio.get_running_loop().call_later(grace_s, self._forget, before)
         self._publish.clear()
         self._frames.clear()
         now = self._node.keys.tokens = permissions.tokens
         withdrawn = {name for name, token in before.tokens.items() if now.get(name) != token}
         log.info("read new permissions from %s: %r", self._path, permissions)
         self._node.permissions_changed(withdrawn)
+
+    def _forget(self, former: Permissions) -> None:
+        """By now everyone has read what came after these rules."""
+        if former in self._former:
+            self._former.remove(former)
+            self._publish.clear()
+            self._frames.clear()
 
 
 def address_of(connection: Connection | None) -> str:

@@ -207,6 +207,12 @@ class Permissions:
                 return _denied(clause)
         return _allowed(allowed)
 
+    def verdict(self, who: Identity, what: str, topic: str) -> Verdict:
+        """Whether an identity may "publish" or "subscribe" to a topic, or "ask" about it."""
+        if what == "publish":
+            return self.publish(who, topic)
+        return self.subscribe(who, topic) if what == "subscribe" else self.sees(who, topic)
+
     def sees(self, who: Identity, topic: Topic) -> Verdict:
         """Whether an identity may know of a topic: it may publish or subscribe to it."""
         verdict = self.publish(who, topic)

@@ -239,7 +239,8 @@ class Session:
     async def _publish(self, batch: Publish) -> None:
         """Publish a whole batch; a topic that was taken once is not refused later.
 
-        So only the first batch of a topic can be refused, and for that one the client waits.
+        So only the first batch of a topic can be refused, and for that one the client waits; or
+        one that new permissions do not allow.
         """
         self._check_may("publish", batch.topic)
         topic = self._count_topic(batch.topic)
@@ -252,7 +253,12 @@ class Session:
         try:
             for index, payload in enumerate(batch.payloads):
                 wants_receipt = batch.receipt and index == last
-                receipt = await self._publish_one(topic, payload, wants_receipt)
+                try:
+                    receipt = await self._publish_one(topic, payload, wants_receipt)
+                except NotAllowed:
+                    if index > 0:  # a part is published: "not sent" would be wrong
+                        self._hang_up("the permissions changed while a packet was published")
+                    raise
                 size += len(payload) + MESSAGE_OVERHEAD
                 if self._loop.time() >= told_at + TAKING_S and index < last:
                     told_at = self._loop.time()
@@ -493,6 +499,7 @@ class Session:
                 refusal = access.refusal(self.who, "subscribe", feed.subscription.topic)
                 if refusal is not None:
                     del self._feeds[number]
+                    feed.abandon()
                     self._serving[number].cancel()
                     self._send(Ended(number, clipped(refusal.reason), denied=True))
 
