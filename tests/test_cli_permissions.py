@@ -90,10 +90,11 @@ def test_a_question_that_cannot_be_meant_takes_one_line(
 
 
 def test_a_token_is_a_line_of_the_file_of_tokens(tmp_path: Path) -> None:
-    line = answer("token", "alice")
+    line = CliRunner().invoke(app, ["token", "alice"]).output
     assert re.fullmatch(r'alice = "[\w-]{43}"\n', line)
     assert list(read_permissions(written(tmp_path, RULES, line)).tokens) == ["alice"]
-    assert "not 'a/b'" in one_line(cubecast("token", "a/b"))
+    done = CliRunner().invoke(app, ["token", "a/b"])
+    assert (done.exit_code, "not 'a/b'" in done.output) == (2, True)
 
 
 def test_a_cluster_keeps_to_the_permissions_of_its_nodes(tmp_path: Path) -> None:
@@ -107,6 +108,28 @@ def test_a_cluster_keeps_to_the_permissions_of_its_nodes(tmp_path: Path) -> None
         assert said == "cubecast pub: not allowed to publish to 'out': no rule allows it\n"
         said = one_line(cubecast("sub", "in", "--at", address))
         assert said == "cubecast sub: not allowed to subscribe to 'in': no rule allows it\n"
+
+
+def test_a_command_has_a_name_and_its_token_from_flags_or_a_file(tmp_path: Path) -> None:
+    token = "alice has a token of this many characters"
+    everyone = '[[rule]]\nwho = "node:"\npublish = ["#"]\nsubscribe = ["#"]\n'
+    path = written(tmp_path, everyone + RULES, f'alice = "{token}"\n')
+    mine = tmp_path / "alice.toml"
+    (tmp_path / "alice.token").write_text(f"{token}\n", encoding="utf-8")
+    mine.write_text('client_name = "alice"\nsecret_file = "alice.token"\n', encoding="utf-8")
+    with background("node", "--listen", "127.0.0.1:0", "--permissions", str(path)) as node:
+        at = ("--at", read_line(node).rsplit(" ", 1)[1])
+        assert answer("pub", "presence/alice", "1", *at, "--name", "alice", "--secret", token) == ""
+        assert answer("pub", "presence/alice", "2", *at, "--config", str(mine)) == ""
+        wrong = ("--name", "alice", "--secret", "x" * 32)
+        said = one_line(cubecast("pub", "presence/alice", "3", *at, *wrong))
+        assert "there is no client of this name with this token" in said
+
+
+def test_a_name_without_a_token_takes_one_line() -> None:
+    done = CliRunner().invoke(app, ["pub", "presence/alice", "1", "--name", "alice"])
+    assert done.exit_code == 2
+    assert "a client of the name 'alice' needs its token as secret" in done.output
 
 
 def test_a_node_with_a_damaged_file_of_permissions_says_so_in_one_line(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar, cast
 import typer
 
 import cubecast
-from cubecast.cli.config import ConfigOption, SecretFlag, cluster_secret
+from cubecast.cli.config import Access, ConfigOption, NameFlag, SecretFlag, cluster_access
 from cubecast.cli.live import DEFAULT, run
 from cubecast.cli.output import console, refuse
 from cubecast.cli.reading import POLICIES, Reading, read_topic
@@ -50,6 +50,7 @@ def sub(
     ],
     at: AtOption = DEFAULT,
     secret: SecretFlag = None,
+    name: NameFlag = None,
     config: ConfigOption = None,
     count: Annotated[int, typer.Option(min=0, help="Stop after this many messages; 0: never.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per message.")] = False,
@@ -106,7 +107,7 @@ def sub(
         policy=cast(Policy, policy),
         queue_bytes=None if queue_bytes is None else _size("sub", queue_bytes),
     )
-    known = cluster_secret("sub", secret, config)
+    known = cluster_access("sub", config, secret, name)
     run("sub", read_topic(topic, at, known, how))
 
 
@@ -127,6 +128,7 @@ def pub(
     ] = None,
     at: AtOption = DEFAULT,
     secret: SecretFlag = None,
+    name: NameFlag = None,
     config: ConfigOption = None,
     file: Annotated[Path | None, typer.Option(help="Publish each line of this file.")] = None,
     rate: Annotated[float, typer.Option(help="Messages per second; 0: as fast as it goes.")] = 0,
@@ -152,7 +154,7 @@ def pub(
         refuse("pub", "--rate must not be negative")
     if not timeout > 0:
         refuse("pub", "--timeout must be above 0")
-    known = cluster_secret("pub", secret, config)
+    known = cluster_access("pub", config, secret, name)
     try:
         descriptor = STDIN if file is None else os.open(file, os.O_RDONLY)
         if message is None:
@@ -201,9 +203,9 @@ async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
 
 
 async def _pub(
-    topic: str, lines: AsyncIterator[bytes], at: str, secret: str, rate: float, timeout: float
+    topic: str, lines: AsyncIterator[bytes], at: str, access: Access, rate: float, timeout: float
 ) -> None:
-    async with cubecast.connect(at, secret=secret) as client:
+    async with access.connect(at) as client:
         loop = asyncio.get_running_loop()
         next_at = loop.time()
         receipt = None
@@ -233,6 +235,7 @@ def _too_late(taken: bool, timeout: float) -> str:
 def nodes(
     at: AtOption = DEFAULT,
     secret: SecretFlag = None,
+    name: NameFlag = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -247,7 +250,9 @@ def nodes(
       cubecast nodes
       cubecast nodes --at 10.0.0.1:7400 --json
     """
-    members, epoch, suspects = _ask("nodes", _view(at, cluster_secret("nodes", secret, config)))
+    members, epoch, suspects = _ask(
+        "nodes", _view(at, cluster_access("nodes", config, secret, name))
+    )
     if as_json:
         nodes = {str(slot): address for slot, address in members.items()}
         typer.echo(json.dumps({"nodes": nodes, "epoch": epoch, "suspects": suspects}))
@@ -259,8 +264,8 @@ def nodes(
     console.print(seen, highlight=False)
 
 
-async def _view(at: str, secret: str) -> tuple[dict[int, str], int, list[int]]:
-    async with cubecast.connect(at, secret=secret) as client:
+async def _view(at: str, access: Access) -> tuple[dict[int, str], int, list[int]]:
+    async with access.connect(at) as client:
         epoch, suspects = await client.view()
         return await client.members(), epoch, suspects
 
@@ -268,6 +273,7 @@ async def _view(at: str, secret: str) -> tuple[dict[int, str], int, list[int]]:
 def topics(
     at: AtOption = DEFAULT,
     secret: SecretFlag = None,
+    name: NameFlag = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -279,7 +285,7 @@ def topics(
       cubecast topics
       cubecast topics --json
     """
-    known = _ask("topics", _topics(at, cluster_secret("topics", secret, config)))
+    known = _ask("topics", _topics(at, cluster_access("topics", config, secret, name)))
     if as_json:
         typer.echo(json.dumps({"topics": known}))
         return
@@ -289,8 +295,8 @@ def topics(
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-async def _topics(at: str, secret: str) -> dict[str, list[int]]:
-    async with cubecast.connect(at, secret=secret) as client:
+async def _topics(at: str, access: Access) -> dict[str, list[int]]:
+    async with access.connect(at) as client:
         known = await client.topics()
     return {topic: known[topic] for topic in sorted(known)}
 
@@ -299,6 +305,7 @@ def why(
     topic: Annotated[str, typer.Argument(help="The topic to ask about.")],
     at: AtOption = DEFAULT,
     secret: SecretFlag = None,
+    name: NameFlag = None,
     config: ConfigOption = None,
     node: Annotated[
         int | None, typer.Option(metavar="N", help="Ask node N instead of the one at --at.")
@@ -314,7 +321,7 @@ def why(
       cubecast why chat/room1 --node 2
       cubecast why chat/room1 --json
     """
-    known = cluster_secret("why", secret, config)
+    known = cluster_access("why", config, secret, name)
     slot, facts, listed = _ask("why", _why(topic, at, known, node))
     if as_json:
         typer.echo(json.dumps({"topic": topic, "node": slot, **facts}))
@@ -327,14 +334,14 @@ Answer: TypeAlias = tuple[int, dict[str, object], dict[str, list[int]] | None]
 """Of a topic: which node knows what; and the cluster's topics if that node knows nothing."""
 
 
-async def _why(topic: str, at: str, secret: str, slot: int | None) -> Answer:
-    async with cubecast.connect(at, secret=secret) as client:
+async def _why(topic: str, at: str, access: Access, slot: int | None) -> Answer:
+    async with access.connect(at) as client:
         if slot is None or slot == client.slot:
             return await _knowledge(client, topic)
         members = await client.members()
     if slot not in members:
         raise ValueError(f"there is no node {slot}")
-    async with cubecast.connect(members[slot], secret=secret) as client:
+    async with access.connect(members[slot]) as client:
         return await _knowledge(client, topic)
 
 
@@ -347,16 +354,16 @@ async def _knowledge(client: cubecast.Client, topic: str) -> Answer:
     return client.slot, facts, listed
 
 
-def live_tree(topic: str, root: int | None, at: str, secret: str) -> Tree:
+def live_tree(topic: str, root: int | None, at: str, access: Access) -> Tree:
     """The tree of a topic's subscribers now; ValueError if nobody subscribes."""
-    spanning = _ask("tree", _tree(topic, root, at, secret))
+    spanning = _ask("tree", _tree(topic, root, at, access))
     if not spanning.members:
         raise ValueError(f"nobody is subscribed to {topic!r}")
     return spanning
 
 
-async def _tree(topic: str, root: int | None, at: str, secret: str) -> Tree:
-    async with cubecast.connect(at, secret=secret) as client:
+async def _tree(topic: str, root: int | None, at: str, access: Access) -> Tree:
+    async with access.connect(at) as client:
         return await client.tree(topic, root)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+import cubecast
 from cubecast.cli.output import refuse
 from cubecast.errors import ConfigError
 from cubecast.logs import FORMATS, LEVELS
@@ -53,6 +55,10 @@ LogLevelOption = Annotated[
         metavar="|".join(LEVELS).lower(), help="What the log tells at least. [default: warning]"
     ),
 ]
+NameFlag = Annotated[
+    str | None,
+    typer.Option("--name", metavar="NAME", help="This client's name; the secret is its token."),
+]
 PermissionsOption = Annotated[
     Path | None,
     typer.Option("--permissions", metavar="FILE", help="Who may do what; see docs/permissions.md."),
@@ -74,6 +80,19 @@ class Flags:
     log_format: str | None = None
     log_level: str | None = None
     permissions: str | None = None
+    client_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a client proves that it may use a cluster; with a name, the secret is its token."""
+
+    secret: str
+    name: str
+
+    def connect(self, at: str) -> AbstractAsyncContextManager[cubecast.Client]:
+        """Attach to one of the nodes at these addresses."""
+        return cubecast.connect(at, secret=self.secret, name=self.name)
 
 
 SECRETS = ("secret", "client_secret")
@@ -93,10 +112,17 @@ def named(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-def cluster_secret(command: str, secret: str | None, config: Path | None) -> str:
-    """The secret a client of the cluster needs, from where a node would have it."""
-    node = effective(command, config, Flags(None, None, None, secret, None)).config
-    return node.secret if secret is not None else node.client_secret or node.secret
+def cluster_access(
+    command: str, config: Path | None, secret: str | None, name: str | None
+) -> Access:
+    """What a client of the cluster needs, from where a node would have its secret."""
+    flags = Flags(None, None, None, secret, None, client_name=name)
+    settings = effective(command, config, flags)
+    node = settings.config
+    shared = node.secret if secret is not None else node.client_secret or node.secret
+    if settings.client_name and not shared:
+        refuse(command, f"a client of the name {settings.client_name!r} needs its token as secret")
+    return Access(shared, settings.client_name)
 
 
 def member_secret(command: str, secret: str | None, config: Path | None) -> str:
@@ -128,7 +154,9 @@ def config(
 
     The output is itself a configuration file, without the secret.
     """
-    flags = Flags(listen, advertise, join, secret, preset, log_format, log_level, named(permissions))
+    flags = Flags(
+        listen, advertise, join, secret, preset, log_format, log_level, named(permissions)
+    )
     settings = effective("config", config, flags)
     for line in shown(settings):
         typer.echo(line)

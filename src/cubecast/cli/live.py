@@ -69,7 +69,9 @@ def node(
     """
     guard()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is somebody to tell
-    flags = Flags(listen, advertise, join, secret, preset, log_format, log_level, named(permissions))
+    flags = Flags(
+        listen, advertise, join, secret, preset, log_format, log_level, named(permissions)
+    )
     settings = effective("node", config, flags)
     handler = install(level=settings.log_level, format=settings.log_format, logger="")
     run("node", _node(settings.config, settings.join or None, handler))

@@ -13,6 +13,7 @@ from typing import get_args
 import typer
 
 import cubecast
+from cubecast.cli.config import Access
 from cubecast.cli.live import stop_signal
 from cubecast.cli.output import counted
 from cubecast.cli.printer import Printer
@@ -39,11 +40,11 @@ class Reading:
     queue_bytes: int | None
 
 
-async def read_topic(topic: str, at: str, secret: str, how: Reading) -> None:
+async def read_topic(topic: str, at: str, access: Access, how: Reading) -> None:
     """Print the messages of a topic until there are enough, a signal, or the end of stdout."""
     loop = asyncio.get_running_loop()
     async with (
-        cubecast.connect(at, secret=secret) as client,
+        access.connect(at) as client,
         client.subscribe(topic, policy=how.policy, queue_bytes=how.queue_bytes) as messages,
     ):
         ending: set[asyncio.Task[None]] = set()

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from cubecast import topology
 from cubecast.cli.client import AtOption, live_tree
-from cubecast.cli.config import ConfigOption, SecretFlag, cluster_secret
+from cubecast.cli.config import ConfigOption, NameFlag, SecretFlag, cluster_access
 from cubecast.cli.live import DEFAULT
 from cubecast.cli.output import counted
 
@@ -78,6 +78,7 @@ def tree(
     ] = False,
     at: AtOption = DEFAULT,
     secret: SecretFlag = None,
+    name: NameFlag = None,
     config: ConfigOption = None,
 ) -> None:
     """Draw the spanning tree of a publication.
@@ -112,7 +113,7 @@ def tree(
             raise ValueError("a topic has its own members: leave out --members and the like")
         else:
             top = None if root is None else _node_id("--root", root)
-            spanning = live_tree(topic, top, at, cluster_secret("tree", secret, config))
+            spanning = live_tree(topic, top, at, cluster_access("tree", config, secret, name))
     except ValueError as refusal:
         typer.echo(f"cubecast tree: {refusal}", err=True)
         raise typer.Exit(2) from None
