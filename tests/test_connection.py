@@ -34,6 +34,9 @@ class Owner:
     def learn_salt(self, salt: str) -> None:
         pass
 
+    def turned_away(self, connection: Connection, reason: str) -> None:
+        pass
+
     def opened(self, connection: Connection) -> None:
         pass
 

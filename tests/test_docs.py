@@ -33,7 +33,14 @@ def fenced(language: str, page: str = README) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
-PLAYED = ("README.md", "docs/simulator.md", "docs/clients.md", "docs/lab.md", "docs/tls.md")
+PLAYED = (
+    "README.md",
+    "docs/simulator.md",
+    "docs/clients.md",
+    "docs/lab.md",
+    "docs/permissions.md",
+    "docs/tls.md",
+)
 
 
 @pytest.mark.parametrize("name", PLAYED)

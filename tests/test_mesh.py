@@ -35,6 +35,9 @@ class Owner:
     def learn_salt(self, salt: str) -> None:
         pass
 
+    def turned_away(self, connection: Connection, reason: str) -> None:
+        pass
+
     def opened(self, connection: Connection) -> None: ...
     def connected(self, connection: Connection) -> None: ...
     def received(self, connection: Connection, packets: list[tuple[int, bytes]]) -> None: ...

@@ -89,7 +89,8 @@ def test_the_table_of_the_page_is_what_the_code_says() -> None:
     documented = {row[0].strip("`") for row in rows}
     assert documented == set(KEYS)
     table = {row[0]: [row[0], *row[2:5]] for row in rows if len(row) == 6}
-    said_otherwise = {"secret", "client_secret", "listen", "advertise", *PARTS, *TLS_KEYS}
+    files = {"permissions", "audit_log", *TLS_KEYS}
+    said_otherwise = {"secret", "client_secret", "listen", "advertise", *files, *PARTS}
     for owner in OWNERS:
         for one in fields(owner):
             if one.name not in said_otherwise:
@@ -138,6 +139,7 @@ def test_every_key_may_come_from_the_environment() -> None:
         if one.name not in PARTS
     }
     extra = {"preset", "join", "secret_file", "client_secret_file", "log_format", "log_level"}
+    extra |= {"client_name"}
     assert wanted.keys() | extra == KEYS.keys()
     for key in TLS_KEYS:  # instead of a secret; they have a test of their own
         del wanted[key]

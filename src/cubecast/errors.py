@@ -47,6 +47,20 @@ class NotSubscribed(CubecastError):
         self.reason = reason
 
 
+class NotAllowed(CubecastError):
+    """The cluster's permissions do not let this node or client do that; nothing was done.
+
+    `what` is "publish", "subscribe" or "ask".
+    """
+
+    def __init__(self, topic: str, what: str, reason: str = "no rule allows it") -> None:
+        asked = f"{what} about" if what == "ask" else f"{what} to"
+        super().__init__(f"not allowed to {asked} {topic!r}: {reason}")
+        self.topic = topic
+        self.what = what
+        self.reason = reason
+
+
 class NameTaken(CubecastError):
     """Another member has the same name; of two, the one that began later stays."""
 

@@ -37,6 +37,8 @@ COMMANDS = {
     "config": "config",
     "secret": "secret",
     "certs": "certs",
+    "permissions": "permissions",
+    "token": "permissions",
     "bench": "bench",
     "chaos": "chaos",
     "lab": "lab",

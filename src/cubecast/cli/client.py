@@ -22,6 +22,7 @@ import cubecast
 from cubecast.cli.config import (
     Access,
     ConfigOption,
+    NameFlag,
     SecretFlag,
     TlsCaOption,
     TlsCertOption,
@@ -59,6 +60,7 @@ def sub(
     ],
     at: AtOption = DEFAULT,
     secret: SecretFlag = None,
+    name: NameFlag = None,
     tls_ca: TlsCaOption = None,
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
@@ -119,7 +121,7 @@ def sub(
         policy=cast(Policy, policy),
         queue_bytes=None if queue_bytes is None else _size("sub", queue_bytes),
     )
-    known = cluster_access("sub", config, secret, tls_ca, tls_cert, tls_key, tls_crl)
+    known = cluster_access("sub", config, secret, name, tls_ca, tls_cert, tls_key, tls_crl)
     run("sub", read_topic(topic, at, known, how))
 
 
@@ -140,6 +142,7 @@ def pub(
     ] = None,
     at: AtOption = DEFAULT,
     secret: SecretFlag = None,
+    name: NameFlag = None,
     tls_ca: TlsCaOption = None,
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
@@ -169,7 +172,7 @@ def pub(
         refuse("pub", "--rate must not be negative")
     if not timeout > 0:
         refuse("pub", "--timeout must be above 0")
-    known = cluster_access("pub", config, secret, tls_ca, tls_cert, tls_key, tls_crl)
+    known = cluster_access("pub", config, secret, name, tls_ca, tls_cert, tls_key, tls_crl)
     try:
         descriptor = STDIN if file is None else os.open(file, os.O_RDONLY)
         if message is None:
@@ -250,6 +253,7 @@ def _too_late(taken: bool, timeout: float) -> str:
 def nodes(
     at: AtOption = DEFAULT,
     secret: SecretFlag = None,
+    name: NameFlag = None,
     tls_ca: TlsCaOption = None,
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
@@ -269,7 +273,7 @@ def nodes(
       cubecast nodes
       cubecast nodes --at 10.0.0.1:7400 --json
     """
-    access = cluster_access("nodes", config, secret, tls_ca, tls_cert, tls_key, tls_crl)
+    access = cluster_access("nodes", config, secret, name, tls_ca, tls_cert, tls_key, tls_crl)
     members, epoch, suspects, cluster = _ask("nodes", _view(at, access))
     if as_json:
         nodes = {str(slot): address for slot, address in members.items()}
@@ -292,6 +296,7 @@ async def _view(at: str, access: Access) -> tuple[dict[int, str], int, list[int]
 def topics(
     at: AtOption = DEFAULT,
     secret: SecretFlag = None,
+    name: NameFlag = None,
     tls_ca: TlsCaOption = None,
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
@@ -307,10 +312,8 @@ def topics(
       cubecast topics
       cubecast topics --json
     """
-    known = _ask(
-        "topics",
-        _topics(at, cluster_access("topics", config, secret, tls_ca, tls_cert, tls_key, tls_crl)),
-    )
+    access = cluster_access("topics", config, secret, name, tls_ca, tls_cert, tls_key, tls_crl)
+    known = _ask("topics", _topics(at, access))
     if as_json:
         typer.echo(json.dumps({"topics": known}))
         return
@@ -330,6 +333,7 @@ def why(
     topic: Annotated[str, typer.Argument(help="The topic to ask about.")],
     at: AtOption = DEFAULT,
     secret: SecretFlag = None,
+    name: NameFlag = None,
     tls_ca: TlsCaOption = None,
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
@@ -349,7 +353,7 @@ def why(
       cubecast why chat/room1 --node 2
       cubecast why chat/room1 --json
     """
-    known = cluster_access("why", config, secret, tls_ca, tls_cert, tls_key, tls_crl)
+    known = cluster_access("why", config, secret, name, tls_ca, tls_cert, tls_key, tls_crl)
     slot, facts, listed = _ask("why", _why(topic, at, known, node))
     if as_json:
         typer.echo(json.dumps({"topic": topic, "node": slot, **facts}))

@@ -69,6 +69,14 @@ LogLevelOption = Annotated[
         metavar="|".join(LEVELS).lower(), help="What the log tells at least. [default: warning]"
     ),
 ]
+NameFlag = Annotated[
+    str | None,
+    typer.Option("--name", metavar="NAME", help="This client's name; the secret is its token."),
+]
+PermissionsOption = Annotated[
+    Path | None,
+    typer.Option("--permissions", metavar="FILE", help="Who may do what; see docs/permissions.md."),
+]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="A configuration in TOML.")
 ]
@@ -85,6 +93,8 @@ class Flags:
     preset: str | None
     log_format: str | None = None
     log_level: str | None = None
+    permissions: str | None = None
+    client_name: str | None = None
     tls_ca: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
@@ -97,13 +107,15 @@ class Flags:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a client proves that it may use a cluster."""
+    """How a client proves that it may use a cluster; with a name, the secret is its token."""
 
     secret: str
     tls: Tls | None
+    name: str = ""
 
     def connect(self, at: str) -> AbstractAsyncContextManager[cubecast.Client]:
-        return cubecast.connect(at, secret=self.secret, tls=self.tls)
+        """Attach to one of the nodes at these addresses."""
+        return cubecast.connect(at, secret=self.secret, name=self.name, tls=self.tls)
 
 
 SECRETS = ("secret", "client_secret")
@@ -118,16 +130,25 @@ def effective(command: str, config: Path | None, flags: Flags) -> Settings:
         refuse(command, error)
 
 
+def named(path: Path | None) -> str | None:
+    """The name of a file that a flag may have given."""
+    return None if path is None else str(path)
+
+
 def cluster_access(
-    command: str, config: Path | None, secret: str | None, *tls: str | None
+    command: str, config: Path | None, secret: str | None, name: str | None, *tls: str | None
 ) -> Access:
-    """The secret or certificate a client of the cluster needs, from where a node would have it.
+    """What a client of the cluster needs, from where a node would have it.
 
     `tls` are the four flags of TLS.
     """
-    node = effective(command, config, Flags(None, None, None, secret, None).with_tls(*tls)).config
+    flags = Flags(None, None, None, secret, None, client_name=name).with_tls(*tls)
+    settings = effective(command, config, flags)
+    node = settings.config
     shared = node.secret if secret is not None else node.client_secret or node.secret
-    return Access(shared, node.tls)
+    if settings.client_name and not shared and node.tls is None:
+        refuse(command, f"a client of the name {settings.client_name!r} needs its token as secret")
+    return Access(shared, node.tls, settings.client_name)
 
 
 def member_access(
@@ -161,13 +182,16 @@ def config(
     preset: PresetOption = None,
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = None,
+    permissions: PermissionsOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Print the configuration a node would run with, and where each value comes from.
 
     The output is itself a configuration file, without the secret.
     """
-    flags = Flags(listen, advertise, join, secret, preset, log_format, log_level)
+    flags = Flags(
+        listen, advertise, join, secret, preset, log_format, log_level, named(permissions)
+    )
     settings = effective("config", config, flags.with_tls(tls_ca, tls_cert, tls_key, tls_crl))
     for line in shown(settings):
         typer.echo(line)
@@ -176,7 +200,11 @@ def config(
 def shown(settings: Settings) -> list[str]:
     """The lines of a TOML file with these settings; the origin of each behind it."""
     node, origins = settings.config, settings.origins
-    values: dict[str, object] = {"preset": settings.preset, "join": settings.join}
+    values: dict[str, object] = {
+        "preset": settings.preset,
+        "join": settings.join,
+        "client_name": settings.client_name,
+    }
     values |= {"log_format": settings.log_format, "log_level": settings.log_level.lower()}
     for owner in (node, node.protocol, node.detector, node.epochs):
         for one in fields(owner):

@@ -21,6 +21,7 @@ from cubecast.cli.config import (
     ListenOption,
     LogFormatOption,
     LogLevelOption,
+    PermissionsOption,
     PresetOption,
     SecretFlag,
     SeedOption,
@@ -29,6 +30,7 @@ from cubecast.cli.config import (
     TlsCrlOption,
     TlsKeyOption,
     effective,
+    named,
 )
 from cubecast.cli.output import refuse
 from cubecast.logs import Handler, escaped, guard, install
@@ -54,6 +56,7 @@ def node(
     preset: PresetOption = None,
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = None,
+    permissions: PermissionsOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Run one node until Ctrl-C or SIGTERM, then leave gracefully.
@@ -74,7 +77,9 @@ def node(
     """
     guard()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is somebody to tell
-    flags = Flags(listen, advertise, join, secret, preset, log_format, log_level)
+    flags = Flags(
+        listen, advertise, join, secret, preset, log_format, log_level, named(permissions)
+    )
     settings = effective("node", config, flags.with_tls(tls_ca, tls_cert, tls_key, tls_crl))
     handler = install(level=settings.log_level, format=settings.log_format, logger="")
     run("node", _node(settings.config, settings.join or None, handler))

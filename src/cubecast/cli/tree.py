@@ -17,6 +17,7 @@ from cubecast import topology
 from cubecast.cli.client import AtOption, live_tree
 from cubecast.cli.config import (
     ConfigOption,
+    NameFlag,
     SecretFlag,
     TlsCaOption,
     TlsCertOption,
@@ -86,6 +87,7 @@ def tree(
     ] = False,
     at: AtOption = DEFAULT,
     secret: SecretFlag = None,
+    name: NameFlag = None,
     tls_ca: TlsCaOption = None,
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
@@ -124,7 +126,8 @@ def tree(
             raise ValueError("a topic has its own members: leave out --members and the like")
         else:
             top = None if root is None else _node_id("--root", root)
-            access = cluster_access("tree", config, secret, tls_ca, tls_cert, tls_key, tls_crl)
+            tls = tls_ca, tls_cert, tls_key, tls_crl
+            access = cluster_access("tree", config, secret, name, *tls)
             spanning = live_tree(topic, top, at, access)
     except ValueError as refusal:
         typer.echo(f"cubecast tree: {refusal}", err=True)

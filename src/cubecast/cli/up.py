@@ -15,6 +15,7 @@ from cubecast.cli.config import (
     ListenOption,
     LogFormatOption,
     LogLevelOption,
+    PermissionsOption,
     PresetOption,
     SecretFlag,
     TlsCaOption,
@@ -23,6 +24,7 @@ from cubecast.cli.config import (
     TlsKeyOption,
     child_environment,
     effective,
+    named,
 )
 from cubecast.cli.output import counted, refuse
 from cubecast.logs import guard
@@ -45,6 +47,7 @@ def up(
     preset: PresetOption = None,
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = None,
+    permissions: PermissionsOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Run a local cluster, one process a node, until Ctrl-C.
@@ -63,10 +66,11 @@ def up(
           a second cluster beside the first; reach it with --at 127.0.0.1:7500
     """
     guard()
-    flags = Flags(listen, advertise, "", secret, preset, log_format, log_level)
+    flags = Flags(listen, advertise, "", secret, preset, log_format, log_level, named(permissions))
     settings = effective("up", config, flags.with_tls(tls_ca, tls_cert, tls_key, tls_crl))
     shared = ["--preset", settings.preset, *(["--config", str(config)] if config else [])]
     shared += ["--log-format", settings.log_format, "--log-level", settings.log_level]
+    shared += ["--permissions", str(permissions)] if permissions else []
     signals = StopSignals()
     children: list[Child] = []
     patience_s = settings.config.leave_timeout_s + BEYOND_LEAVE_S

@@ -15,7 +15,14 @@ from typing import TypeVar
 import msgspec
 
 from cubecast import topology
-from cubecast.errors import AttachError, Closed, ConfigError, CubecastError, NotSent
+from cubecast.errors import (
+    AttachError,
+    Closed,
+    ConfigError,
+    CubecastError,
+    NotAllowed,
+    NotSent,
+)
 from cubecast.net.address import parse_address
 from cubecast.net.callbacks import Callback, Listener
 from cubecast.net.checks import check_subscription
@@ -323,6 +330,8 @@ class Client:
             try:
                 self.say(Ask(request, about, topic))
                 return msgspec.msgpack.decode(await answer, type=kind)
+            except NotAllowed as error:
+                raise NotAllowed(topic, "ask", error.reason) from None
             except msgspec.DecodeError as error:
                 raise CubecastError(f"the node gave no sense: {error}") from error
             finally:
@@ -385,6 +394,9 @@ class Client:
     def learn_salt(self, salt: str) -> None:
         """It is of no use: a client does not mind which cluster it is attached to."""
 
+    def turned_away(self, connection: Connection, reason: str) -> None:
+        """Nobody dials a client."""
+
     def opened(self, connection: Connection) -> None:
         """It proves nothing yet."""
 
@@ -433,10 +445,11 @@ class Client:
                 answer = self._answers.get(request)
                 if answer is not None and not answer.done():
                     answer.set_result(body)
-            case Unanswered(request, reason):
+            case Unanswered(request, reason, denied):
                 answer = self._answers.get(request)
                 if answer is not None and not answer.done():
-                    answer.set_exception(CubecastError(reason))
+                    error = NotAllowed("", "ask", reason) if denied else CubecastError(reason)
+                    answer.set_exception(error)
             case Happened(event):
                 if isinstance(event, Returned):
                     self.slot = event.slot

@@ -131,6 +131,8 @@ class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True):
     subscription: Number
     reason: Reason
     overflow: Number = 0
+    denied: bool = False
+    """The permissions do not allow it."""
 
 
 class Taken(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -151,6 +153,8 @@ class Declined(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
     number: Number
     reason: Reason
+    denied: bool = False
+    """The permissions do not allow it."""
 
 
 class Consumed(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -173,6 +177,8 @@ class Unanswered(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
     request: Number
     reason: Reason
+    denied: bool = False
+    """The permissions do not allow it."""
 
 
 class Happened(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -101,6 +101,12 @@ class NodeConfig:
     """Topics that clients have used and the node has not forgotten."""
     client_silence_s: float = 60.0
     """A light client that says nothing for so long is gone; it says something thrice as often."""
+    permissions: str = ""
+    """A file with who may publish and subscribe to what (docs/permissions.md); empty: all may."""
+    permissions_grace_s: float = 10.0
+    """How much later than this node another one may have read a new file of permissions."""
+    audit_log: str = ""
+    """Where refusals are written, "-" for stderr; empty: to the logger "cubecast.audit"."""
     trace_arrivals: bool = False
     """Record in the trace also in which order messages arrive, before they are put in order."""
     tls_ca: str = ""

@@ -53,6 +53,8 @@ class Owner(Party, Protocol):
     def connected(self, connection: Connection) -> None: ...
     def received(self, connection: Connection, packets: list[tuple[int, bytes]]) -> None: ...
     def disconnected(self, connection: Connection, reason: str) -> None: ...
+    def turned_away(self, connection: Connection, reason: str) -> None:
+        """Who dialled us was refused, and no honest node would have been."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -287,6 +289,8 @@ class Connection(asyncio.BufferedProtocol):
             log.log(level, "%s %s: %s", what, self, reason)
         else:
             log.log(level, f"%s %s: {reason}", what, self)
+        if not self.dialled and level >= logging.WARNING:
+            self._owner.turned_away(self, reason)
         self.send(encode_greeting(Refused(reason)))
         self.close(reason)
 

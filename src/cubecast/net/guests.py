@@ -108,6 +108,14 @@ class Guests:
         """The node keeps nothing of a topic any more."""
         self._topics.pop(topic, None)
 
+    def check_again(self, withdrawn: set[str]) -> None:
+        """There are new permissions; `withdrawn` are names whose tokens are no longer valid."""
+        for session in list(self._sessions.values()):
+            if session.who.name in withdrawn:
+                session.farewell("its token was withdrawn")
+            else:
+                session.check_again()
+
     def moved(self, event: Returned) -> None:
         """The node is in the cluster again, perhaps in another slot."""
         for session in self._sessions.values():

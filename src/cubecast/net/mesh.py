@@ -107,6 +107,10 @@ class Mesh:
             self._waiting[peer].append(packet)
             self._waiting_bytes[peer] += len(packet)
 
+    def connection_with(self, peer: NodeId) -> Connection | None:
+        """The connection to a member, if there is one."""
+        return self._connections.get(peer)
+
     async def _dial(self, peer: NodeId) -> None:
         """Dial; however that ends, the next packet for the peer may have it dialled again."""
         task = asyncio.current_task()

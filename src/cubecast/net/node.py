@@ -14,7 +14,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from cubecast.errors import Closed, CubecastError, NotSent
+from cubecast.net.access import Access, name_of
 from cubecast.net.address import advertised, is_loopback, parse_address
+from cubecast.net.audit import Audit
 from cubecast.net.callbacks import Callback, Listener
 from cubecast.net.checks import check_order, check_subscription, check_total
 from cubecast.net.closing import Closing
@@ -116,12 +118,19 @@ class Node:
         self._loop = asyncio.get_running_loop()
         self._server: Server | None = None
         self.writes = Writes()
+        own = self.network.certificate if isinstance(self.network, TlsNetwork) else None
+        self.identity = "" if own is None else own.name
+        """The name that this node proves to others; empty: it has the cluster's secret only."""
+        self.audit = Audit(config.audit_log, lambda: f"{self.slot} at {self.address}")
+        self.access = Access(self) if config.permissions else None
+        """Who may do what; None: everyone may do everything."""
         self.mesh = Mesh(self, self.network, config.max_strangers)
         self.send: Callable[[NodeId, bytes], None] = self.mesh.send
         """How a packet gets to a member; around a broken link if there is one."""
         self.vocabulary = Vocabulary()
         self._outboxes: dict[Topic, Outbox] = {}
         self._waiting: set[Topic] = set()
+        self._revoked: set[Topic] = set()  # with an outbox, and no longer allowed
         self.leftovers: list[Leftover] = []
         """Once the node is closed: accepted publications that not everyone is known to have."""
         self._readers = Readers(self)
@@ -148,6 +157,8 @@ class Node:
         self.address = advertised(self.config.advertise, *self._server.bound)
         self._warn_if_open_to_all(self._server.bound[0])
         self._presence.begin(self._uid, seed)
+        if self.access is not None:
+            self.access.watch()
         if seed is None:
             return
         try:
@@ -221,6 +232,9 @@ class Node:
             self._timer.cancel()
         if self._server is not None:
             self._server.close()
+        if self.access is not None:
+            self.access.close()
+        self.audit.close()
 
     def _tell_the_end(self) -> None:
         """Whoever waits for anything here waits in vain."""
@@ -358,6 +372,7 @@ class Node:
         limit = self.config.queue_bytes if queue_bytes is None else queue_bytes
         pattern = check_subscription(topic, policy, limit)
         check_order(order, policy, managers)
+        self._check_may("subscribe", topic)
         return Subscription(self, topic, policy, limit, pattern, order)
 
     async def topics(self) -> dict[Topic, list[NodeId]]:
@@ -406,6 +421,8 @@ class Node:
             box = None
         if box is None:
             box = self._new_outbox(topic)
+        if self._revoked and topic in self._revoked:
+            self._check_may("publish", topic)
         if box.shut or box.bytes >= box.room or len(box.payloads) >= box.frame_messages:
             await box.make_room(timeout)
         # Nothing below waits: from here on the message is accepted.
@@ -465,9 +482,27 @@ class Node:
         check_topic(topic)
         if not self._closing.accepts:
             raise Closed("the node is closed")
+        self._check_may("publish", topic)
         self.vocabulary.learn(topic)
         box = self._outboxes[topic] = Outbox(topic, self)
         return box
+
+    def _check_may(self, what: str, topic: Topic) -> None:
+        """`NotAllowed` if the permissions do not let this node do that."""
+        if self.access is not None:
+            self.access.check(self.access.own, what, topic, self.address)
+
+    def permissions_changed(self, withdrawn: set[str]) -> None:
+        """There are new rules: what they do not allow ends; so do clients with these names."""
+        access = self.access
+        assert access is not None
+        own = access.own
+        self._revoked = {box for box in self._outboxes if access.refusal(own, "publish", box)}
+        for subscription in self._readers.subscriptions:
+            refusal = access.refusal(own, "subscribe", subscription.topic)
+            if refusal is not None:
+                subscription.fail(refusal)
+        self.guests.check_again(withdrawn)
 
     def publish_frame(self, topic: Topic, body: Outgoing, size: int) -> bool:
         """Hand a frame to the core; False if there is no credit for it, or no core."""
@@ -527,6 +562,7 @@ class Node:
     async def attach(self, subscription: Subscription) -> None:
         """Begin to deliver to a subscription; returns when the cut is fixed."""
         self.check_open()
+        self._check_may("subscribe", subscription.topic)  # the rules may be others by now
         if subscription.pattern is None:
             self.vocabulary.learn(subscription.topic)
         await self._readers.attach(subscription)
@@ -686,6 +722,10 @@ class Node:
 
     # -- connections ------------------------------------------------------------------------------
 
+    def turned_away(self, connection: Connection, reason: str) -> None:
+        """A stranger was refused: that is for the audit log as well."""
+        self.audit.refused(connection, reason)
+
     def opened(self, connection: Connection) -> None:
         """A connection exists; it proves nothing yet."""
         self.mesh.track(connection)
@@ -721,11 +761,18 @@ class Node:
             return
         if presence.detector is not None:
             presence.detector.heard(sender, now)
-        rest, words = iter(packets), self.vocabulary
+        rest, words, access = iter(packets), self.vocabulary, self.access
+        name = "" if access is None else name_of(connection)
         for kind, raw in rest:
             if kind == FRAME:
                 frame: Frame | None = words.frames.decode(raw, words.topics)
                 if frame is not None:
+                    if (
+                        access is not None
+                        and frame.stream.source == sender
+                        and access.drops(frame, connection, name)
+                    ):
+                        continue
                     if self.recorder.arrivals:
                         self.recorder.received(frame, sender)
                     core.on_message(frame, sender, now)
@@ -736,7 +783,10 @@ class Node:
                 if ack is not None:
                     core.on_message(ack, sender, now)
             elif kind == CONTROL:
-                core.on_message(decode_control(raw), sender, now)
+                message = decode_control(raw)
+                if access is not None:
+                    message = access.control(message, sender, connection, name)
+                core.on_message(message, sender, now)
             else:
                 presence.from_member(kind, raw, connection, now)
                 if connection.slot != sender or presence.core is not core:  # the view changed
@@ -747,5 +797,7 @@ class Node:
     def take(self, kind: int, raw: bytes, sender: NodeId, now: Time) -> None:
         """Hand one message of a member to the core, however it came."""
         message = self.vocabulary.decode(kind, raw)
+        if message is not None and self.access is not None:
+            message = self.access.indirect(message, sender)
         if message is not None:
             self.core.on_message(message, sender, now)

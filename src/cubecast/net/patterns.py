@@ -58,3 +58,32 @@ class Pattern:
         if len(theirs) != len(mine) and not (self._open and len(theirs) > len(mine)):
             return False
         return all(level in (ONE, their) for level, their in zip(mine, theirs, strict=False))
+
+    def contains(self, other: Pattern) -> bool:
+        """Whether this pattern matches every topic that the other one matches."""
+        mine, theirs = self._least(), other._least()
+        if self._wild and theirs[0].startswith("$"):
+            return False
+        if other._open and not self._open:
+            return False
+        if len(theirs) < len(mine) or (len(theirs) > len(mine) and not self._open):
+            return False
+        return all(level in (ONE, their) for level, their in zip(mine, theirs, strict=False))
+
+    def meets(self, other: Pattern) -> bool:
+        """Whether some topic is matched by both patterns."""
+        mine, theirs = self._least(), other._least()
+        if (self._wild and theirs[0].startswith("$")) or (other._wild and mine[0].startswith("$")):
+            return False
+        if (len(mine) < len(theirs) and not self._open) or (
+            len(theirs) < len(mine) and not other._open
+        ):
+            return False
+        return all(
+            level == their or ONE in (level, their)
+            for level, their in zip(mine, theirs, strict=False)
+        )
+
+    def _least(self) -> tuple[str, ...]:
+        """The levels that every topic has which it matches: ``#`` means ``+/#``."""
+        return self._levels or (ONE,)

@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from cubecast.errors import CubecastError, NotSent, Unknown
+from cubecast.errors import CubecastError, NotAllowed, NotSent, Unknown
 from cubecast.net.client_wire import (
     BATCH_BYTES,
     BATCH_MESSAGES,
@@ -121,7 +121,7 @@ class Pipeline:
         self._known: set[Topic] = set()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._broken = ""
-        self._lost: NotSent | Unknown | None = None
+        self._lost: NotSent | NotAllowed | Unknown | None = None
 
     # -- what the application calls --------------------------------------------------------------
 
@@ -173,9 +173,10 @@ class Pipeline:
         if self._sent:
             try:
                 await self._answer(self._sent[-1], self._timeout_s)
-            except (NotSent, Unknown):
+            except CubecastError:
                 self._lost = None
                 raise
+            self._tell_lost()  # one before the last may have been refused
 
     async def _answer(self, parcel: Parcel, timeout_s: float) -> None:
         """Wait until the node has taken a packet, or refused it, but not for ever."""
@@ -284,9 +285,12 @@ class Pipeline:
         """One packet was refused."""
         for parcel in self._sent:
             if parcel.number == news.number:
-                error = NotSent(parcel.topic, news.reason)
-                if parcel.unwatched:  # then `flush` tells
+                error: NotSent | NotAllowed = NotSent(parcel.topic, news.reason)
+                if news.denied:
+                    error = NotAllowed(parcel.topic, "publish", news.reason)
+                if parcel.unwatched:  # the topic was taken before: whoever published has gone on
                     self._lost = self._lost or error
+                self._known.discard(parcel.topic)  # the next one waits for the node's word again
                 parcel.fail(error)
                 self._unstable.pop(parcel.number, None)
 

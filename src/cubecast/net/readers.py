@@ -215,6 +215,11 @@ class Readers:
             for future in waiting.values():
                 _finish(future)
 
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        """All that read something, or are about to."""
+        return self._all()
+
     def _all(self) -> list[Subscription]:
         lists = (*self._by_topic.values(), *self._by_pattern.values())
         return list(dict.fromkeys(reader for readers in lists for reader in readers))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from operator import length_hint
 from typing import TYPE_CHECKING
 
-from cubecast.errors import Closed, CubecastError, Overflow
+from cubecast.errors import Closed, CubecastError, NotAllowed, Overflow
 from cubecast.net.client_wire import (
     DELIVER_WINDOW,
     Deliver,
@@ -133,7 +133,9 @@ class RemoteSubscription(ClosesAtEnd):
 
     def on_ended(self, news: Ended) -> None:
         """The node delivers nothing more, and says why."""
-        if news.overflow:
+        if news.denied:
+            self.fail(NotAllowed(self.topic, "subscribe", news.reason))
+        elif news.overflow:
             self.fail(Overflow(self.topic, news.overflow, news.reason))
         elif self._ready is not None and not self._ready.done():
             self.fail(CubecastError(f"cannot subscribe to {self.topic!r}: {news.reason}"))

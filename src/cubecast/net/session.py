@@ -35,7 +35,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cubecast.errors import CubecastError, NotSent, Overflow
+from cubecast.errors import CubecastError, NotAllowed, NotSent, Overflow
+from cubecast.net.access import address_of, name_of
 from cubecast.net.budget import Share
 from cubecast.net.client_wire import (
     BATCH_BYTES,
@@ -68,8 +69,9 @@ from cubecast.net.client_wire import (
     size_of,
 )
 from cubecast.net.connection import Connection
-from cubecast.net.events import Returned, SlowSubscriber
+from cubecast.net.events import Event, Returned, SlowSubscriber
 from cubecast.net.feed import Feed, deliver, parts
+from cubecast.net.permissions import Identity
 from cubecast.net.receipt import Receipt
 from cubecast.net.subscription import READS, Subscription
 from cubecast.net.topics import check_topic
@@ -100,6 +102,8 @@ class Session:
         self._node = node
         self._share = share
         self._connection = connection
+        self.who = Identity("client", name_of(connection))
+        """The client, for permissions."""
         self._loop = asyncio.get_running_loop()
         self._feeds: dict[int, Feed] = {}
         self._serving: dict[int, asyncio.Task[None]] = {}
@@ -219,7 +223,7 @@ class Session:
                 except (CubecastError, ValueError) as error:
                     if self._node.closed:
                         return
-                    self._send(Declined(batch.number, clipped(error)))
+                    self._send(Declined(batch.number, *_why(error)))
                 self._batches.popleft()
                 size = size_of(batch.payloads)
                 self._batched -= size
@@ -235,8 +239,10 @@ class Session:
     async def _publish(self, batch: Publish) -> None:
         """Publish a whole batch; a topic that was taken once is not refused later.
 
-        So only the first batch of a topic can be refused, and for that one the client waits.
+        So only the first batch of a topic can be refused, and for that one the client waits; or
+        one that new permissions do not allow.
         """
+        self._check_may("publish", batch.topic)
         topic = self._count_topic(batch.topic)
         last = len(batch.payloads) - 1
         receipt = None
@@ -247,7 +253,12 @@ class Session:
         try:
             for index, payload in enumerate(batch.payloads):
                 wants_receipt = batch.receipt and index == last
-                receipt = await self._publish_one(topic, payload, wants_receipt)
+                try:
+                    receipt = await self._publish_one(topic, payload, wants_receipt)
+                except NotAllowed:
+                    if index > 0:  # a part is published: "not sent" would be wrong
+                        self._hang_up("the permissions changed while a packet was published")
+                    raise
                 size += len(payload) + MESSAGE_OVERHEAD
                 if self._loop.time() >= told_at + TAKING_S and index < last:
                     told_at = self._loop.time()
@@ -337,6 +348,7 @@ class Session:
     async def _serve(self, request: Subscribe, feed: Feed) -> None:
         """Send what is delivered to one subscription, as fast as it is read."""
         try:
+            self._check_may("subscribe", request.topic)
             subscription = self._node.subscribe(
                 request.topic, policy=request.policy, queue_bytes=feed.queue_bytes
             )
@@ -353,6 +365,8 @@ class Session:
         except Overflow as error:
             self._send(Dropped(feed.number, subscription.dropped))
             self._send(Ended(feed.number, clipped(error.reason), error.limit))
+        except NotAllowed as error:
+            self._send(Ended(feed.number, clipped(error.reason), denied=True))
         except (CubecastError, ValueError) as error:
             self._send(Ended(feed.number, clipped(error)))
 
@@ -402,7 +416,7 @@ class Session:
                 try:
                     await self._send_answer(question)
                 except (CubecastError, ValueError) as error:
-                    self._send(Unanswered(question.request, clipped(error)))
+                    self._send(Unanswered(question.request, *_why(error)))
                 await self._room()
         finally:
             self._answering = None
@@ -433,17 +447,23 @@ class Session:
             case "view":
                 return node.epoch, node.suspects
             case "topics":
-                return await node.topics()
+                return {
+                    topic: slots
+                    for topic, slots in (await node.topics()).items()
+                    if self._may_see(topic)
+                }
             case "explain":
+                self._check_may("ask", question.topic)
                 return node.explain(question.topic)
             case "subscribers":
+                self._check_may("ask", question.topic)
                 return await node.subscribers(question.topic)
 
     async def _tell_events(self) -> None:
         events = self._node.events()
         try:
             async for event in events:
-                if not isinstance(event, SlowSubscriber):  # those of others are not its concern
+                if self._concerns(event):
                     await self._room()
                     self._send(Happened(event))
         finally:
@@ -453,6 +473,35 @@ class Session:
         """The node is in the cluster again, perhaps in another slot: that concerns every client."""
         if not self._listening:
             self._send(Happened(event))
+
+    def _concerns(self, event: Event) -> bool:
+        """Whether to tell a client of an event: not of others' subscriptions and topics."""
+        topic = getattr(event, "topic", None)
+        return not isinstance(event, SlowSubscriber) and (topic is None or self._may_see(topic))
+
+    # -- permissions -----------------------------------------------------------------------------
+
+    def _check_may(self, what: str, topic: Topic) -> None:
+        """`NotAllowed` if the client may not do that; the audit has it."""
+        access = self._node.access
+        if access is not None:
+            access.check(self.who, what, topic, address_of(self._connection))
+
+    def _may_see(self, topic: Topic) -> bool:
+        access = self._node.access
+        return access is None or access.sees(self.who, topic)
+
+    def check_again(self) -> None:
+        """There are new permissions: end the subscriptions that they do not allow."""
+        access = self._node.access
+        for number, feed in list(self._feeds.items()):
+            if access is not None and feed.subscription is not None:  # else it is checked later
+                refusal = access.refusal(self.who, "subscribe", feed.subscription.topic)
+                if refusal is not None:
+                    del self._feeds[number]
+                    feed.abandon()
+                    self._serving[number].cancel()
+                    self._send(Ended(number, clipped(refusal.reason), denied=True))
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -504,3 +553,10 @@ def _is_known(session: weakref.ref[Session], number: int, stable: bool) -> None:
     there = session()
     if there is not None:
         there.known(number, stable)
+
+
+def _why(error: Exception) -> tuple[str, bool]:
+    """What a client is told of what was not done: why, and whether it was not allowed."""
+    if isinstance(error, NotAllowed):
+        return clipped(error.reason), True
+    return clipped(error), False

@@ -22,6 +22,7 @@ from cubecast.errors import ConfigError
 from cubecast.logs import FORMATS, LEVELS
 from cubecast.net.address import parse_address
 from cubecast.net.config import PARTS, NodeConfig
+from cubecast.net.permission_file import check_token_name
 from cubecast.net.presets import PRESETS, preset_values
 from cubecast.net.units import DURATIONS, SIZES, parse_quantity
 
@@ -29,7 +30,14 @@ PREFIX = "CUBECAST_"
 DEFAULT_PRESET = "local"
 SECRETS = ("secret", "client_secret")
 """Keys that may be in a file of their own, `KEY_file`."""
-EXTRA_KEYS = ("preset", "join", *(f"{key}_file" for key in SECRETS), "log_format", "log_level")
+EXTRA_KEYS = (
+    "preset",
+    "join",
+    "client_name",
+    *(f"{key}_file" for key in SECRETS),
+    "log_format",
+    "log_level",
+)
 """What may be set and is no field of `NodeConfig`."""
 TLS_KEYS = frozenset(("tls_ca", "tls_cert", "tls_key", "tls_crl"))
 """Names of files; in a file of configuration, relative to it."""
@@ -48,6 +56,8 @@ class Settings:
     log_format: str = "text"
     """How the commands write their log; a library writes none of its own."""
     log_level: str = "WARNING"
+    client_name: str = ""
+    """The name of a light client, whose token the secret is then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +107,13 @@ def load_settings(
     given = {**(defaults or {}), **given}
     join = given.pop("join", "")
     logs = {key: given.pop(key) for key in ("log_format", "log_level") if key in given}
+    name = given.pop("client_name", "")
     try:
         config = NodeConfig.preset(preset, **given)
     except ValueError as error:
         raise ConfigError(_blame(str(error), origins, named)) from None
     origins = {key: origins.get(key, "default") for key in KEYS}
-    return Settings(config, join, preset, origins, **logs)
+    return Settings(config, join, preset, origins, client_name=name, **logs)
 
 
 def _blame(error: str, origins: Mapping[str, str], path: str | Path | None) -> str:
@@ -165,8 +176,8 @@ def _read(source: _Source) -> dict[str, Any]:
             if key in read:
                 raise ConfigError(f"{source.name(named)} and {key} exclude each other")
             read[key] = _secret(source.folder / read.pop(named), source.name(named))
-    for key in TLS_KEYS & read.keys():
-        if read[key]:
+    for key in sorted((TLS_KEYS | {"permissions", "audit_log"}) & read.keys()):
+        if read[key] not in ("", "-"):
             read[key] = str(source.folder / read[key])
     return read
 
@@ -211,6 +222,12 @@ def _address(value: object) -> str:
     except ValueError as error:
         raise ValueError(f"must be an address, host:port: {error}") from None
     return text
+
+
+def _client_name(value: object) -> str:
+    name = _text(value)
+    check_token_name(name)
+    return name
 
 
 def _preset(value: object) -> str:
@@ -304,6 +321,7 @@ def _converters() -> dict[str, Converter]:
         "join": _address,
         "log_format": _one_of(tuple(FORMATS)),
         "log_level": _one_of(LEVELS),
+        "client_name": _client_name,
     }
     keys.update((f"{key}_file", _text) for key in SECRETS)
     for owner in (NodeConfig, *PARTS.values()):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from cubecast.net.hello import Refused, encode_greeting
 from cubecast.net.secured import TlsStream
-from cubecast.net.tls import NO_ROLE, Role, Tls, TlsError, peer_certificate
+from cubecast.net.tls import NO_ROLE, Certificate, Role, Tls, TlsError, peer_certificate
 from cubecast.net.tls_files import Material, TlsFiles
 from cubecast.net.transport import Factory, TcpNetwork, TcpServer
 
@@ -65,6 +65,11 @@ class TlsNetwork:
         self._material = self._files.current()
         self._arrivals: dict[TlsStream, None] = {}  # oldest first
         self._open: dict[TlsStream, None] = {}
+
+    @property
+    def certificate(self) -> Certificate:
+        """What we prove to others."""
+        return self._material.certificate
 
     async def listen(self, factory: Factory, host: str, port: int) -> TlsServer:
         words = encode_greeting(Refused(PLAIN_REFUSAL))

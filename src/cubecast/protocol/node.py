@@ -307,6 +307,22 @@ class CubecastNode:
 
     # -- messages --------------------------------------------------------------------------------
 
+    def refuse(self, frame: Frame, reason: str) -> bool:
+        """Count a frame that is not to be taken; False if it has to be, for others depend on it.
+
+        Then a message waits here whose publisher has delivered it: the topic would stop without it.
+        """
+        core = self._cores.get(frame.topic)
+        if core is None:
+            return True
+        for inbox in core.front.waiting():
+            head = inbox.frames.get(inbox.next)
+            causes = () if head is None else head.barrier
+            if any(stream == frame.stream and seq >= frame.first for stream, seq in causes):
+                return False
+        core.guard.drop(reason)
+        return True
+
     def on_message(self, message: Message, sender: NodeId, now: Time) -> None:
         kind = type(message)
         if kind is Frame:
