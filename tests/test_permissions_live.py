@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,13 +13,15 @@ import pytest
 from test_audit import lines_of
 from test_live import cluster, join, live, small_window, take
 from test_permissions import written
+from tls_toys import Pki
 
 import cubecast
-from cubecast.errors import ConfigError, NotAllowed
+from cubecast.errors import AttachError, ConfigError, NotAllowed
 from cubecast.net import access
 from cubecast.net import node as node_module
 from cubecast.net.config import NodeConfig
 from cubecast.net.node import Node
+from cubecast.net.tls import tls_keys
 from cubecast.testing import Cluster, on_virtual_time
 
 ALL_NODES = '[[rule]]\nwho = ["node:", "node:*"]\npublish = ["#"]\nsubscribe = ["#"]\n'
@@ -567,3 +570,51 @@ async def test_what_comes_around_a_broken_link_is_checked_like_the_rest(tmp_path
             while not victim.explain("closed")["dropped"]:
                 await asyncio.sleep(0.1)
             assert closed.unread == 0
+
+
+@live
+async def test_a_refused_handshake_is_audited(tmp_path: Path) -> None:
+    log = tmp_path / "audit.jsonl"
+    async with cluster(1, secret="open sesame, please", audit_log=str(log)) as nodes:
+        with pytest.raises(AttachError, match="secret is not the same"):
+            async with cubecast.connect(nodes[0].address, secret="not the right one"):
+                pass
+        while not log.exists() or not log.read_text(encoding="utf-8"):
+            await asyncio.sleep(0.01)
+        (line,) = log.read_text(encoding="utf-8").splitlines()
+        said = json.loads(line)
+        assert said["what"] == "connect"
+        assert "the cluster secret is not the same" in line
+
+
+@live
+async def test_members_have_the_permissions_of_the_names_in_their_certificates(
+    tmp_path: Path,
+) -> None:
+    pki = Pki(tmp_path / "pki")
+    pki.issue("node", "alpha", "beta")
+    path = written(
+        tmp_path,
+        '[[rule]]\nwho = "node:alpha"\npublish = ["news"]\n\n'
+        '[[rule]]\nwho = "node:*"\nsubscribe = ["news"]\n',
+    )
+    alpha = NodeConfig(permissions=str(path), **tls_keys(pki.tls("alpha")))
+    beta = NodeConfig(permissions=str(path), **tls_keys(pki.tls("beta")))
+    second = Node(beta)
+    async with cubecast.join(None, config=alpha) as first:
+        await second.start(first.address)
+        messages = await second.subscribe("news").__aenter__()
+        assert (first.identity, second.identity) == ("alpha", "beta")
+        await first.publish("news", "hello")
+        assert (await anext(messages)).payload == b"hello"
+        with pytest.raises(NotAllowed):
+            await second.publish("news", "not mine to say")
+        # One that does not ask itself is stopped at the first hop, by the name it has proved.
+        second.access = None
+        async with first.subscribe("news") as heard:
+            await second.publish("news", "smuggled")
+            while not first.explain("news")["dropped"]:
+                await asyncio.sleep(0.01)
+            await first.publish("news", "the last")
+            assert (await anext(heard)).payload == b"the last"
+        second.kill()  # what it smuggled is never confirmed
