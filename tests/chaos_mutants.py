@@ -135,7 +135,7 @@ def of_guards(guard_class: type[Guard]) -> type[CubecastNode]:
 # -- suspicion -------------------------------------------------------------------------------------
 
 
-@mutant("liveness", 1)
+@mutant("liveness", 10)
 class NeverSuspects(Member):
     """Waits for the dead for ever."""
 
@@ -209,7 +209,7 @@ class DecidesAgain(Epochs):
         return super().on_install(install, now)
 
 
-@mutant("liveness", 125)
+@mutant("liveness", 258)
 class DecidesTwice(Member):
     """Does not tell a successor what was decided before, and lets it decide anew."""
 
@@ -312,7 +312,7 @@ class Unfrozen(RecoveringTopic):
         pass
 
 
-@mutant("loss-reports", 336)
+@mutant("loss-reports", 160)
 class NeverFreezes(Member):
     """Goes on delivering a dead stream after it has reported what it has of it."""
 
