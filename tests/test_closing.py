@@ -143,7 +143,8 @@ async def test_who_waits_to_subscribe_again_is_not_cancelled_by_a_close() -> Non
 async def test_who_asks_for_topics_hears_that_the_node_closed() -> None:
     """It does not wait for others, nor blame them."""
     patient = DetectorConfig(suspect_min=10**9, suspect_max=10**9, deaf_after=10**9)
-    config = NodeConfig(join_timeout_s=100.0, detector=patient)
+    changes = {"join_timeout_s": 100.0, "detector": patient, "mute_after": 10**9}
+    config = NodeConfig.preset("local", **changes)
     async with Cluster(2, config=config) as cluster:
         leaver = cluster[1]
         cluster.cut(0, 1)

@@ -134,7 +134,7 @@ def test_a_broken_decoder_is_found(
 ) -> None:
     monkeypatch.setattr(decoders, "SLOW_S", 0.05)
     monkeypatch.setattr(decoders, "MEASURE_EVERY", 1)
-    _, complaints = fuzz_decoders("test/broken", 40, broken_target(fault))
+    _, complaints = fuzz_decoders("test/broken", 200, broken_target(fault))
     assert [one.what for one in complaints] == [f"decoder broken {what}"]
     assert b"Wave" in complaints[0].packet
 

@@ -50,6 +50,7 @@ from cubecast.net.wire import (
     topic_id,
 )
 from cubecast.protocol import detector, views
+from cubecast.protocol.belief import MAX_EPOCH
 from cubecast.protocol.messages import (
     Ack,
     Answer,
@@ -156,7 +157,8 @@ members = st.integers(0, 4095)
 addresses = st.builds("10.0.0.{}:{}".format, st.integers(1, 254), st.integers(1, 65535))
 whos = st.builds(views.Who, uids, addresses, st.integers(0, (1 << 40) - 1))
 ballots = st.builds(views.Ballot, numbers, members)
-view_ids = st.builds(views.ViewId, numbers, ballots)
+epochs = st.integers(0, MAX_EPOCH - 1)
+view_ids = st.builds(views.ViewId, epochs, ballots)
 seqs = st.integers(-1, MAX_NUMBER - 1)
 ends = st.dictionaries(topics, st.lists(st.tuples(streams, seqs), max_size=3).map(tuple))
 
