@@ -12,7 +12,7 @@ STAMP   := .venv/.complete
 SOURCES  = $(wildcard src tests bench examples tools)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test lint soak bench clean distclean
+.PHONY: help setup lock demo test lint soak siege bench clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -43,8 +43,11 @@ soak: $(STAMP) ## 5,000 storms (ARGS goes to tools/soak.py), 20,000 schedules of
 	$(BIN)/python tools/fuzz.py --packets 1000000 --state .fuzz.json
 	$(BIN)/python -m pytest -n 2 -m soak
 
-bench: $(STAMP) ## run every benchmark, one after the other (ARGS goes to each)
-	@set -e; for file in $(sort $(wildcard bench/bench_*.py)); do \
+siege: $(STAMP) ## an hour of churn with attacks beside it (ARGS goes to bench/bench_siege.py)
+	$(BIN)/python bench/bench_siege.py $(ARGS)
+
+bench: $(STAMP) ## run every benchmark but the siege, one after the other (ARGS goes to each)
+	@set -e; for file in $(sort $(filter-out bench/bench_siege.py,$(wildcard bench/bench_*.py))); do \
 		echo "== $$file"; $(BIN)/python $$file $(ARGS); \
 	done
 

@@ -246,7 +246,9 @@ class Connection(asyncio.BufferedProtocol):
         """Both sides have said who they are; whoever dialled shows that it is there now."""
         peer, ciphers = self._handshake.introduction, self._handshake.ciphers()
         assert peer is not None
-        self.uid, self.identity = peer.uid, self._handshake.name
+        self.uid = peer.uid
+        if not self.dialled:  # else it is our own name
+            self.identity = self._handshake.name
         certificate = None if self._transport is None else peer_certificate(self._transport)
         if certificate is not None:
             self.identity = certificate.name

@@ -1,6 +1,6 @@
 """Keys from secrets: who may speak as a member, and who as a light client.
 
-1. A secret is never a key itself.  It is stretched (`scrypt`: about 60 ms and 32 MiB for one guess)
+1. A secret is never a key itself.  It is stretched (`scrypt`: about 0.1 s and 32 MiB for one guess)
    with a salt that belongs to the cluster, so that guesses made for one cluster help with no other.
 2. The keys of members and of clients differ, also where both come from one secret: what a client
    says in its handshake opens no member's.

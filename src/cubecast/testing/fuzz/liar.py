@@ -6,6 +6,7 @@ repeated in kind, not packet by packet.  So the latest packets are kept.
 
 from __future__ import annotations
 
+import abc
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -37,7 +38,7 @@ MAX_IN_VAIN = 10
 """Connections one after the other by which nothing could be sent."""
 
 
-class Liar:
+class Liar(abc.ABC):
     """What attackers have in common: what they know, and how they make things up."""
 
     def __init__(self, random: Random, addresses: Sequence[str]) -> None:
@@ -89,9 +90,9 @@ class Liar:
                 await asyncio.sleep(DIAL_AGAIN_S)
             in_vain = in_vain + 1 if self.sent == before else 0
 
+    @abc.abstractmethod
     async def once(self) -> None:
         """One connection, from dialling to its end."""
-        raise NotImplementedError
 
     async def converse(self, session: Session, packets: Iterator[bytes], question: bytes) -> None:
         """Send `packets` while the victim listens, and let it look at all of them.
@@ -114,5 +115,5 @@ class Liar:
         finally:
             reading.cancel()
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027 - only some liars keep something open
         """Nothing is open between two attacks."""
