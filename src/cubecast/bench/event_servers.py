@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.request import urlopen
 
 START_S = 30.0
 
@@ -44,17 +46,25 @@ def redis_program() -> str:
 
 @contextmanager
 def nats_servers(count: int = 1) -> Iterator[list[str]]:
-    """Servers, of one cluster if there are several; the addresses of their clients."""
-    program, ports, routes = nats_program(), free_ports(count), free_ports(count)
+    """Servers, of one cluster if there are several; the addresses of their clients.
+
+    The servers of a cluster all have routes to each other when the block begins.
+    """
+    program = nats_program()
+    every_port = free_ports(3 * count)
+    ports, routes, monitors = (every_port[kind::3] for kind in range(3))
     peers = ",".join(f"nats://127.0.0.1:{port}" for port in routes)
     commands = []
-    for port, route in zip(ports, routes, strict=True):
+    for port, route, monitor in zip(ports, routes, monitors, strict=True):
         command = [program, "-a", "127.0.0.1", "-p", str(port)]
         if count > 1:
             cluster = f"nats://127.0.0.1:{route}"
             command += ["--cluster_name", "c", "--cluster", cluster, "--routes", peers]
+            command += ["-m", str(monitor)]
         commands.append(command)
     with _running(commands, ports):
+        if count > 1:
+            _wait_until(lambda: all(_peers(port) == count - 1 for port in monitors), "a cluster")
         yield [f"nats://127.0.0.1:{port}" for port in ports]
 
 
@@ -87,16 +97,27 @@ def _running(commands: Sequence[Sequence[str]], ports: Sequence[int]) -> Iterato
         for command in commands:
             quiet = subprocess.DEVNULL
             running.append(subprocess.Popen(command, stdout=quiet, stderr=quiet))
-        until = time.monotonic() + START_S
-        while not all(map(_answers, ports)):
-            if time.monotonic() > until:
-                raise TimeoutError(f"{commands[0][0]} does not start")
-            time.sleep(0.05)
+        _wait_until(lambda: all(map(_answers, ports)), commands[0][0])
         yield
     finally:
         for process in running:
             process.kill()
             process.wait()
+
+
+def _wait_until(ready: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + START_S
+    while not ready():
+        if time.monotonic() > until:
+            raise TimeoutError(f"{what} does not start within {START_S:g} s")
+        time.sleep(0.05)
+
+
+def _peers(monitor: int) -> int:
+    """How many other servers a server of a cluster has routes to, as its monitor tells."""
+    with suppress(OSError), urlopen(f"http://127.0.0.1:{monitor}/routez", timeout=1) as answer:
+        return len({route["remote_id"] for route in json.load(answer)["routes"]})
+    return 0
 
 
 def _answers(port: int) -> bool:

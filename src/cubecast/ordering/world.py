@@ -216,6 +216,10 @@ class World:
         next_wake = getattr(self.modules[node], "next_wake", None)
         wanted = None if next_wake is None else next_wake()
         if wanted is not None:
+            # A live member looks at `next_wake` after `Wake` only, and else relies on `WakeAt`.
+            asked = self.wakes.get(node)
+            told = isinstance(cause, Wake) or (asked is not None and asked <= wanted)
+            assert told, f"{node} does not ask to be woken by {wanted} after {cause}"
             self.wakes[node] = wanted
 
     def _bring_about(self, node: Member, effect: Effect) -> None:

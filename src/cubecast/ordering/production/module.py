@@ -22,6 +22,7 @@ from cubecast.ordering.effects import (
     Time,
     Unsubscribe,
     Wake,
+    WakeAt,
 )
 from cubecast.ordering.messages import Member
 from cubecast.ordering.production.config import Reranking, Timing, Waiting
@@ -217,14 +218,16 @@ class OrderingModule:
         """Ask one manager after the other: some may be dead."""
         if self._ask_again_at is not None and self._ask_again_at > now:
             return []
+        effects: list[Effect] = []
         if self._timing.retry_after is not None:
             self._ask_again_at = now + self._timing.retry_after
+            effects.append(WakeAt(self._ask_again_at))
         known = self._managers if self.layout is None else self.layout.names
         managers = [*known, *(one for one in self._managers if one not in known)]
         self._asked += 1
         epoch = -1 if self.layout is None else self.layout.epoch
         member = managers[self._asked % len(managers)]
-        return [Send(member, Ask(self.me.member, epoch))]
+        return [*effects, Send(member, Ask(self.me.member, epoch))]
 
     # -- time ------------------------------------------------------------------------------------
 
