@@ -297,7 +297,7 @@ class Hasty(Epochs):
         super()._decide_if_complete(now)
 
 
-@mutant("loss-reports", 328)
+@mutant("loss-reports", 93)
 class DecidesByMajority(Member):
     """Does not wait for the reports of all who stay."""
 
@@ -312,7 +312,7 @@ class Unfrozen(RecoveringTopic):
         pass
 
 
-@mutant("loss-reports", 160)
+@mutant("loss-reports", 205)
 class NeverFreezes(Member):
     """Goes on delivering a dead stream after it has reported what it has of it."""
 

@@ -13,13 +13,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from test_hostile_member import SECRET, packet_of
-from test_live import PATIENCE_S, Raw
+from test_live import PATIENCE_S
 
 from cubecast.net.node import Node
 from cubecast.net.view_wire import decode_view, encode_detector, encode_view
 from cubecast.net.wire import VIEW
 from cubecast.protocol.detector import DetectorMessage
 from cubecast.protocol.views import Ballot, Clusterwide, Install, Installed, View, ViewId, Who
+from cubecast.testing.dialler import Dialler
 
 
 def packet(message: Any) -> bytes:
@@ -34,7 +35,7 @@ def packet(message: Any) -> bytes:
 class Insider:
     """One connection to one victim."""
 
-    def __init__(self, client: Raw, victim: Node) -> None:
+    def __init__(self, client: Dialler, victim: Node) -> None:
         self.client = client
         self.victim = victim
         self.heard: list[Any] = []
@@ -66,7 +67,7 @@ async def insider(
     victim: Node, uid: str = "insider", slot: int = -1, secret: str = SECRET
 ) -> AsyncIterator[Insider]:
     """A connection to a victim as the life `uid`; as that of a member, if it is one's."""
-    client = await Raw.dial(victim)
+    client = await Dialler.dial(victim.address)
     try:
         await client.authenticate(secret, uid, slot)
         yield Insider(client, victim)

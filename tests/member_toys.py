@@ -92,7 +92,7 @@ class Hand:
         self.said.append(("departed",))
 
     def mute(self, accusation: Accusation) -> None:
-        self.said.append(("mute", accusation.slot, accusation.by, accusation.topic))
+        self.said.append(("mute", *accusation))
 
     def denied(self, denial: Denial) -> None:
         self.said.append(("denied", *denial))

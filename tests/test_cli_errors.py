@@ -21,7 +21,9 @@ from test_cli_live import (
     seed,
     wait_for_subscriber,
 )
+from typer.testing import CliRunner
 
+from cubecast.cli.app import app
 from cubecast.cli.why import explained
 from cubecast.net.address import parse_address
 
@@ -178,6 +180,39 @@ def test_an_address_one_cannot_listen_on_is_named(seed: str) -> None:
     assert said == f"cubecast up: node 0 did not start: {in_use}"
     said = one_line(cubecast("node", "--listen", "nowhere.invalid"))
     assert said.startswith("cubecast node: cannot listen on nowhere.invalid: ")
+    elsewhere = "192.0.2.1:7400"  # of no machine
+    said = one_line(cubecast("node", "--listen", elsewhere))
+    assert said.count("cannot listen on") == 1
+    assert said.startswith(f"cubecast node: cannot listen on {elsewhere}: ")
+
+
+@pytest.mark.parametrize("flag", ["--secret", "--join", "--listen", "--advertise", "--tls-cert"])
+def test_an_empty_flag_is_refused(flag: str) -> None:
+    """As a shell gives it that knows no such variable: it would open the cluster, or part it."""
+    for value in ("", " "):
+        done = CliRunner().invoke(app, ["config", flag, value])
+        assert done.exit_code == 2
+        assert f"Invalid value for '{flag}': it is empty; leave the flag out" in done.output
+        assert done.output.count("\n") == 1
+
+
+def test_a_secret_that_others_can_read_is_told(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret of twelve", encoding="utf-8")
+    secret.chmod(0o644)
+    path = tmp_path / "cubecast.toml"
+    path.write_text('secret_file = "secret"', encoding="utf-8")
+    options = ("--config", str(path), "--listen", "192.0.2.1:7400")
+    for command in (("node",), ("up", "-n", "1")):
+        told = cubecast(*command, *options).stderr
+        assert f"{secret}: others on this machine can read the secret: chmod 600 {secret}" in told
+
+
+def test_up_begins_a_cluster_whatever_the_configuration_says_to_join(tmp_path: Path) -> None:
+    path = tmp_path / "cubecast.toml"
+    path.write_text('join = "192.0.2.1:7400"\nlisten = "127.0.0.1:0"', encoding="utf-8")
+    with background("up", "-n", "1", "--config", str(path)) as up:
+        assert read_line(up).startswith("node 0 on 127.0.0.1:")
 
 
 def test_a_join_that_is_refused_names_the_address(seed: str) -> None:

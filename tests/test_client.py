@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
-from test_live import TOPIC, Raw, cluster, join, live, raw, small_window
+from test_live import TOPIC, cluster, join, live, raw, small_window
 
 import cubecast
 from cubecast.cli.why import explained
@@ -35,6 +35,7 @@ from cubecast.net.node import Node
 from cubecast.net.remote import RemoteSubscription
 from cubecast.net.subscription import Message
 from cubecast.net.wire import CLIENT, MESSAGE_OVERHEAD
+from cubecast.testing.dialler import Dialler
 
 UNDER_WAY = PUBLISH_WINDOW + 8 * 64 * 1024
 """More than fits between two clients with small queues, a few whole frames being the least."""
@@ -78,7 +79,7 @@ async def connected(nodes: list[Node]) -> AsyncIterator[list[Client]]:
         yield [await stack.enter_async_context(cubecast.connect(node.address)) for node in nodes]
 
 
-class RawClient(Raw):
+class RawClient(Dialler):
     """A client that says what a test wants it to say, and reads only when told to."""
 
     async def attach(self, secret: str = "") -> None:
@@ -99,7 +100,7 @@ class RawClient(Raw):
 
 @asynccontextmanager
 async def raw_client(node: Node, secret: str = "") -> AsyncIterator[RawClient]:
-    client = await RawClient.dial(node)
+    client = await RawClient.dial(node.address)
     assert isinstance(client, RawClient)
     try:
         await client.attach(secret)

@@ -175,7 +175,7 @@ async def bother(node: Node, random: Random, packets: int) -> None:
             burst = random.randint(1, 20)
             for _ in range(burst):
                 client.write(nonsense(random))
-            client.finish()
+            client.say_no_more()
             await client.ended()
             sent += burst
 

@@ -17,13 +17,14 @@ from pathlib import Path
 import pytest
 from terminal import in_front
 from test_client import raw_client, until
-from test_live import TOPIC, Raw, cluster, live
+from test_live import TOPIC, cluster, live
 
 import cubecast
 from cubecast.errors import AttachError
 from cubecast.net import descriptors
 from cubecast.net.descriptors import Places, Shortage, find_places, places
 from cubecast.net.transport import Factory, TcpNetwork
+from cubecast.testing.dialler import Dialler
 
 FEW = 96
 
@@ -198,7 +199,7 @@ async def test_a_member_is_dialled_with_the_descriptor_of_a_stranger_or_a_client
         network = Exhausted()
         async with cubecast.join(nodes[0].address, network=network) as node, AsyncExitStack() as st:
             clients = [await st.enter_async_context(raw_client(node)) for _ in range(2)]
-            stranger = await Raw.dial(node)
+            stranger = await Dialler.dial(node.address)
             st.push_async_callback(stranger.close)
             await until(lambda: len(node.mesh._strangers) == 1)
             network.full = True
@@ -219,7 +220,7 @@ async def test_a_node_that_cannot_accept_goes_on_when_it_can(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with cluster(1) as nodes:
-        strangers = [await Raw.dial(nodes[0]) for _ in range(9)]
+        strangers = [await Dialler.dial(nodes[0].address) for _ in range(9)]
         await until(lambda: len(nodes[0].mesh._strangers) == 9)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         host, _, port = nodes[0].address.rpartition(":")

@@ -508,7 +508,7 @@ async def test_parts_of_strangers_push_out_no_part_of_a_member() -> None:
         mesh = nodes[0].mesh
         mesh.parts.take("a member", begun[0])
         for number in range(3):
-            client = await RawClient.dial(nodes[0])
+            client = await RawClient.dial(nodes[0].address)
             stack.push_async_callback(client.close)
             await client.authenticate("", f"{number:032x}")
             for part in begun:

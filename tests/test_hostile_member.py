@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-import struct
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -19,7 +17,7 @@ from typing import Any
 
 import pytest
 from test_hostile_core import ATTACKED, QUIET, Liar, check_bounds
-from test_live import PATIENCE_S, Raw, Stranger, cluster, guarded, join, live, raw, take
+from test_live import PATIENCE_S, cluster, guarded, join, live, raw, take
 from test_wire import mutate
 
 import cubecast
@@ -35,6 +33,7 @@ from cubecast.net.hello import (
     Refused,
     encode_greeting,
 )
+from cubecast.net.keys import Keys
 from cubecast.net.node import Node
 from cubecast.net.subscription import Subscription
 from cubecast.net.view_wire import decode_view, encode_detector, encode_forward, encode_view
@@ -73,6 +72,7 @@ from cubecast.protocol.views import (
     ViewId,
     Who,
 )
+from cubecast.testing.dialler import Dialler, Identity
 from cubecast.topology import parent
 
 SECRET = "open sesame, please"
@@ -235,16 +235,16 @@ class Attack:
     async def once(self) -> None:
         """One connection: as many packets as the victim takes, or a burst."""
         victim = self.random.choice(self.victims)
-        client = await Raw.dial(victim)
-        port = client._writer.get_extra_info("sockname")[1]
+        client = await Dialler.dial(victim.address)
+        port = client.port
         victim.hostile_ports.add(port)
         try:
             await client.authenticate(SECRET, self.mole.uid, self.mole.slot)
             client.write(b"".join(self.burst(victim)))
-            client.finish()
+            client.say_no_more()
             await client.ended()
         finally:
-            hang_up(client)
+            client.hang_up()
             victim.hostile_ports.discard(port)
 
     def burst(self, victim: Victim) -> Iterator[bytes]:
@@ -291,14 +291,6 @@ class Attack:
         while sum(victim.looked_at for victim in self.victims) - before < looked_at:
             async with asyncio.timeout(PATIENCE_S):
                 await self.once()
-
-
-def hang_up(client: Raw) -> None:
-    """Reset the connection: one that is closed in order would keep its port for a minute."""
-    sock = client._writer.get_extra_info("socket")
-    with suppress(OSError):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    client._writer.transport.abort()
 
 
 class Conversation:
@@ -469,7 +461,7 @@ async def test_strangers_are_few_at_a_time_and_keep_nobody_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with cluster(2, secret=SECRET, max_strangers=8) as nodes:
-        flood = [await Raw.dial(nodes[0]) for _ in range(50)]
+        flood = [await Dialler.dial(nodes[0].address) for _ in range(50)]
         await until(lambda: "more than 8 strangers at a time" in caplog.text)
         assert (await join(nodes, secret=SECRET)).slot == 2
         assert len(nodes[0].mesh._strangers) <= 8
@@ -501,7 +493,7 @@ async def test_light_clients_are_no_strangers(
             await stack.enter_async_context(cubecast.connect(address, secret=SECRET))
             for _ in range(4)
         ]
-        flood = [await Raw.dial(nodes[0]) for _ in range(10)]
+        flood = [await Dialler.dial(nodes[0].address) for _ in range(10)]
         await until(lambda: "more than 2 strangers at a time" in caplog.text)
         await asyncio.gather(*(client.close() for client in flood))
         async with raw(nodes[0]) as silent:
@@ -517,7 +509,7 @@ async def test_a_member_has_few_connections() -> None:
     async with cluster(2, secret=SECRET) as nodes:
         clients = []
         for _ in range(20):
-            client = await Raw.dial(nodes[0])
+            client = await Dialler.dial(nodes[0].address)
             await client.authenticate(SECRET, nodes[1].uid, 1)
             clients.append(client)
         await asyncio.gather(*(client.ended() for client in clients[:15]))
@@ -583,11 +575,11 @@ async def impostor(*answers: bytes) -> AsyncIterator[str]:
     """A server that knows the secret and answers each request for a place with `answers`."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        client = Raw(reader, writer)
+        client = Dialler(reader, writer)
         with suppress(AssertionError, ConnectionError):
             hello = await client.greeting()
             assert isinstance(hello, Hello)
-            party = Stranger(SECRET, "impostor", 0, salt="ab" * 16)
+            party = Identity(Keys(SECRET), "impostor", 0, salt="ab" * 16)
             handshake = Handshake(party, dialled=False)
             answer = handshake.take(hello, encode_greeting(hello))
             assert answer is not None
@@ -638,7 +630,7 @@ async def test_what_comes_before_the_welcome_is_bounded() -> None:
         node = Node(NodeConfig(secret=SECRET, join_timeout_s=PATIENCE_S))
         joining = asyncio.create_task(node.start(address))
         await until(lambda: node.salt)  # from whom it asks: before, it takes nobody in
-        client = await Raw.dial(node)
+        client = await Dialler.dial(node.address)
         await client.authenticate(SECRET, "early", 5)
         noise = PREFIX.pack(1 + (1 << 20), 3) + bytes(1 << 20)
         for _ in range(40):
@@ -666,5 +658,5 @@ async def test_a_member_gone_while_it_was_admitted_does_not_stay() -> None:
             await client.authenticate(SECRET)
             client.write(encode_view(Enter(Who("raw", "127.0.0.1:1", 1), -1)))
             await until(lambda: 2 in nodes[0].members)
-            hang_up(client)
+            client.hang_up()
         await until(lambda: all(2 not in node.members for node in nodes))

@@ -15,32 +15,26 @@ from cubecast.errors import Closed, JoinError, NotSent, Unknown
 from cubecast.net import connection as connection_module
 from cubecast.net.config import NodeConfig
 from cubecast.net.events import PublisherBlocked
-from cubecast.net.handshake import READY, Handshake
+from cubecast.net.handshake import Handshake
 from cubecast.net.hello import (
     Door,
-    Greeting,
     Hello,
     Opening,
     Refused,
-    decode_greeting,
     encode_greeting,
     new_nonce,
 )
-from cubecast.net.keys import Keys, Purpose
+from cubecast.net.keys import Keys
 from cubecast.net.node import Node
-from cubecast.net.noise import CipherState
-from cubecast.net.sealing import Opener
 from cubecast.net.subscription import Message, Subscription
 from cubecast.net.wire import (
     CONTROL,
     MAX_PACKET,
     PREFIX,
-    SEALED,
     VERSION,
-    PacketBuffer,
-    cut_packets,
 )
 from cubecast.protocol.config import Config
+from cubecast.testing.dialler import Dialler, Identity
 from cubecast.trace import Record, check
 
 PATIENCE_S = 30.0
@@ -123,123 +117,10 @@ def judge(records: list[Record], publications: int) -> None:
     assert report.publications == publications
 
 
-class Stranger:
-    """Who shakes hands by hand."""
-
-    def __init__(
-        self,
-        secret: str,
-        uid: str = "raw",
-        slot: int = -1,
-        purpose: Purpose = "member",
-        salt: str = "",
-    ) -> None:
-        self.keys = Keys(secret)
-        self.uid, self.slot, self.purpose = uid, slot, purpose
-        self.name = ""
-        self.salt = salt
-
-    def learn_salt(self, salt: str) -> None:
-        self.salt = salt
-
-
-class Raw:
-    """A client that speaks bytes: as much of the protocol as a test wants it to."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._buffer = PacketBuffer()
-        self._packets: list[tuple[int, bytes]] = []
-        self._ciphers: tuple[CipherState, CipherState] | None = None
-        self._opener: Opener | None = None
-
-    @classmethod
-    async def dial(cls, node: Node) -> Raw:
-        host, _, port = node.address.rpartition(":")
-        return cls(*await asyncio.open_connection(host, int(port)))
-
-    async def authenticate(
-        self, secret: str, uid: str = "raw", slot: int = -1, purpose: Purpose = "member"
-    ) -> None:
-        """The dialler's side of the handshake."""
-        handshake = Handshake(Stranger(secret, uid, slot, purpose), dialled=True)
-        self.write(handshake.begin())
-        await self.shake(handshake)
-        self.write(READY)
-
-    async def shake(self, handshake: Handshake) -> None:
-        """Answer until both sides have introduced themselves; from then on packets are sealed."""
-        while not handshake.complete:
-            packet = await self.packet()
-            assert packet is not None
-            message = decode_greeting(packet[1])
-            assert not isinstance(message, Refused), message.reason
-            answer = handshake.take(message, packet[1])
-            if answer is not None:
-                self.write(answer)
-        self._ciphers = handshake.ciphers()
-        if self._ciphers is not None:
-            self._opener = Opener(self._ciphers[1])
-
-    def greet(self, message: Greeting) -> None:
-        self.write(encode_greeting(message))
-
-    def write(self, data: bytes) -> None:
-        """Send bytes; once there is a key, as they would be sealed."""
-        if self._ciphers is not None:
-            sealed = self._ciphers[0].seal(data)
-            data = PREFIX.pack(1 + len(sealed), SEALED) + sealed
-        self.write_clear(data)
-
-    def write_clear(self, data: bytes) -> None:
-        """Send bytes as they are."""
-        self._writer.write(data)
-
-    def finish(self) -> None:
-        """Say that nothing more will be written."""
-        with suppress(OSError):  # the node may have hung up already
-            self._writer.write_eof()
-
-    def is_closing(self) -> bool:
-        """Whether the connection is known to be broken, so that writing is in vain."""
-        return self._writer.is_closing()
-
-    async def packet(self) -> tuple[int, bytes] | None:
-        """The next packet; None at the end."""
-        while not self._packets:
-            try:
-                data = await self._reader.read(65536)
-            except ConnectionError:
-                return None
-            if not data:
-                return None
-            for kind, raw in self._buffer.feed(data):
-                if self._opener is None:
-                    self._packets.append((kind, raw))
-                else:
-                    cut_packets(self._opener(raw[PREFIX.size :]), MAX_PACKET, self._packets)
-        return self._packets.pop(0)
-
-    async def greeting(self) -> Greeting:
-        packet = await self.packet()
-        assert packet is not None
-        return decode_greeting(packet[1])
-
-    async def ended(self) -> None:
-        """Wait until the node closes the connection."""
-        while await self.packet() is not None:
-            pass
-
-    async def close(self) -> None:
-        self._writer.close()
-        with suppress(ConnectionError):
-            await self._writer.wait_closed()
-
-
 @asynccontextmanager
-async def raw(node: Node) -> AsyncIterator[Raw]:
-    client = await Raw.dial(node)
+async def raw(node: Node) -> AsyncIterator[Dialler]:
+    """A connection spoken by hand: as much of the protocol as a test wants it to."""
+    client = await Dialler.dial(node.address)
     try:
         yield client
     finally:
@@ -632,9 +513,9 @@ async def test_a_client_with_a_wrong_proof_is_refused(caplog: pytest.LogCaptureF
 async def test_our_own_proof_reflected_proves_nothing() -> None:
     """Who makes a node dial it cannot use that node's answers to get into it."""
     async with cluster(1, secret="open sesame, please") as nodes, raw(nodes[0]) as client:
-        handshake = Handshake(Stranger("open sesame, please", nodes[0].uid), dialled=True)
+        handshake = Handshake(Identity(Keys("open sesame, please"), nodes[0].uid), dialled=True)
         client.write(handshake.begin())
-        with pytest.raises(AssertionError, match="this is the node itself"):
+        with pytest.raises(ConnectionRefusedError, match="this is the node itself"):
             await client.shake(handshake)
         await client.ended()
 

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from test_live import TOPIC, Raw, cluster, live, raw, subscribed, take
+from test_live import TOPIC, cluster, live, raw, subscribed, take
 from test_wire import hostile_bytes
 
 from cubecast.net.hello import MAX_HELLO, Hello, encode_greeting, new_nonce
 from cubecast.net.node import Node
 from cubecast.net.subscription import Subscription
 from cubecast.net.wire import PREFIX, VERSION
+from cubecast.testing.dialler import Dialler
 
 SECRET = "open sesame, please"
 
@@ -39,11 +40,11 @@ async def still_works(nodes: list[Node], subscriptions: list[Subscription]) -> N
         assert {message.source for message in messages} == {node.slot for node in nodes}
 
 
-async def bombard(client: Raw, random: Random, count: int) -> None:
+async def bombard(client: Dialler, random: Random, count: int) -> None:
     """Send `count` packets and the end of the stream; wait for the node to hang up."""
     for _ in range(count):
         client.write(hostile_bytes(random))
-    client.finish()
+    client.say_no_more()
     await client.ended()
 
 
@@ -78,7 +79,8 @@ async def test_many_strangers_cost_little_memory() -> None:
     async with cluster(2, secret=SECRET) as nodes, subscribed(nodes) as subscriptions:
         tracemalloc.start()
         try:
-            clients = await asyncio.gather(*(Raw.dial(nodes[0]) for _ in range(strangers)))
+            address = nodes[0].address
+            clients = await asyncio.gather(*(Dialler.dial(address) for _ in range(strangers)))
             for client in clients:
                 client.write(PREFIX.pack(MAX_HELLO, 4) + bytes(MAX_HELLO - 10))
             await still_works(nodes, subscriptions)

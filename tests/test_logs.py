@@ -21,6 +21,7 @@ from cubecast.logs.escape import escaped, escaped_but_layout
 from cubecast.logs.form import Json, Text
 from cubecast.logs.limit import Limit, kind_of
 from cubecast.logs.sink import MOST_LINES, MOST_PER_LINE, Sink
+from cubecast.testing.operators import fill
 
 GENEROUS_S = 60.0
 
@@ -147,21 +148,6 @@ def pipe() -> Iterator[tuple[int, int]]:
     os.close(writer)
 
 
-def fill(writer: int) -> None:
-    """Leave no room for another byte."""
-    os.set_blocking(writer, False)
-    try:
-        while True:
-            os.write(writer, b"x" * 4096)
-    except BlockingIOError:
-        pass
-    try:
-        while True:
-            os.write(writer, b"x")
-    except BlockingIOError:
-        os.set_blocking(writer, True)
-
-
 def lines_from(reader: int, until: str) -> list[str]:
     """What comes, up to the line that ends with `until`."""
     said = b""
@@ -279,6 +265,15 @@ def test_repeated_warnings_are_counted_even_if_no_more_come(
     assert first.endswith("WARNING refusing 0")
     assert second.endswith("WARNING refusing 1")
     assert "WARNING 1998 more like this in the last 1 s: refusing 1" in counted
+
+
+def test_one_line_that_was_dropped_is_one_line() -> None:
+    handler = logs.Handler(None, "text", burst=10, every_s=10.0)
+    try:
+        assert "1 line of this log was dropped: full" in handler._dropped(1, "full")
+        assert "2 lines of this log were dropped: full" in handler._dropped(2, "full")
+    finally:
+        handler.close()
 
 
 def test_the_node_is_named_in_json(pipe: tuple[int, int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
-from cubecast.net.connection import Connection
+from cubecast.net.connection import HANDSHAKE_S, Connection
 from cubecast.net.faults import LinkFaults
 from cubecast.net.keys import Keys, Purpose
 from cubecast.net.mesh import FIRST_PAUSE_S, LONGEST_PAUSE_S, Mesh
@@ -62,6 +62,14 @@ class Nowhere:
         raise NotImplementedError
 
 
+class Silence(Nowhere):
+    """A network that drops what is sent, so that nobody hears that nobody is there."""
+
+    async def dial(self, factory: Factory, host: str, port: int) -> None:
+        self.dialled.append((asyncio.get_running_loop().time(), port))
+        await asyncio.Event().wait()
+
+
 def view(*slots: NodeId) -> View:
     members = {slot: Who(f"n{slot}", f"127.0.0.1:{7400 + slot}", 0) for slot in slots}
     return View(ViewId(1, Ballot(1, 0)), members)
@@ -81,6 +89,19 @@ async def test_a_member_that_is_not_there_is_dialled_ever_more_seldom_up_to_a_bo
         LONGEST_PAUSE_S,
     ]
     assert owner.not_reached == [1] * len(network.dialled)
+    mesh.abort()
+    await asyncio.sleep(0)
+
+
+@on_virtual_time
+async def test_a_dial_that_nobody_answers_is_given_up_and_tried_again() -> None:
+    owner, network = Owner(), Silence()
+    mesh = Mesh(owner, network, max_strangers=8)
+    mesh.set_view(view(0, 1))
+    mesh.send(1, b"packet")
+    await asyncio.sleep(3 * (HANDSHAKE_S + LONGEST_PAUSE_S))
+    assert len(network.dialled) >= 3
+    assert owner.not_reached == [1] * (len(network.dialled) - 1)
     mesh.abort()
     await asyncio.sleep(0)
 

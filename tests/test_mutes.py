@@ -144,13 +144,13 @@ def test_the_last_of_all_goes_on_alone() -> None:
     world = party(3)
     world.members[0].subscribe(ROOM, world.now)
     lost = answers_of(1, 2)
-    settle(world, lost, PATIENT // 5 - 25)
     core = world.members[0].core
     assert core is not None
     for slot in (1, 2):
         core.on_message(Parcel(0, Mute(ROOM, slot, PATIENT, 0)), 3 - slot, world.now)
+    settle(world, lost, PATIENT // 20 - 1)  # both are asked, and do not answer
     world.suspect(2, 0)
-    world.members[0].on_wake(world.now)
+    world.settle(lambda _: False, ticks=5)
     assert ("view", 1, 0b001) in world.ports[0].said
     assert ("joined", ROOM) in world.ports[0].said
 
@@ -351,20 +351,103 @@ def test_a_message_with_a_cause_that_does_not_exist_is_not_waited_for_for_ever(d
 # -- what is still possible ------------------------------------------------------------------------
 
 
-def test_who_is_called_mute_by_a_liar_is_excluded_and_back_after_a_while() -> None:
+def accuse(world: Members, liar: int, victim: int) -> None:
+    """Have a node tell the others that one of them is mute, in the view that they are in."""
+    core = world.members[liar].core
+    assert core is not None
+    assert core.view is not None
+    for node in range(len(world.members)):
+        if node not in (liar, victim):
+            core._links.send(node, Mute("t", victim, PATIENT, core.view.epoch), world.now)
+
+
+def test_who_calls_another_mute_goes_with_it_if_that_one_answers() -> None:
     world = party(4, 0b0111)
-    for node in (0, 1):
-        core = world.members[node].core
-        assert core is not None
-        core.on_message(Parcel(0, Mute("t", 2, PATIENT, 0)), 3, world.now)
-    world.settle(ticks=PATIENT // 5)
-    assert went_on_without(world, 2)
-    assert world.members[0].marks["mute member kept out"] > 0
-    world.settle(ticks=2 * PATIENT // 5)
-    assert world.masks() == [0b1111] * 4
-    assert world.publish(0, "both again")
+    accuse(world, liar=3, victim=2)
+    world.settle(ticks=2)
+    said = 2, 3, "t", PATIENT
+    assert world.ports[0].of("mute") == [(*said, False), (*said, True)]
+    assert ("view", 1, 0b0011) in world.ports[0].said
+    world.settle(ticks=PATIENT // 20)
+    assert world.masks() == [0b1111] * 4  # a first dispute keeps nobody out
+    assert world.publish(0, "all again")
     world.settle()
-    assert world.ports[2].delivered() == ["both again"]
+    assert world.ports[2].delivered() == ["all again"]
+
+
+def test_who_calls_one_after_the_other_mute_is_itself_kept_out_longer_and_longer() -> None:
+    world = party(4)
+    out: list[int] = []
+    for victim in (1, 2, 1, 2):
+        accuse(world, liar=3, victim=victim)
+        world.settle(ticks=2)
+        begin = world.now
+        while world.masks() != [0b1111] * 4:
+            world.settle(ticks=1)
+        out.append((world.now - begin) // PATIENT)
+        world.settle()
+    assert out == [0, 1, 2, 2]
+
+
+def test_who_calls_everyone_mute_takes_one_other_with_it() -> None:
+    """All of them answer all of them; the first answer ends what the liar's word is worth."""
+    world = party(6)
+    for victim in range(5):
+        accuse(world, liar=5, victim=victim)
+    world.settle(ticks=3)
+    smallest = min(mask.bit_count() for port in world.ports[:5] for _, mask in port.of("view"))
+    assert smallest == 4
+    assert all(member.marks["disputed mute member"] == 1 for member in world.members[:5])
+
+
+def test_an_accuser_that_was_denied_is_not_heard_again_in_that_view() -> None:
+    """Nor does silence on its other questions count; what another says does."""
+    world = party(4)
+    core = world.members[0].core
+    assert core is not None
+    silent = answers_of(2)
+    for number, slot in enumerate((1, 2)):
+        core.on_message(Parcel(number, Mute("t", slot, PATIENT, 0)), 3, world.now)
+    world.hand_over(but(silent))
+    world.hand_over(but(silent))
+    assert core._mutes.accused == [(1, 3, "t", PATIENT, False)]
+    core.on_message(Parcel(2, Mute("t", 2, PATIENT, 0)), 3, world.now)
+    assert len(core._mutes.accused) == 1
+    core.on_message(Parcel(1, Mute("t", 2, PATIENT, 0)), 1, world.now)
+    assert [one.by for one in core._mutes.accused] == [3, 1]
+
+
+def test_who_is_mute_towards_one_node_alone_holds_up_nobody() -> None:
+    """It answers whoever asks because of that: both go, and all waves are complete."""
+    world = party(4)
+
+    def lost(one: Flying) -> bool:
+        carried = getattr(one.message, "message", None)
+        return (one.source, one.to) == (3, 2) and isinstance(carried, Answer)
+
+    world.members[2].subscribe(ROOM, world.now)
+    settle(world, lost, 3 * PATIENT // 5)
+    assert ("view", 1, 0b0011) in world.ports[0].said
+    assert {one[4] for port in world.ports for one in port.of("mute")} == {False, True}
+    world.settle(ticks=PATIENT)
+    assert ("joined", ROOM) in world.ports[2].said
+    assert world.masks() == [0b1111] * 4
+
+
+@pytest.mark.parametrize("pause", [1, 3, 10, 3 * PATIENT // 20])
+def test_a_mute_member_is_found_though_its_companion_comes_and_goes(pause: int) -> None:
+    """Every exclusion begins all waves anew, but not the time that is waited for one node."""
+    world = party(5)
+    world.members[0].subscribe(ROOM, world.now)
+    ticks = 0
+    while ticks < 5 * PATIENT // 5:
+        settle(world, answers_of(3), pause)
+        world.suspect(4)
+        ticks += pause
+    assert len(world.ports[0].of("view")) > 6
+    assert {slot for slot, _ in accusations(world)} == {3}
+    settle(world, answers_of(3), 3 * PATIENT // 5)
+    assert ("joined", ROOM) in world.ports[0].said
 
 
 def test_a_leave_in_another_s_name_is_believed_until_that_one_subscribes_anew() -> None:

@@ -25,7 +25,6 @@ from typing import Any
 import pytest
 from terminal import in_front
 from test_cli_live import COMMAND
-from test_logs import fill
 from typer.testing import CliRunner
 
 from cubecast import NodeConfig, connect, join
@@ -35,19 +34,13 @@ from cubecast.ordering.live import new_life
 from cubecast.ordering.production.layout import next_epoch
 from cubecast.ordering.production.messages import Source
 from cubecast.ordering.production.notices import Beat
+from cubecast.testing.operators import annoy, free_address, full_pipe
 
 GENEROUS_S = 60.0
 STRANGERS = 2000
-GARBAGE = b"GET / HTTP/1.0\r\n\r\n"
 
 
 # -- helpers --------------------------------------------------------------------------------------
-
-
-def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 @contextmanager
@@ -97,13 +90,7 @@ class Node:
 
     def annoy(self, strangers: int) -> None:
         """Dial, say nonsense, be refused; one after the other."""
-        for _ in range(strangers):
-            with self._dialled() as stranger:
-                stranger.settimeout(10.0)  # a node that is frozen refuses nobody
-                stranger.sendall(GARBAGE)
-                with suppress(ConnectionResetError):
-                    while stranger.recv(4096):
-                        pass
+        annoy(self.address, strangers)
 
     def answers(self) -> None:
         """It takes a message and hands it out."""
@@ -114,18 +101,6 @@ class Node:
         async with connect(self.address) as client, client.subscribe("still") as messages:
             await client.publish("still", b"here")
             assert (await anext(messages)).payload == b"here"
-
-
-@contextmanager
-def full_pipe() -> Iterator[tuple[int, int]]:
-    """A pipe that takes not one byte more, and that nobody reads."""
-    reader, writer = os.pipe()
-    fill(writer)
-    try:
-        yield reader, writer
-    finally:
-        os.close(reader)
-        os.close(writer)
 
 
 def read_until(descriptor: int, wanted: bytes) -> bytes:

@@ -226,7 +226,9 @@ def test_what_cannot_be_meant_is_refused_in_a_line_that_names_the_file(
     [
         ('alice = "short"', "alice has a token of 5 characters, and 32 are the least"),
         (f'alice = "{TOKEN}"\nbob = "{TOKEN}"', "alice and bob have the same token"),
-        (f'alice = "{TOKEN}"\nalice = "{TOKEN}x"', "not TOML"),
+        (f'alice = "{TOKEN}"\nalice = "{TOKEN}x"', "alice occurs twice, the second time in line 2"),
+        (f'"a.b" = "{TOKEN}"\n"a.b" = "{TOKEN}x"', "a.b occurs twice, the second time in line 2"),
+        (f'alice = "{TOKEN}"\nalice = """\n{TOKEN}x"""', "not TOML"),
         (f'a.b = "{TOKEN}"', "a is a table"),
         (f'"a/b" = "{TOKEN}"', "not 'a/b'"),
         ("alice = 3", "alice must be a text, not int"),

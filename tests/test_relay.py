@@ -4,83 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
-from test_live import TOPIC, Raw, Stranger, cluster, join, live, raw, subscribed, take
+from test_live import TOPIC, cluster, join, live, raw, subscribed, take
 
 import cubecast
 from cubecast.errors import AttachError, JoinError
 from cubecast.net.config import NodeConfig
 from cubecast.net.handshake import Handshake
 from cubecast.net.hello import AttachRequest, Hello, Refused, decode_greeting, encode_greeting
+from cubecast.net.keys import Keys
 from cubecast.net.node import Node
 from cubecast.net.view_wire import encode_view
-from cubecast.net.wire import HELLO, PREFIX, SEALED, VERSION, PacketBuffer
+from cubecast.net.wire import HELLO, PREFIX, SEALED, VERSION
 from cubecast.protocol.views import Enter, Who
+from cubecast.testing.dialler import Dialler, Identity
+from cubecast.testing.relay import Change, relay
 
 SECRET, CLIENTS = "open sesame, please", "not for members"
-Change = Callable[[int, bytes], list[bytes]]
-"""What a relay makes of a packet; its number on the way."""
-
-
-def unchanged(number: int, packet: bytes) -> list[bytes]:
-    return [packet]
-
-
-class Relay:
-    """Passes on what it hears to where it likes, and remembers all of it."""
-
-    def __init__(self, to: str, change: Change = unchanged) -> None:
-        self.to = to
-        self.change = change
-        self.heard = bytearray()
-        self.packets = 0
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._writers: list[asyncio.StreamWriter] = []
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        host, _, port = self.to.rpartition(":")
-        there = await asyncio.open_connection(host, int(port))
-        self._writers += [writer, there[1]]
-        for source, sink in ((reader, there[1]), (there[0], writer)):
-            task = asyncio.create_task(self._pass_on(source, sink))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def close(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        for writer in self._writers:
-            writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
-
-    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        buffer = PacketBuffer()
-        with suppress(ConnectionError):
-            while data := await source.read(65536):
-                self.heard += data
-                for _, packet in buffer.feed(data):
-                    self.packets += 1
-                    for changed in self.change(self.packets, packet):
-                        sink.write(changed)
-        sink.close()
-
-
-@asynccontextmanager
-async def relay(
-    to: str, port: int = 0, change: Change = unchanged
-) -> AsyncIterator[tuple[str, Relay]]:
-    one = Relay(to, change)
-    server = await asyncio.start_server(one.serve, "127.0.0.1", port)
-    host, bound = server.sockets[0].getsockname()
-    try:
-        yield f"{host}:{bound}", one
-    finally:
-        server.close()
-        await one.close()
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -213,6 +156,20 @@ async def test_who_has_the_secret_of_clients_is_no_member() -> None:
 
 
 @live
+async def test_who_has_the_secret_of_clients_is_taken_for_a_node_by_other_clients() -> None:
+    """It proves no more than that it knows what they know; tokens and certificates prove more."""
+    async with (
+        cluster(1, secret=SECRET, client_secret=CLIENTS) as nodes,
+        cluster(1, secret=CLIENTS) as impostors,
+        subscribed(impostors) as (heard,),
+        cubecast.connect(impostors[0].address, secret=CLIENTS) as client,
+    ):
+        await client.publish(TOPIC, "for the others")
+        assert [one.payload for one in await take(heard, 1)] == [b"for the others"]
+        assert client.cluster != nodes[0].cluster
+
+
+@live
 async def test_an_old_conversation_played_again_gets_no_further() -> None:
     async with cluster(1, secret=SECRET) as nodes:
         said: list[bytes] = []
@@ -237,7 +194,7 @@ async def test_an_old_conversation_played_again_gets_no_further() -> None:
 async def test_before_the_secret_is_proved_a_stranger_learns_nothing_of_the_cluster() -> None:
     async with cluster(3, secret=SECRET) as nodes, raw(nodes[0]) as stranger:
         heard = b""
-        handshake = Handshake(Stranger("not the right one"), dialled=True)
+        handshake = Handshake(Identity(Keys("not the right one")), dialled=True)
         stranger.write(handshake.begin())
         while (packet := await stranger.packet()) is not None:
             heard += packet[1]
@@ -270,7 +227,7 @@ async def test_a_node_of_the_version_before_says_why_it_refuses_us() -> None:
     """It reads the fields that it knows of our `Hello`, and answers with its `Refused`."""
 
     async def old(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        client = Raw(reader, writer)
+        client = Dialler(reader, writer)
         packet = await client.packet()
         assert packet is not None
         for wanted in (b'"version":4', b'"uid":"-"', b'"slot":-1', b'"nonce":"'):

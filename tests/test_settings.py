@@ -196,6 +196,25 @@ def test_a_secret_may_be_in_a_file_beside_the_configuration(tmp_path: Path) -> N
     assert "s3cret s3cret" not in repr(load_config(path, {}))
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    """As editors of other systems write it: it is no part of the text."""
+    (tmp_path / "hidden").write_text("s3cret s3cret\n", encoding="utf-8-sig")
+    path = tmp_path / "cubecast.toml"
+    path.write_text('secret_file = "hidden"', encoding="utf-8-sig")
+    assert load_config(path, {}).secret == "s3cret s3cret"
+
+
+def test_a_file_with_the_secret_that_others_can_read_is_known(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.write_text("s3cret s3cret", encoding="utf-8")
+    path = tmp_path / "cubecast.toml"
+    path.write_text('secret_file = "hidden"', encoding="utf-8")
+    for mode, exposed in ((0o600, ()), (0o640, (hidden,)), (0o604, (hidden,))):
+        hidden.chmod(mode)
+        assert load_settings(path, {}).exposed == exposed
+    assert load_settings(path, {"CUBECAST_SECRET": "another secret"}).exposed == ()
+
+
 # -- what is refused ------------------------------------------------------------------------------
 
 SECONDS = "a number of seconds or a text such as '20ms'"
@@ -224,6 +243,15 @@ WRONG_FILES = {
     "resend_after (100000)",
     "frame_bytes = '5MiB'": "cubecast.toml: frame_bytes must be at most 4194304, not 5242880",
     "secret = 'a'\nsecret_file = 'b'": "cubecast.toml: secret_file and secret exclude each other",
+    "advertise = ':::'": "cubecast.toml: advertise must be an address, host:port: "
+    "not a host: ':::'",
+    "join = '[node1]:7400:1'": "cubecast.toml: join must be an address, host:port: "
+    "not a port: '7400:1' in '[node1]:7400:1'",
+    "push = 'perhaps'": "cubecast.toml: push must be true or false, not 'perhaps'",
+    "client_name = 'a b'": "cubecast.toml: client_name cannot be this: a name has 1 to 64 letters, "
+    "digits, dots, '@', '-' or '_' and begins with a letter or a digit, not 'a b'",
+    "client_name = 'alice'\nsecret = 'short'": "cubecast.toml: secret has 5 characters; the token "
+    "of 'alice' has at least 32: `cubecast token alice` makes one",
     "log_format = 'xml'": "cubecast.toml: log_format must be one of text, json, not 'xml'",
     "log_level = 3": "cubecast.toml: log_level must be one of debug, info, warning, error, not 3",
     "secret_file = 'b'": "cubecast.toml: secret_file cannot be read: b: No such file or directory",

@@ -637,6 +637,32 @@ async def test_a_revocation_ends_open_connections_and_no_others(
 
 
 @pytest.mark.usefixtures("quick")
+@both_loops
+async def test_a_connection_that_breaks_does_not_keep_revoked_ones_open(pki: Pki) -> None:
+    """TLS that has failed tells nothing of its peer any more, and is there for a moment longer."""
+    async with node_with(pki.tls("node1")) as node:
+        network = node.network
+        assert isinstance(network, TlsNetwork)
+        bare = bare_context(pki.tls("alice"))
+        address = parse_address(node.address)
+        _, alice = await asyncio.open_connection(*address, ssl=bare, server_hostname="")
+        await until(lambda: network._open)
+        (broken,) = network._open
+        async with (
+            cubecast.connect(node.address, tls=pki.tls("bob")) as bob,
+            bob.subscribe("chat") as messages,
+        ):
+            broken._incoming.write(b"\x17\x03\x03\x00\x20" + bytes(32))  # a forged record
+            with pytest.raises(ssl.SSLError):
+                broken._tls.read(1)
+            pki.authority.revoke("bob")
+            with pytest.raises(cubecast.Closed):
+                async with asyncio.timeout(10):
+                    await anext(messages)
+        alice.transport.abort()
+
+
+@pytest.mark.usefixtures("quick")
 @live
 async def test_a_revocation_counts_for_a_handshake_that_began_before_it(
     pki: Pki, caplog: pytest.LogCaptureFixture

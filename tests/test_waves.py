@@ -171,7 +171,7 @@ def test_an_answer_counts_once_and_from_children_alone() -> None:
 def test_answers_to_waves_of_the_last_view_are_ignored() -> None:
     place = Place(0)
     place.waves.start("t", Op.JOIN, NOTHING, 0)
-    place.waves.abort()
+    place.waves.abort(0)
     assert place.waves.pending() == 0
     assert place.waves.on_answer(answer(0, {}), 1, 0) is None
 

@@ -15,7 +15,6 @@ from cubecast.net.wire import WireError
 from siege import clients, outsiders, strangers
 from siege.grounds import Attack, Grounds
 from siege.honest import Warnings
-from siege.raw import Turned
 from siege.terms import Terms
 
 LONGEST_S = 30.0
@@ -64,7 +63,7 @@ async def _again_and_again(name: str, pause_s: float, attack: Attack, grounds: G
                 await attack(grounds)
         except TimeoutError:
             grounds.counts[f"{name}: given up"] += 1
-        except (OSError, Turned, Refusal, WireError, CubecastError):
+        except (OSError, Refusal, WireError, CubecastError):
             grounds.counts[f"{name}: turned away"] += 1
         except Exception as error:  # a fault of the attack: it shows, and the siege goes on
             grounds.counts[f"{name}: {type(error).__name__}"] += 1

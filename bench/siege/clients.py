@@ -21,7 +21,7 @@ from cubecast.net.handshake import Refusal
 from cubecast.net.hello import Attached, AttachRequest, encode_greeting
 from cubecast.net.wire import CLIENT, PREFIX
 from siege.grounds import Attack, Grounds
-from siege.raw import Raw, Turned, dialled
+from siege.raw import Raw, dialled
 from siege.terms import BURST, STEADY
 
 HOARD = "siege/hoard"
@@ -79,7 +79,7 @@ async def client_garbage(grounds: Grounds) -> None:
         if not await _attach_by_hand(raw, grounds.terms.client_secret):
             return
         number = 0
-        with suppress(Turned, TimeoutError):
+        with suppress(ConnectionError, TimeoutError):
             for _ in range(random.randint(1, 30)):
                 number += 1
                 raw.write(_said(grounds, number))
@@ -114,7 +114,7 @@ async def _attach_by_hand(raw: Raw, secret: str) -> bool:
 async def climb(grounds: Grounds) -> None:
     """The clients' key, used as a member's."""
     async with dialled(grounds.victim()) as raw:
-        with suppress(Turned, Refusal):
+        with suppress(ConnectionError, Refusal):
             await raw.authenticate(grounds.terms.client_secret, "climber")
             grounds.breaches["a client as a member"] += 1
 

@@ -69,9 +69,11 @@ class Mole(Node):
         if view is None:
             return []
         match self.lie:
-            case "epoch":
-                epoch = random.choice([1 << 61, (1 << 62) - 1, view.epoch + 2])
-                far = View(ViewId(epoch, Ballot(1, self.slot)), view.members, view.cluster)
+            case "epoch" | "last epoch":
+                epochs = [1 << 61, (1 << 62) - 1, view.epoch + 2]
+                epoch = epochs[0] if self.lie == "last epoch" else random.choice(epochs)
+                ballot = Ballot(view.id.ballot.round + 1, self.slot)
+                far = View(ViewId(epoch, ballot), view.members, view.cluster)
                 return [encode_view(Install(far.id.ballot, view.id, far, {}, {}))]
             case "ballot":
                 last = Ballot((1 << 62) - random.randint(1, 3), self.slot)
@@ -127,6 +129,11 @@ async def _live(seed: str, number: int, kind: str, terms: Terms, pipe: Connectio
         return
     pipe.send(("joined", None))
     mole.lie = kind
+    await lie_on(mole, random)
+
+
+async def lie_on(mole: Mole, random: Random) -> None:
+    """Take part in the topic of lies, and tell every member the mole's lies, until cancelled."""
     subscribing = asyncio.create_task(mole.subscribe(LIES, policy="drop-oldest").__aenter__())
     while True:
         for packet in mole.lies(random):
@@ -134,7 +141,7 @@ async def _live(seed: str, number: int, kind: str, terms: Terms, pipe: Connectio
                 if peer != mole.slot:
                     mole.mesh.send(peer, packet)
         await asyncio.sleep(EVERY_S)
-        if subscribing.done() and kind not in ("mute", "cut"):
+        if subscribing.done() and mole.lie not in ("mute", "cut"):
             await asyncio.wait([asyncio.create_task(_gossip(mole))], timeout=0.2)
 
 

@@ -21,7 +21,7 @@ from cubecast.protocol.views import (
     Who,
 )
 from siege.grounds import Attack, Grounds
-from siege.raw import Raw, Turned, dialled
+from siege.raw import Raw, dialled
 
 CROWD = 300
 """Members of an invented view: more than any real one has here."""
@@ -37,7 +37,7 @@ async def _entered(grounds: Grounds, raw: Raw) -> tuple[str, View | None]:
     with suppress(TimeoutError):
         async with asyncio.timeout(ANSWER_S):
             while True:
-                kind, packet = await raw.packet()
+                kind, packet = await raw.answer()
                 if kind == VIEW and isinstance(said := decode_view(packet), Beacon):
                     return uid, said.view
     return uid, None
@@ -123,7 +123,7 @@ async def empty_seat(grounds: Grounds) -> None:
         uid = f"{grounds.random.getrandbits(128):032x}"
         await raw.authenticate(grounds.terms.secret, uid)
         raw.write(encode_view(Enter(Who(uid, "127.0.0.1:9", 1), -1)))
-        with suppress(TimeoutError, Turned):
+        with suppress(TimeoutError, ConnectionError):
             await asyncio.wait_for(raw.ended(), LISTEN_S)
 
 

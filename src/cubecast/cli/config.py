@@ -22,38 +22,70 @@ from cubecast.net.tls import Tls
 from cubecast.net.units import format_duration, format_size
 
 DEFAULT_LISTEN = "127.0.0.1:7400"
+EXPOSED = "%s: others on this machine can read the secret: chmod 600 %s"
+
+
+def given(value: str | None) -> str | None:
+    """A flag's value. An empty one is a shell's variable that was not set: it is refused.
+
+    Without this an empty secret would open the cluster, and an empty seed would begin another.
+    """
+    if value is not None and not value.strip():
+        raise typer.BadParameter("it is empty; leave the flag out if that is meant")
+    return value
+
 
 ListenOption = Annotated[
     str | None,
     typer.Option(
+        callback=given,
         metavar="ADDRESS",
         help=f"Where to listen; port 0 takes a free one. [default: {DEFAULT_LISTEN}]",
     ),
 ]
 AdvertiseOption = Annotated[
     str | None,
-    typer.Option(metavar="ADDRESS", help="The address others are told, if it is another one."),
+    typer.Option(
+        callback=given,
+        metavar="ADDRESS",
+        help="The address others are told, if it is another one.",
+    ),
 ]
 SeedOption = Annotated[
     str | None,
-    typer.Option("--join", metavar="ADDRESS", help="A node to join; without it, begin anew."),
+    typer.Option(
+        "--join",
+        callback=given,
+        metavar="ADDRESS",
+        help="A node to join; without it, begin anew.",
+    ),
 ]
 SecretFlag = Annotated[
     str | None,
-    typer.Option(help="The cluster's secret; better in CUBECAST_SECRET or a secret_file."),
+    typer.Option(
+        callback=given,
+        help="The cluster's secret; better in CUBECAST_SECRET or a secret_file.",
+    ),
 ]
 TlsCaOption = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="TLS instead of a secret: the CAs that are believed."),
+    typer.Option(
+        callback=given,
+        metavar="FILE",
+        help="TLS instead of a secret: the CAs that are believed.",
+    ),
 ]
 TlsCertOption = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Our certificate; see cubecast certs.")
+    str | None,
+    typer.Option(callback=given, metavar="FILE", help="Our certificate; see cubecast certs."),
 ]
 TlsKeyOption = Annotated[
-    str | None, typer.Option(metavar="FILE", help="The private key of our certificate.")
+    str | None,
+    typer.Option(callback=given, metavar="FILE", help="The private key of our certificate."),
 ]
 TlsCrlOption = Annotated[
-    str | None, typer.Option(metavar="FILE", help="The revoked certificates, if any are.")
+    str | None,
+    typer.Option(callback=given, metavar="FILE", help="The revoked certificates, if any are."),
 ]
 PresetOption = Annotated[
     str | None,
@@ -71,7 +103,12 @@ LogLevelOption = Annotated[
 ]
 NameFlag = Annotated[
     str | None,
-    typer.Option("--name", metavar="NAME", help="This client's name; the secret is its token."),
+    typer.Option(
+        "--name",
+        callback=given,
+        metavar="NAME",
+        help="This client's name; the secret is its token.",
+    ),
 ]
 PermissionsOption = Annotated[
     Path | None,

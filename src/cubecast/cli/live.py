@@ -9,12 +9,13 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 import cubecast
 from cubecast.cli.config import (
+    EXPOSED,
     AdvertiseOption,
     ConfigOption,
     Flags,
@@ -58,6 +59,7 @@ def node(
     log_level: LogLevelOption = None,
     permissions: PermissionsOption = None,
     config: ConfigOption = None,
+    begin: Annotated[bool, typer.Option("--begin", hidden=True)] = False,
 ) -> None:
     """Run one node until Ctrl-C or SIGTERM, then leave gracefully.
 
@@ -77,11 +79,14 @@ def node(
     """
     guard()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is somebody to tell
+    seed = "" if begin else join  # empty: none, though the configuration may name one
     flags = Flags(
-        listen, advertise, join, secret, preset, log_format, log_level, named(permissions)
+        listen, advertise, seed, secret, preset, log_format, log_level, named(permissions)
     )
     settings = effective("node", config, flags.with_tls(tls_ca, tls_cert, tls_key, tls_crl))
     handler = install(level=settings.log_level, format=settings.log_format, logger="")
+    for path in settings.exposed:
+        log.warning(EXPOSED, path, path)
     run("node", _node(settings.config, settings.join or None, handler))
 
 
@@ -93,6 +98,7 @@ async def _joined(seed: str | None, config: cubecast.NodeConfig) -> AsyncIterato
             member = await stack.enter_async_context(cubecast.join(seed, config=config))
         except OSError as error:
             reason = error.strerror or str(error)
+            reason = reason.removeprefix(f"cannot listen on {config.listen}: ")
             if error.errno == errno.EADDRINUSE:
                 reason = "the address is in use; choose another with --listen"
             raise cubecast.CubecastError(f"cannot listen on {config.listen}: {reason}") from None
@@ -115,7 +121,8 @@ async def _node(config: cubecast.NodeConfig, seed: str | None, handler: Handler)
                     typer.echo(f"node {event.slot} {'is gone' if event.crashed else 'left'}")
                 case cubecast.MemberMute():
                     waited = f"node {event.by} waited {event.seconds:.1f} s"
-                    typer.echo(f"node {event.slot} answers tests but no waves: {waited}")
+                    does = "answers us" if event.disputed else "answers tests but no waves"
+                    typer.echo(f"node {event.slot} {does}: {waited}")
                 case cubecast.Excluded():
                     typer.echo("the others went on without this node; asking to be taken back")
                 case cubecast.Returned():

@@ -9,6 +9,7 @@ import typer
 
 from cubecast.cli.children import POLL_S, Child, StopSignals, stop
 from cubecast.cli.config import (
+    EXPOSED,
     AdvertiseOption,
     ConfigOption,
     Flags,
@@ -66,8 +67,12 @@ def up(
           a second cluster beside the first; reach it with --at 127.0.0.1:7500
     """
     guard()
-    flags = Flags(listen, advertise, "", secret, preset, log_format, log_level, named(permissions))
+    flags = Flags(
+        listen, advertise, None, secret, preset, log_format, log_level, named(permissions)
+    )
     settings = effective("up", config, flags.with_tls(tls_ca, tls_cert, tls_key, tls_crl))
+    for path in settings.exposed:
+        typer.echo(f"cubecast up: {EXPOSED % (path, path)}", err=True)
     shared = ["--preset", settings.preset, *(["--config", str(config)] if config else [])]
     shared += ["--log-format", settings.log_format, "--log-level", settings.log_level]
     shared += ["--permissions", str(permissions)] if permissions else []
@@ -107,7 +112,8 @@ def _start(
     advertised_host = parse_address(first.advertise)[0] if first.advertise else ""
     environment = child_environment(first)
     began = time.monotonic()
-    where = ["--listen", first.listen, "--advertise", first.advertise, "--join", ""]
+    told = ["--advertise", first.advertise] if first.advertise else []
+    where = ["--listen", first.listen, *told, "--begin"]
     seed = ""
     for number in range(nodes):
         child = Child(number, [*shared, *where], environment, named="json" not in shared)
@@ -122,8 +128,8 @@ def _start(
         typer.echo(child.greeting)
         if not seed:
             seed = child.greeting.rsplit(" ", 1)[-1]
-            beside = ["--listen", format_address(host, 0), "--advertise", advertised_host]
-            where = [*beside, "--join", seed]
+            told = ["--advertise", advertised_host] if advertised_host else []
+            where = ["--listen", format_address(host, 0), *told, "--join", seed]
     typer.echo(
         f"{counted(nodes, 'node')} up in {time.monotonic() - began:.1f} s; reach them at {seed}; "
         "Ctrl-C stops them"

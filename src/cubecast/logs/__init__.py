@@ -76,7 +76,8 @@ class Handler(logging.Handler):
         return self.format(record) + "\n"
 
     def _dropped(self, count: int, why: str) -> str:
-        template = "%d lines of this log were dropped: %s"
+        what = "line of this log was" if count == 1 else "lines of this log were"
+        template = f"%d {what} dropped: %s"
         return self._line(_record("cubecast.logs", logging.WARNING, template, count, why))
 
     # -- what was held back ------------------------------------------------------------------------

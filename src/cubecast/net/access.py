@@ -236,7 +236,7 @@ class Access:
         self._frames.clear()
         now = self._node.keys.tokens = permissions.tokens
         withdrawn = {name for name, token in before.tokens.items() if now.get(name) != token}
-        log.info("read new permissions from %s: %r", self._path, permissions)
+        log.info("read new permissions from %s: %s", self._path, permissions)
         self._node.permissions_changed(withdrawn)
 
     def _forget(self, former: Permissions) -> None:

@@ -36,8 +36,17 @@ def _check_host(host: str) -> None:
         host.encode("idna")
     except UnicodeError:
         raise ValueError(f"not a host: {host!r}") from None
-    if "\0" in host:
+    if "\0" in host or (":" in host and not _is_ipv6(host)):
         raise ValueError(f"not a host: {host!r}")
+
+
+def _is_ipv6(host: str) -> bool:
+    """Whether this is a number of IPv6, perhaps with the interface it is reached by."""
+    try:
+        ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def is_wildcard(text: str) -> bool:

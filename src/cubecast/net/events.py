@@ -33,13 +33,15 @@ class MemberMute(msgspec.Struct, frozen=True, tag=True):
     """A member answers tests, but left a wave (a subscribe, say) unanswered for `seconds`.
 
     `by` waited for it; the others go on without it, and `MemberLeft` follows.  `topic` is empty if
-    the wave asked for all topics.
+    the wave asked for all topics.  Told again with `disputed` if it has answered this node: then
+    one of the two lies, and the others go on without both.
     """
 
     slot: NodeId
     topic: Topic
     seconds: float
     by: NodeId
+    disputed: bool = False
 
 
 class CutDenied(msgspec.Struct, frozen=True, tag=True):

@@ -2,6 +2,7 @@
 
 1. A secret is never a key itself.  It is stretched (`scrypt`: about 0.1 s and 32 MiB for one guess)
    with a salt that belongs to the cluster, so that guesses made for one cluster help with no other.
+   Who is in no cluster takes the salt of the one it dials, and an impostor there may choose it.
 2. The keys of members and of clients differ, also where both come from one secret: what a client
    says in its handshake opens no member's.
 3. A client of a name has a token of its own, which is random and long, and needs no stretching.

@@ -144,7 +144,11 @@ class Mesh:
         self._owner.faults.check_reachable(peer, who.uid)
         connection = Connection(self._owner, dialled=True, link=peer, peer=who.uid)
         host, port = parse_address(who.address)
-        await self._network.dial(lambda: connection, host, port)
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):  # a system may try for minutes
+                await self._network.dial(lambda: connection, host, port)
+        except TimeoutError:
+            raise TimeoutError(f"no connection in {HANDSHAKE_S:g} s") from None
         await connection.settled
         if not connection.ready:
             raise ConnectionError(connection.reason)

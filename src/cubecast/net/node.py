@@ -645,13 +645,14 @@ class Node:
         self._presence.excluded()
 
     def mute(self, accusation: Accusation) -> None:
-        slot, by, topic, waited = accusation
+        slot, by, topic, waited, disputed = accusation
         seconds = waited / 1e6
-        log.warning(
-            "node %d answers tests but no waves: node %d waited %.1f s (topic %r); it is excluded",
-            slot, by, seconds, topic,
-        )  # fmt: skip
-        self.tell(MemberMute(slot, topic, seconds, by))
+        if disputed:
+            text = "node %d answers us, node %d says it waited %.1f s (topic %r): both are excluded"
+        else:
+            text = "node %d answers tests but no waves: node %d waited %.1f s (topic %r)"
+        log.warning(text, slot, by, seconds, topic)
+        self.tell(MemberMute(slot, topic, seconds, by, disputed))
 
     def denied(self, denial: Denial) -> None:
         topic, source, claimed, published, by = denial

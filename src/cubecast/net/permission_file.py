@@ -35,6 +35,7 @@ MAX_FILE_BYTES = 1024 * 1024
 MAX_RULES = 4096
 TOKEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+WRITTEN_KEY = re.compile(r"""\s*["']?([A-Za-z0-9._@-]+)["']?\s*=""")
 FILE_KEYS = ("rule", "tokens_file")
 RULE_KEYS = ("who", "publish", "subscribe", "deny")
 READ_BY_OTHERS = stat.S_IRGRP | stat.S_IROTH
@@ -109,9 +110,23 @@ def _toml(path: Path) -> dict[str, Any]:
     if len(data) > MAX_FILE_BYTES:
         raise ConfigError(f"{path}: is larger than {MAX_FILE_BYTES} bytes")
     try:
-        return tomllib.loads(data.decode())
+        return tomllib.loads(data.decode("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        twice = _written_twice(data, str(error))
+        if twice:
+            raise ConfigError(f"{path}: {twice}; keep one of them") from None
         raise ConfigError(f"{path}: not TOML: {error}") from None
+
+
+def _written_twice(data: bytes, error: str) -> str:
+    """Which key has two lines, if that is the error: of a token that was added once more, say."""
+    found = re.search(r"overwrite a value \(at (?:line (\d+)|end of document)", error)
+    if found is None:
+        return ""
+    lines = data.decode("utf-8-sig").split("\n")
+    number = int(found[1] or len(lines))
+    key = WRITTEN_KEY.match(lines[number - 1])
+    return "" if key is None else f"{key[1]} occurs twice, the second time in line {number}"
 
 
 def _check_keys(values: Iterable[str], known: tuple[str, ...], where: str) -> None:
@@ -200,10 +215,14 @@ def _tokens(path: Path) -> dict[str, str]:
     return tokens
 
 
-def _warn_of_readers(path: Path) -> None:
+def read_by_others(path: Path) -> bool:
+    """Whether others on this machine can read a file."""
     try:
-        mode = path.stat().st_mode
+        return bool(path.stat().st_mode & READ_BY_OTHERS)
     except OSError:  # it was there a moment ago
-        return
-    if mode & READ_BY_OTHERS:
+        return False
+
+
+def _warn_of_readers(path: Path) -> None:
+    if read_by_others(path):
         log.warning("%s: others on this machine can read the tokens: chmod 600 %s", path, path)

@@ -168,7 +168,10 @@ class Permissions:
         self._grants: dict[Identity, Grants] = {}
 
     def __repr__(self) -> str:
-        return f"<Permissions, {len(self.rules)} rules, {len(self.tokens)} tokens>"
+        return f"<Permissions, {self}>"
+
+    def __str__(self) -> str:
+        return f"rules: {len(self.rules)}, tokens: {len(self.tokens)}"
 
     def grants(self, who: Identity) -> Grants:
         """Everything that the rules say of one identity."""

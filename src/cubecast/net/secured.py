@@ -71,6 +71,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         self._raw: asyncio.Transport | None = None
         self._above: asyncio.BaseProtocol | None = None
         self._certificate: dict[str, Any] = {}
+        self._certificate_der = b""
         self.begun = False
         self._closing = False
         self._deadline: asyncio.TimerHandle | None = None
@@ -144,6 +145,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
             return
         self._flush()
         self._certificate = self._tls.getpeercert() or {}
+        self._certificate_der = self._tls.getpeercert(True) or b""
         try:
             self._keeper.verified(self)
         except TlsError as error:
@@ -306,8 +308,11 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         return default if self._raw is None else self._raw.get_extra_info(name, default)
 
     def certificate_der(self) -> bytes:
-        """The peer's certificate as it came; empty before it was verified."""
-        return self._tls.getpeercert(True) or b"" if self._certificate else b""
+        """The peer's certificate as it came; empty before it was verified.
+
+        Kept, as TLS that has failed since, or was refused by the peer, does not give it any more.
+        """
+        return self._certificate_der
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         return self if self._above is None else self._above

@@ -22,7 +22,8 @@ from cubecast.errors import ConfigError
 from cubecast.logs import FORMATS, LEVELS
 from cubecast.net.address import parse_address
 from cubecast.net.config import PARTS, NodeConfig
-from cubecast.net.permission_file import check_token_name
+from cubecast.net.keys import MIN_SECRET, MIN_TOKEN
+from cubecast.net.permission_file import check_token_name, read_by_others
 from cubecast.net.presets import PRESETS, preset_values
 from cubecast.net.units import DURATIONS, SIZES, parse_quantity
 
@@ -58,6 +59,8 @@ class Settings:
     log_level: str = "WARNING"
     client_name: str = ""
     """The name of a light client, whose token the secret is then."""
+    exposed: tuple[Path, ...] = ()
+    """Files with a secret that others on this machine can read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +98,15 @@ def load_settings(
         sources.append(_file(Path(named)))
     given: dict[str, Any] = {}
     origins: dict[str, str] = {}
+    exposed: list[Path] = []
     for source in sources:
         for key, value in _read(source).items():
             if key not in given:
                 given[key] = value
                 from_file = key in SECRETS and key not in source.values
                 origins[key] = source.origin(f"{key}_file" if from_file else key)
+                if from_file and read_by_others(found := _secret_path(source, key)):
+                    exposed.append(found)
     preset = given.pop("preset", DEFAULT_PRESET)
     for key in preset_values(preset):
         origins.setdefault(key, f"preset {preset}")
@@ -108,12 +114,23 @@ def load_settings(
     join = given.pop("join", "")
     logs = {key: given.pop(key) for key in ("log_format", "log_level") if key in given}
     name = given.pop("client_name", "")
+    if name and 0 < (length := len(given.get("secret", ""))) < MIN_SECRET:
+        raise ConfigError(
+            f"{origins['secret']}: secret has {length} characters; the token of {name!r} has at "
+            f"least {MIN_TOKEN}: `cubecast token {name}` makes one"
+        )
     try:
         config = NodeConfig.preset(preset, **given)
     except ValueError as error:
         raise ConfigError(_blame(str(error), origins, named)) from None
     origins = {key: origins.get(key, "default") for key in KEYS}
-    return Settings(config, join, preset, origins, client_name=name, **logs)
+    return Settings(
+        config, join, preset, origins, client_name=name, exposed=tuple(exposed), **logs
+    )
+
+
+def _secret_path(source: _Source, key: str) -> Path:
+    return source.folder / str(source.values[f"{key}_file"])
 
 
 def _blame(error: str, origins: Mapping[str, str], path: str | Path | None) -> str:
@@ -148,8 +165,7 @@ def _environment(environ: Mapping[str, str]) -> _Source:
 
 def _file(path: Path) -> _Source:
     try:
-        with path.open("rb") as stream:
-            values = tomllib.load(stream)
+        values = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -175,7 +191,8 @@ def _read(source: _Source) -> dict[str, Any]:
         if named in read:
             if key in read:
                 raise ConfigError(f"{source.name(named)} and {key} exclude each other")
-            read[key] = _secret(source.folder / read.pop(named), source.name(named))
+            del read[named]
+            read[key] = _secret(_secret_path(source, key), source.name(named))
     for key in sorted((TLS_KEYS | {"permissions", "audit_log"}) & read.keys()):
         if read[key] not in ("", "-"):
             read[key] = str(source.folder / read[key])
@@ -184,12 +201,12 @@ def _read(source: _Source) -> dict[str, Any]:
 
 def _secret(path: Path, name: str) -> str:
     try:
-        secret = path.read_text(encoding="utf-8").strip()
+        secret = path.read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not text in UTF-8"
         raise ConfigError(f"{name} cannot be read: {path}: {reason}") from None
     if not secret:
-        raise ConfigError(f"{name} is empty: {path}")
+        raise ConfigError(f"{name} names an empty file: {path}; `cubecast secret` makes a secret")
     return secret
 
 
@@ -226,7 +243,10 @@ def _address(value: object) -> str:
 
 def _client_name(value: object) -> str:
     name = _text(value)
-    check_token_name(name)
+    try:
+        check_token_name(name)
+    except ValueError as error:
+        raise ValueError(f"cannot be this: {error}") from None
     return name
 
 
@@ -294,6 +314,8 @@ def _of_type(hint: Any) -> Converter:
         try:
             return msgspec.convert(value, hint, strict=False)
         except msgspec.ValidationError as error:
+            if hint is bool:
+                raise ValueError(f"must be true or false, not {value!r}") from None
             raise ValueError(f"is wrong: {error}, not {value!r}") from None
 
     return convert

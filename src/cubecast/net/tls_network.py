@@ -36,8 +36,8 @@ class TlsServer:
 
     def _look(self) -> None:
         """Look at the files now and then, so that a revocation ends open connections."""
-        self._network.refresh()
         self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        self._network.refresh()
 
     def close(self) -> None:
         if self._timer is not None:

@@ -78,7 +78,8 @@ PATIENT_REQUESTS = 4
 """Requests for a place in one life; then it counts, too, if a stranger says that it is outlived."""
 KEPT_OUT = 2
 """Who was mute may come back after so many times `Config.mute_after`: several who fall mute in turn
-are out at the same time, and waves are complete."""
+are out at the same time, and waves are complete.  Who was in a dispute about that may come back at
+once; after the next dispute after once `mute_after`, then after as long as the mute."""
 
 
 class Member:
@@ -140,6 +141,7 @@ class Member:
         self._gone = False  # it was let go: whatever still comes is for nobody
         self._told: dict[str, Time] = {}
         self._kept_out: dict[str, Time] = {}  # addresses of those who were mute, until when
+        self._disputes: dict[str, int] = {}  # by address, the latest last
         self._behind: ViewId | None = None  # the view of ours in which we heard of a later one
         self._ask_at: Time = 0  # then ask for that
         self._requests = 0  # for a place, in this life
@@ -469,6 +471,7 @@ class Member:
             remembered_from=self.remembered_from,
             on_caught_up=self._epochs.caught_up,
             on_mute=self._on_mute,
+            on_accused=self._port.mute,
             on_denied=self._port.denied,
         )
         if self._detector_config is not None:
@@ -490,15 +493,34 @@ class Member:
             self._epochs.suspect(suspects, now)
 
     def _on_mute(self, accusation: Accusation, now: Time) -> None:
-        """A member leaves waves unanswered: go on without it, as without the silent."""
-        self.marks["mute member"] += 1
-        self._port.mute(accusation)
-        if self._epochs is not None:
-            who = self._epochs.view.members[accusation.slot]
-            self._kept_out[who.address] = now + KEPT_OUT * self._config.mute_after
+        """A member leaves waves unanswered: go on without it, as without the silent.
+
+        In a dispute go on without both: whoever of them lies has put itself out.
+        """
+        if self._epochs is None:
+            return
+        if accusation.disputed:
+            self._port.mute(accusation)
+            self.marks["disputed mute member"] += 1
+            out = [accusation.slot, accusation.by]
+        else:
+            self.marks["mute member"] += 1
+            out = [accusation.slot]
+        members = self._epochs.view.members
+        for address in [members[slot].address for slot in out if slot in members]:
+            times = self._count_dispute(address) if accusation.disputed else KEPT_OUT
+            self._kept_out[address] = now + times * self._config.mute_after
             while len(self._kept_out) > MAX_TOLD:
                 del self._kept_out[next(iter(self._kept_out))]
-            self._epochs.lose(1 << accusation.slot, now)
+        self._epochs.lose(sum(1 << slot for slot in out), now)
+
+    def _count_dispute(self, address: str) -> int:
+        """How many times `mute_after` somebody is kept out who is in a dispute once more."""
+        before = self._disputes.pop(address, 0)
+        self._disputes[address] = min(before + 1, KEPT_OUT)
+        while len(self._disputes) > MAX_TOLD:
+            del self._disputes[next(iter(self._disputes))]
+        return before
 
     def suspect(self, slot: NodeId, now: Time) -> None:
         """Somebody says that a node is dead; nothing follows while we are in no view with it."""

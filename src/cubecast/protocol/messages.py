@@ -252,6 +252,8 @@ class Op(Enum):
     LEAVE = "leave"
     REGISTER = "register"
     TOPICS = "topics"
+    PRESENT = "present"
+    """To one node, which changes nothing there and contributes nothing: does it answer waves?"""
 
 
 class Wave(msgspec.Struct, frozen=True, tag=True):

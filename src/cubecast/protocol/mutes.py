@@ -5,7 +5,10 @@ nothing for `Config.mute_after` is *mute*, whatever it answers the failure detec
 child may be waiting for somebody below it, so it is given a quarter of that time more for each
 level of its subtree: the mute node's own parent runs out of patience first, and tells everyone
 (`Mute`).
-Whoever leads changes the view to one without the mute node; all waves begin anew there.
+Who hears that asks the accused itself, by a wave to it alone (`Op.PRESENT`).  If no answer comes
+within a level's time, whoever leads changes the view to one without the mute node; all waves begin
+anew there.  If it answers, it is mute towards some, or the accuser lies.  Nobody can tell which, so
+neither stays: a lie costs the liar its own place.
 
 Invariants:
 
@@ -14,8 +17,12 @@ Invariants:
 2. Who has passed a wave to somebody mute is not accused in its place.  It accuses first; what it
    says gives everyone else that is waited for the whole time again.
 3. A wave with a mute node in its tree ends: it is complete, or a view without that node begins.
+   Views that change more often than that put nothing off: who leaves a wave unanswered that begins
+   anew is asked by itself, and that question goes on from view to view.
 4. An accusation is about a member of the present view; it is forgotten with the next one.  So at
-   most one is kept for each member.
+   most one is kept for each member, with one question.
+5. Nobody takes more than one other with it in a view: after a dispute nothing counts that the same
+   accuser said of others.
 """
 
 from __future__ import annotations
@@ -23,9 +30,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cubecast.protocol.links import Links
-from cubecast.protocol.messages import Mute
+from cubecast.protocol.messages import Mute, Op
 from cubecast.protocol.port import Accusation, NodeId, Port, Time
-from cubecast.protocol.waves import Gathering, Waves, below
+from cubecast.protocol.waves import NOTHING, Gathering, Waves, below
 from cubecast.topology import cluster, members_of
 
 LEVEL = 4
@@ -45,7 +52,9 @@ class Mutes:
         port: Port,
         mute_after: Time,
         on_mute: Callable[[Accusation, Time], None],
+        on_accused: Callable[[Accusation], None],
     ) -> None:
+        """`on_accused` is told at once what somebody says; `on_mute`, when we go on without one."""
         self._node = node
         self._waves = waves
         self._links = links
@@ -53,11 +62,14 @@ class Mutes:
         self._mute_after = mute_after
         self._every = max(1, mute_after // LOOKS)
         self._on_mute = on_mute
+        self._on_accused = on_accused
         self._epoch = 0
         self._members = 0  # nobody can be excluded before there is a view
         self._look_at: Time | None = None
         self._accused: dict[NodeId, Accusation] = {}
+        self._asked: set[NodeId] = set()  # the accused who have our question
         self._news: list[Accusation] = []
+        self._disputed = 0  # whose word somebody denied, in this view
 
     @property
     def accused(self) -> list[Accusation]:
@@ -69,15 +81,51 @@ class Mutes:
         self._epoch = epoch
         self._members = members & ~(1 << self._node)
         self._accused.clear()
+        self._asked.clear()
         self._news.clear()
+        self._disputed = 0
 
     def hear(self, words: Mute, sender: NodeId, now: Time) -> None:
-        """A member says that another is mute; what follows is done when we wake up."""
+        """A member says that another is mute: ask that one, unless we have accused it ourselves."""
         known = words.slot in self._accused
-        if words.epoch != self._epoch or known or words.slot == sender:
+        if not self._mute_after or words.epoch != self._epoch or known or words.slot == sender:
+            return
+        if self._disputed >> sender & 1:
             return
         if self._members >> words.slot & 1:
-            self._accuse(Accusation(words.slot, sender, words.topic, words.waited), now)
+            self._note(Accusation(words.slot, sender, words.topic, words.waited), now)
+            self._asked.add(words.slot)
+            self._ask(words.slot, now)
+            self._give_up_asking(now)  # we may have asked it long ago, in another view
+            self._port.wake(now)
+
+    def ask_again(self, peers: int, now: Time) -> None:
+        """Waves begin anew that these have left unanswered: ask each by a question that goes on."""
+        if self._mute_after:
+            for peer in members_of(peers & self._members):
+                self._ask(peer, now)
+
+    def _ask(self, peer: NodeId, now: Time) -> None:
+        if self._waves.question(peer) is None:
+            visited = 1 << self._node | 1 << peer
+            self._waves.start("", Op.PRESENT, NOTHING, now, visited=visited)
+
+    def answered(self, question: Gathering, now: Time) -> None:
+        """Somebody who was called mute answers us; what follows is done when we wake up."""
+        for slot in members_of(question.wave.cluster & self._members):
+            if slot in self._asked:
+                self._asked.remove(slot)
+                accusation = self._accused[slot]
+                self._news.append(accusation._replace(disputed=True))
+                self._take_no_more_of(accusation.by)
+                self._port.wake(now)
+
+    def _take_no_more_of(self, accuser: NodeId) -> None:
+        """Somebody denies what the accuser said: ask nobody else because of it."""
+        self._disputed |= 1 << accuser
+        for slot in [one for one in self._asked if self._accused[one].by == accuser]:
+            self._asked.remove(slot)
+            del self._accused[slot]  # another may say the same
 
     def on_wake(self, now: Time) -> None:
         """Look whom we wait for; then have what was said acted upon, which may change the view."""
@@ -93,6 +141,7 @@ class Mutes:
         if self._look_at is not None and self._look_at <= now:
             self._excuse(now - self._look_at)
             self._look_at = None
+            self._give_up_asking(now)
             for accusation in self._overdue(now):
                 self._tell(accusation, now)
         if self._look_at is None and self._waves.pending():
@@ -105,6 +154,14 @@ class Mutes:
         if late > self._every:
             for gathering in self._waves.waiting:
                 gathering.since += late
+
+    def _give_up_asking(self, now: Time) -> None:
+        """Who does not answer our question either is mute."""
+        for slot in sorted(self._asked):
+            question = self._waves.question(slot)
+            if question is not None and now - question.since >= self._mute_after // LEVEL:
+                self._asked.remove(slot)
+                self._news.append(self._accused[slot])
 
     def _overdue(self, now: Time) -> list[Accusation]:
         """The children that should have answered by now, each with its longest wait."""
@@ -128,15 +185,15 @@ class Mutes:
 
     def _tell(self, accusation: Accusation, now: Time) -> None:
         """Tell everyone else; whoever leads acts on it, and that may be any of them."""
-        self._accuse(accusation, now)
+        self._note(accusation, now)
+        self._news.append(accusation)
         words = Mute(accusation.topic, accusation.slot, accusation.waited, self._epoch)
         for peer in members_of(self._members & ~(1 << accusation.slot)):
             self._links.send(peer, words, now)
 
-    def _accuse(self, accusation: Accusation, now: Time) -> None:
+    def _note(self, accusation: Accusation, now: Time) -> None:
         self._accused[accusation.slot] = accusation
-        self._news.append(accusation)
-        self._port.wake(now)
+        self._on_accused(accusation)
         for gathering in self._waves.waiting:
-            if not gathering.awaited >> accusation.slot & 1:
+            if gathering.wave.op is not Op.PRESENT and not gathering.awaited >> accusation.slot & 1:
                 gathering.since = now  # it may be below whom we wait for

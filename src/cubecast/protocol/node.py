@@ -79,6 +79,10 @@ def _wait_for_ever(accusation: Accusation, now: Time) -> None:
     """The same: nobody can be excluded."""
 
 
+def _untold(accusation: Accusation) -> None:
+    """The same: nobody is to know."""
+
+
 class CubecastNode:
     """A `Process`: causal publish/subscribe over lossy, reordering links."""
 
@@ -101,6 +105,7 @@ class CubecastNode:
         remembered_from: Callable[[Time], int | None] = _nobody_is_absent,
         on_caught_up: Callable[[NodeId, Time], None] = _ignore,
         on_mute: Callable[[Accusation, Time], None] = _wait_for_ever,
+        on_accused: Callable[[Accusation], None] = _untold,
         on_denied: Callable[[Denial], None] | None = None,
     ) -> None:
         if not cluster >> node & 1:
@@ -113,7 +118,8 @@ class CubecastNode:
         self._incarnation = incarnation
         self._links = Links(port, self.config)
         self._waves = Waves(node, self._links, cluster)
-        self._mutes = Mutes(node, self._waves, self._links, port, self.config.mute_after, on_mute)
+        mute_after = self.config.mute_after
+        self._mutes = Mutes(node, self._waves, self._links, port, mute_after, on_mute, on_accused)
         self._known = cluster  # the slots that were ever in use
         self._cores: dict[Topic, RecoveringTopic] = {}
         self._memberships: dict[Topic, Membership] = {}
@@ -424,7 +430,7 @@ class CubecastNode:
                 if result is not None:
                     self._complete(result, now)
             case Wave():
-                if message.epoch < self._excluded_in:
+                if message.epoch < self._excluded_in and message.op is not Op.PRESENT:
                     # Its origin begins anew when it hears who is gone.
                     self.marks["wave of a view that is over"] += 1
                 elif self._waves.admits(message, sender):
@@ -456,6 +462,9 @@ class CubecastNode:
         if wave.op is Op.TOPICS:
             self._waves.on_wave(wave, sender, NOTHING, now, self._discovery.known())
             return
+        if wave.op is Op.PRESENT:
+            self._waves.on_wave(wave, sender, NOTHING, now)
+            return
         self._discovery.saw(wave.topic)
         if wave.op is not Op.LEAVE:
             self.adopt_if_new(wave.topic)
@@ -466,6 +475,9 @@ class CubecastNode:
         if result.wave.op is Op.TOPICS:
             self.shared.add(result.wave.epoch)
             self._discovery.complete(result, now)
+            return
+        if result.wave.op is Op.PRESENT:
+            self._mutes.answered(result, now)
             return
         membership = self._membership(result.wave.topic)
         if not membership.is_question(result):
@@ -554,7 +566,8 @@ class CubecastNode:
                 core.lose_children(dead)
         if dead:
             self._excluded_in = view.epoch
-            self._waves.abort()
+            unanswered = self._waves.abort(view.mask & ~dead)
+            self._mutes.ask_again(unanswered & ~dead, now)
         for membership in list(self._memberships.values()):
             if dead:
                 membership.exclude(dead, self.is_live, now)

@@ -158,6 +158,8 @@ class Accusation(NamedTuple):
     by: NodeId
     topic: Topic
     waited: Time
+    disputed: bool = False
+    """`slot` has answered us: it is mute towards some, or `by` lies."""
 
 
 class Denial(NamedTuple):

@@ -262,10 +262,26 @@ class Waves:
                 complete.append(done)
         return complete
 
-    def abort(self) -> None:
-        """Wait for no answer any more: the origins start their waves again in the new view."""
+    def abort(self, alive: int) -> int:
+        """Wait for no answer any more: the origins start their waves again in the new view.
+
+        Questions to one node (`Op.PRESENT`) go on if that is among the `alive`.  Returns from whom
+        answers were missing.
+        """
         self._aborted = True
-        self._gatherings.clear()
+        missing = 0
+        for key, gathering in list(self._gatherings.items()):
+            missing |= gathering.awaited
+            if gathering.wave.op is not Op.PRESENT or not gathering.awaited & alive:
+                del self._gatherings[key]
+        return missing
+
+    def question(self, peer: NodeId) -> Gathering | None:
+        """The question to one node (`Op.PRESENT`) that it has not answered."""
+        for one in self._gatherings.values():
+            if one.wave.op is Op.PRESENT and one.parent is None and one.awaited >> peer & 1:
+                return one
+        return None
 
     @property
     def waiting(self) -> Collection[Gathering]:

@@ -71,15 +71,19 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class Mute:
-    """`node` answers no waves from `start` on and before `end`; all else it says arrives."""
+    """`node` answers no waves from `start` on and before `end`; all else it says arrives.
+
+    With `to` it answers all others.
+    """
 
     node: NodeId
     start: Time
     end: Time
+    to: NodeId = -1
 
-    def keeps(self, source: NodeId, message: Message, now: Time) -> bool:
+    def keeps(self, source: NodeId, peer: NodeId, message: Message, now: Time) -> bool:
         """Whether a message is an answer that is not sent.  A network carries it in an envelope."""
-        if source != self.node or not self.start <= now < self.end:
+        if source != self.node or not self.start <= now < self.end or self.to not in (-1, peer):
             return False
         parcel = getattr(message, "message", message)
         return isinstance(parcel, Parcel) and isinstance(parcel.message, Answer)
@@ -152,7 +156,7 @@ class Faults:
         if any(cut.cuts(source, peer, leaves) for cut in self.partitions):
             self.lost += 1
             return
-        if any(mute.keeps(source, message, leaves) for mute in self.mutes):
+        if any(mute.keeps(source, peer, message, leaves) for mute in self.mutes):
             return
         if self.until is not None and leaves >= self.until:
             world.post(world.awake(peer, at), world.receivers[peer], message, source)

@@ -15,7 +15,7 @@ of its own, so that a stock schedule stays what it is.  `ingredients` counts wha
 | batches | frames of several messages |
 | cut_short | crashes in the middle of a broadcast |
 | slots_handed_over | slots in which another process is than was before |
-| mutes | a node answers tests but no waves, longer than it is waited for |
+| mutes | a node answers tests but no waves, or none of one node, longer than it is waited for |
 | quiet | stretches without a word, long enough for idle state to be forgotten |
 """
 
@@ -156,7 +156,8 @@ class _Kitchen:
             return
         at, lasts = self.length, self.rng.randint(*MUTE)
         self.length += lasts + self.rng.choice((100, 4000))
-        self.faults.append(Fault(at, "mute", node, lasts=lasts))
+        to = (node + 1 + lasts) % self.nodes if lasts % 3 == 0 else -1  # no draw: seeds stay as is
+        self.faults.append(Fault(at, "mute", node, lasts=lasts, to=-1 if to == node else to))
         for _ in range(self.rng.randint(2, 6)):
             begun = at + self.rng.choice((50, self.rng.randint(0, lasts)))
             topic, other = self.rng.choice(ROOMS), self._node()

@@ -43,7 +43,7 @@ topic = "t"                 # left out: the first one; any other name is a topic
 | partition | sides | heal, which ends every fault of links |
 | one-way: nothing gets from one to the other | from, to | heal |
 | slow: all links of a node take longer | node, delay or factor | heal |
-| mute: a node answers no waves, all else it does | node | heal |
+| mute: a node answers no waves, all else it does; with `to`: those of one node | node | heal |
 
 | what an application does | |
 |---|---|
@@ -129,7 +129,8 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
                 much = f"{self.factor} times as slow" if self.factor > 1 else f"{self.delay:g} more"
                 return f"slow links of node {self.node}, {much}"
             case "mute":
-                return f"node {self.node} answers no waves"
+                asked = f" that come by node {self.to}" if self.to >= 0 else ""
+                return f"node {self.node} answers no waves{asked}"
             case "heal":
                 return "heal"
         return f"{self.act} of node {self.node}"
@@ -294,13 +295,14 @@ def _check_fault(schedule: Schedule, where: str, fault: Fault) -> None:
     named = tuple(node for side in fault.sides for node in side)
     named += (fault.node,) if fault.act in OF_ONE_NODE else ()
     named += (fault.source, fault.to) if fault.act == "one-way" else ()
+    named += (fault.to,) if fault.act == "mute" and fault.to != -1 else ()
     _check_nodes(schedule, where, named)
     fits = {
         "for": fault.act in UNDONE_BY or not fault.lasts,
         "node": fault.act in OF_ONE_NODE or fault.node == -1,
         "sides": (fault.act == "partition") == any(fault.sides),
         "from": fault.act == "one-way" or fault.source == -1,
-        "to": fault.act == "one-way" or fault.to == -1,
+        "to": fault.act in ("one-way", "mute") or fault.to == -1,
         "delay": fault.act == "slow" or not fault.delay,
         "copies": fault.act == "crash" or fault.copies == -1,
         "factor": 1 <= fault.factor <= 1000 and (fault.act == "slow" or fault.factor == 1),

@@ -1,7 +1,7 @@
-"""A world that looks closer: histograms of latencies, delays and barriers, and a time to start.
+"""Worlds that look closer: histograms of latencies, delays and barriers; what churn costs.
 
-`WatchedWorld` costs more per message than `World` does and changes nothing in a run.  What it
-tallies has the names that the compiled kernel gives the same things.
+`WatchedWorld` costs more per message than `World` does, `ChangingWorld` does not; neither changes
+anything in a run.  What they tally has the names that compiled code gives the same things.
 
 latency            time from the publish call to delivery, publishers' own left out;
 delay              time from reception to delivery ([J] 4: t_d);
@@ -14,14 +14,18 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from cubecast.baselines.brokers import broker_ids
 from cubecast.protocol.port import Message, NodeId, Publication, Time, Topic
 from cubecast.protocol.vcube_ps import Pub
 from cubecast.sim.metrics import Meter
+from cubecast.sim.networks import SendingQueue
 from cubecast.sim.world import Handler, SimPort, World
+
+EXACT_BITS = 13
+"""Values of so many bits are tallied exactly, larger ones rounded down to so many."""
 
 
 class LateMeter(Meter):
@@ -38,6 +42,46 @@ class LateMeter(Meter):
     def delivered(self, ident: int, own: bool, now: Time) -> None:
         if self.published_at[ident] >= self.since:
             super().delivered(ident, own, now)
+
+    def summary(self) -> dict[str, float]:
+        """Messages sent are counted from the beginning."""
+        late = sum(at >= self.since for at in self.published_at)
+        return {**super().summary(), "publications": float(late)}
+
+
+class ChangingWorld(World):
+    """A node subscribes from the call of ``subscribe`` on, for the meter: from then on VCube-PS
+    delivers.  Completed subscriptions are counted."""
+
+    joins = 0
+
+    def joined(self, node: NodeId, topic: Topic) -> None:
+        self.joins += 1
+        super().joined(node, topic)
+
+    def _receiver(self, node: NodeId) -> Handler:
+        on_message = self.processes[node].on_message
+        received = self.meter.received
+        wanted = self._wanted[node]
+
+        def receive(message: Any, sender: NodeId, now: Time) -> None:
+            if message.kind == "pub":
+                received(message.body, message.topic in wanted, now)
+            on_message(message, sender, now)
+
+        return receive
+
+    def figures(self) -> dict[str, float]:
+        """What is measured beside the meter's summary."""
+        found = {
+            "receptions": float(self.meter.receptions),
+            "own_deliveries": float(self.meter.own_deliveries),
+            "joins": float(self.joins),
+        }
+        if isinstance(self._network, SendingQueue):
+            found["wait_mean"] = self._network.mean_wait()
+            found["wait_worst"] = max(0.0, max(self._network.mean_queues()) - 1)
+        return found
 
 
 class WatchedWorld(World):
@@ -91,6 +135,25 @@ class WatchedWorld(World):
         if node != start:
             self._tally(node, publication.body)
 
+    def figures(self) -> dict[str, float]:
+        """What is measured beside the meter's summary."""
+        delays = self.histograms["delay"]
+        found = {
+            "dependent": float(self.dependent),
+            "delayed": float(delays.total() - delays[0]),
+            "delayed_messages": float(len(self.delayed)),
+            "held": float(sum(process.load().held for process in self.processes)),
+        }
+        if self._broker_of:
+            meter = self.meter
+            found["tree_mean"] = self.tree_sum / max(meter.receptions, 1)
+            found["last_hop_mean"] = meter.summary()["reception_mean"] - found["tree_mean"]
+        return found
+
+    def rounded_histograms(self) -> dict[str, dict[int, int]]:
+        """The histograms as compiled code keeps them."""
+        return {name: rounded(tally) for name, tally in self.histograms.items()}
+
     def _tally(self, node: NodeId, body: Collection[object]) -> None:
         for ident in body:
             assert isinstance(ident, int)
@@ -115,6 +178,15 @@ class WatchedWorld(World):
     def _tally_tree(self, body: tuple[int, ...], receivers: int) -> None:
         published_at = self.meter.published_at
         self.tree_sum += receivers * sum(self.now - published_at[ident] for ident in body)
+
+
+def rounded(tally: Mapping[int, int]) -> dict[int, int]:
+    """The histogram with large values rounded down, as compiled code keeps it."""
+    found: Counter[int] = Counter()
+    for value, count in tally.items():
+        excess = max(0, value.bit_length() - EXACT_BITS)
+        found[value >> excess << excess] += count
+    return dict(sorted(found.items()))
 
 
 def _broker_of(nodes: int, brokers: int) -> list[NodeId]:

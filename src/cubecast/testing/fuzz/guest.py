@@ -11,10 +11,10 @@ from cubecast.net.client_wire import Ping, encode
 from cubecast.net.hello import AttachRequest, encode_greeting
 from cubecast.net.keys import Keys
 from cubecast.net.wire import PREFIX, VIEW
+from cubecast.testing.dialler import Identity
 from cubecast.testing.fuzz.liar import RUDE, RUDE_PACKETS, SLY, SLY_PACKETS, Liar
 from cubecast.testing.fuzz.packets import packet
 from cubecast.testing.fuzz.scene import ATTACKED, CLIENT_SECRET
-from cubecast.testing.fuzz.session import Imposture
 
 
 class Client(Liar):
@@ -29,8 +29,8 @@ class Client(Liar):
     async def once(self) -> None:
         session = await self.dial()
         try:
-            party = Imposture(self._keys, f"fuzz{self.random.randrange(50)}", purpose="client",
-                              salt=self._salt)  # fmt: skip
+            party = Identity(self._keys, f"fuzz{self.random.randrange(50)}", purpose="client",
+                             salt=self._salt)  # fmt: skip
             await session.shake_hands(party)
             self._salt = party.salt
             if self.random.random() < 0.95:

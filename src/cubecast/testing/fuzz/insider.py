@@ -21,11 +21,12 @@ from cubecast.protocol.detector import Test
 from cubecast.protocol.errors import ProtocolError
 from cubecast.protocol.messages import Parcel
 from cubecast.protocol.port import NodeId
+from cubecast.testing.dialler import Identity
 from cubecast.testing.fuzz.grammar import EDGES
 from cubecast.testing.fuzz.liar import KEPT_PACKETS, RUDE, RUDE_PACKETS, SLY, SLY_PACKETS, Liar
 from cubecast.testing.fuzz.packets import MEMBERS_SAY
 from cubecast.testing.fuzz.scene import ATTACKED, SECRET, config
-from cubecast.testing.fuzz.session import HARVEST, Imposture, Session
+from cubecast.testing.fuzz.session import HARVEST, Session
 
 MOLE_ATTACKS = 10
 """A member lies in so many attacks, then it dies and another enters."""
@@ -48,12 +49,12 @@ class Insider(Liar):
         self.mole: Mole | None = None
         self._salt = ""
 
-    def _who(self) -> Imposture:
+    def _who(self) -> Identity:
         mole, random = self.mole, self.random
         if mole is not None and mole.member.view is not None:
-            return Imposture(self._keys, mole.uid, mole.slot, salt=self._salt)
+            return Identity(self._keys, mole.uid, mole.slot, salt=self._salt)
         slot = random.choice((-1, -1, 0, 3, 8191))
-        return Imposture(self._keys, f"fuzz{random.randrange(50)}", slot, salt=self._salt)
+        return Identity(self._keys, f"fuzz{random.randrange(50)}", slot, salt=self._salt)
 
     def _learn(self) -> None:
         """What the mole's view says of the victims, so that lies fit."""

@@ -67,7 +67,7 @@ class Liar(abc.ABC):
         """A connection to one of the victims."""
         self.connections += 1
         address = self.random.choice(self.addresses)
-        return await Session.dial(address, HOSTILE, self.harvest)
+        return await Session.dial_for(address, HOSTILE, self.harvest)
 
     def changed(self, raw: bytes) -> bytes:
         return self.mutator.mutate(raw, list(self.harvest)[-20:] or [raw])

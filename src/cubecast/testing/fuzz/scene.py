@@ -29,5 +29,6 @@ def config() -> NodeConfig:
             stable_delay=20_000,
             resend_after=100_000,
             resend_max=1_000_000,
+            mute_after=4_000_000,  # as a node has by default: without it a wave may wait for ever
         ),
     )

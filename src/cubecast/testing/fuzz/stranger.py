@@ -9,10 +9,11 @@ from random import Random
 from cubecast.net.hello import Hello, encode_greeting
 from cubecast.net.keys import Keys
 from cubecast.net.wire import HELLO, PREFIX, SEALED, VERSION
+from cubecast.testing.dialler import Identity
 from cubecast.testing.fuzz.grammar import EDGES
 from cubecast.testing.fuzz.liar import Liar
 from cubecast.testing.fuzz.packets import MEMBERS_SAY, packet
-from cubecast.testing.fuzz.session import Imposture, Session
+from cubecast.testing.fuzz.session import Session
 
 
 class Stranger(Liar):
@@ -60,14 +61,14 @@ class Stranger(Liar):
         raw = encode_greeting(hello)
         if self.random.random() < 0.5:
             session.write_clear(raw)
-            await session.packet()
+            await session.answer()
             opening = self.maker.greeting() if self.random.random() < 0.5 else self._opening()
             self.clear(session, opening)
         elif self.random.random() < 0.5:
             self.clear(session, self.changed(raw))
         else:
             self.sent += 1
-            await session.shake_hands(Imposture(self._keys))
+            await session.shake_hands(Identity(self._keys, "fuzz"))
 
     def _opening(self) -> bytes:
         """The first message of Noise, of the right size and without the key."""

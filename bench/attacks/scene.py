@@ -1,0 +1,103 @@
+"""What an attack sees: the honest processes, the keys it holds, and how it tells what it got.
+
+An attack is a coroutine.  It calls `Scene.begun` once it is in force, goes on until it is
+cancelled, and notes what it got that it must not get as a *breach*.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, NamedTuple, TypeAlias
+
+from siege.grounds import Grounds
+from siege.terms import STEADY, Terms, read_payload
+
+from attacks.bystander import Gaps
+from cubecast.bench.processes import BenchError, Child, gather, tell_all
+
+ANSWER_S = 60.0
+"""A process that answers nothing for so long has failed."""
+LOOK_S = 0.1
+
+
+class Ended(Exception):
+    """A node ended by itself that was to join."""
+
+
+@dataclass(slots=True)
+class Scene:
+    """The place of one attack."""
+
+    terms: Terms
+    addresses: Sequence[str]
+    """Of the honest nodes that are processes of ours."""
+    nodes: Sequence[Child]
+    random: Random
+    under_way: asyncio.Event = field(default_factory=asyncio.Event)
+    expected: set[str] = field(default_factory=set)
+    """Addresses that come into views by right: others have broken in."""
+    breaches: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    readers: list[Gaps] = field(default_factory=list)
+    """Of honest readers that are clients."""
+
+    @property
+    def grounds(self) -> Grounds:
+        """The same for attacks of a siege; what they get is a breach here as well."""
+        return Grounds(self.terms, self.addresses, self.random, breaches=self.breaches)
+
+    def begun(self) -> None:
+        """The attack is in force."""
+        self.under_way.set()
+
+    async def reports(self) -> list[dict[str, Any]]:
+        """What every honest process has seen so far."""
+        tell_all(self.nodes, ("report",))
+        found: list[dict[str, Any]] = await asyncio.to_thread(
+            gather, self.nodes, "report", ANSWER_S
+        )
+        return found
+
+    async def until_all_know(
+        self, address: str, alive: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Wait until somebody who lives is in every honest node's view."""
+        self.expected.add(address)
+        deadline = time.monotonic() + ANSWER_S
+        while not all(address in one["members"] for one in await self.reports()):
+            if not alive():
+                raise Ended(address)
+            if time.monotonic() > deadline:
+                raise BenchError(f"{address} does not get into the cluster")
+            await asyncio.sleep(LOOK_S)
+
+    async def read(self, client: Any) -> None:
+        """Read the quiet topic through a client, as one more honest reader."""
+        gaps = Gaps(range(len(self.nodes)), time.monotonic())
+        self.readers.append(gaps)
+        async with client.subscribe(STEADY, policy="drop-oldest") as messages:
+            async for message in messages:
+                said = read_payload(message.payload)
+                if said is not None:
+                    gaps.heard(said.publisher, time.monotonic())
+
+
+Attack: TypeAlias = Callable[[Scene], Awaitable[None]]
+
+
+class Staged(NamedTuple):
+    """An attack, and how long it goes on at least."""
+
+    attack: Attack
+    seconds: float = 4.0
+
+
+async def control(scene: Scene) -> None:
+    """No attack: what the machine does by itself."""
+    scene.begun()
+    await asyncio.Event().wait()
