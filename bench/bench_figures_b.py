@@ -22,9 +22,9 @@ def print_figure_3(sizes: list[int], runs: int) -> None:
     for nodes in sizes:
         cells = []
         for layout in LAYOUTS:
-            points = [figure_3(layout, nodes, seed) for seed in range(runs)]
-            mean = fmean(point.mean for point in points)
-            most = fmean(point.most for point in points)
+            points = [figure_3(layout, nodes, seed).metrics for seed in range(runs)]
+            mean = fmean(point["latency_mean"] for point in points)
+            most = fmean(point["latency_max"] for point in points)
             cells.append(f"{mean:9.2f} ({most:4.1f})")
         print(f"{nodes:>6}" + "".join(cells), flush=True)
 
@@ -34,12 +34,12 @@ def print_figure_4(sizes: list[int], runs: int, **options: bool) -> None:
     print(f"{'nodes':>6}{'vcube-pb':>12}{'fixed-tree':>12}{'below':>9}{'blocked':>10}")
     for nodes in sizes:
         ours, fixed = (
-            [figure_4(protocol, nodes, seed, **options) for seed in range(runs)]
+            [figure_4(protocol, nodes, seed, **options).metrics for seed in range(runs)]
             for protocol in ("vcube-pb", "fixed-tree")
         )
-        low = fmean(point.latency for point in ours)
-        high = fmean(point.latency for point in fixed)
-        blocked = sum(p.blocked for p in ours) / sum(p.blocked + p.deliveries for p in ours)
+        low = fmean(point["latency_mean"] for point in ours)
+        high = fmean(point["latency_mean"] for point in fixed)
+        blocked = sum(p["held"] for p in ours) / sum(p["held"] + p["deliveries"] for p in ours)
         print(
             f"{nodes:>6}{low:>12.1f}{high:>12.1f}{1 - low / high:>9.1%}{blocked:>10.2%}", flush=True
         )

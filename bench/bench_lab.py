@@ -19,7 +19,7 @@ from pathlib import Path
 from cubecast.lab.cells import Cell
 from cubecast.lab.workloads import WORKLOADS
 from cubecast.spark.compact import write_tables
-from cubecast.spark.gather import busyness
+from cubecast.spark.gather import read_table
 from cubecast.spark.results import Results
 from cubecast.spark.session import spark_session
 from cubecast.spark.sweep import run_sweep
@@ -62,12 +62,12 @@ def main() -> None:
                 swept = time.perf_counter()
                 write_tables(spark, results)
                 written = time.perf_counter()
-                (busy,) = busyness(spark, results)
+                (busy,) = read_table(results, "busyness").to_pylist()
         assert not outcome.failures, outcome.failures[0]
         alone = alone or outcome.seconds
         numbers = (
-            started - begun, outcome.seconds, alone / outcome.seconds, busy.busy_s,
-            100 * (busy.idle_share or 0.0), busy.tail_s, written - swept,
+            started - begun, outcome.seconds, alone / outcome.seconds, busy["busy_s"],
+            100 * (busy["idle_share"] or 0.0), busy["tail_s"], written - swept,
         )  # fmt: skip
         print(f"{cores:>9} " + " ".join(f"{number:>9.2f}" for number in numbers))
 

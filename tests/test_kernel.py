@@ -16,7 +16,7 @@ pytest.importorskip("numba")
 
 from cubecast import kernel
 from cubecast.kernel import KernelError
-from cubecast.kernel.layout import MOST_EARLY
+from cubecast.kernel.static.layout import MOST_EARLY
 from cubecast.sim.networks import SendingQueue
 from cubecast.sim.params import Params
 from cubecast.sim.protocols import ProtocolError, maker, roots
@@ -321,6 +321,8 @@ def test_the_checkers_accept_what_the_kernel_writes() -> None:
         ("vcube-ps", "turnover", {}, "static membership only"),
         ("vcube-ps", "storm", {}, "static membership only"),
         ("vcube-ps", "multi-publisher", {"loss": 0.1}, "no faults"),
+        ("vcube-ps", "multi-publisher", {"network": "lognormal"}, "no network 'lognormal'"),
+        ("vcube-ps", "multi-publisher", {"network": "service", "free": ("ack",)}, "beside a node"),
     ],
 )
 def test_what_only_the_reference_runs(
@@ -377,7 +379,7 @@ def test_compiles_where_nothing_can_be_cached(tmp_path: Path) -> None:
     """No directory for compiled code, neither beside the module nor the user's: still it runs."""
     module = tmp_path / "lone.py"
     module.write_text(
-        "from cubecast.kernel.jit import entry\n"
+        "from cubecast.kernel.shared.jit import entry\n"
         "@entry\n"
         "def twice(x):\n"
         "    return 2 * x\n"

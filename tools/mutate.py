@@ -49,7 +49,7 @@ KNOWN = ROOT / "docs" / "mutation.md"
 COPIED = ("src", "tests", "scenarios", "docs", "examples", "bench", "tools", "pyproject.toml",
           "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "LICENSE")  # fmt: skip
 
-SUBJECTS = ("protocol/*.py", "net/*.py", "lab/verdicts.py")
+SUBJECTS = ("protocol/*.py", "net/*.py", "lab/verdicts/*.py")
 NOT_OURS = ("protocol/vcube_p?.py",)
 """The papers' protocols are kept as printed, flaws included."""
 START_S = 3.0

@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from random import Random
 
 from cubecast.protocol.port import NodeId
-from cubecast.sim.networks import ServiceRate, Uniform
 from cubecast.sim.params import Params
-from cubecast.sim.protocols import maker, roots
+from cubecast.sim.protocols import roots
+from cubecast.sim.run import Outcome, run
+from cubecast.sim.scenarios import Scenario
 from cubecast.sim.turnover import TOPIC, plan_turnover
-from cubecast.sim.watching import WatchedWorld
 from cubecast.sim.world import World
 
 LAYOUTS = ("all", "neighbours", "levels", "25 %", "50 %")
@@ -47,47 +46,20 @@ def subscribers(layout: str, publisher: NodeId, nodes: int, rng: Random) -> list
     raise ValueError(f"no such layout: {layout!r}; there are: {', '.join(LAYOUTS)}")
 
 
-@dataclass(frozen=True, slots=True)
-class Hops:
-    """Hops from the publisher to its subscribers."""
+def figure_3(layout: str, nodes: int, seed: int) -> Outcome:
+    """One message of one publisher, where a hop takes one u.t. and nothing waits.
 
-    mean: float
-    most: float
+    So latencies are hops from the publisher to its subscribers.
+    """
 
+    def plan(world: World, params: Params, rng: Random) -> None:
+        publisher = rng.randrange(nodes)
+        world.establish(TOPIC, sorted([publisher, *subscribers(layout, publisher, nodes, rng)]))
+        world.publish(publisher, TOPIC)
 
-def figure_3(layout: str, nodes: int, seed: int) -> Hops:
-    """One message of one publisher, where a hop takes one u.t. and nothing waits."""
-    rng = Random(f"figure-3/{layout}/{nodes}/{seed}")
-    publisher = rng.randrange(nodes)
-    members = [publisher, *subscribers(layout, publisher, nodes, rng)]
-    params = Params(nodes=nodes)
-    world = World(nodes, maker("vcube-pb", params, ""), Uniform(rng, 1, 1))
-    world.establish(TOPIC, sorted(members))
-    world.publish(publisher, TOPIC)
-    world.run()
-    metrics = world.meter.summary()
-    assert metrics["deliveries"] == len(members) - 1
-    return Hops(metrics["latency_mean"], metrics["latency_max"])
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One run of one protocol in the setting of Figure 4."""
-
-    latency: float
-    """Mean time from the publish call to delivery, at the others."""
-    deliveries: int
-    blocked: int
-    """Messages that newcomers hold back for ever (hole 1)."""
-    reception: float
-    """Mean time from the publish call to reception, at the others."""
-    publications: int
-    dependent: int
-    """Publications by nodes that had delivered another before."""
-    delayed: int
-    """Deliveries that had to wait for a predecessor ([B] Figure 5)."""
-    delayed_messages: int
-    """Publications that had to wait for a predecessor somewhere."""
+    hops = Params(nodes=nodes, network="uniform", low=1, high=1)
+    scenario = Scenario(f"figure-3/{layout}/{nodes}", "one message ([B] Figure 3)", plan)
+    return run(scenario, "vcube-pb", hops, seed, checked=False)
 
 
 def figure_4(
@@ -99,7 +71,7 @@ def figure_4(
     serve_acks: bool = False,
     serve_members: bool = False,
     root_publishes: bool = False,
-) -> Point:
+) -> Outcome:
     """Everyone subscribes; some publish once within 1000 u.t.; up to 5 % change per 100 u.t.
 
     The root of the fixed tree is one node, drawn by the seed.  Unless `root_publishes` it is no
@@ -108,31 +80,15 @@ def figure_4(
     an oracle, the fixed tree by messages to its root), nor do ACKs, unless `serve_members` or
     `serve_acks` say so.
     """
-    name = f"figure-4/{nodes}/{seed}"
-    params = Params(nodes=nodes, publishers=publishers, network="service")
-    root_of = roots("fixed-tree", params, name)
+    free = (() if serve_acks else ("ack",)) + (() if serve_members else ("sub", "uns"))
+    params = Params(nodes=nodes, publishers=publishers, network="service", free=free)
+    name = f"figure-4/{nodes}"
+    root_of = roots("fixed-tree", params, f"{name}/{seed}")
     assert root_of is not None
-    free = [] if serve_acks else ["ack"]
-    free += [] if serve_members else ["sub", "uns"]
-    network = ServiceRate(Random(f"{name}/delays"), free=free)
-    world = WatchedWorld(
-        nodes,
-        maker(protocol, params, name),
-        network,
-        root_of=root_of if protocol == "fixed-tree" else None,
-    )
-    plan_turnover(world, params, Random(name), None if root_publishes else root_of(TOPIC))
-    world.run()
-    metrics = world.meter.summary()
-    blocked = sum(process.load().held for process in world.processes)
-    delays = world.histograms["delay"]
-    return Point(
-        metrics["latency_mean"],
-        int(metrics["deliveries"]),
-        blocked,
-        metrics["reception_mean"],
-        int(metrics["publications"]),
-        world.dependent,
-        delays.total() - delays[0],
-        len(world.delayed),
-    )
+    silent = None if root_publishes else root_of(TOPIC)
+
+    def plan(world: World, params: Params, rng: Random) -> None:
+        plan_turnover(world, params, rng, silent)
+
+    scenario = Scenario(name, "members change ([B] Figures 4 and 5)", plan)
+    return run(scenario, protocol, params, seed, look="closely", checked=False)

@@ -85,6 +85,8 @@ class Params:
     low: Time = 10
     high: Time = 20
     """Bounds of a hop in the `service` ([B] 6) and `uniform` networks."""
+    free: tuple[str, ...] = ()
+    """`service`: kinds of messages that a node handles beside its turns, at no cost."""
     sigma: float = 0.0
     """`lognormal`: a hop takes `hop` in the median; standard deviation of its logarithm."""
     latencies: str = ""
@@ -218,8 +220,10 @@ class Params:
         if self.network == "regions":
             table = read_latencies(self.latencies)
             return Regions(table, self.nodes, faults=faults)
-        kind = ServiceRate if self.network == "service" else Uniform
-        return kind(Random(f"{seed}/delays"), self.low, self.high, faults=faults)
+        delays = Random(f"{seed}/delays")
+        if self.network == "service":
+            return ServiceRate(delays, self.low, self.high, faults=faults, free=self.free)
+        return Uniform(delays, self.low, self.high, faults=faults)
 
     @property
     def faulty(self) -> bool:

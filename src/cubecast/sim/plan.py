@@ -125,7 +125,7 @@ class _Planner:
             case "one-way":
                 self.plan.cuts.append(Cut(link.start, at, 1 << fault.source, 1 << fault.to))
             case "mute":
-                self.plan.mutes.append(Mute(fault.node, link.start, at))
+                self.plan.mutes.append(Mute(fault.node, link.start, at, fault.to))
             case "slow":
                 node, delay = 1 << fault.node, self.schedule.time(fault.delay)
                 for ends in ((node, everyone), (everyone & ~node, node)):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from cubecast.baselines import BestEffort, BrokerTree, FixedTree, Flood, SingleRoot, ToldTree
 from cubecast.baselines.brokers import broker_ids
+from cubecast.plugins import PluginError, Registry
 from cubecast.protocol.detector import DetectorConfig
 from cubecast.protocol.epochs import EpochConfig
 from cubecast.protocol.member import Member
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from cubecast.sim.lives import MakeLife
 
 MakeProcess: TypeAlias = Callable[[NodeId, Port], Process]
+MakeProtocol: TypeAlias = Callable[[Params, str], MakeProcess]
+"""From the parameters of a run and a seed to how the process of each node is made."""
 
 PROTOCOLS: dict[str, str] = {
     "cubecast": "the production protocol: causal, repairs loss, survives joins and leaves",
@@ -51,29 +54,67 @@ class ProtocolError(ValueError):
 
 def maker(name: str, params: Params, seed: str) -> MakeProcess:
     """How to make the process of each node; `seed` draws what the protocol leaves to chance."""
-    match name:
-        case "cubecast":
-            cluster = (1 << params.nodes) - 1
-            config = params.config()
-            return lambda node, port: CubecastNode(node, port, cluster=cluster, config=config)
-        case "vcube-ps":
-            return lambda node, port: VCubePS(node, port, nodes=params.nodes)
-        case "vcube-pb":
-            top = VCubeTop(params.round_trip())
-            return lambda node, port: VCubePB(node, port, nodes=params.nodes, top=top)
-        case "best-effort":
-            return lambda node, port: BestEffort(node, port, nodes=params.nodes)
-        case "srpt" | "srpt-told" | "fixed-tree":
-            kind = {"srpt": SingleRoot, "srpt-told": ToldTree, "fixed-tree": FixedTree}[name]
-            root_of = _certain_roots(name, params, seed)
-            return lambda node, port: kind(node, port, nodes=params.nodes, root_of=root_of)
-        case "srpt-b":
-            root_of = _certain_roots(name, params, seed)
-            brokers = params.broker_count()
-            return lambda node, port: BrokerTree(
-                node, port, nodes=params.nodes, brokers=brokers, root_of=root_of
-            )
-    raise ProtocolError(f"unknown protocol {name!r}; there are: {', '.join(PROTOCOLS)}")
+    return protocol_named(name)(params, seed)
+
+
+def protocol_named(name: str) -> MakeProtocol:
+    """A protocol of ours, of an installed package or of a module ("module:object")."""
+    try:
+        return MAKERS[name]
+    except KeyError:
+        raise ProtocolError(
+            f"unknown protocol {name!r}; there are: {', '.join(MAKERS)}, "
+            "or one of your own as module:object"
+        ) from None
+    except PluginError as error:
+        raise ProtocolError(f"protocol {error}") from None
+
+
+def _cubecast(params: Params, seed: str) -> MakeProcess:
+    cluster = (1 << params.nodes) - 1
+    config = params.config()
+    return lambda node, port: CubecastNode(node, port, cluster=cluster, config=config)
+
+
+def _vcube_pb(params: Params, seed: str) -> MakeProcess:
+    top = VCubeTop(params.round_trip())
+    return lambda node, port: VCubePB(node, port, nodes=params.nodes, top=top)
+
+
+def _plain(kind: type[VCubePS] | type[BestEffort]) -> MakeProtocol:
+    return lambda params, seed: lambda node, port: kind(node, port, nodes=params.nodes)
+
+
+def _rooted(name: str, kind: type[SingleRoot] | type[FixedTree]) -> MakeProtocol:
+    def make(params: Params, seed: str) -> MakeProcess:
+        root_of = _certain_roots(name, params, seed)
+        return lambda node, port: kind(node, port, nodes=params.nodes, root_of=root_of)
+
+    return make
+
+
+def _srpt_b(params: Params, seed: str) -> MakeProcess:
+    root_of = _certain_roots("srpt-b", params, seed)
+    brokers = params.broker_count()
+    return lambda node, port: BrokerTree(
+        node, port, nodes=params.nodes, brokers=brokers, root_of=root_of
+    )
+
+
+MAKERS: Registry[MakeProtocol] = Registry(
+    "cubecast.protocols",
+    {
+        "cubecast": _cubecast,
+        "vcube-ps": _plain(VCubePS),
+        "vcube-pb": _vcube_pb,
+        "best-effort": _plain(BestEffort),
+        "srpt": _rooted("srpt", SingleRoot),
+        "srpt-b": _srpt_b,
+        "srpt-told": _rooted("srpt-told", ToldTree),
+        "fixed-tree": _rooted("fixed-tree", FixedTree),
+    },
+)
+"""How each protocol makes its processes, by name; a user's own begin their trees at publishers."""
 
 
 def refuse_impossible(name: str, params: Params) -> None:

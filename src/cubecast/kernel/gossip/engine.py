@@ -27,7 +27,6 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cubecast.kernel.jit import apart, entry, forced, sources_digest
 from cubecast.kernel.rounds.arithmetic import (
     Ints,
     Longs,
@@ -36,6 +35,7 @@ from cubecast.kernel.rounds.arithmetic import (
     drawn_below,
     drawn_share,
 )
+from cubecast.kernel.shared.jit import apart, entry, forced, sources_digest
 from cubecast.overlay.dissemination import CONTACT, GOSSIP
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]

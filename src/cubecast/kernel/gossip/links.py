@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cubecast.kernel.jit import apart, forced
 from cubecast.kernel.rounds.arithmetic import Ints, Longs
+from cubecast.kernel.shared.jit import apart, forced
 
 
 @forced

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cubecast.kernel.jit import forced
+from cubecast.kernel.shared.jit import forced
 from cubecast.overlay import chance
 
 Word: TypeAlias = np.uint64

@@ -14,11 +14,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from cubecast.kernel.jit import apart, entry, sources_digest
 from cubecast.kernel.rounds.arithmetic import HASH_CODES, Ints, Longs, half_weight, weight
 from cubecast.kernel.rounds.estimates import Inverse
 from cubecast.kernel.rounds.optimum import sampled
 from cubecast.kernel.rounds.play import Subscribers, view_sizes
+from cubecast.kernel.shared.jit import apart, entry, sources_digest
 from cubecast.overlay.rounds import RoundConfig
 
 

@@ -14,11 +14,11 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cubecast.kernel.jit import apart, entry, sources_digest
 from cubecast.kernel.rounds import faithful, repairing
 from cubecast.kernel.rounds.arithmetic import Ints, Longs, combined, wide
 from cubecast.kernel.rounds.repairing import Keeping, forget, new_keeping
 from cubecast.kernel.rounds.walks import Best, Rules, Topic, start_views
+from cubecast.kernel.shared.jit import apart, entry, sources_digest
 
 Table: TypeAlias = npt.NDArray[np.int32]
 """One row per kept round, all views of all topics in it."""

@@ -22,10 +22,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cubecast.kernel.jit import entry, sources_digest
 from cubecast.kernel.rounds.arithmetic import Longs
 from cubecast.kernel.rounds.optimum import sampled
 from cubecast.kernel.rounds.play import Subscribers, view_sizes
+from cubecast.kernel.shared.jit import entry, sources_digest
 from cubecast.overlay.rounds import RoundConfig
 
 Doubles: TypeAlias = npt.NDArray[np.float64]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from cubecast.kernel.jit import apart
 from cubecast.kernel.rounds.arithmetic import Ints
 from cubecast.kernel.rounds.walks import (
     Best,
@@ -19,6 +18,7 @@ from cubecast.kernel.rounds.walks import (
     walk,
     write_view,
 )
+from cubecast.kernel.shared.jit import apart
 
 BLOCK = 64
 

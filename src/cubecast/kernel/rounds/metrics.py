@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cubecast.kernel.jit import apart, entry, sources_digest
 from cubecast.kernel.rounds import shape
 from cubecast.kernel.rounds.arithmetic import Ints, Longs, Word
 from cubecast.kernel.rounds.play import Played
+from cubecast.kernel.shared.jit import apart, entry, sources_digest
 
 EXACT_UP_TO = 2000
 """Distances are measured from every node of overlays that are no larger."""

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cubecast.kernel.errors import KernelError
-from cubecast.kernel.jit import apart, entry, sources_digest
 from cubecast.kernel.rounds.arithmetic import HASH_CODES, Ints, Longs, combined, half_weight, weight
 from cubecast.kernel.rounds.play import Subscribers, view_sizes
 from cubecast.kernel.rounds.walks import Best, offer
+from cubecast.kernel.shared.jit import apart, entry, sources_digest
 from cubecast.overlay.rounds import RoundConfig
 
 SCANNED_WHOLE_UP_TO = 20_000

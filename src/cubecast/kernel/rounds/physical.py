@@ -11,9 +11,9 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from cubecast.kernel.jit import entry, sources_digest
 from cubecast.kernel.rounds.arithmetic import Longs
 from cubecast.kernel.rounds.play import Played
+from cubecast.kernel.shared.jit import entry, sources_digest
 
 
 class ViewSizes(NamedTuple):

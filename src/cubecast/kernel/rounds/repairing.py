@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cubecast.kernel.jit import apart, forced
 from cubecast.kernel.rounds.arithmetic import Ints, Word, drawn_below, half_weight, weight, wide
 from cubecast.kernel.rounds.walks import (
     Best,
@@ -27,6 +26,7 @@ from cubecast.kernel.rounds.walks import (
     walk,
     write_view,
 )
+from cubecast.kernel.shared.jit import apart, forced
 from cubecast.overlay.rounds import RANDOM_KEEPER
 
 NONE = -1

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cubecast.kernel.jit import apart, forced
 from cubecast.kernel.rounds.arithmetic import Ints, Longs, Word, combined, drawn_below
+from cubecast.kernel.shared.jit import apart, forced
 
 UNSEEN = -1
 SOURCES = np.uint64(2**64 - 1)

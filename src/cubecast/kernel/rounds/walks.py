@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cubecast.kernel.jit import apart, forced
 from cubecast.kernel.rounds.arithmetic import (
     Ints,
     Longs,
@@ -29,6 +28,7 @@ from cubecast.kernel.rounds.arithmetic import (
     weight,
     wide,
 )
+from cubecast.kernel.shared.jit import apart, forced
 from cubecast.overlay.rounds import FIRST_LOSS
 
 

@@ -12,25 +12,14 @@ Of several messages that can be delivered the one that arrived first is delivere
 
 from __future__ import annotations
 
-from cubecast.kernel.causal import lacking, row_of, set_of, take
-from cubecast.kernel.jit import apart, inlined
-from cubecast.kernel.layout import (
-    BIT,
-    DELIVERED,
-    FREE_BLOCKS,
-    HELD,
-    HELD_AT,
-    HELD_BLOCK,
-    HELD_CLASS,
-    HELD_COUNT,
-    HELD_NEED,
-    HOLDING,
-    MOST_HELD,
-    NOW,
-    WANTED,
-    Longs,
-    State,
-)
+from cubecast.kernel.shared.arrays import Longs
+from cubecast.kernel.shared.jit import apart, inlined
+from cubecast.kernel.static.causal import lacking, row_of, set_of, take
+
+from cubecast.kernel.static.layout import (  # isort: skip
+    BIT, DELIVERED, FREE_BLOCKS, HELD, HELD_AT, HELD_BLOCK, HELD_CLASS, HELD_COUNT, HELD_NEED,
+    HOLDING, MOST_HELD, NOW, WANTED, State,
+)  # fmt: skip
 
 ALL_WORDS = 1 << 62
 SMALLEST = 4

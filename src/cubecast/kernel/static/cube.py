@@ -8,8 +8,9 @@ holds anybody ([J] 3.3, CHILDREN): no table of children is kept.
 
 from __future__ import annotations
 
-from cubecast.kernel.jit import apart, inlined
-from cubecast.kernel.layout import SIZE, Longs
+from cubecast.kernel.shared.arrays import Longs
+from cubecast.kernel.shared.jit import apart, inlined
+from cubecast.kernel.static.layout import SIZE
 
 
 @inlined

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cubecast.kernel.calendar import push
-from cubecast.kernel.jit import apart
-from cubecast.kernel.layout import (
+from cubecast.kernel.shared.jit import apart
+from cubecast.kernel.static.calendar import push
+from cubecast.kernel.static.layout import (
     E_TURN,
     NOW,
     TURN_COLUMNS,
@@ -13,7 +13,7 @@ from cubecast.kernel.layout import (
     TURNS_AT,
     State,
 )
-from cubecast.kernel.network import event_of
+from cubecast.kernel.static.network import event_of
 
 
 @apart

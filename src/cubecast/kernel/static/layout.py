@@ -3,20 +3,16 @@
 `State.m` holds everything whose size is known beforehand: single numbers at the indices named
 here, then tables.  A message, a topic, a node's row of a topic are named by the index in `m` where
 their columns begin, so that reading one is one addition: ``m[msg + SOURCE]``.  The other arrays are
-pools that grow between two events, never within one (`cubecast.kernel.setup.grown`).
+pools that grow between two events, never within one (`cubecast.kernel.static.setup.grown`).
 
 Five arrays and no more: numba passes each as seven arguments to every function.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-Longs: TypeAlias = npt.NDArray[np.int64]
-Bytes: TypeAlias = npt.NDArray[np.uint8]
+from cubecast.kernel.shared.arrays import Longs
 
 
 class State(NamedTuple):
@@ -25,11 +21,11 @@ class State(NamedTuple):
     m: Longs
     """Numbers and tables."""
     slots: Longs
-    """The events of the calendar, in chunks (see `cubecast.kernel.calendar`)."""
+    """The events of the calendar, in chunks (see `cubecast.kernel.static.calendar`)."""
     recs: Longs
     """One record per node and message that was passed on and is not finished with."""
     pool: Longs
-    """The barriers of messages, as runs of words (see `cubecast.kernel.causal`)."""
+    """The barriers of messages, as runs of words (see `cubecast.kernel.static.causal`)."""
     rare: Longs
     """Messages that are held, events far away, and the trace, from `HELD_AT`, `FAR_AT` and
     `TRACE_AT` on."""

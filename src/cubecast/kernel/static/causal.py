@@ -12,53 +12,17 @@ delivered first, as the reference does.
 
 from __future__ import annotations
 
-from cubecast.kernel.calendar import push
-from cubecast.kernel.jit import apart, inlined
-from cubecast.kernel.layout import (
-    APPLICATION,
-    AT,
-    BAR_AT,
-    BAR_END,
-    BARRIER,
-    BIT,
-    CODE,
-    DELAY,
-    DELIVERIES,
-    DIRECT,
-    E_TELL,
-    FIXED,
-    HIGH,
-    LATENCY,
-    LATENCY_MAX,
-    LATENCY_SUM,
-    LOW,
-    MARK,
-    MSG,
-    NEXT_BIT,
-    NODE,
-    NOW,
-    PEER,
-    POOL,
-    PROTOCOL,
-    ROOT,
-    ROW_COLUMNS,
-    ROWS,
-    SINCE,
-    SOURCE,
-    T_DELIVER,
-    TIME,
-    TOPIC,
-    TRACE_AT,
-    TRACE_COLUMNS,
-    TRACED,
-    TRACING,
-    UNREDUCED,
-    VCUBE,
-    WORDS,
-    Longs,
-    State,
-)
-from cubecast.kernel.network import event_of, tally
+from cubecast.kernel.shared.arrays import Longs
+from cubecast.kernel.shared.jit import apart, inlined
+from cubecast.kernel.static.calendar import push
+from cubecast.kernel.static.network import event_of, tally
+
+from cubecast.kernel.static.layout import (  # isort: skip
+    APPLICATION, AT, BAR_AT, BAR_END, BARRIER, BIT, CODE, DELAY, DELIVERIES, DIRECT, E_TELL,
+    FIXED, HIGH, LATENCY, LATENCY_MAX, LATENCY_SUM, LOW, MARK, MSG, NEXT_BIT, NODE, NOW, PEER,
+    POOL, PROTOCOL, ROOT, ROW_COLUMNS, ROWS, SINCE, SOURCE, T_DELIVER, TIME, TOPIC, TRACE_AT,
+    TRACE_COLUMNS, TRACED, TRACING, UNREDUCED, VCUBE, WORDS, State,
+)  # fmt: skip
 
 ALL = -1
 """A word with every bit set."""

@@ -7,35 +7,21 @@ from collections.abc import Callable
 from random import Random
 
 from cubecast.kernel.errors import KernelError
-from cubecast.kernel.layout import DONE, FULL, UNFINISHED
-from cubecast.kernel.plan import Plan, plan_of
-from cubecast.kernel.result import Result, histograms_of, metrics_of
-from cubecast.kernel.setup import PROTOCOLS, grown, initial
+from cubecast.kernel.shared.arrays import BUDGET
+from cubecast.kernel.static.layout import DONE, FULL, UNFINISHED
+from cubecast.kernel.static.plan import Plan, plan_of
+from cubecast.kernel.static.result import Result, histograms_of, metrics_of
+from cubecast.kernel.static.setup import grown, initial
 from cubecast.protocol.port import NodeId, Topic
+from cubecast.sim.engines import STATIC
 from cubecast.sim.params import Params
 from cubecast.sim.protocols import refuse_impossible, roots
 from cubecast.sim.scenarios import SCENARIOS, Scenario
 
-STATIC = (
-    "single-publisher", "multi-publisher", "discussion", "question-answer", "topics", "speakers",
-)  # fmt: skip
-"""The simulator's own scenarios in which nobody joins or leaves."""
-BUDGET = 1 << 24
-"""Events between two chances to be interrupted: a few seconds' worth."""
-
 
 def refusal(protocol: str, params: Params, scenario: str | Scenario) -> str:
     """Why the kernel cannot run this and the reference has to, or nothing."""
-    scenario = _scenario(scenario)
-    if protocol not in PROTOCOLS:
-        return f"the kernel has no protocol {protocol!r}; it has: {', '.join(PROTOCOLS)}"
-    if params.faulty:
-        return "the kernel has no faults of links or nodes"
-    if scenario.mortal or (
-        SCENARIOS.get(scenario.name) is scenario and scenario.name not in STATIC
-    ):
-        return f"the kernel cannot run {scenario.name!r}: it has static membership only"
-    return ""
+    return STATIC.refusal(_scenario(scenario), protocol, params)
 
 
 def run(
@@ -74,7 +60,7 @@ def simulate(
     trace_messages: bool = False,
 ) -> Result:
     """Run a plan; `seed` draws delays and roots as the simulator draws them."""
-    from cubecast.kernel.engine import advance  # compiles, or loads what was compiled
+    from cubecast.kernel.static.engine import advance  # compiles, or loads what was compiled
 
     refuse_impossible(protocol, params)
     if protocol == "vcube-ps" and (outsiders := plan.outsiders()):

@@ -9,100 +9,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cubecast.kernel import rooted, vcube
-from cubecast.kernel.calendar import NEVER, bucket_of, close, next_in_ring, pop_far, push, take
-from cubecast.kernel.causal import note
-from cubecast.kernel.cube import is_in
-from cubecast.kernel.jit import apart, entry, inlined, memory_of, sources_digest
-from cubecast.kernel.layout import (
-    ANSWERER,
-    APPLICATION,
-    AT,
-    BLOCK_END,
-    BROKER,
-    CHUNK_BITS,
-    CHUNK_ROOM,
-    CHUNKS,
-    DISCUSSION,
-    DONE,
-    E_ACK,
-    E_ANSWER,
-    E_DELEGATE,
-    E_PUB,
-    E_TELL,
-    FALSE_POSITIVES,
-    FANOUT,
-    FAR,
-    FAR_AT,
-    FAR_EVENT,
-    FAR_ROOM,
-    FAR_TIME,
-    FREE,
-    FULL,
-    H_SHIFT,
-    HELD,
-    HELD_MORE,
-    HELD_NEED,
-    HELD_ROOM,
-    HOLDING,
-    IN_RING,
-    KIND_MASK,
-    MEMBERS,
-    MOST_EARLY,
-    MSG_COLUMNS,
-    MSGS_AT,
-    NETWORK,
-    NEXT_PLANNED,
-    NODE_MASK,
-    NODE_SHIFT,
-    NOW,
-    OPEN,
-    PAUSED,
-    PAYLOAD_SHIFT,
-    PLAN_ANSWERER,
-    PLAN_AT,
-    PLAN_COLUMNS,
-    PLAN_NODE,
-    PLAN_TIME,
-    PLAN_TOPIC,
-    PLANNED,
-    POOL,
-    POOL_ROOM,
-    PROTOCOL,
-    PUBLISHED,
-    READ,
-    REC_ROOM,
-    RECEPTION_SUM,
-    RECEPTIONS,
-    RECS,
-    REPLY,
-    RING,
-    ROOT,
-    SEEN_AT,
-    SERVED,
-    SERVICE,
-    SOURCE,
-    T_PUBLISH,
-    T_RECEIVE_PUB,
-    THINK_AT,
-    TOPIC,
-    TRACE_ROOM,
-    TRACED,
-    TRACING,
-    TREE_SUM,
-    TURNS_AT,
-    UNFINISHED,
-    UNTIL,
-    VCUBE,
-    WAIT,
-    WIDEST,
-    WITH_MESSAGES,
-    Longs,
-    State,
+from cubecast.kernel.shared.arrays import Longs
+from cubecast.kernel.shared.jit import apart, entry, inlined, memory_of, sources_digest
+from cubecast.kernel.static import rooted, vcube
+from cubecast.kernel.static.calendar import (
+    NEVER,
+    bucket_of,
+    close,
+    next_in_ring,
+    pop_far,
+    push,
+    take,
 )
-from cubecast.kernel.network import event_of, node_at
-from cubecast.kernel.relay import msg_of, node_of
-from cubecast.kernel.turns import next_turn
+from cubecast.kernel.static.causal import note
+from cubecast.kernel.static.cube import is_in
+from cubecast.kernel.static.network import event_of, node_at
+from cubecast.kernel.static.relay import msg_of, node_of
+from cubecast.kernel.static.turns import next_turn
+
+from cubecast.kernel.static.layout import (  # isort: skip
+    ANSWERER, APPLICATION, AT, BLOCK_END, BROKER, CHUNK_BITS, CHUNK_ROOM, CHUNKS, DISCUSSION,
+    DONE, E_ACK, E_ANSWER, E_DELEGATE, E_PUB, E_TELL, FALSE_POSITIVES, FANOUT, FAR, FAR_AT,
+    FAR_EVENT, FAR_ROOM, FAR_TIME, FREE, FULL, H_SHIFT, HELD, HELD_MORE, HELD_NEED, HELD_ROOM,
+    HOLDING, IN_RING, KIND_MASK, MEMBERS, MOST_EARLY, MSG_COLUMNS, MSGS_AT, NETWORK,
+    NEXT_PLANNED, NODE_MASK, NODE_SHIFT, NOW, OPEN, PAUSED, PAYLOAD_SHIFT, PLAN_ANSWERER,
+    PLAN_AT, PLAN_COLUMNS, PLAN_NODE, PLAN_TIME, PLAN_TOPIC, PLANNED, POOL, POOL_ROOM, PROTOCOL,
+    PUBLISHED, READ, REC_ROOM, RECEPTION_SUM, RECEPTIONS, RECS, REPLY, RING, ROOT, SEEN_AT,
+    SERVED, SERVICE, SOURCE, T_PUBLISH, T_RECEIVE_PUB, THINK_AT, TOPIC, TRACE_ROOM, TRACED,
+    TRACING, TREE_SUM, TURNS_AT, UNFINISHED, UNTIL, VCUBE, WAIT, WIDEST, WITH_MESSAGES, State,
+)  # fmt: skip
 
 EVERYTHING_SEEN = -2
 
@@ -307,7 +242,7 @@ def _run(w: State, budget: int) -> int:
 
 
 def _make_advance(digest: str) -> Callable[[Longs, Longs, Longs, Longs, Longs, int], int]:
-    """The entry point; see `cubecast.kernel.jit` for the digest."""
+    """The entry point; see `cubecast.kernel.shared.jit` for the digest."""
 
     @entry
     def advance(m: Longs, slots: Longs, recs: Longs, pool: Longs, rare: Longs, budget: int) -> int:

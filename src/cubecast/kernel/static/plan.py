@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from cubecast.kernel.errors import KernelError
-from cubecast.kernel.layout import Bytes, Longs
+from cubecast.kernel.shared.arrays import Bytes, Longs
 from cubecast.protocol.port import NodeId, Time, Topic
 from cubecast.sim.params import Params
 from cubecast.sim.scenarios import Discussion, QuestionAnswer, Scenario

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cubecast.kernel import layout as at
-from cubecast.kernel.layout import EXACT_BITS, Longs, State
-from cubecast.kernel.plan import Plan
+from cubecast.kernel.shared.arrays import Longs
+from cubecast.kernel.static import layout as at
+from cubecast.kernel.static.layout import EXACT_BITS, State
+from cubecast.kernel.static.plan import Plan
 from cubecast.trace import Record
 from cubecast.trace.records import Kind
 
@@ -212,7 +213,7 @@ def histograms_of(protocol: str, network: str, w: State) -> dict[str, dict[int, 
 
 
 def _unfold(bins: Longs) -> dict[int, int]:
-    """{lowest value of the bucket: count} (see `cubecast.kernel.network.tally`)."""
+    """{lowest value of the bucket: count} (see `cubecast.kernel.static.network.tally`)."""
     half = EXACT_BITS - 1
     found = {}
     for index in np.flatnonzero(bins).tolist():

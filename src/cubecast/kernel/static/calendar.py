@@ -14,27 +14,13 @@ chunk has to be added first.
 
 from __future__ import annotations
 
-from cubecast.kernel.jit import apart, inlined
-from cubecast.kernel.layout import (
-    CHUNK_BITS,
-    CHUNK_SIZE,
-    CHUNKS,
-    FAR,
-    FAR_AT,
-    FAR_COLUMNS,
-    FAR_EVENT,
-    FAR_NUMBER,
-    FAR_ORDER,
-    FAR_TIME,
-    FREE_CHUNK,
-    IN_RING,
-    NOW,
-    READ,
-    RING,
-    RING_AT,
-    Longs,
-    State,
-)
+from cubecast.kernel.shared.arrays import Longs
+from cubecast.kernel.shared.jit import apart, inlined
+
+from cubecast.kernel.static.layout import (  # isort: skip
+    CHUNK_BITS, CHUNK_SIZE, CHUNKS, FAR, FAR_AT, FAR_COLUMNS, FAR_EVENT, FAR_NUMBER, FAR_ORDER,
+    FAR_TIME, FREE_CHUNK, IN_RING, NOW, READ, RING, RING_AT, State,
+)  # fmt: skip
 
 NEVER = 1 << 62
 

@@ -6,32 +6,16 @@ Copies of one message to several peers are sent by `departure`, `send_copy` for 
 
 from __future__ import annotations
 
-from cubecast.kernel.calendar import push
-from cubecast.kernel.chance import random
-from cubecast.kernel.jit import apart, inlined
-from cubecast.kernel.layout import (
-    EXACT_BITS,
-    FREE,
-    HIST_AT,
-    HIST_BINS,
-    HOP,
-    LONGEST,
-    LOW_DELAY,
-    NETWORK,
-    NODE_COLUMNS,
-    NODE_SHIFT,
-    NODES_AT,
-    NOW,
-    PAYLOAD_SHIFT,
-    QUEUE,
-    QUEUE_ACKS,
-    QUEUE_LENGTH,
-    QUEUED,
-    QUEUED_SUM,
-    SPREAD,
-    Longs,
-    State,
-)
+from cubecast.kernel.shared.arrays import Longs
+from cubecast.kernel.shared.jit import apart, inlined
+from cubecast.kernel.static.calendar import push
+from cubecast.kernel.static.chance import random
+
+from cubecast.kernel.static.layout import (  # isort: skip
+    EXACT_BITS, FREE, HIST_AT, HIST_BINS, HOP, LONGEST, LOW_DELAY, NETWORK, NODE_COLUMNS,
+    NODE_SHIFT, NODES_AT, NOW, PAYLOAD_SHIFT, QUEUE, QUEUE_ACKS, QUEUE_LENGTH, QUEUED,
+    QUEUED_SUM, SPREAD, State,
+)  # fmt: skip
 
 
 @inlined

@@ -6,8 +6,9 @@ same.
 
 from __future__ import annotations
 
-from cubecast.kernel.jit import apart, inlined
-from cubecast.kernel.layout import TWIST, TWISTER_AT, Longs
+from cubecast.kernel.shared.arrays import Longs
+from cubecast.kernel.shared.jit import apart, inlined
+from cubecast.kernel.static.layout import TWIST, TWISTER_AT
 
 LENGTH = 624
 SHIFT = 397

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-from cubecast.kernel.causal import deliver, note, row_of, stamp
-from cubecast.kernel.cube import is_in
-from cubecast.kernel.holding import accept
-from cubecast.kernel.jit import apart, inlined
-from cubecast.kernel.layout import (
-    DELEGATES,
-    DIMENSION,
-    E_DELEGATE,
-    FIXED,
-    MEMBERS,
-    MOST_EARLY,
-    NEXT,
-    NOW,
-    PROTOCOL,
-    QUEUE_HEAD,
-    ROOT,
-    SENT,
-    SEQ,
-    SEQUENCE,
-    SOURCE,
-    T_RECEIVE_DELEGATE,
-    T_SEND_DELEGATE,
-    TOPIC,
-    TRACING,
-    WAITING,
-    WITH_MESSAGES,
-    Longs,
-    State,
-)
-from cubecast.kernel.network import control, event_of
-from cubecast.kernel.relay import free_record, one_less, relay
+from cubecast.kernel.shared.arrays import Longs
+from cubecast.kernel.shared.jit import apart, inlined
+from cubecast.kernel.static.causal import deliver, note, row_of, stamp
+from cubecast.kernel.static.cube import is_in
+from cubecast.kernel.static.holding import accept
+from cubecast.kernel.static.network import control, event_of
+from cubecast.kernel.static.relay import free_record, one_less, relay
+
+from cubecast.kernel.static.layout import (  # isort: skip
+    DELEGATES, DIMENSION, E_DELEGATE, FIXED, MEMBERS, MOST_EARLY, NEXT, NOW, PROTOCOL,
+    QUEUE_HEAD, ROOT, SENT, SEQ, SEQUENCE, SOURCE, T_RECEIVE_DELEGATE, T_SEND_DELEGATE, TOPIC,
+    TRACING, WAITING, WITH_MESSAGES, State,
+)  # fmt: skip
 
 
 @inlined

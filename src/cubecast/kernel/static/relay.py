@@ -7,37 +7,10 @@ without, until all have received.
 
 from __future__ import annotations
 
-from cubecast.kernel.causal import note
-from cubecast.kernel.cube import any_in_block, is_in, nearest
-from cubecast.kernel.jit import apart, inlined
-from cubecast.kernel.layout import (
-    ACKS,
-    AT,
-    BLOCK_END,
-    BROKER,
-    E_ACK,
-    E_PUB,
-    FREE_REC,
-    H_SHIFT,
-    MEMBERS,
-    NOW,
-    PROTOCOL,
-    PUBS,
-    REC_MASK,
-    REC_SHIFT,
-    REC_WORDS,
-    RECS,
-    SRPT,
-    T_SEND_ACK,
-    T_SEND_PUB,
-    TOPIC,
-    TRACING,
-    TREE,
-    TREE_SUM,
-    WITH_MESSAGES,
-    State,
-)
-from cubecast.kernel.network import (
+from cubecast.kernel.shared.jit import apart, inlined
+from cubecast.kernel.static.causal import note
+from cubecast.kernel.static.cube import any_in_block, is_in, nearest
+from cubecast.kernel.static.network import (
     control,
     departed,
     departure,
@@ -45,6 +18,12 @@ from cubecast.kernel.network import (
     node_at,
     send_copy,
 )
+
+from cubecast.kernel.static.layout import (  # isort: skip
+    ACKS, AT, BLOCK_END, BROKER, E_ACK, E_PUB, FREE_REC, H_SHIFT, MEMBERS, NOW, PROTOCOL, PUBS,
+    REC_MASK, REC_SHIFT, REC_WORDS, RECS, SRPT, T_SEND_ACK, T_SEND_PUB, TOPIC, TRACING, TREE,
+    TREE_SUM, WITH_MESSAGES, State,
+)  # fmt: skip
 
 
 @inlined

@@ -75,12 +75,13 @@ memory_of: Callable[[Any], Any] = (
 
 
 def sources_digest(package: str) -> str:
-    """A digest of every source of a package, and of this file.
+    """A digest of every source of a package, and of what all compiled code shares.
 
     They are read as resources: the executors of a cluster have the package as a zip archive.
     """
-    sources = [entry for entry in files(package).iterdir() if entry.name.endswith(".py")]
-    digest = hashlib.sha256(files(__package__).joinpath("jit.py").read_bytes())
-    for source in sorted(sources, key=lambda entry: entry.name):
-        digest.update(source.read_bytes())
+    digest = hashlib.sha256()
+    for folder in (__package__, package):
+        sources = [entry for entry in files(folder).iterdir() if entry.name.endswith(".py")]
+        for source in sorted(sources, key=lambda entry: entry.name):
+            digest.update(source.read_bytes())
     return digest.hexdigest()

@@ -8,9 +8,10 @@ from random import Random
 import numpy as np
 
 from cubecast.baselines.brokers import broker_ids
-from cubecast.kernel import layout as at
-from cubecast.kernel.layout import BROKER, FIXED, SRPT, VCUBE, Bytes, Longs, State
-from cubecast.kernel.plan import Plan
+from cubecast.kernel.shared.arrays import Bytes, Longs, longer
+from cubecast.kernel.static import layout as at
+from cubecast.kernel.static.layout import BROKER, FIXED, SRPT, VCUBE, State
+from cubecast.kernel.static.plan import Plan
 from cubecast.protocol.port import NodeId, Topic
 from cubecast.sim.params import Params
 from cubecast.topology import dimension_for
@@ -23,7 +24,7 @@ RootOf = Callable[[Topic], NodeId] | None
 
 
 def trie_of(members: Bytes, size: int) -> Longs:
-    """The set of the nodes i with ``members[i]``, as bits (see `cubecast.kernel.cube`)."""
+    """The set of the nodes i with ``members[i]``, as bits (see `cubecast.kernel.static.cube`)."""
     bits = np.zeros(max(2 * size, 64), np.uint8)
     bits[size : size + len(members)] = members
     level = size
@@ -206,7 +207,7 @@ def _add_turns(memory: _Memory, plan: Plan, topics: list[int]) -> int:
 def grown(w: State) -> State:
     """The same state with room for more than the next event in every pool.
 
-    Needs as in `cubecast.kernel.engine._nearly_full`.
+    Needs as in `cubecast.kernel.static.engine._nearly_full`.
     """
     m = w.m
     more = int(m[at.MOST_EARLY])
@@ -224,18 +225,10 @@ def grown(w: State) -> State:
     for room, needed in needs.items():
         if needed > m[room]:
             m[room] = needed + needed // 2 + 64
-    slots = _longer(w.slots, int(m[at.CHUNK_ROOM]) << at.CHUNK_BITS)
-    recs = _longer(w.recs, int(m[at.REC_ROOM]) * at.REC_WORDS)
-    pool = _longer(w.pool, int(m[at.POOL_ROOM]))
+    slots = longer(w.slots, int(m[at.CHUNK_ROOM]) << at.CHUNK_BITS)
+    recs = longer(w.recs, int(m[at.REC_ROOM]) * at.REC_WORDS)
+    pool = longer(w.pool, int(m[at.POOL_ROOM]))
     return State(m, slots, recs, pool, _longer_rare(w, before))
-
-
-def _longer(array: Longs, length: int) -> Longs:
-    if length == len(array):
-        return array
-    longer = np.zeros(length, np.int64)
-    longer[: len(array)] = array
-    return longer
 
 
 def _longer_rare(w: State, before: dict[int, int]) -> Longs:

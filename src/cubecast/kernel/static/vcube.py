@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from cubecast.kernel.causal import deliver, note, row_of, set_of, stamp
-from cubecast.kernel.holding import accept
-from cubecast.kernel.jit import apart, inlined
-from cubecast.kernel.layout import (
-    BIT,
-    BUSY,
-    COUNTER,
-    DELIVERED,
-    DIMENSION,
-    NEXT,
-    NOW,
-    QUEUE_HEAD,
-    QUEUE_TAIL,
-    SEQ,
-    T_RECEIVE_ACK,
-    TRACING,
-    TURNS_AT,
-    WAITING,
-    WITH_MESSAGES,
-    State,
-)
-from cubecast.kernel.network import node_at
-from cubecast.kernel.relay import (
+from cubecast.kernel.shared.jit import apart, inlined
+from cubecast.kernel.static.causal import deliver, note, row_of, set_of, stamp
+from cubecast.kernel.static.holding import accept
+from cubecast.kernel.static.network import node_at
+from cubecast.kernel.static.relay import (
     acknowledge,
     free_record,
     msg_of,
@@ -33,7 +15,12 @@ from cubecast.kernel.relay import (
     parent_of,
     relay,
 )
-from cubecast.kernel.turns import next_turn
+from cubecast.kernel.static.turns import next_turn
+
+from cubecast.kernel.static.layout import (  # isort: skip
+    BIT, BUSY, COUNTER, DELIVERED, DIMENSION, NEXT, NOW, QUEUE_HEAD, QUEUE_TAIL, SEQ,
+    T_RECEIVE_ACK, TRACING, TURNS_AT, WAITING, WITH_MESSAGES, State,
+)  # fmt: skip
 
 
 @inlined

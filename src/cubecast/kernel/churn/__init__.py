@@ -1,0 +1,19 @@
+"""`cubecast.sim.sessions` as compiled code: VCube-PS and SRPT-S with changing members, much faster.
+
+A run of [J] 4.5 sends hundreds of millions of messages: at 10 % churn per second each of a thousand
+nodes hears of two hundred changes per second, and acknowledges them.  This package does what
+`cubecast.protocol.vcube_ps` and `cubecast.baselines.told_tree` do in that scenario, as far as it
+bears on who receives what when: views, trees, waves of ACKs and what they collect, sending queues.
+What it leaves out has no influence on that: the order of delivery, that is, causal barriers.
+`tests/test_lab_churn.py` compares the two, number by number.
+
+Events of one instant happen in the order in which they were planned, as in `cubecast.sim.world`:
+the near future is a ring of lists, the far one a heap, and an event's number says which of two is
+first.  Pools (events, entries of ACKs, messages) grow between two events, never within one.
+"""
+
+from __future__ import annotations
+
+from cubecast.kernel.churn.run import run_sessions
+
+__all__ = ["run_sessions"]
