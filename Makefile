@@ -12,7 +12,7 @@ STAMP   := .venv/.complete
 SOURCES  = $(wildcard src tests bench examples tools)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test lint soak siege bench clean distclean
+.PHONY: help setup lock demo test lint soak siege bench results clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -50,6 +50,11 @@ bench: $(STAMP) ## run every benchmark but the siege, one after the other (ARGS 
 	@set -e; for file in $(sort $(filter-out bench/bench_siege.py,$(wildcard bench/bench_*.py))); do \
 		echo "== $$file"; $(BIN)/python $$file $(ARGS); \
 	done
+
+results: $(STAMP) ## run every experiment in full, which takes hours, and renew docs/results (ARGS goes to lab run)
+	$(BIN)/cubecast lab run all --out lab-results $(ARGS)
+	rm -rf docs/results/figures
+	$(BIN)/cubecast lab report lab-results --to docs/results --format png --no-page
 
 clean: ## remove caches and build output
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,6 +1,6 @@
 """Cells whose measurement is arithmetic, and a driver of sweeps over them that can be killed.
 
-    python lab_toys.py MASTER OUT [OUT...] [--gate FILE]
+    python lab_toys.py MASTER OUT [OUT...] [--gate FILE] [--points N] [--seeds N]
 
 sweeps the toy grid into each directory.  With a gate, cells from the middle of the grid on wait for
 that file to be there, so that a sweep stands still half-way until a test lets it go on.
@@ -48,6 +48,10 @@ def toy(cell: Cell) -> Measurement:
     return Measurement(metrics, {"delay": {0: nodes, 3 + cell.seed: 1}})
 
 
+def latency_is_nodes(cell: Cell) -> Measurement:
+    return Measurement({"latency_mean": float(cell.settings["nodes"])})
+
+
 def toy_with_messages(cell: Cell) -> Measurement:
     plain = toy(cell)
     values = ["p0"], ["news"], [cell.seed], [0], [cell.settings["nodes"]], [1.5], [2], [0.5], [1]
@@ -83,12 +87,15 @@ def main() -> None:
     parser.add_argument("master")
     parser.add_argument("out", type=Path, nargs="+")
     parser.add_argument("--gate", default="/")
+    parser.add_argument("--points", type=int, default=POINTS)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
     options = parser.parse_args()
+    cells = toy_cells(options.points, options.seeds, gate=options.gate)
     with spark_session(options.master, log=options.out[0].with_suffix(".log")) as spark:
         for out in options.out:
             results = Results(out)
             with results.opened():
-                outcome = run_sweep(spark, toy_cells(gate=options.gate), results, measure=gated)
+                outcome = run_sweep(spark, cells, results, measure=gated)
                 write_tables(spark, results)
             print(f"{outcome.ran} ran, {outcome.kept} kept, {outcome.cores} cores", flush=True)
 

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from math import log
 from random import Random
+from typing import Any
 
 import pytest
 
 from cubecast.lab.cells import measure
-from cubecast.lab.churn import run_changing
+from cubecast.lab.churn import COUNTED
 from cubecast.lab.experiment import shipped
 from cubecast.sim.params import ParamError, Params
 from cubecast.sim.run import run
-from cubecast.sim.scenarios import SCENARIOS
+from cubecast.sim.scenarios import SCENARIOS, Scenario
 from cubecast.sim.sessions import Chance, Crowd
+
+SESSIONS, EXCHANGE = SCENARIOS["sessions"], SCENARIOS["exchange"]
 
 
 def params(nodes: int, members: int, **changes: int | bool) -> Params:
     few = {"span": 20_000, "every": 500, "session": 4000}
     return Params(nodes=nodes, subscribers=members / nodes).with_({**few, **changes})
+
+
+def changing(
+    scenario: Scenario, protocol: str, setting: Params, seed: int, **options: Any
+) -> dict[str, float]:
+    found = run(scenario, protocol, setting, seed, look="changing", checked=False, **options)
+    return found.metrics
 
 
 # -- compiled code does what the protocol objects do -----------------------------------------------
@@ -29,16 +39,15 @@ def params(nodes: int, members: int, **changes: int | bool) -> Params:
 def test_compiled_sessions_are_those_of_the_objects(protocol: str, queue_acks: bool) -> None:
     """Every metric is the same, to the last digit: who comes, goes, speaks and hears what when."""
     pytest.importorskip("numba")
-    from cubecast.lab.sessions import run_sessions
-
     for nodes, members, session in (
         (8, 5, 0), (8, 5, 600), (16, 12, 3000), (16, 16, 3000), (64, 40, 2000),
     ):  # fmt: skip
         for seed in range(2):
             setting = params(nodes, members, session=session, queue_acks=queue_acks)
-            objects, _ = run_changing("sessions", protocol, setting, seed, 3000)
-            compiled = run_sessions(protocol, setting, seed, 3000)
-            assert compiled == objects, (nodes, members, session, seed)
+            objects = changing(SESSIONS, protocol, setting, seed, warmup=3000)
+            compiled = changing(SESSIONS, protocol, setting, seed, warmup=3000, engine="kernel")
+            assert set(COUNTED) == set(compiled)
+            assert compiled == {name: objects[name] for name in COUNTED}, (nodes, members, seed)
             assert session == 0 or nodes == 16 == members or compiled["joins"] > 0
 
 
@@ -46,8 +55,6 @@ def test_compiled_sessions_are_those_of_the_objects(protocol: str, queue_acks: b
 @pytest.mark.parametrize("protocol", ["vcube-ps", "srpt-told"])
 def test_compiled_sessions_in_many_settings(protocol: str) -> None:
     pytest.importorskip("numba")
-    from cubecast.lab.sessions import run_sessions
-
     for seed in range(100):
         rng = Random(f"{protocol}/{seed}")
         nodes = rng.choice([2, 4, 8, 16, 32, 64, 128, 256])
@@ -60,8 +67,9 @@ def test_compiled_sessions_in_many_settings(protocol: str) -> None:
             queue_acks=rng.random() < 0.5,
         )
         warmup = rng.choice([0, 1, 5000])
-        objects, _ = run_changing("sessions", protocol, setting, seed, warmup)
-        assert run_sessions(protocol, setting, seed, warmup) == objects, setting
+        objects = changing(SESSIONS, protocol, setting, seed, warmup=warmup)
+        compiled = changing(SESSIONS, protocol, setting, seed, warmup=warmup, engine="kernel")
+        assert compiled == {name: objects[name] for name in COUNTED}, setting
 
 
 # -- the scenarios ---------------------------------------------------------------------------------
@@ -85,7 +93,7 @@ def test_a_crowd_is_a_set_to_choose_from() -> None:
 
 def test_leaves_and_joins_keep_the_number_of_subscribers() -> None:
     """As many as the rate says, and nobody publishes who does not subscribe."""
-    outcome = run(SCENARIOS["sessions"], "best-effort", params(32, 24), 1, keep_trace=True)
+    outcome = run(SESSIONS, "best-effort", params(32, 24), 1, keep_trace=True)
     assert outcome.trace is not None
     leaves = sum(record.kind == "leave" for record in outcome.trace)
     joins = sum(record.kind == "join" for record in outcome.trace) - 24
@@ -96,18 +104,18 @@ def test_leaves_and_joins_keep_the_number_of_subscribers() -> None:
 
 
 def test_the_production_protocol_keeps_its_promises_through_sessions() -> None:
-    outcome = run(SCENARIOS["sessions"], "cubecast", params(16, 12), 1)
+    outcome = run(SESSIONS, "cubecast", params(16, 12), 1)
     assert outcome.ok, outcome.report
 
 
 def test_an_exchange_swaps_as_many_as_it_says() -> None:
     setting = Params(nodes=32, subscribers=0.75, messages=10, changes=4)
-    outcome = run(SCENARIOS["exchange"], "vcube-ps", setting, 1, keep_trace=True)
+    outcome = run(EXCHANGE, "vcube-ps", setting, 1, keep_trace=True)
     assert outcome.trace is not None
     kinds = [record.kind for record in outcome.trace]
     assert (kinds.count("leave"), kinds.count("join")) == (4, 24 + 4)
     with pytest.raises(ParamError, match="changes must be at most 8"):
-        run(SCENARIOS["exchange"], "vcube-ps", setting.with_({"changes": 9}), 1)
+        run(EXCHANGE, "vcube-ps", setting.with_({"changes": 9}), 1)
 
 
 def test_a_told_tree_delivers_to_everyone_and_tells_everyone() -> None:
@@ -115,10 +123,10 @@ def test_a_told_tree_delivers_to_everyone_and_tells_everyone() -> None:
     for protocol in ("srpt", "srpt-told"):
         still = run(SCENARIOS["multi-publisher"], protocol, Params(nodes=16), 3)
         assert still.metrics["deliveries"] == 15 * 16
-    told, _ = run_changing("exchange", "srpt-told", Params(nodes=16, messages=1), 1)
+    told = changing(EXCHANGE, "srpt-told", Params(nodes=16, messages=1), 1)
     assert told["joins"] == 0
     setting = Params(nodes=16, subscribers=0.75, messages=1, changes=1)
-    told, _ = run_changing("exchange", "srpt-told", setting, 1)
+    told = changing(EXCHANGE, "srpt-told", setting, 1)
     assert told["joins"] == 1
     assert 2 * (12 - 1) <= told["control_messages"] <= 2 * (15 + 1) + 1
 
@@ -127,11 +135,11 @@ def test_an_overloaded_root_takes_newcomers_in_late() -> None:
     """[J] 4.5: what the root cannot send in time queues there, and only there."""
     light = params(64, 50, session=60_000, span=60_000)
     heavy = params(64, 50, session=100, span=60_000)
-    (calm, _), (rushed, _) = (run_changing("sessions", "srpt-told", p, 1) for p in (light, heavy))
+    calm, rushed = (changing(SESSIONS, "srpt-told", p, 1) for p in (light, heavy))
     assert rushed["wait_worst"] > 10 * calm["wait_worst"]
     # Each join and each leave is six messages of the root, which sends one in a u.t.
-    assert 0.8 * 1000 / 12 < rushed["joins_per_second"] <= 1.05 * 1000 / 12
-    assert rushed["joins_per_second"] < 0.3 * 50 * log(2) * 1000 / 100
+    assert 0.8 * 1000 / 12 < rushed["joins"] / 60 <= 1.05 * 1000 / 12
+    assert rushed["joins"] / 60 < 0.3 * 50 * log(2) * 1000 / 100
 
 
 def test_rates_and_session_times_say_the_same() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from io import StringIO
@@ -45,6 +46,14 @@ def test_the_experiments_are_listed_with_their_size() -> None:
     assert all(0 < one["quick_cells"] <= one["cells"] for one in listed.values())
 
 
+def test_the_list_explains_the_letters_of_the_papers() -> None:
+    told = lab("list").stdout
+    letters = set(re.findall(r"\[([A-Z])\]", told))
+    assert letters == {"J", "S", "B", "T", "N"}
+    for letter in letters:
+        assert re.search(rf"^\[{letter}\] \w", told, re.MULTILINE), letter
+
+
 @pytest.mark.parametrize("command", ["", "list", "run", "report", "compare"])
 def test_help_fits_a_terminal_and_has_examples(command: str) -> None:
     result = lab(*command.split(), "--help")
@@ -73,7 +82,7 @@ def test_the_list_needs_neither_java_nor_spark() -> None:
 
 
 SCRIPT = """
-import cubecast, cubecast.lab.sessions
+import cubecast, cubecast.kernel.churn
 from cubecast.lab.cells import measure
 from cubecast.lab.experiment import find
 (cell,) = find("scale").cells(quick=True, seeds=1)[:1]
@@ -129,7 +138,6 @@ def test_an_output_directory_that_cannot_be_written(tmp_path: Path) -> None:
     )
     assert "cannot write to" in refused("run", "4.1", "--out", taken)
     assert taken.read_text(encoding="utf-8") == "a file"
-    assert "for a pattern" in refused("run", "4.1", "--out", tmp_path / "a[1]")
 
 
 def test_a_directory_without_results(tmp_path: Path) -> None:
@@ -145,12 +153,15 @@ def test_a_setting_that_is_none_of_sparks(tmp_path: Path) -> None:
 
 
 def test_what_spark_java_and_the_disk_raise_is_one_line() -> None:
+    from py4j.protocol import Py4JNetworkError
     from pyspark.errors import AnalysisException
 
     with pytest.raises(ResultsError, match=r"results: .*No space left"), lab_errors():
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with pytest.raises(SparkFailedError, match="Java process is gone"), lab_errors():
-        raise ConnectionResetError
+        raise Py4JNetworkError
+    with pytest.raises(ResultsError, match=r"results: .*reset"), lab_errors():
+        raise ConnectionResetError(errno.ECONNRESET, "Connection reset by a store")
     told = "Job aborted.\nTraceback:\n  cubecast.spark.errors.ResultsError: not shared\nat java"
     with pytest.raises(SparkFailedError, match=r"^not shared$"), lab_errors():
         raise AnalysisException(told)
@@ -188,13 +199,13 @@ def test_without_java_nothing_starts_and_nothing_is_lost(
     monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "old", "11.0.2")))
     out = tmp_path / "out"
     with Results(out).opened():
-        Results(out).cell_file("0123").write_bytes(b"kept")
+        Results(out).place.write("cells/0123.parquet", b"kept")
     line = refused("run", "4.1", "--quick", "--out", out)
     assert line.startswith("cubecast lab run: Spark needs Java 17 or later, and there is none ")
     assert f"(JAVA_HOME={tmp_path / 'old'} is Java 11)" in line
     assert "apt-get install openjdk-17-jre-headless" in line
     assert "set JAVA_HOME" in line
-    assert Results(out).finished() == {"0123"}
+    assert Results(out).listed() == {"0123"}
 
 
 def test_java_home_wins_if_it_is_new_enough(tmp_path: Path) -> None:

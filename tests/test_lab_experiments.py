@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cubecast.lab.cells import Cell, measure
-from cubecast.lab.experiment import Experiment, ExperimentError, find, load, marks, parse, shipped
+from cubecast.lab.experiment import Experiment, ExperimentError, find, load, parse, shipped
+from cubecast.lab.report.marks import marks
 from cubecast.lab.verdicts import Row, judge
 from cubecast.lab.workloads import WORKLOADS
 
@@ -42,49 +43,20 @@ def small(old: str = "", new: str = "", more: str = "") -> Experiment:
 
 def test_every_section_and_figure_has_its_file() -> None:
     assert list(SHIPPED) == [
-        "4.1", "4.2", "4.2-T1", "4.3", "4.4", "4.5", "4.5-rate", "4.6", "B.3", "B.4", "B.5",
+        "4.1", "4.2", "4.2-T1", "4.3", "4.4", "4.4-load", "4.5", "4.5-rate", "4.6", "4.6-load",
+        "B.3", "B.4", "B.5",
         "N.3", "N.6", "N.7", "N.8", "N.9", "S.II", "T.9", "T.13", "T.15", "T.16", "T.18", "T.21",
         "T.22", "T.23", "production", "scale", "wan", "window",
     ]  # fmt: skip
 
 
-PRINTED = {
-    "[J] 4.1": (533, 720, 26, 2.7, 43),
-    "[S] IV": (420, 620, 31, 43, 5.7, 37, 100),
-    "[J] 4.2": (38.8, 2.48, 100, 9240, 4617),
-    "[J] Table 1": (495, 510, 19, 512, 448, 60, 3, 1),
-    "[J] 4.3": (51.6, 19.9, 95.1, 87.2, 81, 150, 35.2, 79.7, 457, 187, 84.2),
-    "[J] 4.4": (30.6, 9.2),
-    "[J] 4.5": (10, 1.4, 3.56, 2.74, 46, 2.55, 2.2, 28.36, 468, 10000),
-    "[J] 4.6": (22, 4),
-    "[S] Table II": (
-        2433.1, 10525.7, 3475.9, 14590.4, 97445.5, 194506.8, 96193.9, 191706.3,
-    ),
-    "[B] Figure 4": (37, 17),
-    "[N] Table 1": (
-        13652, 267230, 13129, 237612, 12608, 214642, 11674, 182828, 9331, 130577, 3215, 40407, 1805,
-        23657, 253, 4689, 77338, 108620, 26525, 33956, 3858, 5957, 576, 1381,
-    ),
-    "[N] Figure 6": (25, 15),
-    "[N] Figure 7": (50,),
-    "[N] Figure 8": (2,),
-    "[T] 6.2": (50, 15.1, 7.4, 51.8, 7.8, 100),
-    "[T] Figure 21": (35, 100),
-}  # fmt: skip
-"""The numbers that the papers print for VCube-PS, SRPT, VCube-PB and order across topics."""
-
-
-def test_every_printed_number_is_in_some_file() -> None:
-    found = {(n.section, n.value) for experiment in SHIPPED.values() for n in experiment.paper}
-    missing = [(s, v) for s, values in PRINTED.items() for v in values if (s, v) not in found]
-    assert not missing
-
-
-def test_what_is_irreproducible_has_both_accountings_and_a_reason() -> None:
-    for ident, wanted in (("4.2-T1", 2), ("4.3", 2), ("S.II", 2), ("4.6", 2), ("4.5-rate", 2)):
-        numbers = SHIPPED[ident].paper
-        assert len({number.accounting for number in numbers if number.accounting}) >= wanted
-        assert any(number.reason for number in numbers)
+def test_what_is_irreproducible_has_several_readings() -> None:
+    for ident, wanted in (("4.2-T1", 3), ("4.3", 14), ("S.II", 2), ("4.6", 2), ("4.5-rate", 2)):
+        experiment = SHIPPED[ident]
+        assert len(experiment.reading) == wanted
+        assert {number.accounting for number in experiment.paper} == {
+            reading.name for reading in experiment.reading
+        }
 
 
 def test_costs_fit_the_machine() -> None:
@@ -196,10 +168,19 @@ def test_several_grids_are_a_union() -> None:
 
 def test_marks_are_where_the_paper_has_its_numbers() -> None:
     experiment = SHIPPED["4.1"]
-    found = {(m.x, m.y, m.series["protocol"]) for m in marks(experiment, experiment.plot[0])}
+    found = {(m.x, m.y, dict(m.series)["protocol"]) for m in marks(experiment, experiment.plot[0])}
     assert (4096, 533, "vcube-ps") in found
     assert (1024, 620, "srpt") in found
     assert not list(marks(experiment, experiment.plot[1]))
+
+
+def test_only_what_a_paper_prints_in_the_metrics_own_unit_is_marked() -> None:
+    shares = SHIPPED["S.II"]
+    assert {mark.y for plot in shares.plot for mark in marks(shares, plot)} == {
+        2433.1, 10525.7, 3475.9, 14590.4, 97445.5, 194506.8, 96193.9, 191706.3,
+    }  # fmt: skip
+    limits = SHIPPED["B.5"]
+    assert not [mark for plot in limits.plot for mark in marks(limits, plot)]
 
 
 # -- a user's own file -----------------------------------------------------------------------------
@@ -211,7 +192,7 @@ def test_the_example_runs_like_a_shipped_one() -> None:
     for cell in experiment.cells(quick=True, seeds=1):
         measurement = measure(cell)
         rows += [
-            Row(experiment.id, cell.settings, metric, measurement.metrics[metric], 0.0, 1)
+            Row(experiment.id, cell.settings, metric, measurement.metrics[metric], 0.0, 2)
             for metric in experiment.metrics
         ]
     (verdict,) = judge(experiment, rows)
@@ -276,6 +257,10 @@ PLOT = '[[plot]]\ntitle = "t"\nx = "nodes"\ny = "latency_mean"\n'
         ("", "", PAPER.replace(", nodes = 8", ""), r"paper\[1\].at: 2 points of the grid have"),
         ("", "", PAPER + 'form = "ratio"\n', r"paper\[1\].form: value compares one point"),
         ("", "", PAPER + 'along = "nodes"\n', r"paper\[1\].fold: goes with along"),
+        ("", "", PAPER + 'over = ["nodes"]\nfold = "log-fit"\n', r"paper\[1\].over: goes with max"),
+        ("", "", PAPER + 'also = ["speed"]\n', r"paper\[1\].also: unknown metric 'speed'"),
+        ("", "", PAPER + '[[reading]]\nname = ""\n', "reading.name: '' is empty or there twice"),
+        ("", "", PAPER + '[[reading]]\nnome = "a"\n', r"reading\[1\].nome: unknown key; there are"),
         ("", "", ALONG.replace("KEY", "nodes"), r"paper\[1\].at: 4 points .* for each nodes"),
         ("", "", ALONG.replace("KEY", "size"), r"paper\[1\].along: 'size' is no setting with"),
         ("", "", ALONG.replace("KEY", "protocol"), r"paper\[1\].along: 'protocol' is no setting"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cubecast.lab.cells import Cell, Measurement, measure
-from cubecast.lab.engine import has_kernel
 from cubecast.lab.keeping import KEEPABLE, message_rows
 from cubecast.lab.workload import WorkloadError
 from cubecast.lab.workloads import WORKLOADS
+from cubecast.sim.engines import has_kernel
 from cubecast.trace import Record, check
 
 

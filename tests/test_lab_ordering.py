@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cubecast.lab.cells import Settings, Value
-from cubecast.lab.curves import buckets_of
 from cubecast.lab.experiment import find, parse
-from cubecast.lab.figures import draw
-from cubecast.lab.results import HistogramRow
+from cubecast.lab.report.curves import buckets_of
+from cubecast.lab.report.data import HistogramRow
+from cubecast.lab.report.figures import draw_all
 from cubecast.lab.workload import WorkloadError
 from cubecast.lab.workloads import WORKLOADS
 
@@ -207,10 +207,11 @@ def test_a_timeline_is_a_curve_of_its_buckets() -> None:
     curves = buckets_of(experiment, plot, rows).curves
     assert [curve.label for curve in curves] == ["alpha 0.1", "alpha 0.5"]
     assert [(point.x, point.y) for point in curves[1].points] == [(0, 1000), (10, 1020), (20, 1040)]
-    drawing = draw(experiment, plot, [], rows)
+    (drawing,) = draw_all(experiment, [], rows, formats=("png",)).values()
     assert drawing is not None
-    assert drawing.png.startswith(b"\x89PNG")
-    assert draw(experiment, plot, [], rows[:3]) != drawing
+    assert drawing.files["png"].startswith(b"\x89PNG")
+    (other,) = draw_all(experiment, [], rows[:3], formats=("png",)).values()
+    assert other != drawing
 
 
 def test_readings_of_the_paper_stand_side_by_side() -> None:

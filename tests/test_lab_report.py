@@ -8,20 +8,27 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
-from cubecast.lab import figures, report
+from cubecast.lab import report
 from cubecast.lab.cells import Settings
-from cubecast.lab.curves import buckets_of, curves_of
 from cubecast.lab.experiment import Block, Experiment, PaperNumber, Plot, Seeds
-from cubecast.lab.results import HistogramRow, Provenance, Results, results_of
+from cubecast.lab.report.data import Findings, HistogramRow, Provenance
+from cubecast.lab.report.words import MINUS, difference_text, measured, plain, setting_label
 from cubecast.lab.verdicts import Row, Verdict
-from cubecast.lab.words import MINUS, difference_text, measured, plain, setting_label
 
 pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
+
+from cubecast.lab.report import figures
+from cubecast.lab.report.curves import buckets_of, curves_of, shown_in
+from cubecast.lab.report.judged import SIGNS
+from cubecast.lab.report.looks import PAPER, PROTOCOL_COLOURS, SIZES, looks_of
+from cubecast.lab.report.marks import marks
+from cubecast.lab.report.plots import draw_on
 
 EVIL = """<script>alert("x & 'y'")</script>"""
 NODES = [8, 64, 1024]
@@ -78,11 +85,18 @@ def histogram(id: str = "4.1", buckets: int = 6) -> list[HistogramRow]:
     ]
 
 
+MISSING = {"4.1": [f"nodes=64 seed {seed}" for seed in range(3)]}
 VERSIONS = {"cubecast": "0.1.0", "python": "3.11.2", "pyspark": "4.0.1", "numba": "0.62.0"}
-MADE = [Provenance("cubecast lab run 4.1 --quick", "2024-02-03", VERSIONS, 5, True, "local[2]", 30)]
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+MADE = [
+    Provenance(
+        "cubecast lab run 4.1 --quick", "2024-02-03", VERSIONS, 5, True, "local[2]", 30,
+        commit=COMMIT,
+    )
+]  # fmt: skip
 
 
-def written(results: Results, out: Path) -> str:
+def written(results: Findings, out: Path) -> str:
     return report.write(results, out).read_text(encoding="utf-8")
 
 
@@ -133,17 +147,25 @@ class Outline(HTMLParser):
 # -- the page -------------------------------------------------------------------------------------
 
 
+def draw(one: Experiment, plot: Plot, *data: Any, **options: Any) -> figures.Drawing | None:
+    """One figure alone."""
+    alone = msgspec.structs.replace(one, plot=(plot,))
+    (drawing,) = figures.draw_all(alone, *data, **options).values()
+    return drawing
+
+
 def test_the_page_has_every_experiment_and_every_verdict(tmp_path: Path) -> None:
     both = [experiment(), experiment("4.2", title="Many publishers")]
-    page = Outline(written(Results(both, rows(), (), MADE), tmp_path))
+    page = Outline(written(Findings(both, rows(), (), MADE), tmp_path))
     for one in both:
         assert one.title in page.text
         assert f"e-{one.id}" in page.ids
         for paper in one.paper:
-            assert page.text.count(paper.what) >= 4  # both experiments, and the table at the end
+            said = f"{paper.what} {paper.section}"
+            assert page.text.count(said) == 2, "once in each experiment: no table twice"
     for judgement in ("reproduced", "differs", "undecided", "not measured"):
-        assert f"{report.SIGNS[judgement]} {judgement}" in page.text
-    assert "1 of the 8 numbers compared here are reproduced." in page.text
+        assert f"{SIGNS[judgement]} {judgement}" in page.text
+    assert "1 reproduced 0 kept, not reached 1 differs 1 undecided 5 not measured" in page.text
     assert "1 reproduced, 1 differs, 1 undecided, 1 not measured" in page.text
     assert "Because." in page.text
     assert MADE[0].command in page.text
@@ -152,7 +174,7 @@ def test_the_page_has_every_experiment_and_every_verdict(tmp_path: Path) -> None
 
 def test_the_page_needs_nothing_but_itself(tmp_path: Path) -> None:
     source = written(
-        Results([experiment(plot=[LATENCY, BARS, DELAYS])], rows(), histogram(), MADE), tmp_path
+        Findings([experiment(plot=[LATENCY, BARS, DELAYS])], rows(), histogram(), MADE), tmp_path
     )
     page = Outline(source)
     assert not re.search(r"https?:|url\((?!#)|@import|src=", source)
@@ -179,24 +201,25 @@ def test_text_is_escaped_everywhere(tmp_path: Path) -> None:
         for row in rows()
     ]
     made = [Provenance(EVIL, EVIL, {"cubecast": EVIL}, 1, False, EVIL)]
-    results = Results([one], [*strange, *rows()], (), made, {"4.1": 1}, [EVIL])
+    results = Findings([one], [*strange, *rows()], (), made, {"4.1": [EVIL]}, [EVIL])
     source = written(results, tmp_path)
     assert "script" not in Outline(source).tags
     assert "<script" not in source
     assert "alert(" in source
     *others, command = (tmp_path / "report.md").read_text(encoding="utf-8").splitlines()
     assert "<script" not in "\n".join(others)
-    assert command == f"Made by `{EVIL}`.", "what is code needs no escape"
+    assert command.startswith(f"- `{EVIL}`: "), "what is code needs no escape"
+    assert "<script" not in command.removeprefix(f"- `{EVIL}`")
     assert {path.parent for path in tmp_path.rglob("*.svg")} == {tmp_path / "figures"}
 
 
 def test_a_run_without_a_single_point_says_so(tmp_path: Path) -> None:
     one = experiment(plot=[LATENCY, BARS, DELAYS])
-    report.write(Results([one], rows(), histogram()), tmp_path)
+    report.write(Findings([one], rows(), histogram()), tmp_path)
     assert len(list(tmp_path.glob("figures/*"))) == 6
-    page = Outline(written(Results([one], [], []), tmp_path))
+    page = Outline(written(Findings([one], [], []), tmp_path))
     assert page.text.count("None of its points was measured in this run.") == 3
-    assert "0 of the 4 numbers compared here are reproduced." in page.text
+    assert "0 reproduced 0 kept, not reached 0 differs 0 undecided 4 not measured" in page.text
     assert "svg" not in page.tags
     assert not list(tmp_path.glob("figures/*")), "figures of an earlier report are not this one's"
 
@@ -204,7 +227,7 @@ def test_a_run_without_a_single_point_says_so(tmp_path: Path) -> None:
 def test_missing_points_and_numbers_that_are_none(tmp_path: Path) -> None:
     some = [row for row in rows() if row.settings["nodes"] != 64 or row.metric == "pub_messages"]
     some.append(Row("4.1", {"protocol": "srpt", "nodes": 64}, "latency_mean", float("nan"), 0.0, 5))
-    page = Outline(written(Results([experiment()], some, (), MADE), tmp_path))
+    page = Outline(written(Findings([experiment()], some, (), MADE), tmp_path))
     assert page.tags.count("svg") == 2
     assert "1 point is not shown" in page.text
 
@@ -214,8 +237,8 @@ def test_the_same_rows_in_any_order_give_the_same_files(tmp_path: Path) -> None:
     shuffled, buckets = rows(), histogram()
     random.Random(3).shuffle(shuffled)
     random.Random(4).shuffle(buckets)
-    report.write(Results([one], rows(), histogram(), MADE), tmp_path / "a")
-    report.write(Results([one], shuffled, buckets, MADE), tmp_path / "b")
+    report.write(Findings([one], rows(), histogram(), MADE), tmp_path / "a")
+    report.write(Findings([one], shuffled, buckets, MADE), tmp_path / "b")
     names = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*.*"))
     assert len(names) == 10
     for name in names:
@@ -223,7 +246,7 @@ def test_the_same_rows_in_any_order_give_the_same_files(tmp_path: Path) -> None:
 
 
 def test_the_tables_beside_the_page(tmp_path: Path) -> None:
-    results = Results([experiment()], rows(), (), MADE)
+    results = Findings([experiment()], rows(), (), MADE)
     report.write(results, tmp_path)
     page = (tmp_path / "report.md").read_text(encoding="utf-8")
     table = [line for line in page.splitlines() if line.startswith("|")]
@@ -244,41 +267,37 @@ def test_the_tables_beside_the_page(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_or_failed_is_said_first(tmp_path: Path) -> None:
-    results = Results([experiment()], rows(), (), MADE, {"4.1": 3}, ["4.1 (nodes=8) seed 2: boom"])
+    results = Findings([experiment()], rows(), (), MADE, MISSING, ["4.1 (nodes=8) seed 2: boom"])
     page = Outline(written(results, tmp_path)).text
     assert page.index("3 cells were not finished") < page.index("Summary")
+    assert page.index("4.1: nodes=64 seed 1") < page.index("Summary"), "which ones, by name"
     assert page.index("seed 2: boom") < page.index("Summary")
-    assert "not finished" not in written(Results([experiment()], rows()), tmp_path)
+    assert "not finished" not in written(Findings([experiment()], rows()), tmp_path)
 
 
-def test_results_of_a_directory() -> None:
-    """Counts of all seeds together become counts per run; sweeps that did nothing are left out."""
-    at: Settings = {"wait": 1}
-    facts = {
-        "command": "cubecast lab run 4.3", "started": "2024-02-03T04:05:06", "master": "local[2]",
-        "seeds": None, "quick": False, "versions": VERSIONS, "cells": 20,
+def test_the_report_says_how_it_was_made(tmp_path: Path) -> None:
+    """Version, commit, date, seeds and command, on the page and in the documentation."""
+    page = Outline(written(Findings([experiment()], rows(), (), MADE), tmp_path)).text
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    for place in (page, text):
+        assert MADE[0].command in place
+        for fact in ("cubecast 0.1.0", COMMIT, "2024-02-03", "0 to 4, 5 per point"):
+            assert fact in place, fact
+        assert "VCube-PS: A causal broadcast topic-based publish/subscribe system" in place
+        assert "[T]" not in place, "papers that no experiment here repeats are left out"
+
+
+def test_a_documentation_takes_the_files_without_the_page(tmp_path: Path) -> None:
+    findings = Findings([experiment()], rows(), (), MADE)
+    report.write(findings, tmp_path, formats=["svg"])
+    made = report.write(findings, tmp_path / "docs", formats=["png"], with_page=False)
+    assert made == tmp_path / "docs" / "report.md"
+    found = {str(path.relative_to(made.parent)) for path in made.parent.rglob("*.*")}
+    assert found == {
+        "report.md", "points.csv", "verdicts.csv", "figures/4.1-a.png", "figures/4.1-b.png",
     }  # fmt: skip
-    found = SimpleNamespace(
-        experiments=(experiment(),),
-        rows=(Row("4.1", {"wait": 1}, "delay_max", 7.0, 0.5, 20),),
-        distributions=(
-            SimpleNamespace(experiment="4.1", settings=at, name="delay", buckets={0: 60, 7: 10}),
-        ),
-        sweeps=({"sweep": "a", **facts}, {"sweep": "b", **facts, "command": "again"}),
-        busyness=(SimpleNamespace(sweep="a", cells=20, span_s=61.0, idle_share=0.125),),
-        missing={},
-        failures=(),
-    )
-    results = results_of(found)
-    assert [(row.bucket, row.mean, row.n) for row in results.histograms] == [
-        (0, 3.0, 20),
-        (7, 0.5, 20),
-    ]
-    assert results.provenance == [
-        Provenance(
-            "cubecast lab run 4.3", "2024-02-03", VERSIONS, None, False, "local[2]", 20, 61.0, 0.125
-        )
-    ]
+    for name in ("points.csv", "verdicts.csv"):
+        assert (made.parent / name).read_bytes() == (tmp_path / name).read_bytes()
 
 
 # -- figures --------------------------------------------------------------------------------------
@@ -287,16 +306,17 @@ def test_results_of_a_directory() -> None:
 @pytest.mark.parametrize("plot", [LATENCY, BARS, DELAYS], ids=lambda plot: plot.kind)
 def test_a_figure_is_deterministic_and_has_no_date(plot: Plot) -> None:
     one = experiment(plot=[plot])
-    first = figures.draw(one, plot, rows(), histogram())
-    again = figures.draw(one, plot, rows(), histogram())
+    first = draw(one, plot, rows(), histogram(), formats=figures.FORMATS)
+    again = draw(one, plot, rows(), histogram(), formats=figures.FORMATS)
     assert first is not None
     assert again is not None
-    assert first.svg == again.svg
-    assert first.png == again.png
-    assert first.png.startswith(b"\x89PNG")
-    assert b"<path" in first.svg
-    assert b"date" not in first.svg.lower()
-    assert b"Software" not in first.png
+    assert first.files == again.files
+    assert first.files["png"].startswith(b"\x89PNG")
+    assert first.files["pdf"].startswith(b"%PDF")
+    assert b"<path" in first.files["svg"]
+    assert b"date" not in first.files["svg"].lower()
+    assert b"Software" not in first.files["png"]
+    assert b"Date" not in first.files["pdf"]
 
 
 def drawn_on(plot: Plot, one: Experiment, some: list[Row], counts: list[HistogramRow]) -> Any:
@@ -304,10 +324,8 @@ def drawn_on(plot: Plot, one: Experiment, some: list[Row], counts: list[Histogra
     from matplotlib.figure import Figure
 
     axes = Figure().add_subplot()
-    shown = (
-        buckets_of(one, plot, counts) if plot.kind == "histogram" else curves_of(one, plot, some)
-    )
-    figures._draw_on(axes, one, plot, shown)
+    shown = shown_in(one, plot, some, counts)
+    draw_on(axes, plot, shown, marks(one, plot), SIZES["page"])
     axes.figure.canvas.draw()
     return axes
 
@@ -328,7 +346,7 @@ def test_an_axis_up_to_a_million_nodes_is_labelled_in_powers() -> None:
         for power in range(4, 21)
     ]
     labels = tick_labels(drawn_on(LATENCY, experiment(), wide, []).xaxis)
-    assert 5 <= len(labels) <= figures.MOST_TICKS
+    assert 5 <= len(labels) <= SIZES["page"].most_ticks
     assert "2^{20}" in labels[-1]
 
 
@@ -392,6 +410,14 @@ def test_a_histogram_of_doubling_classes_keeps_its_zero() -> None:
     assert len(axes.patches) == 3
 
 
+def test_bins_of_five_stand_side_by_side() -> None:
+    counts = [
+        HistogramRow("4.1", {"wait": 1}, "delay", bucket, 10.0, 0.0, 5) for bucket in (5, 10, 20)
+    ]
+    axes = drawn_on(DELAYS, experiment(plot=[DELAYS]), [], counts)
+    assert tick_labels(axes.xaxis) == ["5", "10", "15", "20"]
+
+
 def test_a_group_of_bars_has_room_only_for_those_there_are() -> None:
     plot = replace_plot(BARS, y="latency_mean", log_y=False)
     some = [
@@ -407,11 +433,171 @@ def test_a_histogram_of_few_and_of_many_buckets(buckets: int, outlines: int) -> 
     from matplotlib.patches import StepPatch
 
     axes = drawn_on(DELAYS, experiment(plot=[DELAYS]), [], histogram(buckets=buckets))
-    steps = [patch for patch in axes.patches if isinstance(patch, StepPatch)]
+    areas = [patch for patch in axes.patches if isinstance(patch, StepPatch)]
+    steps = [patch for patch in areas if not patch.get_fill()]
     assert len(steps) == outlines
     heights = list(steps[0].get_data().values) if steps else [p.get_height() for p in axes.patches]
     assert heights[0] == 100.0
     assert heights[2] == pytest.approx(100 / 3)
+
+
+def test_points_of_few_seeds_are_hollow_and_said_to_be(tmp_path: Path) -> None:
+    some = [replace(row, n=2) if row.settings["nodes"] == 1024 else row for row in rows()]
+    axes = drawn_on(LATENCY, experiment(paper=[]), some, [])
+    opened = [line for line in axes.lines if line.get_markerfacecolor() == PAPER]
+    assert [line.get_xdata().tolist() for line in opened] == [[1024.0], [1024.0]]
+    bars = drawn_on(replace_plot(BARS, y="latency_mean", log_y=False), experiment(), some, [])
+    whites = [patch.get_facecolor()[:3] == (1.0, 1.0, 1.0) for patch in bars.patches]
+    assert whites == [False, False, True] * 2
+    page = Outline(written(Findings([experiment()], some), tmp_path)).text
+    assert page.count("Hollow: fewer than 5 seeds.") == 2
+    assert "Hollow" not in Outline(written(Findings([experiment()], rows()), tmp_path)).text
+
+
+def test_what_does_not_depend_on_x_is_a_line_from_side_to_side() -> None:
+    flat = replace_plot(LATENCY, level={"protocol": "srpt"})
+    some = [
+        row for row in rows() if row.settings["protocol"] != "srpt" or row.settings["nodes"] == 64
+    ]
+    axes = drawn_on(flat, experiment(paper=[]), some, [])
+    (level,) = [line for line in axes.lines if line.get_label() == "SRPT"]
+    assert (level.get_xdata(), level.get_ydata()) == ([0, 1], [400.0, 400.0]), "of the axes"
+    assert tick_labels(axes.xaxis) == ["8", "64", "1,024"]
+
+
+RATIO = Plot(
+    name="r", title="Over static", kind="dots", x="nodes", y="latency_mean", series=["protocol"],
+    ratio_to={"protocol": "vcube-ps"},
+)  # fmt: skip
+
+
+def test_a_ratio_is_drawn_with_its_interval_and_the_papers_ratio_beside_it() -> None:
+    versus = {"at": {"protocol": "srpt", "nodes": 64}, "versus": {"protocol": "vcube-ps"}}
+    paper = [
+        number(value=20, unit="%", form="more", bound="at most", **versus),
+        number(value=1.5, unit="\u00d7", form="ratio", **versus),
+        number(value=7, unit="\u00d7", form="ratio", at=versus["at"], versus={"nodes": 8}),
+        number(value=7, at=versus["at"]),
+    ]
+    one = experiment(plot=[RATIO], paper=paper)
+    (curve,) = curves_of(one, RATIO, rows()).curves
+    assert curve.label == "SRPT", "what all are compared with is no curve"
+    assert [point.y for point in curve.points] == pytest.approx([220 / 120, 400 / 300, 600 / 500])
+    assert curve.points[2].ci == pytest.approx((2.5**2 + (1.2 * 2.5) ** 2) ** 0.5 / 500)
+    assert [(mark.x, mark.y, mark.text) for mark in marks(one, RATIO)] == [
+        (64, 1.2, "≤ 1.2"), (64, 1.5, "1.5"),
+    ]  # fmt: skip
+
+
+def test_ratios_about_one_are_not_drawn_in_decades() -> None:
+    decades = replace_plot(RATIO, log_y=True)
+    near = [replace(row, mean=100.0 + row.mean / 1000) for row in rows()]
+    far = [
+        replace(row, mean=20 * row.mean) if row.settings == rows()[-1].settings else row
+        for row in rows()
+    ]
+    scales = [
+        drawn_on(decades, experiment(plot=[decades], paper=[]), some, []).get_yscale()
+        for some in (near, far)
+    ]
+    assert scales == ["linear", "log"]
+
+
+def test_dots_on_a_logarithmic_axis_show_a_zero_beside_what_is_large() -> None:
+    dots = replace_plot(RATIO, ratio_to={}, log_y=True)
+    zero = [replace(row, mean=0.0, ci=0.0) if row.settings["nodes"] == 8 else row for row in rows()]
+    one = experiment(plot=[dots], paper=[number(value=20_000)])
+    assert curves_of(one, dots, zero).dropped == 0
+    axes = drawn_on(dots, one, zero, [])
+    low, high = axes.get_ylim()
+    assert low < 0 < 20_000 < high
+    assert tick_labels(axes.yaxis)[:3] == ["0", "1", "10"]
+    drawing = draw(one, dots, zero)
+    assert drawing is not None
+    assert "The axis is linear below 1." in drawing.notes
+
+
+def test_classes_nobody_is_in_are_left_out_and_the_papers_classes_are_not() -> None:
+    """Table 1: one node in (4096, 8192], none in the six classes below."""
+    table = replace_plot(DELAYS, log_x=True, log_y=True, marks_at={"latency_mean": 16})
+    counts = [
+        HistogramRow("4.1", {"wait": 1}, "delay", bucket, mean, 0.0, 5)
+        for bucket, mean in ((0, 512.0), (2, 448.0), (4096, 1.0))
+    ]
+    paper = [number(value=19, at={"wait": 1})]
+    axes = drawn_on(table, experiment(plot=[table], paper=paper), [], counts)
+    assert tick_labels(axes.xaxis) == ["0", "2", "4", "8", "16", "…", "4,096"]
+    (spots,) = axes.collections
+    assert spots.get_offsets().tolist() == [[4.0, 19.0]], "a class where we have no node"
+    assert len(axes.patches) == 3
+    low, _ = axes.get_ylim()
+    assert low < 1.0, "a single node is seen"
+
+
+def test_a_thin_tail_is_cut_off_and_told() -> None:
+    shares = replace_plot(DELAYS, y_label="share of messages")
+    counts = [
+        HistogramRow("4.1", {"wait": 1}, "delay", bucket, 99.0 / 5 if bucket < 5 else 0.01, 0.1, 5)
+        for bucket in range(105)
+    ]
+    one = experiment(plot=[shares])
+    shown = buckets_of(one, shares, counts)
+    assert shown.xs == (0, 1, 2, 3, 4)
+    assert shown.cut == (4, pytest.approx(0.01))
+    drawing = draw(one, shares, [], counts)
+    assert drawing is not None
+    assert "Up to 1\u202f% of a curve lies beyond 4." in drawing.notes
+    every = buckets_of(one, shares, [replace(row, mean=1.0) for row in counts])
+    assert max(map(int, every.xs)) == 102, "what is left out is at most 2 %"
+
+
+def test_shares_add_up_to_a_staircase_with_the_papers_steps() -> None:
+    stairs = replace_plot(DELAYS, kind="cumulative", marks_at={"latency_mean": 1})
+    one = experiment(plot=[stairs], paper=[number(value=51.6, at={"wait": 10})])
+    first, _ = buckets_of(one, stairs, histogram(buckets=3)).curves
+    parts = [100 / (bucket + 1) for bucket in range(3)]
+    assert first.points[-1].y == pytest.approx(100)
+    assert first.points[0].y == pytest.approx(100 * parts[0] / sum(parts))
+    axes = drawn_on(stairs, one, [], histogram(buckets=3))
+    assert axes.collections[-1].get_offsets().tolist() == [[1.0, 51.6]]
+
+
+def test_outlines_have_their_intervals_as_bands() -> None:
+    from matplotlib.patches import StepPatch
+
+    axes = drawn_on(DELAYS, experiment(plot=[DELAYS]), [], histogram(buckets=200))
+    bands = [patch for patch in axes.patches if isinstance(patch, StepPatch) and patch.get_fill()]
+    assert len(bands) == 2
+    values, _, baseline = bands[0].get_data()
+    assert (values[0], baseline[0]) == (101.5, 98.5)
+
+
+def test_the_axes_of_one_experiment_are_level() -> None:
+    """Legends of one and of four lines, labels of one and of six digits: the same margins."""
+    many = replace_plot(LATENCY, name="m", series=["protocol", "hop"], y="pub_messages")
+    one = experiment(plot=[LATENCY, many], paper=[])
+    wide = [replace(row, settings={**row.settings, "hop": hop}) for row in rows() for hop in (1, 2)]
+    large = [replace(row, mean=row.mean * 1000) for row in wide if row.metric == "pub_messages"]
+    drawn = figures.draw_all(one, [*rows(), *large])
+    inside = []
+    for drawing in drawn.values():
+        assert drawing is not None
+        text = drawing.files["svg"].decode()
+        (area,) = re.findall(r'<g id="patch_2">\s*<path d="([^"]*)"', text)
+        (size,) = re.findall(r'<svg [^>]*viewBox="([^"]*)"', text)
+        inside.append((area, size))
+    assert inside[0] == inside[1]
+    alone = draw(one, LATENCY, rows())
+    assert alone is not None
+    assert inside[0][0] not in alone.files["svg"].decode(), "which alone would have others"
+
+
+def test_a_column_of_a_paper_is_narrow_and_its_fonts_are_embedded() -> None:
+    drawing = draw(experiment(), LATENCY, rows(), formats=["pdf"], width="column")
+    assert drawing is not None
+    (width,) = re.findall(rb"/MediaBox \[ 0 0 ([0-9.]+)", drawing.files["pdf"])
+    assert float(width) == pytest.approx(3.4 * 72)
+    assert b"/Type3" not in drawing.files["pdf"]
 
 
 # -- curves ---------------------------------------------------------------------------------------
@@ -445,10 +631,10 @@ def test_a_zero_on_a_logarithmic_axis_is_counted_not_forgotten() -> None:
 
 def test_every_curve_has_its_own_marker_and_a_protocol_its_colour() -> None:
     twice = rows() + [replace(row, settings={**row.settings, "hop": 1000}) for row in rows()]
-    looks = figures._looks(curves_of(experiment(), LATENCY, twice))
+    looks = looks_of(curves_of(experiment(), LATENCY, twice))
     assert len({look.marker for look in looks}) == 4
     assert [look.colour for look in looks] == [
-        figures.PROTOCOL_COLOURS[name] for name in ("vcube-ps", "vcube-ps", "srpt", "srpt")
+        PROTOCOL_COLOURS[name] for name in ("vcube-ps", "vcube-ps", "srpt", "srpt")
     ]
     assert looks[0].line != looks[1].line
 

@@ -7,7 +7,7 @@ from statistics import mean
 
 import pytest
 
-from cubecast.cli.lab import choose
+from cubecast.lab.asking import choose
 from cubecast.lab.cells import Measurement, Value
 from cubecast.lab.experiment import ExperimentError
 from cubecast.lab.workload import WorkloadError

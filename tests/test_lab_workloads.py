@@ -9,17 +9,18 @@ from statistics import median
 
 import pytest
 
-from cubecast.lab.engine import EXACT_BITS, has_kernel, rounded
 from cubecast.lab.static import barrier_metrics, delay_metrics, measure_static, queue_metrics
 from cubecast.lab.workload import WorkloadError
 from cubecast.lab.workloads import WORKLOADS
 from cubecast.protocol.port import NodeId, Time
+from cubecast.sim.engines import has_kernel
 from cubecast.sim.networks import LogNormal, Regions
 from cubecast.sim.params import ParamError, Params
 from cubecast.sim.protocols import PROTOCOLS
 from cubecast.sim.run import run
 from cubecast.sim.scenarios import SCENARIOS
 from cubecast.sim.topics import Chooser, zipf_weights
+from cubecast.sim.watching import EXACT_BITS, rounded
 
 # -- scenarios -------------------------------------------------------------------------------------
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lab_toys import (
     dies_at_four,
     fails_at_four,
+    latency_is_nodes,
     toy,
     toy_cells,
     toy_with_messages,
@@ -22,10 +25,11 @@ from typer.testing import CliRunner, Result
 
 from cubecast.cli.app import app
 from cubecast.lab.cells import Cell
+from cubecast.lab.commit import source_commit
+from cubecast.lab.statistics import critical_value, summary
 from cubecast.spark.aggregate import (
-    critical_value,
     critical_values,
-    differences,
+    distributions,
     histogram_quantiles,
     idleness,
     means,
@@ -39,7 +43,7 @@ from cubecast.spark.progress import Silence
 from cubecast.spark.results import Failure, Results
 from cubecast.spark.session import spark_session
 from cubecast.spark.sweep import Outcome, grid_frame, run_sweep
-from cubecast.spark.tables import HISTOGRAMS, RUNS, TIMINGS
+from cubecast.spark.tables import SCHEMAS
 from cubecast.spark.task import Measure
 from cubecast.trace import check, read
 
@@ -102,6 +106,7 @@ def expected_runs(cells: list[Cell]) -> list[dict[str, Any]]:
         {
             "experiment": cell.experiment, "cell": cell.number, "key": cell.key,
             "settings": cell.settings_json, "seed": cell.seed, "metric": metric, "value": value,
+            **cell.settings,
         }
         for cell in cells
         for metric, value in sorted(toy(cell).metrics.items())
@@ -131,11 +136,12 @@ def test_the_tables_have_what_a_plain_loop_measures(spark: SparkSession, tmp_pat
 
 def test_the_tables_have_their_declared_columns(spark: SparkSession, tmp_path: Path) -> None:
     sweep(spark, toy_cells(1, 1), tmp_path)
-    for table, schema in (("runs", RUNS), ("histograms", HISTOGRAMS), ("timings", TIMINGS)):
+    for table, schema in SCHEMAS.items():
         found = pq.read_schema(tmp_path / "tables" / f"{table}.parquet")
+        typed = [("nodes", pa.int64())] * ("settings" in schema.names)
         assert [(field.name, field.type) for field in found] == [
-            (field.name, field.type) for field in schema
-        ], table
+            *((field.name, field.type) for field in schema), *typed,
+        ], table  # fmt: skip
 
 
 def test_each_cell_is_a_task_and_expensive_ones_come_first(spark: SparkSession) -> None:
@@ -174,6 +180,7 @@ def test_what_was_half_written_is_not_read(spark: SparkSession, tmp_path: Path) 
     with Results(tmp_path).opened():
         pass
     half = tmp_path / "cells" / f".{cells[0].key}.parquet.0123.tmp"
+    half.parent.mkdir()
     half.write_bytes(b"PAR1 and no more")
     (tmp_path / ".tables.0123.tmp").mkdir()
     assert sweep(spark, cells, tmp_path).ran == 2
@@ -228,7 +235,7 @@ def test_a_cell_that_kills_its_process_does_not_take_the_sweep_with_it(
     cells = toy_cells(4, 2)
     (failure,) = sweep(spark, cells, tmp_path, dies_at_four).failures
     assert failure.name == "toy (nodes=4) seed 0"
-    assert failure.error.startswith("2 attempts ended without a result: its process died")
+    assert failure.error == "its process was killed by SIGKILL (out of memory?), 2 times of 2"
     assert len(Results(tmp_path).finished()) == 7
 
 
@@ -322,16 +329,37 @@ def test_histograms_of_all_seeds_together(spark: SparkSession) -> None:
     ]
 
 
-def test_differences_are_taken_seed_by_seed(spark: SparkSession) -> None:
-    schema = "experiment string, cell int, settings string, seed long, metric string, value double"
-    a = [("x", 0, "{}", seed, "m", 100.0 * seed) for seed in range(4)]
-    b = [("x", 7, "{}", seed, "m", 100.0 * seed + 1 + 0.01 * seed) for seed in range(3)]
-    b.append(("y", 0, "{}", 0, "m", 1.0))
-    before, after = (spark.createDataFrame(one, schema) for one in (a, b))
-    (row,) = differences(before, after).collect()
-    assert (row["n"], row["a"], row["b"]) == (3, 100.0, pytest.approx(101.01))
-    assert row["difference"] == pytest.approx(1.01)
-    assert row["ci"] == pytest.approx(4.302653 * 0.01 / 3**0.5)
+def test_the_points_have_the_bits_of_a_plain_loop(spark: SparkSession, tmp_path: Path) -> None:
+    """What `compare` sums up without Spark and what a run writes with it are the same numbers."""
+    cells = toy_cells(3, 7)
+    sweep(spark, cells, tmp_path)
+    found = rows(tmp_path, "points")
+    assert [(row["cell"], row["metric"]) for row in found] == [
+        (number, metric) for number in range(3) for metric in ("latency", "messages")
+    ]
+    for row in found:
+        own = [toy(cell).metrics[row["metric"]] for cell in cells if cell.number == row["cell"]]
+        assert (row["n"], row["mean"], row["ci"]) == summary(own)
+        assert row["nodes"] == 2 ** row["cell"], "settings are columns"
+
+
+def test_a_bucket_that_a_run_lacks_counts_as_zero_there(spark: SparkSession) -> None:
+    point = "experiment string, cell int, settings string, seed long"
+    counts = [{0: 5, 10: 5}, {10: 2, 20: 8}, {10: 8}]
+    histograms = spark.createDataFrame(
+        [("x", 0, "{}", seed, "h", *pair) for seed in range(3) for pair in counts[seed].items()],
+        f"{point}, name string, bucket long, count long",
+    )
+    timings = spark.createDataFrame([("x", 0, seed) for seed in range(3)],
+                                    "experiment string, cell int, seed long")  # fmt: skip
+    found = distributions(histograms, timings).collect()
+    assert [(row["bucket"], row["count"], row["n"], row["mean"]) for row in found] == [
+        (0, 5, 3, 5 / 3), (10, 15, 3, 5.0), (20, 8, 3, 8 / 3),
+    ]  # fmt: skip
+    for row in found:
+        own = [float(one.get(row["bucket"], 0)) for one in counts]
+        assert row["ci"] == pytest.approx(summary(own).ci)
+        assert row["share"] == row["count"] / 28
 
 
 def test_idle_time_is_what_the_cores_did_not_spend_in_cells(spark: SparkSession) -> None:
@@ -416,22 +444,43 @@ def test_messages_and_traces_are_kept_on_request(mine: Path, tmp_path: Path) -> 
         assert check(read(out / "traces" / f"{key}.parquet")[1]).ok
 
 
-def test_findings_have_all_that_a_report_needs(
-    spark: SparkSession, mine: Path, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("spark")
+def test_findings_have_all_that_a_report_needs(mine: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert lab("run", mine, "--out", out).exit_code == 0
-    next((out / "cells").iterdir()).unlink()
-    findings = gather(spark, Results(out))
+    findings = gather(Results(out))
     assert [experiment.id for experiment in findings.experiments] == ["mine"]
     assert [(row.settings["nodes"], row.n) for row in findings.rows if row.metric == "rate"] == [
         (8, 3),
         (16, 3),
     ]
-    assert {one.name for one in findings.distributions} >= {"latency"}
-    (swept,) = findings.sweeps
-    assert (swept["quick"], swept["cores"], swept["experiments"]) == (False, 2, ["mine"])
-    assert {"cubecast", "python", "pyspark", "engine"} <= swept["versions"].keys()
-    (busy,) = findings.busyness
-    assert (busy.cells, busy.cores) == (6, 2)
-    assert findings.missing == {"mine": 1}
+    assert {one.name for one in findings.histograms} >= {"latency"}
+    assert {one.n for one in findings.histograms} == {3}
+    (made,) = findings.provenance
+    assert (made.quick, made.cells, made.seeds) == (False, 6, None)
+    assert {"cubecast", "python", "pyspark", "code"} <= made.versions.keys()
+    assert made.commit == source_commit()
+    assert (findings.missing, findings.failures) == ({}, ())
+
+
+def test_the_examples_of_settings_as_columns_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """The two of docs/spark.md, on results of two experiments with different settings."""
+    page = (Path(__file__).parents[1] / "docs" / "spark.md").read_text(encoding="utf-8")
+    points = [{"protocol": "srpt", "nodes": nodes} for nodes in (32, 64, 128)]
+    cells = [Cell("4.1", n, point, seed) for n, point in enumerate(points) for seed in (0, 1)]
+    cells.append(Cell("x", 0, {"nodes": 512, "loss": 0.5, "name": "y"}, 0))
+    sweep(spark, cells, tmp_path / "lab-results", measure=latency_is_nodes)
+    monkeypatch.chdir(tmp_path)
+    (snippet, *_), (query,) = (
+        re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+        for language in ("python", "sql")
+    )
+    exec(compile(snippet, "docs/spark.md", "exec"), {})
+    told = [{"protocol": "srpt", "nodes": n, "mean": float(n), "ci": 0.0} for n in (64, 128)]
+    assert capsys.readouterr().out.strip() == str(told)
+    query = query.replace("`lab-results", f"`{tmp_path}/lab-results")
+    assert [row.asDict() for row in spark.sql(query).collect()] == told
+    (other,) = [row for row in rows(tmp_path / "lab-results", "points") if row["experiment"] == "x"]
+    assert (other["protocol"], other["loss"], other["setting_name"]) == (None, 0.5, "y")

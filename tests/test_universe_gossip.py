@@ -431,6 +431,7 @@ print(json.dumps(sorted((row.asDict() for row in found), key=lambda row: row["po
 """
 
 
+@pytest.mark.soak
 def test_a_cluster_counts_the_same_as_the_plain_model(spark: SparkSession, tmp_path: Path) -> None:
     """Two executors in processes of their own, which map the network that the driver wrote."""
     network = lay_out(write_views(views_frame(spark, FIVE), tmp_path), 8)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from cubecast import logs
 from cubecast.errors import (
@@ -27,38 +29,40 @@ from cubecast.errors import (
     TooManyTopics,
     Unknown,
 )
-from cubecast.net.callbacks import Listener
-from cubecast.net.client import Client
-from cubecast.net.config import NodeConfig
-from cubecast.net.events import (
-    CallbackFailed,
-    ConnectionLost,
-    CutDenied,
-    Discarded,
-    Event,
-    Excluded,
-    Gap,
-    MemberJoined,
-    MemberLeft,
-    MemberMute,
-    PublisherBlocked,
-    Returned,
-    SlowSubscriber,
-)
-from cubecast.net.faults import LinkFaults, Rule
-from cubecast.net.node import Node
-from cubecast.net.pipeline import ClientReceipt
-from cubecast.net.receipt import Receipt
-from cubecast.net.remote import RemoteSubscription
-from cubecast.net.settings import load_config
-from cubecast.net.subscription import Message, Policy, Subscription
-from cubecast.net.tls import Tls, tls_keys
-from cubecast.net.transport import Network
-from cubecast.ordering.config import OrderedConfig
-from cubecast.ordering.library import ordered
-from cubecast.ordering.live import Ordered
-from cubecast.ordering.unread import OrderedMessage
-from cubecast.trace import Record
+
+if TYPE_CHECKING:
+    from cubecast.net.callbacks import Listener
+    from cubecast.net.client import Client
+    from cubecast.net.config import NodeConfig
+    from cubecast.net.events import (
+        CallbackFailed,
+        ConnectionLost,
+        CutDenied,
+        Discarded,
+        Event,
+        Excluded,
+        Gap,
+        MemberJoined,
+        MemberLeft,
+        MemberMute,
+        PublisherBlocked,
+        Returned,
+        SlowSubscriber,
+    )
+    from cubecast.net.faults import LinkFaults, Rule
+    from cubecast.net.node import Node
+    from cubecast.net.pipeline import ClientReceipt
+    from cubecast.net.receipt import Receipt
+    from cubecast.net.remote import RemoteSubscription
+    from cubecast.net.settings import load_config
+    from cubecast.net.subscription import Message, Policy, Subscription
+    from cubecast.net.tls import Tls
+    from cubecast.net.transport import Network
+    from cubecast.ordering.config import OrderedConfig
+    from cubecast.ordering.library import ordered
+    from cubecast.ordering.live import Ordered
+    from cubecast.ordering.unread import OrderedMessage
+    from cubecast.trace import Record
 
 __version__ = "0.1.0"
 
@@ -115,6 +119,60 @@ __all__ = [
 ]
 
 
+_PLACES = {
+    "CallbackFailed": "cubecast.net.events",
+    "Client": "cubecast.net.client",
+    "ClientReceipt": "cubecast.net.pipeline",
+    "ConnectionLost": "cubecast.net.events",
+    "CutDenied": "cubecast.net.events",
+    "Discarded": "cubecast.net.events",
+    "Event": "cubecast.net.events",
+    "Excluded": "cubecast.net.events",
+    "Gap": "cubecast.net.events",
+    "LinkFaults": "cubecast.net.faults",
+    "Listener": "cubecast.net.callbacks",
+    "MemberJoined": "cubecast.net.events",
+    "MemberLeft": "cubecast.net.events",
+    "MemberMute": "cubecast.net.events",
+    "Message": "cubecast.net.subscription",
+    "Network": "cubecast.net.transport",
+    "Node": "cubecast.net.node",
+    "NodeConfig": "cubecast.net.config",
+    "Ordered": "cubecast.ordering.live",
+    "OrderedConfig": "cubecast.ordering.config",
+    "OrderedMessage": "cubecast.ordering.unread",
+    "Policy": "cubecast.net.subscription",
+    "PublisherBlocked": "cubecast.net.events",
+    "Receipt": "cubecast.net.receipt",
+    "RemoteSubscription": "cubecast.net.remote",
+    "Returned": "cubecast.net.events",
+    "Rule": "cubecast.net.faults",
+    "SlowSubscriber": "cubecast.net.events",
+    "Subscription": "cubecast.net.subscription",
+    "Tls": "cubecast.net.tls",
+    "load_config": "cubecast.net.settings",
+    "ordered": "cubecast.ordering.library",
+}
+"""Where the names are that are imported when they are asked for.
+
+What a process does not use, it does not import: Spark's executors and the commands without a
+network need no network stack.
+"""
+
+if not TYPE_CHECKING:  # checkers of types see the imports above
+
+    def __getattr__(name: str) -> Any:
+        """Import a name of the table ([PEP 562])."""
+        if name not in _PLACES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_PLACES[name]), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES})
+
+
 @asynccontextmanager
 async def join(
     seed: str | None,
@@ -141,6 +199,10 @@ async def join(
     Leaving waits until what was published is with everyone, for at most `leave_timeout_s`; if
     something is left then, it raises what `Node.close` does.
     """
+    from cubecast.net.config import NodeConfig
+    from cubecast.net.node import Node
+    from cubecast.net.tls import tls_keys
+
     if not (seed is None or isinstance(seed, str)):
         raise TypeError(f'seed must be "host:port" of a member, or None, not {seed!r}')
     config = config or NodeConfig(listen=listen, secret=secret, **tls_keys(tls))
@@ -200,6 +262,8 @@ async def connect(
     if one is no address; leaving raises `Unknown` if the connection broke with publications under
     way.
     """
+    from cubecast.net.client import Client
+
     client = Client(secret, network, name=name, tls=tls)
     await client.attach(addresses, timeout_s)
     try:

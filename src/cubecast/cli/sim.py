@@ -15,7 +15,7 @@ from rich.table import Table
 
 from cubecast.cli.output import console, print_json, progress_console, refuse, summarise
 from cubecast.sim.params import NETWORKS, ParamError, Params
-from cubecast.sim.protocols import PROTOCOLS, ProtocolError
+from cubecast.sim.protocols import PROTOCOLS, ProtocolError, protocol_named
 from cubecast.sim.replay import ReplayError, read_conversations
 from cubecast.sim.run import Outcome, run
 from cubecast.sim.scenarios import SCENARIOS, Scenario
@@ -45,7 +45,8 @@ def sim(
         ),
     ] = None,
     protocol: Annotated[
-        str, typer.Option(help=f"What to run: {', '.join(PROTOCOLS)}.")
+        str,
+        typer.Option(help=f"What to run: {', '.join(PROTOCOLS)}, or one of yours: module:object."),
     ] = "cubecast",
     nodes: Annotated[int | None, typer.Option(help="How many nodes there are.")] = None,
     subscribers: Annotated[
@@ -238,8 +239,7 @@ def _jobs(
     first_seed: int,
 ) -> tuple[list[str] | None, list[Job]]:
     """The runs asked for, and what a scenario file expects of the protocol."""
-    if protocol not in PROTOCOLS:
-        raise ProtocolError(f"unknown protocol {protocol!r}; there are: {', '.join(PROTOCOLS)}")
+    protocol_named(protocol)
     expect = None
     if name == "replay":
         if file is None:

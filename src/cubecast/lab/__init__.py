@@ -1,5 +1,24 @@
-"""The lab: experiments as small files, the cells of their grids, and verdicts on the results.
+"""The papers' evaluation as a library: experiments, cells, measurements and verdicts.
 
-Nothing here knows of Spark: `cubecast.lab.cells.measure` is a pure function of a cell, and whoever
-runs the cells (a loop, or `cubecast.spark`) may do so anywhere and in any order.
+Everything here works without Spark, but `run`: it runs experiments on Spark, as ``cubecast lab
+run`` does, and gives their table, figures and verdicts (`cubecast.lab.running`).
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cubecast.lab.ran import Ran
+    from cubecast.lab.running import Interrupted, run
+
+__all__ = ["Interrupted", "Ran", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what runs experiments when it is asked for: importing the lab stays cheap."""
+    if name in __all__:
+        from cubecast.lab import running
+
+        return getattr(running, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

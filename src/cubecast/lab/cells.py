@@ -1,8 +1,8 @@
 """The cells of an experiment: one point of the grid and one seed each, and what they measure.
 
 1. `measure` is a pure function: the same cell gives the same measurement, wherever it runs.
-2. `Cell.key` names what was measured: equal keys, equal measurements.  It depends on nothing that
-   may change without changing the result (neither the cost nor the position in the grid).
+2. `Cell.key` names what was measured, and by which code: equal keys, equal measurements.  It
+   depends on nothing else (neither the cost nor the position in the grid).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from cubecast.lab.sources import code_digest, own_modules
 from cubecast.trace import Header, Record
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 Value: TypeAlias = int | float | str | bool
 Settings: TypeAlias = Mapping[str, Value]
-
-ENGINE_VERSION = 1
-"""Raised whenever a change of the simulator or the kernel changes what a cell measures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +42,15 @@ class Cell:
         return json.dumps(dict(self.settings), sort_keys=True)
 
     @property
-    def key(self) -> str:
-        """A digest of experiment, settings, seed and engine: what "finished" means on resuming."""
-        text = json.dumps([self.experiment, self.settings_json, self.seed, ENGINE_VERSION])
+    def identity(self) -> str:
+        """A digest of experiment, settings and seed."""
+        text = json.dumps([self.experiment, self.settings_json, self.seed])
         return sha256(text.encode()).hexdigest()[:24]
+
+    @property
+    def key(self) -> str:
+        """The identity and a digest of the code: what "finished" means on resuming."""
+        return f"{self.identity}-{code_digest(own_modules(self.settings))}"
 
 
 class Trace(NamedTuple):

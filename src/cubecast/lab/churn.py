@@ -2,91 +2,38 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from math import log
-from random import Random
-from typing import Any
 
 from cubecast.lab.cells import Measurement, Settings
-from cubecast.lab.engine import ENGINES, REFERENCE_RATE
+from cubecast.lab.simulated import REFERENCE_RATE, check_run, is_compiled, simulate
 from cubecast.lab.workload import Workload, WorkloadError, number, whole
-from cubecast.protocol.port import NodeId, Time, Topic
-from cubecast.sim.networks import SendingQueue
+from cubecast.protocol.port import Time
+from cubecast.sim.engines import ENGINES
 from cubecast.sim.params import ParamError, Params
-from cubecast.sim.protocols import maker, roots
-from cubecast.sim.run import few_collections
+from cubecast.sim.run import Outcome
 from cubecast.sim.scenarios import SCENARIOS
-from cubecast.sim.watching import LateMeter
-from cubecast.sim.world import Handler, World
 
+SESSIONS, EXCHANGE = SCENARIOS["sessions"], SCENARIOS["exchange"]
 COMPILED_RATES = {"vcube-ps": 2_000_000.0, "srpt-told": 20_000_000.0}
-"""The protocols that `cubecast.lab.sessions` has, and about how many messages it sends a second:
-in VCube-PS the ACKs of a change tell of all members."""
+"""About how many messages `cubecast.kernel.churn` sends a second: in VCube-PS the ACKs of a change
+tell of all members."""
 SECOND: Time = 1000
 """[J] 4.5: "each unit of time represents 1ms"."""
-CHURN_METRICS = (
-    "reception_mean", "pub_messages", "control_messages", "false_positives", "false_share",
-    "publications", "receptions", "wait_mean", "wait_worst", "joins", "joins_per_second",
+COUNTED = (
+    "reception_mean", "pub_messages", "control_messages", "false_positives", "publications",
+    "receptions", "wait_mean", "wait_worst", "joins",
 )  # fmt: skip
+"""Metrics that the engines give."""
+CHURN_METRICS = (*COUNTED, "false_share", "joins_per_second")
 
 
-class ChangingWorld(World):
-    """A node subscribes from the call of ``subscribe`` on, for the meter: from then on VCube-PS
-    delivers.  Completed subscriptions are counted."""
-
-    joins = 0
-
-    def joined(self, node: NodeId, topic: Topic) -> None:
-        self.joins += 1
-        super().joined(node, topic)
-
-    def _receiver(self, node: NodeId) -> Handler:
-        on_message = self.processes[node].on_message
-        received = self.meter.received
-        wanted = self._wanted[node]
-
-        def receive(message: Any, sender: NodeId, now: Time) -> None:
-            if message.kind == "pub":
-                received(message.body, message.topic in wanted, now)
-            on_message(message, sender, now)
-
-        return receive
-
-
-def run_changing(
-    scenario: str, protocol: str, params: Params, seed: int, warmup: Time = 0
-) -> tuple[dict[str, float], LateMeter]:
-    """One run; what was published, and what was queued, during the warm-up is left out.
-
-    Messages sent and joins are counted from the beginning, over the whole `span`.
-    """
-    name = f"{scenario}/{seed}"
-    network = SendingQueue(params.hop, queue_acks=params.queue_acks)
-    meter = LateMeter(warmup)
-    root_of = roots(protocol, params, name)
-    make = maker(protocol, params, name)
-    world = ChangingWorld(params.nodes, make, network, meter=meter, root_of=root_of)
-    SCENARIOS[scenario].plan(world, params, Random(name))
-    if warmup:
-        world.post(warmup, lambda a, b, now: network.forget_samples())
-    with few_collections():
-        world.run()
-    summary = meter.summary()
-    seen = meter.receptions + meter.false_positives
-    metrics = {
-        "reception_mean": summary["reception_mean"],
-        "pub_messages": summary["pub_messages"],
-        "control_messages": summary["control_messages"],
-        "false_positives": float(meter.false_positives),
-        "false_share": 100 * meter.false_positives / max(1, seen),
-        "publications": float(sum(at >= warmup for at in meter.published_at)),
-        "receptions": float(meter.receptions),
-        "wait_mean": network.mean_wait(),
-        "wait_worst": max(0.0, max(network.mean_queues()) - 1),
-        "joins": float(world.joins),
-        "joins_per_second": world.joins * SECOND / max(1, params.span),
-    }
-    return metrics, meter
+def churn_metrics(outcome: Outcome) -> dict[str, float]:
+    """What the papers print: messages sent and joins are counted from the beginning."""
+    metrics = {name: outcome.metrics[name] for name in COUNTED}
+    seen = metrics["receptions"] + metrics["false_positives"]
+    metrics["false_share"] = 100 * metrics["false_positives"] / max(1, seen)
+    metrics["joins_per_second"] = metrics["joins"] * SECOND / max(1, outcome.params.span)
+    return metrics
 
 
 # -- [J] 4.5 --------------------------------------------------------------------------------------
@@ -126,23 +73,10 @@ def sessions_params(settings: Settings) -> tuple[Params, Time]:
     return params, warmup
 
 
-def runs_compiled(settings: Settings) -> bool:
-    """Whether `cubecast.lab.sessions` does this run."""
-    fast = settings["protocol"] in COMPILED_RATES and settings["engine"] != "reference"
-    return fast and find_spec("numba") is not None
-
-
 def measure_sessions(settings: Settings, seed: int) -> Measurement:
     params, warmup = sessions_params(settings)
-    protocol = str(settings["protocol"])
-    if runs_compiled(settings):
-        from cubecast.lab.sessions import run_sessions
-
-        return Measurement(run_sessions(protocol, params, seed, warmup))
-    if settings["engine"] == "kernel":
-        raise WorkloadError("engine", f"the kernel cannot do {protocol!r}, or needs numba")
-    metrics, _ = run_changing("sessions", protocol, params, seed, warmup)
-    return Measurement(metrics)
+    outcome = simulate(settings, SESSIONS, params, seed, "changing", warmup=warmup)
+    return Measurement(churn_metrics(outcome))
 
 
 def sessions_cost(settings: Settings) -> float:
@@ -152,9 +86,14 @@ def sessions_cost(settings: Settings) -> float:
     changes = 2 * members * params.span * log(2) / params.session if params.session else 0.0
     visits = members * (params.span / params.every + changes)
     acks = 2 if settings["protocol"] == "vcube-ps" else 1
-    compiled = COMPILED_RATES.get(str(settings["protocol"]))
-    rate = compiled if compiled and runs_compiled(settings) else REFERENCE_RATE
+    compiled = is_compiled(settings, SESSIONS, params, "changing")
+    rate = COMPILED_RATES[str(settings["protocol"])] if compiled else REFERENCE_RATE
     return 0.1 + acks * visits / rate
+
+
+def check_sessions(settings: Settings) -> None:
+    params, _ = sessions_params(settings)
+    check_run(settings, SESSIONS, params, "changing")
 
 
 # -- [S] Table II ---------------------------------------------------------------------------------
@@ -180,10 +119,10 @@ def exchange_params(settings: Settings) -> Params:
 
 
 def measure_exchange(settings: Settings, seed: int) -> Measurement:
-    params = exchange_params(settings)
-    metrics, meter = run_changing("exchange", str(settings["protocol"]), params, seed)
-    metrics["deliveries"] = float(meter.deliveries + meter.own_deliveries)
-    return Measurement(metrics)
+    outcome = simulate(settings, EXCHANGE, exchange_params(settings), seed, "changing")
+    counts = outcome.metrics
+    deliveries = counts["deliveries"] + counts["own_deliveries"]
+    return Measurement({**churn_metrics(outcome), "deliveries": deliveries})
 
 
 def exchange_cost(settings: Settings) -> float:
@@ -191,23 +130,16 @@ def exchange_cost(settings: Settings) -> float:
     return 0.1 + 2 * params.nodes * (params.messages + 2 * params.changes) / REFERENCE_RATE
 
 
-def _check_sessions(settings: Settings) -> None:
-    sessions_params(settings)
+def check_exchange(settings: Settings) -> None:
+    check_run(settings, EXCHANGE, exchange_params(settings), "changing")
 
 
-def _check_exchange(settings: Settings) -> None:
-    exchange_params(settings)
-
-
-CHANGING = {
-    "protocol": ("vcube-ps", "srpt", "srpt-told", "best-effort", "cubecast"),
-    "engine": ENGINES,
-}
+PROTOCOLS = ("vcube-ps", "srpt", "srpt-told", "best-effort", "cubecast")
 
 CHURN = (
     Workload(
         "sessions",
-        SCENARIOS["sessions"].about,
+        SESSIONS.about,
         {
             "workload": "sessions", "engine": "auto", "protocol": "vcube-ps", "members": 100,
             "session_s": 0.0, "rate": 0.0, "minutes": 5.0, "warmup_s": 60.0,
@@ -217,12 +149,12 @@ CHURN = (
         CHURN_METRICS,
         measure_sessions,
         sessions_cost,
-        choices=CHANGING,
-        check=_check_sessions,
+        choices={"protocol": PROTOCOLS, "engine": ENGINES},
+        check=check_sessions,
     ),
     Workload(
         "exchange",
-        SCENARIOS["exchange"].about,
+        EXCHANGE.about,
         {
             "workload": "exchange", "protocol": "vcube-ps", "nodes": 64, "subscribers": 0.75,
             "churn": 0.125, "messages": 256, "hop": 100, "queue_acks": False,
@@ -230,7 +162,7 @@ CHURN = (
         (*CHURN_METRICS, "deliveries"),
         measure_exchange,
         exchange_cost,
-        choices=CHANGING,
-        check=_check_exchange,
+        choices={"protocol": PROTOCOLS},
+        check=check_exchange,
     ),
 )  # fmt: skip

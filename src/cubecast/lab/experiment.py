@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
@@ -18,16 +18,19 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from cubecast.lab.cells import Cell, Settings, Value
+from cubecast.lab.numbers import Bound, Fold, Form, PaperNumber, Reading, Written, expanded
 from cubecast.lab.workload import Workload, WorkloadError
 from cubecast.lab.workloads import WORKLOADS
+from cubecast.plugins import PluginError, look_in
 
-Form = Literal["value", "ratio", "more", "less", "difference"]
-"""What is compared: the metric itself, or two points: a/b, a/b - 1, 1 - a/b, a - b."""
-Fold = Literal["", "max", "min", "log-fit", "linear-fit"]
-"""Of a whole curve: its largest or smallest value, or how well a law fits it (R²)."""
-Bound = Literal["equal", "at most", "at least"]
-PlotKind = Literal["lines", "bars", "histogram", "timeline"]
+PlotKind = Literal["lines", "bars", "dots", "histogram", "cumulative", "timeline"]
+OF_HISTOGRAMS: tuple[PlotKind, ...] = ("histogram", "cumulative", "timeline")
 
+__all__ = [
+    "OF_HISTOGRAMS", "Block", "Bound", "Experiment", "ExperimentError", "Fold", "Form",
+    "PaperNumber", "Plot", "PlotKind", "Quick", "Reading", "Seeds", "find", "load", "matches",
+    "parse", "shipped",
+]  # fmt: skip
 NEEDED = ("id", "title", "source", "workload", "metrics", "grid", "seeds")
 MAX_POINTS = 100_000
 
@@ -68,6 +71,7 @@ class Plot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """One figure.  `y` is a metric; of a histogram, `x` is its name and `y` is left out.
 
     A timeline is a histogram drawn as a curve: its buckets are times, its counts are values.
+    Dots are bars without the bars: they stand on any axis, also on a logarithmic one.
     """
 
     name: str = ""
@@ -88,39 +92,15 @@ class Plot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     error_bars: bool = True
     marks: bool = True
     """Whether the paper's numbers of this metric are marked."""
+    marks_at: dict[str, int] = {}
+    """Of a histogram: {metric: bucket that its paper's numbers are marked at}."""
+    ratio_to: dict[str, Value] = {}
+    """Values are shown as multiples of those at the points that have these settings instead."""
+    level: dict[str, Value] = {}
+    """Curves with these settings do not depend on x: each is drawn as a line from side to side."""
 
     def metrics(self) -> list[str]:
         return [self.y] if isinstance(self.y, str) else self.y
-
-
-class PaperNumber(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A number that a paper prints, and which points of ours are to be compared with it."""
-
-    section: str
-    what: str
-    value: float
-    unit: str = ""
-    metric: str
-    at: dict[str, Value] = {}
-    versus: dict[str, Value] = {}
-    """The other point, where two are compared: what differs from `at`."""
-    versus_metric: str = ""
-    """The other metric, where two metrics are compared."""
-    form: Form = "value"
-    along: str = ""
-    """The axis of a curve, with `fold`."""
-    since: float = 0.0
-    """Only the part of the curve from here on."""
-    fold: Fold = ""
-    bound: Bound = "equal"
-    """Whether ours should equal the number, or the number is a bound that ours should keep."""
-    tolerance: float
-    absolute: bool = False
-    """Whether the tolerance is in the number's own unit and not a share of it."""
-    accounting: str = ""
-    """How ours was counted, where there is more than one way."""
-    reason: str = ""
-    """One sentence: why ours differs, shown where it does."""
 
 
 class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -137,7 +117,10 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     seeds: Seeds
     quick: Quick = Quick()
     plot: list[Plot] = []
+    reading: list[Reading] = []
+    """Consistent ways to read what the paper leaves open."""
     paper: list[PaperNumber] = []
+    """Each comparison in each of its readings."""
     path: str = ""
 
     def points(self, *, quick: bool = False, changes: Settings | None = None) -> list[Settings]:
@@ -209,6 +192,7 @@ def load(path: Path) -> Experiment:
         raise ExperimentError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise ExperimentError(f"{path}: is not text in UTF-8") from None
+    look_in(path.parent)  # for workloads and protocols of the user's own
     return parse(text, str(path))
 
 
@@ -226,12 +210,30 @@ def parse(text: str, name: str) -> Experiment:
             raise ExperimentError(f"{name}: {key}: is missing; needed are: {', '.join(NEEDED)}")
     raw["grid"] = _blocks(raw["grid"])
     _refuse_unknown(name, raw)
+    if "paper" in raw:
+        raw["paper"] = _numbers(name, raw)
     try:
         experiment = msgspec.convert({**raw, "path": name}, Experiment)
     except msgspec.ValidationError as error:
         raise ExperimentError(f"{name}: {_place(str(error))}") from None
     _check(experiment)
     return experiment
+
+
+def _numbers(name: str, raw: dict[str, Any]) -> Any:
+    """The comparisons in all readings; what is no list of tables is left to the check of types."""
+
+    def refuse(key: str, problem: str) -> ExperimentError:
+        return ExperimentError(f"{name}: {key}: {problem}")
+
+    entries = raw["paper"]
+    if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
+        return entries
+    try:
+        readings = msgspec.convert(raw.get("reading", []), list[Reading])
+    except msgspec.ValidationError as error:
+        raise refuse("reading", str(error)) from None
+    return expanded(entries, readings, refuse)
 
 
 def _blocks(grid: Any) -> Any:
@@ -248,7 +250,7 @@ def _blocks(grid: Any) -> Any:
 
 _TABLES: dict[str, tuple[type[msgspec.Struct], bool]] = {
     "seeds": (Seeds, False), "quick": (Quick, False), "plot": (Plot, True),
-    "paper": (PaperNumber, True),
+    "paper": (Written, True), "reading": (Reading, True),
 }  # fmt: skip
 """Tables with keys of their own, and whether they are repeated."""
 
@@ -293,9 +295,12 @@ def _check(experiment: Experiment) -> None:
     def refuse(key: str, problem: str) -> ExperimentError:
         return ExperimentError(f"{name}: {key}: {problem}")
 
-    work = WORKLOADS.get(experiment.workload)
-    if work is None:
-        raise refuse("workload", f"unknown {experiment.workload!r}; {_list(WORKLOADS)}")
+    try:
+        work = WORKLOADS.get(experiment.workload)
+        if work is None:
+            raise refuse("workload", f"unknown {experiment.workload!r}; {_list(WORKLOADS)}")
+    except PluginError as error:
+        raise refuse("workload", str(error)) from None
     for key in ("id", "title", "source"):
         if not getattr(experiment, key).strip():
             raise refuse(key, "must not be empty")
@@ -316,7 +321,8 @@ def _check(experiment: Experiment) -> None:
     for index, plot in enumerate(experiment.plot, 1):
         _check_plot(plot, f"plot[{index}]", experiment, work, refuse)
     for index, number in enumerate(experiment.paper, 1):
-        _check_paper(number, f"paper[{index}]", experiment, points, refuse)
+        place = f"paper {number.row}" if number.row else f"paper[{index}]"
+        _check_paper(number, place, experiment, points, refuse)
 
 
 _ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_")
@@ -365,7 +371,7 @@ def _check_axes(experiment: Experiment, work: Workload, refuse: Any) -> None:
 def _check_plot(
     plot: Plot, place: str, experiment: Experiment, work: Workload, refuse: Any
 ) -> None:
-    if plot.kind in ("histogram", "timeline"):
+    if plot.kind in OF_HISTOGRAMS:
         if plot.x not in work.histograms:
             raise refuse(f"{place}.x", f"no histogram {plot.x!r}; {_list(work.histograms)}")
     else:
@@ -376,27 +382,36 @@ def _check_plot(
                 raise refuse(
                     f"{place}.y", f"unknown metric {metric!r}; {_list(experiment.metrics)}"
                 )
-    for key in (*plot.series, *plot.where):
+    for key in (*plot.series, *plot.where, *plot.ratio_to, *plot.level):
         if key not in work.defaults:
             raise refuse(f"{place}", f"unknown setting {key!r}; {_list(work.settings())}")
+    for metric in plot.marks_at:
+        if metric not in experiment.metrics:
+            raise refuse(
+                f"{place}.marks_at", f"unknown metric {metric!r}; {_list(experiment.metrics)}"
+            )
 
 
 def _check_paper(
     number: PaperNumber, place: str, experiment: Experiment, points: list[Settings], refuse: Any
 ) -> None:
-    for key, metric in (("metric", number.metric), ("versus_metric", number.versus_metric)):
+    named = [("metric", number.metric), ("versus_metric", number.versus_metric)]
+    for key, metric in named + [("also", metric) for metric in number.also]:
         if metric and metric not in experiment.metrics:
             raise refuse(
                 f"{place}.{key}", f"unknown metric {metric!r}; {_list(experiment.metrics)}"
             )
-    if (number.form == "value") == bool(number.versus or number.versus_metric):
+    alone = number.form in ("value", "interval", "deviation")
+    if alone == bool(number.versus or number.versus_metric):
         raise refuse(
             f"{place}.form",
-            "value compares one point (no versus), any other form two "
+            "value compares one point (no versus), any other form but interval and deviation two "
             f"(versus or versus_metric); {_list(get_args(Form))}",
         )
-    if bool(number.along) != bool(number.fold):
-        raise refuse(f"{place}.fold", "goes with along, and along with fold")
+    if bool(number.along or number.over) != bool(number.fold) or (number.along and number.over):
+        raise refuse(f"{place}.fold", "goes with along or over, and these with fold")
+    if number.over and number.fold not in ("max", "min", "mean"):
+        raise refuse(f"{place}.over", f"goes with max, min or mean, not {number.fold!r}")
     if number.along and not all(isinstance(p.get(number.along), int | float) for p in points):
         raise refuse(f"{place}.along", f"{number.along!r} is no setting with numbers")
     if number.tolerance < 0:
@@ -405,8 +420,9 @@ def _check_paper(
         matching = [point for point in points if matches(point, chosen)]
         if not matching:
             raise refuse(f"{place}.{key}", f"no point of the grid has {_show(chosen)}")
-        if len(matching) > len({point.get(number.along) for point in matching}):
-            each = f" for each {number.along}" if number.along else ""
+        axes = number.over or [number.along]
+        if len(matching) > len({tuple(point.get(axis) for axis in axes) for point in matching}):
+            each = f" for each {', '.join(axes)}" if number.fold else ""
             raise refuse(
                 f"{place}.{key}",
                 f"{len(matching)} points of the grid have {_show(chosen)}, not one{each}",
@@ -420,23 +436,3 @@ def matches(settings: Settings, wanted: Settings) -> bool:
 
 def _show(settings: Settings) -> str:
     return ", ".join(f"{name} = {value!r}" for name, value in settings.items()) or "these settings"
-
-
-class Mark(msgspec.Struct, frozen=True):
-    """A paper's number where it belongs on a figure."""
-
-    x: float | int | str
-    y: float
-    series: dict[str, Value]
-    section: str
-
-
-def marks(experiment: Experiment, plot: Plot) -> Iterator[Mark]:
-    """The paper's numbers that belong on a figure of lines or bars."""
-    for number in experiment.paper:
-        wanted = number.form == "value" and not number.fold and number.metric in plot.metrics()
-        at = {**experiment.fixed, **number.at}
-        if plot.marks and wanted and plot.x in at and matches(at, plot.where):
-            x = at[plot.x]
-            series = {name: at[name] for name in plot.series if name in at}
-            yield Mark(x, number.value, series, number.section)

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from cubecast.lab.cells import Measurement, Settings, Trace, Value
-from cubecast.lab.engine import (
-    ENGINES,
-    KERNEL_RATE,
-    REFERENCE_RATE,
-    Run,
-    check_settings,
-    params_of,
-    run_scenario,
-    runs_on_kernel,
-)
 from cubecast.lab.keeping import KEEPABLE
-from cubecast.lab.workload import Workload, number
-from cubecast.sim.params import NETWORKS, Params
-from cubecast.sim.protocols import PROTOCOLS
-from cubecast.sim.scenarios import SCENARIOS
-from cubecast.trace import Header
+from cubecast.lab.simulated import REFERENCE_RATE, check_run, is_compiled, simulate
+from cubecast.lab.workload import Workload, WorkloadError, number
+from cubecast.sim.engines import ENGINES
+from cubecast.sim.params import NETWORKS, ParamError, Params, WideParams
+from cubecast.sim.protocols import MAKERS
+from cubecast.sim.run import Outcome
+from cubecast.sim.scenarios import SCENARIOS, Scenario
 
+KERNEL_RATE = 8_000_000.0
+"""Messages that compiled code sends in a second, about."""
 PLAIN = (
     "latency_mean", "latency_max", "reception_mean", "delay_mean", "pub_messages",
     "control_messages", "false_positives", "publications", "deliveries", "queue_max",
@@ -43,29 +38,47 @@ METRICS = (
     "rate",
 )
 HISTOGRAMS = ("latency", "delay", "barrier", "barrier_unreduced", "mean_queue")
+NOT_PARAMS = ("workload", "engine", "protocol")
 NETWORK_SETTINGS = (
     "network", "hop", "low", "high", "sigma", "latencies", "queue_acks",
 )  # fmt: skip
 
 
+def params_of(settings: Settings) -> Params:
+    """The parameters of the simulator among the settings."""
+    changes: dict[str, Any] = {
+        name: value for name, value in settings.items() if name not in NOT_PARAMS
+    }
+    return WideParams().with_(changes)
+
+
 def measure_static(settings: Settings, seed: int) -> Measurement:
     """Run the scenario, and derive what the papers print."""
-    return _measured(run_scenario(settings, seed))
+    return _measured(simulate(settings, _scenario(settings), params_of(settings), seed, "closely"))
 
 
 def trace_static(settings: Settings, seed: int) -> tuple[Measurement, Trace]:
     """The same, and everything that happened."""
-    run = run_scenario(settings, seed, traced=True)
-    header = Header(
-        scenario=str(settings["workload"]),
-        protocol=str(settings["protocol"]),
-        seed=seed,
-        params=params_of(settings).as_json(),
+    outcome = simulate(
+        settings, _scenario(settings), params_of(settings), seed, "closely", traced=True
     )
-    return _measured(run), Trace(header, run.records)
+    return _measured(outcome), Trace(outcome.header, outcome.trace or ())
 
 
-def _measured(run: Run) -> Measurement:
+def _scenario(settings: Settings) -> Scenario:
+    return SCENARIOS[str(settings["workload"])]
+
+
+def check_static(settings: Settings) -> None:
+    """What cannot be run, as an error that names the setting."""
+    try:
+        params = params_of(settings)
+    except ParamError as error:
+        raise WorkloadError("settings", str(error)) from None
+    check_run(settings, _scenario(settings), params, "closely")
+
+
+def _measured(run: Outcome) -> Measurement:
     metrics = {name: run.metrics.get(name, 0.0) for name in PLAIN}
     metrics |= queue_metrics(run.mean_queues)
     metrics |= barrier_metrics("barrier", run.histograms.get("barrier", {}))
@@ -76,7 +89,7 @@ def _measured(run: Run) -> Measurement:
     return Measurement(metrics, _histograms(run))
 
 
-def _histograms(run: Run) -> dict[str, dict[int, int]]:
+def _histograms(run: Outcome) -> dict[str, dict[int, int]]:
     found = {name: run.histograms.get(name, {}) for name in HISTOGRAMS}
     found["mean_queue"] = queue_histogram(run.mean_queues)
     return {name: histogram for name, histogram in found.items() if histogram}
@@ -138,7 +151,8 @@ def scenario_workload(name: str, copies: Callable[[Settings], float], *extra: st
     defaults: dict[str, Value] = {"workload": name, "engine": "auto", "protocol": "vcube-ps"}
 
     def cost(settings: Settings) -> float:
-        rate = KERNEL_RATE if runs_on_kernel(settings) else REFERENCE_RATE
+        compiled = is_compiled(settings, scenario, params_of(settings), "closely")
+        rate = KERNEL_RATE if compiled else REFERENCE_RATE
         return 0.01 + number(settings, "nodes") * 1e-5 + 2 * copies(settings) / rate
 
     return Workload(
@@ -149,8 +163,8 @@ def scenario_workload(name: str, copies: Callable[[Settings], float], *extra: st
         measure_static,
         cost,
         HISTOGRAMS,
-        {"engine": ENGINES, "protocol": tuple(PROTOCOLS), "network": NETWORKS},
-        check_settings,
+        {"engine": ENGINES, "protocol": MAKERS, "network": NETWORKS},
+        check_static,
         trace_static,
         ("traces",) if "batch" in taken else KEEPABLE,  # a trace does not part a batch
     )

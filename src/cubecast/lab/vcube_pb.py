@@ -9,13 +9,13 @@ from cubecast.sim.figures_b import LAYOUTS, figure_3, figure_4
 
 def measure_hops(settings: Settings, seed: int) -> Measurement:
     """Figure 3: hops from the publisher to its subscribers."""
-    hops = figure_3(str(settings["layout"]), whole(settings, "nodes"), seed)
-    return Measurement({"hops_mean": hops.mean, "hops_max": hops.most})
+    hops = figure_3(str(settings["layout"]), whole(settings, "nodes"), seed).metrics
+    return Measurement({"hops_mean": hops["latency_mean"], "hops_max": hops["latency_max"]})
 
 
 def measure_turnover(settings: Settings, seed: int) -> Measurement:
     """Figures 4 and 5: latencies, and what waits for predecessors, while members change."""
-    point = figure_4(
+    outcome = figure_4(
         str(settings["protocol"]),
         whole(settings, "nodes"),
         seed,
@@ -24,22 +24,15 @@ def measure_turnover(settings: Settings, seed: int) -> Measurement:
         serve_members=bool(settings["serve_members"]),
         root_publishes=bool(settings["root_publishes"]),
     )
-    seen = max(1, point.deliveries + point.blocked)
-    return Measurement(
-        {
-            "latency_mean": point.latency,
-            "reception_mean": point.reception,
-            "deliveries": float(point.deliveries),
-            "publications": float(point.publications),
-            "dependent": float(point.dependent),
-            "dependent_share": 100 * point.dependent / max(1, point.publications),
-            "delayed": float(point.delayed),
-            "delayed_share": 100 * point.delayed / max(1, point.deliveries),
-            "delayed_messages": float(point.delayed_messages),
-            "delayed_messages_share": 100 * point.delayed_messages / max(1, point.publications),
-            "blocked_share": 100 * point.blocked / seen,
-        }
-    )
+    taken = ("latency_mean", "reception_mean", "deliveries", "publications", "dependent",
+             "delayed", "delayed_messages")  # fmt: skip
+    found = {name: outcome.metrics[name] for name in taken}
+    published, blocked = max(1, found["publications"]), outcome.metrics["held"]
+    found["dependent_share"] = 100 * found["dependent"] / published
+    found["delayed_share"] = 100 * found["delayed"] / max(1, found["deliveries"])
+    found["delayed_messages_share"] = 100 * found["delayed_messages"] / published
+    found["blocked_share"] = 100 * blocked / max(1, found["deliveries"] + blocked)
+    return Measurement(found)
 
 
 def _check_power(settings: Settings) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from cubecast.lab.cells import Measurement, Settings, Trace, Value
+from cubecast.plugins import PluginError
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
@@ -38,7 +39,7 @@ class Workload:
     cost: Callable[[Settings], float]
     """About how many seconds one run takes."""
     histograms: tuple[str, ...] = ()
-    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    choices: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Settings that are one of a few words."""
     check: Callable[[Settings], None] = anything
     """Raises `WorkloadError` for what cannot be run."""
@@ -61,10 +62,11 @@ class Workload:
     def complete(self, point: Settings) -> Settings:
         """The settings with the defaults filled in, in a fixed order, and checked."""
         for name in point:
-            if name not in self.defaults:
+            if name not in self.defaults and name != "workload":
                 there = ", ".join(self.settings())
                 raise WorkloadError(name, f"unknown setting; there are: {there}")
-        settings = {name: self._value(name, point) for name in self.defaults}
+        settings: dict[str, Value] = {"workload": str(point.get("workload", self.name))}
+        settings |= {name: self._value(name, point) for name in self.settings()}
         self.check(settings)
         return settings
 
@@ -76,8 +78,12 @@ class Workload:
         if type(value) is not type(default):
             raise WorkloadError(name, f"must be {_KINDS[type(default)]}, not {value!r}")
         allowed = self.choices.get(name)
-        if allowed is not None and value not in allowed:
-            raise WorkloadError(name, f"must be one of {', '.join(allowed)}, not {value!r}")
+        try:
+            known = allowed is None or value in allowed
+        except PluginError as error:  # a choice of the user's own
+            raise WorkloadError(name, str(error)) from None
+        if not known:
+            raise WorkloadError(name, f"must be one of {', '.join(allowed or ())}, not {value!r}")
         return value
 
 

@@ -1,4 +1,4 @@
-"""All workloads, by name."""
+"""All workloads, by name: ours, those of installed packages, and "module:object"."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from cubecast.lab.static import STATIC
 from cubecast.lab.universes import UNIVERSE
 from cubecast.lab.vcube_pb import VCUBE_PB
 from cubecast.lab.workload import Workload
+from cubecast.plugins import Registry
 
-WORKLOADS: dict[str, Workload] = {
-    workload.name: workload
-    for workload in (*STATIC, *CHURN, *VCUBE_PB, *ORDERING, *ORDERED_EVENTS, *STAN, *UNIVERSE)
-}
+SHIPPED = (*STATIC, *CHURN, *VCUBE_PB, *ORDERING, *ORDERED_EVENTS, *STAN, *UNIVERSE)
+WORKLOADS: Registry[Workload] = Registry(
+    "cubecast.workloads", {workload.name: workload for workload in SHIPPED}, Workload
+)
 
 
 def workload_of(settings: Settings) -> Workload:

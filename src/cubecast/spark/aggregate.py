@@ -6,51 +6,20 @@ the result has the same bits however Spark had cut the table.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from cubecast.lab.statistics import EXPANSION, TABULATED, critical_value
+from cubecast.spark.tables import DISTRIBUTIONS, POINTS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-CONFIDENCE = 0.95
 POINT = ("experiment", "cell", "settings")
-TABULATED = 100
-"""Up to so many degrees of freedom the critical values are exact; beyond, by expansion."""
 PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
 
 # -- Student's t -----------------------------------------------------------------------------------
-
-
-@cache
-def critical_value(freedom: int) -> float:
-    """The t that a Student variable keeps within, on both sides, with 95 % probability."""
-    low, high = 0.0, 1e3
-    for _ in range(200):
-        middle = (low + high) / 2
-        if _within(middle, freedom) < CONFIDENCE:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-def _within(t: float, freedom: int) -> float:
-    """P(|T| <= t), the finite sums for whole degrees of freedom (Abramowitz & Stegun, 26.7.3-4)."""
-    angle = math.atan(t / math.sqrt(freedom))
-    cosine = math.cos(angle)
-    odd = freedom % 2
-    if freedom == 1:
-        return 2 * angle / math.pi
-    term = cosine if odd else 1.0
-    total = term
-    for k in range(3 if odd else 2, freedom - 1, 2):
-        term *= cosine * cosine * (k - 1) / k
-        total += term
-    total *= math.sin(angle)
-    return 2 * (angle + total) / math.pi if odd else total
 
 
 def critical_values(n: Column) -> Column:
@@ -59,15 +28,9 @@ def critical_values(n: Column) -> Column:
 
     freedom = n.cast("int") - 1
     table = F.array(*[F.lit(critical_value(k)) for k in range(1, TABULATED + 1)])
-    z = 1.959963984540054
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
     inverse = F.lit(1.0) / freedom
-    expansion = F.lit(z)
-    for power, term in enumerate(terms, 1):
+    expansion = F.lit(EXPANSION[0])
+    for power, term in enumerate(EXPANSION[1:], 1):
         expansion = expansion + F.lit(term) * F.pow(inverse, F.lit(power))
     return (
         F.when(freedom < 1, F.lit(None).cast("double"))
@@ -128,6 +91,11 @@ def run_quantiles(runs: DataFrame, probabilities: Sequence[float] = PROBABILITIE
     return found.select(*POINT, "metric", F.inline("pairs").alias("probability", "quantile"))
 
 
+def points(runs: DataFrame) -> DataFrame:
+    """The table `points`: `means` in the order of the grids."""
+    return means(runs).select(*POINTS.names).orderBy("experiment", "cell", "metric")
+
+
 # -- histograms ------------------------------------------------------------------------------------
 
 
@@ -136,13 +104,18 @@ def pooled(histograms: DataFrame) -> DataFrame:
 
     Of a histogram whose counts sum to nothing each share is 0.
     """
-    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     summed = histograms.groupBy(*POINT, "name", "bucket").agg(F.sum("count").alias("count"))
-    whole = Window.partitionBy(*POINT, "name")
-    share = F.try_divide(F.col("count"), F.sum("count").over(whole))
-    return summed.withColumn("share", F.coalesce(share, F.lit(0.0)))
+    return _with_share(summed, [*POINT, "name"])
+
+
+def _with_share(counts: DataFrame, whole: Sequence[str]) -> DataFrame:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    share = F.try_divide(F.col("count"), F.sum("count").over(Window.partitionBy(*whole)))
+    return counts.withColumn("share", F.coalesce(share, F.lit(0.0)))
 
 
 def histogram_quantiles(
@@ -170,39 +143,28 @@ def histogram_quantiles(
     )
 
 
-# -- two results -----------------------------------------------------------------------------------
+def distributions(histograms: DataFrame, timings: DataFrame) -> DataFrame:
+    """`pooled` with the mean count per run and its interval: the table `distributions`.
 
-
-def differences(before: DataFrame, after: DataFrame) -> DataFrame:
-    """Per point and metric: after minus before, with its 95 % interval.
-
-    Points are matched by their settings and runs by their seed: with the same seed both saw the
-    same workload, so that the differences of the pairs are what varies, and the interval is theirs.
+    A run that has nothing in a bucket counts as 0 there: how many runs there are, `timings` says.
     """
     from pyspark.sql import functions as F
 
-    same = ("experiment", "settings", "metric", "seed")
-    left = before.select(*same, "cell", F.col("value").alias("a"))
-    right = after.select(*same, F.col("value").alias("b"))
-    pairs = left.join(right, list(same)).withColumn("difference", F.col("b") - F.col("a"))
-    keys = (*POINT, "metric")
-    parts = [
-        summarised(pairs.groupBy(*keys), "difference").select(
-            *keys, "n", F.col("mean").alias("difference"), "ci"
-        ),
-        *(
-            summarised(pairs.groupBy(*keys), name).select(*keys, F.col("mean").alias(name))
-            for name in ("a", "b")
-        ),
-    ]
-    joined = parts[0].join(parts[1], list(keys)).join(parts[2], list(keys))
-    return joined.select(*keys, "n", "a", "b", "difference", "ci")
-
-
-def runs_only_in(one: DataFrame, other: DataFrame) -> int:
-    """How many runs (a point with a seed) of a table have no counterpart in the other."""
-    same = ["experiment", "settings", "seed"]
-    return one.select(*same).distinct().join(other.select(*same), same, "left_anti").count()
+    keys = [*POINT, "name", "bucket"]
+    pairs = F.sort_array(F.collect_list(F.struct("seed", F.col("count").cast("double").alias("v"))))
+    counted = histograms.groupBy(*keys).agg(
+        F.sum("count").alias("count"), F.transform(pairs, lambda pair: pair["v"]).alias("values")
+    )
+    sizes = timings.groupBy("experiment", "cell").agg(F.count("*").cast("int").alias("n"))
+    centred = counted.join(sizes, ["experiment", "cell"]).withColumn(
+        "mean", F.col("count") / F.col("n")
+    )
+    squares = F.transform("values", lambda v: (v - F.col("mean")) * (v - F.col("mean")))
+    absent = (F.col("n") - F.size("values")) * F.col("mean") * F.col("mean")
+    spread = F.sqrt((_sum(squares) + absent) / (F.col("n") - 1))
+    interval = F.when(F.col("n") > 1, critical_values(F.col("n")) * spread / F.sqrt("n"))
+    found = _with_share(centred, [*POINT, "name"]).withColumn("ci", interval)
+    return found.select(*DISTRIBUTIONS.names).orderBy("experiment", "cell", "name", "bucket")
 
 
 # -- timings ---------------------------------------------------------------------------------------
@@ -233,3 +195,15 @@ def idleness(timings: DataFrame, cores: DataFrame) -> DataFrame:
     idle = F.when(room > 0, F.greatest(F.lit(0.0), 1 - F.col("busy_s") / room))
     columns = ("sweep", "cores", "cells", "busy_s", "span_s", "tail_s")
     return sweeps.join(cores, "sweep").select(*columns, idle.alias("idle_share"))
+
+
+# -- all of it -------------------------------------------------------------------------------------
+
+
+def aggregates(tables: Mapping[str, DataFrame], cores: DataFrame) -> dict[str, DataFrame]:
+    """The tables that a report reads, of those that are made of finished cells."""
+    return {
+        "points": points(tables["runs"]),
+        "distributions": distributions(tables["histograms"], tables["timings"]),
+        "busyness": idleness(tables["timings"], cores).orderBy("sweep"),
+    }

@@ -3,44 +3,118 @@
 The tables depend on the grid and on what the cells measured, and on nothing else: rows are in a
 fixed order and each table is one file, so that two sweeps over the same grid give the same bytes
 wherever and in whatever pieces they ran.  (`timings` tells just that, and differs.)
+
+Files are read and written by tasks and by the driver through `cubecast.spark.places`; Spark itself
+needs no connector to where they are.
 """
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cubecast.spark.results import Results
-from cubecast.spark.tables import CELL, HISTOGRAMS, MESSAGE, RUNS, SCHEMAS, TIMINGS, spark_schema
+from cubecast.spark.aggregate import aggregates
+from cubecast.spark.errors import ResultsError
+from cubecast.spark.files import sha256
+from cubecast.spark.frames import map_in_arrow
+from cubecast.spark.results import LAST, Results
+from cubecast.spark.seal import DamagedError
+from cubecast.spark.tables import (
+    CELL,
+    HISTOGRAMS,
+    MESSAGE,
+    RUNS,
+    TIMINGS,
+    schema_with,
+    setting_fields,
+    spark_schema,
+    with_settings,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROWS_AT_ONCE = 1 << 17
+MOST_NAMES = 5
+_SEALED = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("key", "seal")])
+_PART = pa.schema(
+    [
+        pa.field("part", pa.int64(), nullable=False),
+        pa.field("sha256", pa.string(), nullable=False),
+    ]
+)
+
+
+def tables_are_current(results: Results) -> bool:
+    """Whether the tables are whole, and made of just the grid and the cells that are there."""
+    seals = results.known(set(results.grid()["key"].to_pylist()))
+    return results.tables_made_of() == results.made_of(seals)
 
 
 def write_tables(spark: SparkSession, results: Results) -> None:
-    """Make the tables of all finished cells of the grid, and put them in place together."""
-    cells = finished_cells(spark, results).cache()
-    with results.new_tables() as folder:
-        for name, frame in (
-            ("runs", runs_of(cells)),
-            ("histograms", histograms_of(cells)),
-            ("timings", timings_of(cells)),
-        ):
-            write_one_file(frame, SCHEMAS[name], folder / f"{name}.parquet")
+    """Make the tables of all finished cells of the grid.
+
+    Raises `ResultsError` if a cell that is finished is not in them.
+    """
+    seals = results.known(set(results.grid()["key"].to_pylist()))
+    made_of = results.made_of(seals)
+    settings = setting_fields(results.grid()["settings"].to_pylist())
+    cells = finished_cells(spark, results, seals).cache()
+    frames = {
+        "runs": runs_of(cells), "histograms": histograms_of(cells), LAST: timings_of(cells)
+    }  # fmt: skip
+    frames |= aggregates(frames, cores_of_sweeps(spark, results))
+    others: dict[str, str] = {}
+    for name, frame in sorted(frames.items(), key=lambda one: one[0] == LAST):
+        notes = (made_of, others) if name == LAST else None
+        others[name] = write_one_file(frame, schema_with(name, settings), results, name, notes)
     cells.unpersist()
+    written = set(results.table(LAST)["key"].to_pylist())
+    if written != seals.keys():
+        names = ", ".join(sorted(seals.keys() ^ written)[:MOST_NAMES])
+        raise ResultsError(
+            f"the tables in {results.name} have {len(written)} cells and {len(seals)} are "
+            f"finished; they differ in {names}"
+        )
 
 
-def finished_cells(spark: SparkSession, results: Results) -> DataFrame:
+# -- cells -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CellReader:
+    """For `mapInArrow`: keys and seals of finished cells in, what they measured out."""
+
+    uri: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        results = Results(self.uri)
+        for batch in batches:
+            rows = [self._read(results, row) for row in batch.to_pylist()]
+            yield pa.RecordBatch.from_pylist(rows, schema=CELL)
+
+    def _read(self, results: Results, row: dict[str, Any]) -> dict[str, Any]:
+        try:
+            (cell,) = results.cell(row["key"], row["seal"]).to_pylist()
+        except DamagedError as error:
+            where = results.place.where(f"cells/{row['key']}.parquet")
+            raise ResultsError(
+                f"{where} was damaged while the tables were made ({error}); "
+                "the same command runs it again"
+            ) from None
+        return dict(cell)
+
+
+def finished_cells(spark: SparkSession, results: Results, seals: dict[str, str]) -> DataFrame:
     """The rows of the grid that are finished, with what they measured."""
-    grid = spark.createDataFrame(results.grid())
-    cells = spark.read.schema(spark_schema(CELL)).parquet(_uri(results.folder("cells")))
-    return grid.join(cells, "key")
+    sealed = pa.table([list(seals.keys()), list(seals.values())], schema=_SEALED)
+    reader = CellReader(results.place.uri)
+    cells = map_in_arrow(spark.createDataFrame(sealed), reader, spark_schema(CELL))
+    return spark.createDataFrame(results.grid()).join(cells, "key")
 
 
 def runs_of(cells: DataFrame) -> DataFrame:
@@ -60,20 +134,76 @@ def timings_of(cells: DataFrame) -> DataFrame:
     return cells.select(*TIMINGS.names).orderBy("experiment", "cell", "seed")
 
 
-def write_one_file(frame: DataFrame, schema: pa.Schema, path: Path) -> None:
-    """Rows of a frame, in their order, as one file with exactly the declared schema.
+def cores_of_sweeps(spark: SparkSession, results: Results) -> DataFrame:
+    """How many cores each sweep had."""
+    noted = [(str(sweep["sweep"]), int(sweep["cores"])) for sweep in results.sweeps()]
+    return spark.createDataFrame(noted, "sweep string, cores int")
 
-    Spark writes a directory of parts, whose footers differ from one Java process to the next; so
-    the parts are copied, row group by row group.
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PartWriter:
+    """For `mapInArrow`: the rows of a partition in, put in place as a file; its digest out."""
+
+    uri: str
+    folder: str
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        sink = pa.BufferOutputStream()
+        with pq.ParquetWriter(sink, self.schema, compression="zstd") as writer:
+            for batch in batches:
+                table = with_settings(pa.Table.from_batches([batch]), self.schema)
+                writer.write_table(table.cast(self.schema))
+        content = sink.getvalue().to_pybytes()
+        part = context.partitionId()
+        Results(self.uri).place.write(part_file(self.folder, part), content)
+        digest = sha256(content)
+        yield pa.RecordBatch.from_pylist([{"part": part, "sha256": digest}], schema=_PART)
+
+
+def part_file(folder: str, part: int) -> str:
+    return f"{folder}/{part:06}.parquet"
+
+
+def write_one_file(
+    frame: DataFrame,
+    schema: pa.Schema,
+    results: Results,
+    name: str,
+    made_of: tuple[str, dict[str, str]] | None = None,
+) -> str:
+    """Rows of a frame, in their order, as one file with exactly the declared schema; its seal.
+
+    Each partition is written by its task, wherever that is, and the driver joins them: no table
+    passes through Spark's driver, and the file does not depend on how many partitions there are.
     """
-    parts = path.with_name(f".{path.name}.parts")
-    frame.write.option("compression", "zstd").parquet(_uri(parts))
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for part in sorted(parts.glob("part-*.parquet")):
-            with pq.ParquetFile(part) as file:
-                for batch in file.iter_batches(ROWS_AT_ONCE):
-                    writer.write_table(pa.Table.from_batches([batch]).cast(schema))
-    shutil.rmtree(parts)
+    folder = f"tables/.{uuid4().hex}.tmp"
+    writer = PartWriter(results.place.uri, folder, schema)
+    parts = map_in_arrow(frame, writer, spark_schema(_PART)).collect()
+    digests = {row["part"]: row["sha256"] for row in parts}
+    try:
+        return results.write_table(name, schema, _joined(results, folder, digests), made_of)
+    finally:
+        results.place.delete(folder)
+
+
+def _joined(results: Results, folder: str, digests: dict[int, str]) -> Iterator[pa.Table]:
+    for part, digest in sorted(digests.items()):
+        name = part_file(folder, part)
+        try:
+            content = results.files.awaited(name, digest)
+        except DamagedError as error:
+            raise ResultsError(f"{results.place.where(name)}: {error}; run it again") from None
+        with pq.ParquetFile(pa.BufferReader(content)) as file:
+            for batch in file.iter_batches():
+                yield pa.Table.from_batches([batch])
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -82,7 +212,34 @@ def write_one_file(frame: DataFrame, schema: pa.Schema, path: Path) -> None:
 def read_table(spark: SparkSession, results: Results, name: str) -> DataFrame:
     """One of the tables as it was written last."""
     results.require_tables()
-    return spark.read.schema(spark_schema(SCHEMAS[name])).parquet(_uri(results.table_file(name)))
+    return spark.createDataFrame(results.table(name))
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReader:
+    """For `mapInArrow`: keys in, the messages that these cells kept out."""
+
+    uri: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        results = Results(self.uri)
+        for batch in batches:
+            for key in batch["key"].to_pylist():
+                yield from self._read(results, key)
+
+    def _read(self, results: Results, key: str) -> list[pa.RecordBatch]:
+        where = results.place.where(f"messages/{key}.parquet")
+        again = "`cubecast lab run --keep messages` runs it again"
+        try:
+            content = results.kept("messages", key)
+        except DamagedError as error:
+            raise ResultsError(f"{where} is damaged ({error}); {again}") from None
+        if content is None:
+            return []
+        batches: list[pa.RecordBatch] = pq.read_table(
+            pa.BufferReader(content), schema=MESSAGE
+        ).to_batches()
+        return batches
 
 
 def read_messages(spark: SparkSession, results: Results) -> DataFrame:
@@ -91,16 +248,9 @@ def read_messages(spark: SparkSession, results: Results) -> DataFrame:
     They may be many, so they stay where the cells put them.  A file of messages whose cell is not
     finished is not read.
     """
-    kept = results.finished() & set(results.grid()["key"].to_pylist())
-    paths = [results.messages_file(key) for key in sorted(kept)]
-    schema = spark_schema(MESSAGE)
-    found = [_uri(path) for path in paths if path.exists()]
-    if not found:
-        return spark.createDataFrame([], schema)
-    grid = spark.createDataFrame(results.grid()).drop("cost")
-    return grid.join(spark.read.schema(schema).parquet(*found), "key")
-
-
-def _uri(path: Path) -> str:
-    """The path on the file system that all share, whatever Spark's own default is."""
-    return f"file://{path}"
+    grid = results.grid()
+    finished = results.known(set(grid["key"].to_pylist()))
+    keys = pa.table({"key": pa.array(sorted(finished), pa.string())})
+    reader = MessageReader(results.place.uri)
+    messages = map_in_arrow(spark.createDataFrame(keys), reader, spark_schema(MESSAGE))
+    return spark.createDataFrame(grid).drop("cost").join(messages, "key")

@@ -1,9 +1,12 @@
-"""What can go wrong around a sweep that is not the fault of a cell."""
+"""What can go wrong around a sweep that is not the fault of a cell, each told in one true line."""
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from traceback import walk_tb
 
 from cubecast.errors import CubecastError
 
@@ -24,23 +27,51 @@ class SparkFailedError(LabError):
     """Spark did not start, or gave up in the middle."""
 
 
+class JavaGoneError(SparkFailedError):
+    """Spark's Java process ended in the middle; `why`, if somebody knows."""
+
+    def __init__(self, why: str = "killed, or out of memory?") -> None:
+        super().__init__(
+            f"Spark's Java process is gone ({why}): what is finished is kept, "
+            "and the same command goes on from there"
+        )
+
+
 @contextmanager
-def lab_errors() -> Iterator[None]:
-    """Whatever Spark, its Java process or the disk raises in the block, as a `LabError`."""
+def spark_failures() -> Iterator[None]:
+    """Whatever Spark or its Java process raises in the block, as a `SparkFailedError`.
+
+    Java is asked for the text of its errors; so this belongs inside the block of a session.
+    """
     from py4j.protocol import Py4JError, Py4JNetworkError
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except (Py4JNetworkError, ConnectionError) as error:
-        raise SparkFailedError(
-            "Spark's Java process is gone (killed, or out of memory?): what is finished is kept, "
-            "and the same command goes on from there"
-        ) from error
+    except Py4JNetworkError as error:
+        raise JavaGoneError from error
+    except ConnectionError as error:
+        if not _of_py4j(error):
+            raise
+        raise JavaGoneError from error
     except (PySparkException, Py4JError) as error:
-        raise SparkFailedError(_blame(error)) from error
+        raise SparkFailedError(blame(_text(error))) from error
+
+
+@contextmanager
+def lab_errors() -> Iterator[None]:
+    """Whatever Spark, its Java process or the disk raises in the block, as a `LabError`."""
+    try:
+        with spark_failures():
+            yield
     except OSError as error:
         raise ResultsError(f"cannot read or write the results: {error}") from error
+
+
+def _of_py4j(error: BaseException) -> bool:
+    """Whether a connection to Java broke; others, to a store of results say, are not Spark's."""
+    frames = walk_tb(error.__traceback__)
+    return any("py4j" in frame.f_code.co_filename for frame, _ in frames)
 
 
 def _text(error: Exception) -> str:
@@ -51,12 +82,56 @@ def _text(error: Exception) -> str:
         return str(getattr(error, "_desc", None) or type(error).__name__)
 
 
-def _blame(error: Exception) -> str:
-    """What a failed job says, in one line: the Python error if there is one."""
-    lines = [line.strip() for line in _text(error).splitlines() if line.strip()]
+# -- blame -----------------------------------------------------------------------------------------
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+_WHAT_TO_SET = (
+    f"name a Python {PYTHON} with cubecast[lab] that is there (PYSPARK_PYTHON=/path/to/python), "
+    "or send one along (--conf spark.archives=env.tar.gz#env and PYSPARK_PYTHON=./env/bin/python)"
+)
+_KNOWN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), line)
+    for pattern, line in (
+        (
+            r"Python in worker has different version:? \(?'?([\d., ]+)'?\)?",
+            f"the executors run another Python than the driver's {PYTHON}: {_WHAT_TO_SET}",
+        ),
+        (
+            r"(?:ModuleNotFoundError|ImportError): No module named '([\w.]+)'",
+            f"the executors' Python has no package {{0}}: {_WHAT_TO_SET}",
+        ),
+        (
+            r'Cannot run program "([^"]+)"',
+            f"the executors have no program {{0}}: {_WHAT_TO_SET}",
+        ),
+        (
+            r"OutOfMemoryError: ([^\n]+)",
+            "Spark is out of memory ({0}): give it more by --conf spark.driver.memory=4g, "
+            "on a cluster by --conf spark.executor.memory=4g",
+        ),
+        (
+            r"ExecutorLostFailure \(executor \S+ [^)]*\)(?: Reason: ([^\n]+))?",
+            "Spark gave up: a task lost its executor each time it was tried, at last because: {0}",
+        ),
+        (
+            r"(?:because SparkContext was shut down|stopped SparkContext)",
+            "Spark gave up: the cluster ended the application; spark.log says why",
+        ),
+    )
+)
+"""What Spark says of causes that a person can remove; the first that is found is told."""
+
+
+def blame(text: str) -> str:
+    """What a failed job says, in one line: our own words, a known cause, or the last error."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if "cubecast.spark.errors." in line]
     if told:
-        return told[-1].split(": ", 1)[-1]
+        return told[-1].rpartition("cubecast.spark.errors.")[2].partition(": ")[2]
+    for pattern, line in _KNOWN:
+        match = pattern.search(text)
+        if match is not None:
+            return line.format(*(one or "unknown" for one in match.groups()))
     spoken = [line for line in lines if not line.startswith("at ")]  # not frames of Java's stack
     causes = [line for line in spoken if "Error" in line or "Exception" in line]
-    return f"Spark gave up: {(causes or spoken or [type(error).__name__])[-1]}"
+    return f"Spark gave up: {(causes or spoken or ['no reason given'])[-1]}"

@@ -1,74 +1,112 @@
-"""From a directory of results to plain data: the tables aggregated by Spark, then collected."""
+"""From the finished tables of a directory to plain data, by pyarrow: neither Spark nor Java."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
 
+import pyarrow as pa
+
+from cubecast.lab.cells import Settings
 from cubecast.lab.experiment import parse
-from cubecast.lab.findings import Busyness, Distribution, Findings
+from cubecast.lab.report.data import Findings, HistogramRow, Provenance
 from cubecast.lab.verdicts import Row
-from cubecast.spark.aggregate import idleness, means, pooled
-from cubecast.spark.compact import read_table
 from cubecast.spark.results import Results
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
-
-def gather(spark: SparkSession, results: Results) -> Findings:
-    """Everything that the finished cells of a directory say."""
+def gather(results: Results) -> Findings:
+    """Everything that the tables of a directory say."""
     results.require_tables()
     grid = results.grid()
-    finished = results.finished()
-    ids = dict.fromkeys(grid["experiment"].to_pylist())
-    rows = zip(grid["experiment"].to_pylist(), grid["key"].to_pylist(), strict=True)
-    missing = Counter(experiment for experiment, key in rows if key not in finished)
     texts = results.experiment_texts()
+    ids = dict.fromkeys(grid["experiment"].to_pylist())
+    there = set(results.table("timings", ["key"])["key"].to_pylist())
     return Findings(
-        directory=results.root,
         experiments=tuple(parse(texts[id], f"{id}.toml") for id in ids if id in texts),
-        rows=tuple(mean_rows(spark, results)),
-        distributions=tuple(distributions(spark, results)),
-        sweeps=tuple(results.sweeps()),
-        busyness=tuple(busyness(spark, results)),
-        missing=dict(missing),
+        rows=tuple(mean_rows(results)),
+        histograms=tuple(histogram_rows(results)),
+        provenance=tuple(provenance(results)),
+        missing=missing_cells(grid, there),
         failures=tuple(str(results.failure(key)) for key in sorted(results.failed())),
     )
 
 
-def mean_rows(spark: SparkSession, results: Results) -> list[Row]:
+@cache
+def _settings(text: str) -> Settings:
+    """Parsed once for all rows of a point, which share it."""
+    parsed: dict[str, Any] = json.loads(text)
+    return parsed
+
+
+def mean_rows(results: Results) -> list[Row]:
     """The mean of every metric at every point, in the order of the grids."""
-    frame = means(read_table(spark, results, "runs")).orderBy("experiment", "cell", "metric")
+    names = ("experiment", "settings", "metric", "mean", "ci", "n")
     return [
-        Row(
-            row["experiment"], json.loads(row["settings"]), row["metric"], row["mean"],
-            0.0 if row["ci"] is None else row["ci"], row["n"],
-        )
-        for row in frame.collect()
-    ]  # fmt: skip
-
-
-def distributions(spark: SparkSession, results: Results) -> list[Distribution]:
-    """Every histogram at every point, in the order of the grids."""
-    frame = pooled(read_table(spark, results, "histograms"))
-    found: dict[tuple[str, int, str], tuple[str, dict[int, int]]] = {}
-    for row in frame.orderBy("experiment", "cell", "name", "bucket").collect():
-        place = (row["experiment"], row["cell"], row["name"])
-        found.setdefault(place, (row["settings"], {}))[1][row["bucket"]] = row["count"]
-    return [
-        Distribution(experiment, json.loads(settings), name, buckets)
-        for (experiment, _, name), (settings, buckets) in found.items()
+        Row(experiment, _settings(settings), metric, mean, 0.0 if ci is None else ci, n)
+        for experiment, settings, metric, mean, ci, n in _tuples(results, "points", names)
     ]
 
 
-def busyness(spark: SparkSession, results: Results) -> list[Busyness]:
-    """How busy the cores were, sweep by sweep, oldest first."""
-    noted = [(sweep["sweep"], int(sweep["cores"])) for sweep in results.sweeps()]
-    if not noted:
-        return []
-    cores = spark.createDataFrame(noted, "sweep string, cores int")
-    frame = idleness(read_table(spark, results, "timings"), cores)
-    found = {row["sweep"]: Busyness(**row.asDict()) for row in frame.collect()}
-    return [found[sweep] for sweep, _ in noted if sweep in found]
+def histogram_rows(results: Results) -> list[HistogramRow]:
+    """Every bucket of every histogram, in the order of the grids."""
+    names = ("experiment", "settings", "name", "bucket", "mean", "ci", "n")
+    return [
+        HistogramRow(experiment, _settings(settings), name, bucket, mean, ci or 0.0, n)
+        for experiment, settings, name, bucket, mean, ci, n in _tuples(
+            results, "distributions", names
+        )
+    ]
+
+
+def _tuples(results: Results, name: str, columns: Sequence[str]) -> Any:
+    table = results.table(name, columns)
+    return zip(*(table[column].to_pylist() for column in columns), strict=True)
+
+
+# -- how it came about -----------------------------------------------------------------------------
+
+
+def provenance(results: Results) -> list[Provenance]:
+    """Of each sweep that measured something; if none did, of the last one."""
+    busy = {one["sweep"]: one for one in results.table("busyness").to_pylist()}
+    made = [_provenance(sweep, busy.get(sweep.get("sweep"), {})) for sweep in results.sweeps()]
+    return [one for one in made if one.cells] or made[-1:]
+
+
+def _provenance(sweep: Mapping[str, Any], busy: Mapping[str, Any]) -> Provenance:
+    seeds = sweep.get("seeds")
+    return Provenance(
+        command=str(sweep.get("command", "")),
+        date=str(sweep.get("started", ""))[:10],
+        versions=dict(sweep.get("versions") or {}),
+        seeds=None if seeds is None else int(seeds),
+        quick=bool(sweep.get("quick")),
+        master=str(sweep.get("master", "")),
+        cells=int(busy.get("cells", 0)),
+        seconds=busy.get("span_s"),
+        idle=busy.get("idle_share"),
+        commit=str(sweep.get("commit") or ""),
+    )
+
+
+def missing_cells(grid: pa.Table, there: set[str]) -> dict[str, list[str]]:
+    """{experiment: the cells of its grid whose keys the tables lack, by what tells them apart}."""
+    columns = ("experiment", "key", "settings", "seed")
+    rows = list(zip(*(grid[name].to_pylist() for name in columns), strict=True))
+    lacking = [row for row in rows if row[1] not in there]
+    varying = {id: _varying([row[2] for row in rows if row[0] == id]) for id, *_ in lacking}
+    found: dict[str, list[str]] = {}
+    for experiment, _, text, seed in lacking:
+        settings = _settings(text)
+        point = ", ".join(f"{n}={settings[n]}" for n in varying[experiment] if n in settings)
+        found.setdefault(experiment, []).append(f"{point} seed {seed}".strip())
+    return found
+
+
+def _varying(texts: Sequence[str]) -> list[str]:
+    """The settings that are not the same at all points."""
+    points = [_settings(text) for text in dict.fromkeys(texts)]
+    names = dict.fromkeys(name for point in points for name in point)
+    return [name for name in names if len({repr(point.get(name)) for point in points}) > 1]

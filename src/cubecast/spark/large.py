@@ -49,8 +49,8 @@ def large_session(
     if memory < LEAST_MEMORY_MIB:
         raise LabError(f"Spark needs at least {LEAST_MEMORY_MIB} MiB, not {memory}")
     with as_file(files("cubecast.spark") / "log4j2.properties") as log_settings:
-        settings = large_settings(master, memory, log_settings) | dict(conf or {})
-        with spark_session(master, log=log, conf=settings) as session:
+        settings = large_settings(master, memory, log_settings)
+        with spark_session(master, log=log, conf=conf, settings=settings) as session:
             yield session
 
 

@@ -32,6 +32,10 @@ class Progress(ABC):
         yield
 
     @abstractmethod
+    def tell(self, text: str) -> None:
+        """Something that whoever runs the sweep should know."""
+
+    @abstractmethod
     def finished(self, cell: Cell) -> None: ...
 
     @abstractmethod
@@ -44,6 +48,9 @@ class Progress(ABC):
 
 class Silence(Progress):
     """Says nothing."""
+
+    def tell(self, text: str) -> None:
+        pass
 
     def finished(self, cell: Cell) -> None:
         pass
@@ -139,12 +146,15 @@ class Bar(Progress):
             self._task: TaskID = self._bar.add_task(self._tally.told(), total=1.0)
             yield
 
+    def tell(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
     def finished(self, cell: Cell) -> None:
         self._tally.add(cell)
 
     def failed(self, cell: Cell, failure: Failure) -> None:
         self._tally.add(cell, failed=True)
-        self._console.print(f"failed: {failure}", markup=False, highlight=False, soft_wrap=True)
+        self.tell(f"failed: {failure}")
 
     def refresh(self) -> None:
         told = self._tally.told()
@@ -163,22 +173,22 @@ class Lines(Progress):
         self._tally = Tally(cells, kept, cores)
         self._last = time.monotonic()
         yield
-        self._say(self._tally.told())
+        self.tell(self._tally.told())
 
     def finished(self, cell: Cell) -> None:
         self._tally.add(cell)
 
     def failed(self, cell: Cell, failure: Failure) -> None:
         self._tally.add(cell, failed=True)
-        self._say(f"failed: {failure}")
+        self.tell(f"failed: {failure}")
 
     def refresh(self) -> None:
         now = time.monotonic()
         if now - self._last >= self._every_s:
             self._last = now
-            self._say(self._tally.told())
+            self.tell(self._tally.told())
 
-    def _say(self, text: str) -> None:
+    def tell(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -1,47 +1,62 @@
-"""A directory of results: what is in it, and how nothing half-written is ever read.
+"""A directory of results: what is in it, and how nothing damaged or half-written is ever used.
 
 ======================  ========================================================================
 ``grid.parquet``        what is to be measured (`tables.GRID`), of all experiments asked for so far
 ``cells/KEY.parquet``   one finished cell (`tables.CELL`)
-``messages/KEY.parquet`` its messages, if asked for; they count only beside the file of its cell
+``messages/KEY.parquet`` its messages, if asked for; the file of the cell has a digest of them
 ``traces/KEY.parquet``  its trace, if asked for; the same
 ``failures/KEY.json``   a cell that failed in the last sweep, and why
 ``experiments/ID.toml`` the experiments as they were read
 ``sweeps/ID.json``      who ran which sweep when, with what versions
 ``tables/*.parquet``    ``runs``, ``histograms`` and ``timings`` of all finished cells of the grid
-``spark.log``           what Spark had to say in the last sweep
+``spark.log``           what Spark had to say in the last sweep (only on this machine)
 ======================  ========================================================================
 
-1. Every file is written under a name that readers skip, synced, and renamed: it is there whole or
-   not at all, on a local disk as on a shared file system whose rename is atomic.
-2. A cell is finished if and only if its file is there.  Equal keys mean equal measurements, so it
-   does not matter which of two attempts comes last.
-3. One sweep at a time writes to a directory; the system lifts the lock of a driver that died.
+1. Every file is put in place whole or not at all (`cubecast.spark.places`), and carries a seal over
+   its name and all its bytes (`cubecast.spark.seal`).
+2. A cell is finished if and only if its file was read whole and its seal fits.  Equal keys mean
+   equal measurements, so it does not matter which of two attempts comes last.
+3. The table that is written last notes, by their seals, the other tables, and the grid and the
+   cells that all are made of.  Tables of different sweeps are not read together.
+4. One sweep at a time writes to a directory, as far as its file system can tell.
 """
 
 from __future__ import annotations
 
-import fcntl
+import hashlib
 import json
-import os
-import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import re
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cubecast.lab.cells import Cell
 from cubecast.spark.errors import ResultsError
-from cubecast.spark.tables import GRID, SCHEMAS
+from cubecast.spark.files import SealedFiles, sha256
+from cubecast.spark.places import Local, place_of
+from cubecast.spark.seal import (
+    DamagedError,
+    json_facts,
+    parquet_note,
+    parquet_table,
+    seal_of,
+    sealed_json,
+    sealed_parquet,
+    sealed_toml,
+    toml_text,
+)
+from cubecast.spark.tables import CELL, GRID, SCHEMAS
 
-FOLDERS = ("cells", "messages", "traces", "failures", "experiments", "sweeps")
-_PATTERN_CHARACTERS = frozenset("*?[]{}\\")
-"""What Spark takes for a pattern in the name of a directory."""
+LAST = "timings"
+"""The table that is written last."""
+_MADE_OF = "cubecast-made-of"
+_SWEEP = re.compile(r"[0-9a-f]{12}\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,204 +78,309 @@ def cell_name(cell: Cell) -> str:
     return f"{cell.experiment} ({settings}) seed {cell.seed}"
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Have `write` write a file and put it in place whole."""
-    scratch = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
-    try:
-        write(scratch)
-        with scratch.open("rb") as written:
-            os.fsync(written.fileno())
-        scratch.replace(path)
-    except BaseException:
-        scratch.unlink(missing_ok=True)
-        raise
+@dataclass(slots=True)
+class Finished:
+    """Cells that were read."""
+
+    seals: dict[str, str] = field(default_factory=dict)
+    """{key: seal} of those that are finished."""
+    damaged: dict[str, str] = field(default_factory=dict)
+    """{key: what is wrong with a file of it}."""
 
 
 class Results:
     """A directory of results, to write to or to read from."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root.absolute()
+    def __init__(self, out: str | Path) -> None:
+        self.place = place_of(out)
+        self.files = SealedFiles(self.place)
+        self.lost: list[str] = []
+        """What this run cannot make good, each in one line that says how to."""
+        self.mended: list[str] = []
+        """What was damaged and does not matter any more, each in one line."""
+        self._require_held: Callable[[], None] = lambda: None
+        self._seals: dict[str, str] = {}
 
-    # -- places ------------------------------------------------------------------------------------
+    @property
+    def name(self) -> str:
+        """Where it is, for people."""
+        return self.place.name
 
-    def folder(self, name: str) -> Path:
-        return self.root / name
-
-    def cell_file(self, key: str) -> Path:
-        return self.root / "cells" / f"{key}.parquet"
-
-    def messages_file(self, key: str) -> Path:
-        return self.root / "messages" / f"{key}.parquet"
-
-    def trace_file(self, key: str) -> Path:
-        return self.root / "traces" / f"{key}.parquet"
-
-    def failure_file(self, key: str) -> Path:
-        return self.root / "failures" / f"{key}.json"
-
-    def table_file(self, name: str) -> Path:
-        return self.root / "tables" / f"{name}.parquet"
+    @property
+    def root(self) -> Path:
+        """The directory, if it is one of this machine."""
+        if not isinstance(self.place, Local):
+            raise ResultsError(f"{self.name} is not on this machine")
+        return self.place.root
 
     @property
     def log(self) -> Path:
-        return self.root / "spark.log"
+        """Where Spark's processes write what they have to say: always on this machine."""
+        if isinstance(self.place, Local):
+            return self.place.root / "spark.log"
+        digest = sha256(self.name.encode())[:12]
+        return Path(tempfile.gettempdir()) / f"cubecast-spark-{digest}.log"
 
     # -- opening -----------------------------------------------------------------------------------
 
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Make the directory if need be and hold it for one sweep; refuse what cannot be used."""
-        unusable = sorted(_PATTERN_CHARACTERS.intersection(str(self.root)))
-        if unusable:
-            raise ResultsError(
-                f"cannot use {self.root}: Spark takes {' '.join(unusable)} for a pattern; "
-                "choose another directory with --out"
-            )
-        try:
-            for name in FOLDERS:
-                self.folder(name).mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise ResultsError(
-                f"cannot write to {self.root}: {error.strerror}; choose a directory with --out"
-            ) from None
-        try:
-            self._lock(lock)
-            self._clear_leftovers()
+        with self.place.held() as self._require_held:
+            self.place.clear_leftovers()
+            for name in self.place.names("failures"):
+                self.place.delete(f"failures/{name}")
+            self._drop_damaged_notes()
+            self._seals.clear()
+            self.files.forget_what_was_written()
             yield
-        finally:
-            os.close(lock)
 
-    def _lock(self, lock: int) -> None:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ResultsError(
-                f"another sweep is writing to {self.root}; wait for it, or choose another --out"
-            ) from None
-
-    def _clear_leftovers(self) -> None:
-        """What a driver or executor that died was writing; nobody reads these names."""
-        try:
-            for folder in (self.root, *map(self.folder, FOLDERS)):
-                for path in folder.glob(".*.tmp"):
-                    if path.is_dir():
-                        shutil.rmtree(path)
-                    else:
-                        path.unlink(missing_ok=True)
-            for path in self.folder("failures").glob("*.json"):
-                path.unlink(missing_ok=True)
-        except OSError as error:
-            raise ResultsError(f"cannot write to {self.root}: {error.strerror}") from None
+    def _drop_damaged_notes(self) -> None:
+        """Remove notes of sweeps that nobody can read: they would stop every report."""
+        for name, note in self.files.each(self._sweep_names(), self.files.checked):
+            if isinstance(note, DamagedError):
+                self.place.delete(name)
+                where = self.place.where(name)
+                self.mended.append(f"{where} was damaged ({note}) and is removed")
 
     # -- cells -------------------------------------------------------------------------------------
 
-    def finished(self, keep: Collection[str] = ()) -> set[str]:
-        """The keys of all finished cells that have kept all of `keep`."""
-        found = _stems(self.folder("cells"), ".parquet")
+    def write_cell(self, key: str, table: pa.Table) -> str:
+        """Put the row of a finished cell in place; its seal."""
+        name = _cell_file(key)
+        content = sealed_parquet(name, CELL, [table])
+        self.place.write(name, content)
+        return seal_of(name, content)
+
+    def write_kept(self, folder: str, key: str, content: bytes) -> str:
+        """Put what a cell keeps beside its numbers in place; the digest for the row of the cell."""
+        self.place.write(f"{folder}/{key}.parquet", content)
+        return sha256(content)
+
+    def cell(self, key: str, seal: str | None = None) -> pa.Table:
+        """The row of a finished cell; raises `DamagedError` or `FileNotFoundError`.
+
+        With `seal` it is one that is known to be there: it is waited for if a store shows it late.
+        """
+        name = _cell_file(key)
+        if seal is None:
+            content = self.files.checked(name)
+        else:
+            content = self.files.awaited_if(name, lambda found: seal_of(name, found) == seal)
+        return parquet_table(content, CELL)
+
+    def kept(self, folder: str, key: str) -> bytes | None:
+        """What a finished cell kept, None if it kept nothing there; raises `DamagedError`."""
+        try:
+            (row,) = self.cell(key).to_pylist()
+        except FileNotFoundError:
+            raise DamagedError("the file of its cell is missing") from None
+        digest = _kept(row).get(folder)
+        return None if digest is None else self.files.awaited(f"{folder}/{key}.parquet", digest)
+
+    def _has_kept(self, keep: Collection[str], row: Mapping[str, Any]) -> bool:
+        """Whether a cell kept all of `keep`; raises `DamagedError` if it is not what it was."""
+        digests = _kept(row)
         for folder in keep:
-            found &= _stems(self.folder(folder), ".parquet")
+            if folder not in digests:
+                return False
+            try:
+                content = self.place.read(f"{folder}/{row['key']}.parquet")
+            except FileNotFoundError:
+                raise DamagedError(f"the file of its {folder} is missing") from None
+            if sha256(content) != digests[folder]:
+                raise DamagedError(f"the file of its {folder} has changed since it was written")
+        return True
+
+    def read_cells(self, keys: Set[str], keep: Collection[str] = ()) -> Finished:
+        """Read the cells of these keys, and what of `keep` they have to have kept."""
+        found = Finished()
+        present = keys & self.listed()
+        names = {_cell_file(key): key for key in sorted(present)}
+
+        def seal(name: str) -> str:
+            content = self.place.read(name)
+            found_seal = seal_of(name, content)
+            if keep:
+                (row,) = parquet_table(content, CELL).to_pylist()
+                if not self._has_kept(keep, row):
+                    return ""
+            return found_seal
+
+        for name, one in self.files.each(names, seal):
+            if isinstance(one, DamagedError):
+                found.damaged[names[name]] = str(one)
+            elif isinstance(one, str) and one:
+                found.seals[names[name]] = one
+        self._seals |= found.seals
         return found
 
-    def is_finished(self, key: str, keep: Collection[str] = ()) -> bool:
-        """The same of one cell, without a look at all others."""
-        return all((self.folder(name) / f"{key}.parquet").exists() for name in ("cells", *keep))
+    def finished(self, keep: Collection[str] = ()) -> set[str]:
+        """The keys of all finished cells that have kept all of `keep`: each is read."""
+        return set(self.read_cells(self.listed(), keep).seals)
+
+    def add_finished(self, key: str, seal: str) -> None:
+        """A task has put this cell in place."""
+        self._seals[key] = seal
+
+    def known(self, keys: Set[str]) -> dict[str, str]:
+        """{key: seal} of the finished ones of these; those that were read before are not again."""
+        self.read_cells(keys - self._seals.keys())
+        return {key: self._seals[key] for key in sorted(keys & self._seals.keys())}
+
+    def listed(self, folder: str = "cells") -> set[str]:
+        """The keys of all files of cells, or of what they kept, whatever is in them."""
+        return _stems(self.place.names(folder), ".parquet")
+
+    # -- failures ----------------------------------------------------------------------------------
 
     def failed(self) -> set[str]:
         """The keys of the cells that failed in this sweep, or in the last one."""
-        return _stems(self.folder("failures"), ".json")
+        return _stems(self.place.names("failures"), ".json")
 
     def failure(self, key: str) -> Failure:
-        return Failure(**json.loads(self.failure_file(key).read_text(encoding="utf-8")))
+        return Failure(**json_facts(self.files.whole(f"failures/{key}.json")))
 
     def add_failure(self, failure: Failure) -> None:
-        text = json.dumps(asdict(failure))
-        write_atomically(
-            self.failure_file(failure.key), lambda path: path.write_text(text, encoding="utf-8")
-        )
+        name = f"failures/{failure.key}.json"
+        self.place.write(name, sealed_json(name, asdict(failure)))
 
     # -- the grid ----------------------------------------------------------------------------------
 
     def grid(self) -> pa.Table:
         """What is to be measured; empty if there is nothing yet."""
-        path = self.root / "grid.parquet"
         try:
-            return pq.read_table(path, schema=GRID) if path.exists() else GRID.empty_table()
-        except (OSError, pa.ArrowException) as error:
-            raise ResultsError(f"cannot read {path}: {_one_line(error)}") from None
+            return self._grid()
+        except DamagedError as error:
+            where = self.place.where("grid.parquet")
+            again = "run `cubecast lab run` on it again"
+            raise ResultsError(f"{where} is damaged ({error}); {again}") from None
+
+    def _grid(self) -> pa.Table:
+        try:
+            return parquet_table(self.files.checked("grid.parquet"), GRID)
+        except FileNotFoundError:
+            if self._sweep_names():  # no sweep begins before the grid is there
+                raise DamagedError("missing") from None
+            return GRID.empty_table()
 
     def extend_grid(self, cells: Iterable[Cell]) -> None:
         """Put these cells in place of what the grid has of their experiments."""
         new = grid_table(cells)
         ids = set(new["experiment"].to_pylist())
-        old = self.grid()
+        old = self._grid_or_empty(ids)
         stays = [one not in ids for one in old["experiment"].to_pylist()]
         kept = old.filter(pa.array(stays, pa.bool_()))
         merged = pa.concat_tables([kept, new]).sort_by(
             [("experiment", "ascending"), ("cell", "ascending"), ("seed", "ascending")]
         )
-        write_atomically(self.root / "grid.parquet", lambda path: pq.write_table(merged, path))
+        self.files.write_if_new("grid.parquet", sealed_parquet("grid.parquet", GRID, [merged]))
+
+    def _grid_or_empty(self, ids: set[str]) -> pa.Table:
+        """A damaged grid is lost; the cells of its experiments are not."""
+        try:
+            return self._grid()
+        except DamagedError as error:
+            others = sorted(_stems(self.place.names("experiments"), ".toml") - ids)
+            told = f"{self.place.where('grid.parquet')} was damaged ({error})"
+            if others:
+                again = "the tables lack them until they are run again (finished cells are kept)"
+                self.lost.append(f"{told}: it may have had {', '.join(others)}; {again}")
+            else:
+                self.mended.append(f"{told} and is written again")
+            return GRID.empty_table()
 
     # -- notes -------------------------------------------------------------------------------------
 
     def note_experiment(self, id: str, text: str) -> None:
         """Keep an experiment as it was read, so that a report needs no other file."""
-        write_atomically(
-            self.folder("experiments") / f"{id}.toml",
-            lambda path: path.write_text(text, encoding="utf-8"),
-        )
-
-    def note_sweep(self, id: str, facts: Mapping[str, Any]) -> None:
-        text = json.dumps({"sweep": id, **facts}, indent=1)
-        write_atomically(
-            self.folder("sweeps") / f"{id}.json",
-            lambda path: path.write_text(text, encoding="utf-8"),
-        )
-
-    def sweeps(self) -> list[dict[str, Any]]:
-        """The sweeps that wrote here, oldest first."""
-        found = [
-            json.loads(path.read_text(encoding="utf-8"))
-            for path in self.folder("sweeps").glob("*.json")
-        ]
-        return sorted(found, key=lambda sweep: str(sweep["started"]))
+        name = f"experiments/{id}.toml"
+        self.files.write_if_new(name, sealed_toml(name, text))
 
     def experiment_texts(self) -> dict[str, str]:
         """{id: TOML} of the experiments in the grid."""
-        paths = sorted(self.folder("experiments").glob("*.toml"))
-        return {path.stem: path.read_text(encoding="utf-8") for path in paths}
+        ids = sorted(set(self.grid()["experiment"].to_pylist()))
+        return {id: toml_text(self.files.whole(f"experiments/{id}.toml")) for id in ids}
+
+    def note_sweep(self, id: str, facts: Mapping[str, Any]) -> None:
+        name = f"sweeps/{id}.json"
+        self.files.write(name, sealed_json(name, {"sweep": id, **facts}))
+
+    def has_sweep(self, id: str) -> bool:
+        """Whether the note of a sweep, which was written, is to be seen from here."""
+        try:
+            return bool(self.files.awaited_if(f"sweeps/{id}.json", bool))
+        except DamagedError:
+            return False
+
+    def sweeps(self) -> list[dict[str, Any]]:
+        """The sweeps that wrote here, oldest first."""
+        found = [json_facts(self.files.whole(name)) for name in self._sweep_names()]
+        return sorted(found, key=lambda sweep: str(sweep["started"]))
+
+    def _sweep_names(self) -> list[str]:
+        names = self.place.names("sweeps")
+        return sorted(f"sweeps/{name}" for name in names if _SWEEP.fullmatch(name))
 
     # -- tables ------------------------------------------------------------------------------------
 
+    def made_of(self, seals: Mapping[str, str]) -> str:
+        """A digest of what tables are made of: the grid, and cells with their seals."""
+        digest = hashlib.sha256(seal_of("grid.parquet", self.files.whole("grid.parquet")).encode())
+        for key, seal in sorted(seals.items()):
+            digest.update(f"{key} {seal}\n".encode())
+        return digest.hexdigest()
+
+    def tables_made_of(self) -> str | None:
+        """What the tables that are there are made of; None unless all are whole and fit."""
+        found = dict(self.files.each(map(_table_file, SCHEMAS), self.files.checked))
+        contents = {name: one for name, one in found.items() if isinstance(one, bytes)}
+        return _made_of(contents) if contents.keys() == found.keys() else None
+
+    def write_table(
+        self,
+        name: str,
+        schema: pa.Schema,
+        tables: Iterable[pa.Table],
+        made_of: tuple[str, Mapping[str, str]] | None = None,
+    ) -> str:
+        """Put a table in place; its seal.
+
+        The last one, `LAST`, notes what all are made of and the seals of the others: the others
+        are the same bytes whenever and wherever they are made.
+        """
+        self._require_held()
+        file = _table_file(name)
+        notes = {} if made_of is None else {_MADE_OF: json.dumps(made_of)}
+        content = sealed_parquet(file, schema, tables, notes)
+        self.files.write(file, content)
+        return seal_of(file, content)
+
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """One of the tables as it was written last, or some columns of it."""
+        content = self.files.whole(_table_file(name))
+        names = None if columns is None else [*columns]
+        return pq.read_table(pa.BufferReader(content), columns=names)
+
     def require_tables(self) -> None:
         """Refuse a directory without finished tables, and say what to do about it."""
-        if not self.root.is_dir():
-            raise ResultsError(f"{self.root} is no directory; `cubecast lab run` makes one")
-        missing = [name for name in SCHEMAS if not self.table_file(name).exists()]
+        there = self.place.names("tables")
+        missing = [name for name in SCHEMAS if f"{name}.parquet" not in there]
+        if missing == list(SCHEMAS) and not self._exists():
+            raise ResultsError(f"{self.name} is no directory; `cubecast lab run` makes one")
         if missing:
             raise ResultsError(
-                f"{self.root} has no finished tables ({', '.join(missing)} missing); "
+                f"{self.name} has no finished tables ({', '.join(missing)} missing); "
                 "run `cubecast lab run` on it, or again if it was interrupted"
             )
+        if _made_of({file: self.files.whole(file) for file in map(_table_file, SCHEMAS)}) is None:
+            raise ResultsError(
+                f"the tables in {self.name} are of different sweeps; "
+                "run `cubecast lab run` on it again"
+            )
 
-    @contextmanager
-    def new_tables(self) -> Iterator[Path]:
-        """An empty directory to write tables to; leaving the block puts it in place.
-
-        Between two renames there is no ``tables`` at all, never a mixture of two.
-        """
-        scratch = self.root / f".tables.{uuid4().hex}.tmp"
-        scratch.mkdir()
-        try:
-            yield scratch
-            place = self.folder("tables")
-            if place.exists():
-                place.rename(self.root / f".old-tables.{uuid4().hex}.tmp")
-            scratch.rename(place)
-        finally:
-            for path in self.root.glob(".*tables.*.tmp"):
-                shutil.rmtree(path, ignore_errors=True)
+    def _exists(self) -> bool:
+        return not isinstance(self.place, Local) or self.place.root.is_dir()
 
 
 def grid_table(cells: Iterable[Cell]) -> pa.Table:
@@ -275,18 +395,33 @@ def grid_table(cells: Iterable[Cell]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=GRID)
 
 
-def _stems(folder: Path, ending: str) -> set[str]:
-    try:
-        with os.scandir(folder) as entries:
-            names = [entry.name for entry in entries]
-    except FileNotFoundError:
-        return set()
-    return {
-        name.removesuffix(ending)
-        for name in names
-        if name.endswith(ending) and not name.startswith(".")
-    }
+def _made_of(contents: Mapping[str, bytes]) -> str | None:
+    """What tables are made of, by what the last one notes; None if the others are not its own."""
+    note = parquet_note(contents[_table_file(LAST)], _MADE_OF)
+    if not note:
+        return None
+    made_of, seals = json.loads(note)
+    others = {file: seal_of(file, one) for file, one in contents.items()}
+    del others[_table_file(LAST)]
+    return (
+        str(made_of)
+        if others == {_table_file(name): seal for name, seal in seals.items()}
+        else None
+    )
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+def _kept(row: Mapping[str, Any]) -> dict[str, str]:
+    """{folder: digest} of what a cell kept."""
+    return {one["name"]: one["sha256"] for one in row["kept"]}
+
+
+def _cell_file(key: str) -> str:
+    return f"cells/{key}.parquet"
+
+
+def _table_file(name: str) -> str:
+    return f"tables/{name}.parquet"
+
+
+def _stems(names: Collection[str], ending: str) -> set[str]:
+    return {name.removesuffix(ending) for name in names if name.endswith(ending)}

@@ -3,31 +3,39 @@
 The grid is a DataFrame of one row per partition, in the order of cost.  Spark starts partitions in
 their order and gives each core that falls free the next one, so that the expensive cells begin
 first and only cheap ones are left when the cores run out of work.  There is no shuffle, and results
-do not pass through the driver: a finished cell is a file, whatever dies after it.
+do not pass through the driver: a finished cell is a file, whatever dies after it.  What does pass
+is which cells ended and how (`task.DONE`): at the end of the job as its rows, and before that, for
+the progress, in an accumulator.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from cubecast.lab.cells import Cell, measure
-from cubecast.spark.errors import SparkFailedError, lab_errors
+from cubecast.lab.keeping import KEEPABLE
+from cubecast.spark.compact import tables_are_current, write_tables
+from cubecast.spark.errors import ResultsError, SparkFailedError, lab_errors
+from cubecast.spark.frames import map_in_arrow as map_in_arrow
+from cubecast.spark.jobs import Jobs
 from cubecast.spark.progress import Progress, Silence
-from cubecast.spark.results import Failure, Results, grid_table
+from cubecast.spark.results import Failure, Results, cell_name, grid_table
 from cubecast.spark.tables import spark_schema
-from cubecast.spark.task import DONE, Measure, Task
+from cubecast.spark.task import DONE, Done, Measure, Task, failure_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LOOK_EVERY_S = 0.25
+MOST_NAMES = 5
+"""So many damaged cells are told by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,7 @@ class Outcome:
     """What a sweep did."""
 
     sweep: str
+    """Empty if there was nothing to run."""
     ran: int
     """Cells measured now."""
     kept: int
@@ -42,6 +51,89 @@ class Outcome:
     failures: tuple[Failure, ...]
     cores: int
     seconds: float
+    idle_share: float | None = None
+    """Of the cores' time, in which they had no cell to run."""
+    damaged: tuple[str, ...] = ()
+    """Names of the cells that were run again because a file of theirs was damaged."""
+    other_code: int = 0
+    """Cells of the grid that only another version of the code has measured, and so had to run."""
+    lost: tuple[str, ...] = ()
+    """What was damaged and is not made good, each in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Which of the wanted cells a directory lacks, and why."""
+
+    wanted: dict[str, Cell]
+    missing: tuple[Cell, ...]
+    damaged: dict[str, str]
+    """{key: what is wrong}, in the order of the grid."""
+    other_code: int
+    unkept: tuple[str, ...] = ()
+    """What damaged cells had kept and will not keep again."""
+
+    def told(self) -> list[str]:
+        """What is not as it should be, in sentences."""
+        told = []
+        if self.damaged:
+            names = [f"{cell_name(self.wanted[key])}: {why}" for key, why in self.damaged.items()]
+            more = f"; and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+            counted = f"{len(names)} cells were" if len(names) > 1 else "1 cell was"
+            told.append(f"{counted} damaged and run again: {'; '.join(names[:MOST_NAMES])}{more}")
+        if self.unkept:
+            options = " ".join(f"--keep {folder}" for folder in self.unkept)
+            told.append(f"the {' and '.join(self.unkept)} of these are lost without {options}")
+        if self.other_code:
+            counted = f"{self.other_code} cells are" if self.other_code > 1 else "1 cell is"
+            told.append(f"{counted} of another version of the code, and measured anew")
+        return told
+
+
+def survey(cells: Sequence[Cell], results: Results, keep: tuple[str, ...] = ()) -> Survey:
+    """Read what `results` has of these cells."""
+    wanted = {cell.key: cell for cell in cells}
+    found = results.read_cells(wanted.keys(), keep)
+    missing = tuple(cell for key, cell in wanted.items() if key not in found.seals)
+    damaged = {cell.key: found.damaged[cell.key] for cell in missing if cell.key in found.damaged}
+    elsewhere = {key.partition("-")[0] for key in results.listed() - wanted.keys()}
+    other_code = sum(cell.identity in elsewhere and cell.key not in damaged for cell in missing)
+    unkept = tuple(
+        folder
+        for folder in KEEPABLE
+        if damaged and folder not in keep and damaged.keys() & results.listed(folder)
+    )
+    return Survey(wanted, missing, damaged, other_code, unkept)
+
+
+def bring_up_to_date(
+    cells: Sequence[Cell],
+    results: Results,
+    session: Callable[[], AbstractContextManager[SparkSession]],
+    *,
+    measure: Measure = measure,
+    keep: tuple[str, ...] = (),
+    progress: Progress | None = None,
+    facts: dict[str, Any] | None = None,
+) -> Outcome:
+    """Measure the cells that `results` (opened) lacks, and write its tables.
+
+    Spark is started only if there is something to do: if all cells are there and the tables are
+    made of just these, reading them is all.
+    """
+    progress = Silence() if progress is None else progress
+    found = survey(cells, results, keep)
+    results.extend_grid(found.wanted.values())
+    for line in (*results.mended, *results.lost, *found.told()):
+        progress.tell(line)
+    if not found.missing and tables_are_current(results):
+        return Outcome("", 0, len(found.wanted), (), 0, 0.0, lost=tuple(results.lost))
+    with lab_errors(), session() as spark:
+        outcome = run_survey(
+            spark, found, results, measure=measure, keep=keep, progress=progress, facts=facts
+        )
+        write_tables(spark, results)
+    return outcome
 
 
 def run_sweep(
@@ -62,29 +154,56 @@ def run_sweep(
     Raises `SparkFailedError` if Spark gives up.  What is finished stays finished, also then and
     when interrupted.
     """
+    found = survey(cells, results, keep)
+    results.extend_grid(found.wanted.values())
+    return run_survey(
+        spark, found, results, measure=measure, keep=keep, progress=progress, facts=facts
+    )
+
+
+def run_survey(
+    spark: SparkSession,
+    found: Survey,
+    results: Results,
+    *,
+    measure: Measure,
+    keep: tuple[str, ...],
+    progress: Progress | None,
+    facts: dict[str, Any] | None,
+) -> Outcome:
+    """Measure what a survey found missing."""
     progress = Silence() if progress is None else progress
     sweep = uuid4().hex[:12]
-    finished = results.finished(keep)
-    wanted = {cell.key: cell for cell in cells}
-    missing = [cell for key, cell in wanted.items() if key not in finished]
+    missing, kept = found.missing, len(found.wanted) - len(found.missing)
     note = {**(facts or {}), "master": spark.sparkContext.master, "cells": len(missing)}
     note |= {"started": datetime.now(UTC).isoformat(), "ended": None}
-    results.extend_grid(wanted.values())
     cores = spark.sparkContext.defaultParallelism
     results.note_sweep(sweep, note | {"cores": cores})
     begun = time.monotonic()
-    failed: set[str] = set()
+    done: dict[str, Done] = {}
     if missing:
-        task = Task(str(results.root), sweep, measure, keep)
-        with progress.shown(missing, kept=len(wanted) - len(missing), cores=cores):
-            failed = _run(spark, missing, results, task, progress)
+        with progress.shown(missing, kept=kept, cores=cores):
+            done = _run(spark, missing, results, sweep, measure, progress)
     seconds = time.monotonic() - begun
     cores = spark.sparkContext.defaultParallelism  # executors may have come late
     ended = datetime.now(UTC).isoformat()
     results.note_sweep(sweep, note | {"ended": ended, "seconds": seconds, "cores": cores})
-    failures = tuple(results.failure(cell.key) for cell in missing if cell.key in failed)
-    ran = len(missing) - len(failures)
-    return Outcome(sweep, ran, len(wanted) - len(missing), failures, cores, seconds)
+    failures = tuple(
+        failure for cell in missing if (failure := failure_of(cell, done[cell.key])) is not None
+    )
+    busy = sum(one["seconds"] for one in done.values())
+    return Outcome(
+        sweep=sweep,
+        ran=len(missing) - len(failures),
+        kept=kept,
+        failures=failures,
+        cores=cores,
+        seconds=seconds,
+        idle_share=max(0.0, 1 - busy / (cores * seconds)) if missing else None,
+        damaged=tuple(cell_name(found.wanted[key]) for key in found.damaged),
+        other_code=found.other_code,
+        lost=tuple(results.lost),
+    )
 
 
 def grid_frame(spark: SparkSession, cells: Sequence[Cell]) -> DataFrame:
@@ -99,76 +218,90 @@ def grid_frame(spark: SparkSession, cells: Sequence[Cell]) -> DataFrame:
     return places.join(F.broadcast(grid), "id").select(*table.column_names)
 
 
-def map_in_arrow(frame: DataFrame, function: Any, schema: Any) -> DataFrame:
-    """`DataFrame.mapInArrow`; Spark's own refuses to work where pandas is not installed.
-
-    The operator has no use for pandas: only the helper that Spark wraps the function with asks.
-    """
-    from pyspark.sql import DataFrame
-    from pyspark.sql.udf import UserDefinedFunction
-    from pyspark.util import PythonEvalType
-
-    wrapped: Any = UserDefinedFunction(
-        function, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
-    )
-    call = wrapped(*[frame[name] for name in frame.columns])
-    plan: Any = frame
-    return DataFrame(plan._jdf.mapInArrow(call._jc, False, None), frame.sparkSession)
-
-
 def _run(
     spark: SparkSession,
     cells: Sequence[Cell],
     results: Results,
-    task: Task,
+    sweep: str,
+    measure: Measure,
     progress: Progress,
-) -> set[str]:
-    """Run the job beside this thread, which looks after it; the keys of the cells that failed."""
+) -> dict[str, Done]:
+    """Run the job beside this thread, which looks after it; {key: row of `DONE`} of all cells."""
+    from pyspark import cloudpickle
+
+    watch = Watch(spark, cells, results, progress)
+    task = Task(results.place.uri, sweep, cloudpickle.dumps(measure), watch.ended)
     frame = map_in_arrow(grid_frame(spark, cells), task, spark_schema(DONE))
-    watch = Watch(cells, results, progress, task.keep)
+    jobs = Jobs(spark)
     with ThreadPoolExecutor(1, thread_name_prefix="sweep") as pool:
-        job = pool.submit(lambda: frame.write.format("noop").mode("overwrite").save())
+        job = pool.submit(jobs.run, frame.collect)
         try:
-            _look_after(job, watch)
+            rows = _look_after(job, watch)
         except BaseException:  # above all Ctrl-C
-            with suppress(Exception):
-                spark.sparkContext.cancelAllJobs()
+            jobs.end()
             with suppress(Exception):
                 job.result()
-            watch.look()
             raise
+        finally:
+            watch.ended.value.clear()  # Spark keeps accumulators for ever
+    watch.add(row.asDict() for row in rows)
     if watch.left:
-        lost = f"{len(watch.left)} cells are neither finished nor failed"
-        raise SparkFailedError(f"{lost}: is {results.root} the same directory for all executors?")
-    return watch.failed
+        names = ", ".join(cell_name(cell) for cell in list(watch.left.values())[:MOST_NAMES])
+        raise SparkFailedError(f"{len(watch.left)} cells did not come back from Spark: {names}")
+    return watch.done
 
 
-def _look_after(job: Future[None], watch: Watch) -> None:
+def _look_after(job: Future[Any], watch: Watch) -> Any:
     while not job.done():
         wait([job], timeout=LOOK_EVERY_S)
         watch.look()
-    watch.look()
     with lab_errors():
-        job.result()
+        return job.result()
 
 
 class Watch:
-    """Tells the progress what the directory of results has to say."""
+    """Tells the progress, and the results, which cells have ended."""
 
     def __init__(
-        self, cells: Sequence[Cell], results: Results, progress: Progress, keep: tuple[str, ...]
+        self, spark: SparkSession, cells: Sequence[Cell], results: Results, progress: Progress
     ) -> None:
+        from pyspark.accumulators import AccumulatorParam
+
+        class Joined(AccumulatorParam[list[Done]]):
+            def zero(self, value: list[Done]) -> list[Done]:
+                return []
+
+            def addInPlace(self, a: list[Done], b: list[Done]) -> list[Done]:
+                a.extend(b)
+                return a
+
         self._results = results
-        self._keep = keep
         self._progress = progress
+        self.ended = spark.sparkContext.accumulator([], Joined())
         self.left = {cell.key: cell for cell in cells}
-        self.failed: set[str] = set()
+        self.done: dict[str, Done] = {}
+        self._looked_at = 0
 
     def look(self) -> None:
         """Report the cells that ended since the last look."""
-        for key in self._results.finished(self._keep) & self.left.keys():
-            self._progress.finished(self.left.pop(key))
-        for key in self._results.failed() & self.left.keys():
-            self.failed.add(key)
-            self._progress.failed(self.left.pop(key), self._results.failure(key))
+        fresh = self.ended.value[self._looked_at :]
+        self._looked_at += len(fresh)
+        self.add(fresh)
         self._progress.refresh()
+
+    def add(self, rows: Iterable[Done]) -> None:
+        """These cells have ended; a row that comes twice counts once."""
+        for done in rows:
+            key = done["key"]
+            cell = self.left.pop(key, None)
+            if cell is None:
+                continue
+            self.done[key] = done
+            failure = failure_of(cell, done)
+            if failure is None:
+                self._results.add_finished(key, done["seal"])
+                self._progress.finished(cell)
+            else:
+                with suppress(ResultsError):  # a full disk: it is told, and comes with the outcome
+                    self._results.add_failure(failure)
+                self._progress.failed(cell, failure)

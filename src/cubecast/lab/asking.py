@@ -1,0 +1,127 @@
+"""What a run of experiments is asked for: which, in what form, and what of it is kept."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from pathlib import Path
+
+from cubecast import __version__
+from cubecast.lab.cells import Cell
+from cubecast.lab.experiment import Experiment, ExperimentError, find, shipped
+from cubecast.lab.sources import code_digest
+from cubecast.lab.workload import WorkloadError
+from cubecast.lab.workloads import WORKLOADS
+from cubecast.plugins import source_of
+
+OWN_NAMES = ("workload", "protocol")
+"""Settings that may name something of the user's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Experiments, in a form of theirs, and what is to be kept of each run."""
+
+    experiments: tuple[Experiment, ...]
+    quick: bool = False
+    seeds: int | None = None
+    keep: tuple[str, ...] = ()
+    until_decided: int | None = None
+    """Add seeds where a verdict is undecided, up to so many at a point."""
+
+    def cells(self) -> list[Cell]:
+        """Every point of every grid with every seed."""
+        return [
+            cell
+            for experiment in self.experiments
+            for cell in experiment.cells(quick=self.quick, seeds=self.seeds)
+        ]
+
+
+def ask(
+    names: Sequence[str | Path | Experiment],
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    keep: Collection[str] = (),
+    until_decided: int | None = None,
+) -> Asked:
+    """Find what is meant; raises `ExperimentError` for what there is not or cannot be done."""
+    chosen = choose(names)
+    if seeds is not None and seeds < 1:
+        raise ExperimentError(f"seeds: must be at least 1, not {seeds}")
+    if until_decided is not None and until_decided < 1:
+        raise ExperimentError(f"until_decided: must be at least 1, not {until_decided}")
+    if until_decided is not None and quick:
+        raise ExperimentError("until_decided: goes with the full grid, not with the quick form")
+    kept = tuple(dict.fromkeys(keep))
+    for experiment in chosen:
+        try:
+            WORKLOADS[experiment.workload].refuse_to_keep(kept)
+        except WorkloadError as error:
+            raise ExperimentError(f"keep, {experiment.id}: {error.problem}") from None
+    return Asked(tuple(chosen), quick, seeds, kept, until_decided)
+
+
+def choose(names: Sequence[str | Path | Experiment]) -> list[Experiment]:
+    """The experiments meant, each once, in the order asked for."""
+    found: dict[str, Experiment] = {}
+    for name in names:
+        for experiment in _named(name):
+            known = found.setdefault(experiment.id, experiment)
+            if known != experiment:
+                raise ExperimentError(
+                    f"{known.path} and {experiment.path} have the same id {known.id!r}; "
+                    "change one, or run them one after the other with different --out"
+                )
+    if not found:
+        raise ExperimentError(f"name an experiment; there are: {', '.join(shipped())}, or: all")
+    return list(found.values())
+
+
+def _named(name: str | Path | Experiment) -> list[Experiment]:
+    """All experiments, those of a workload and of its variants, or one by its id or file."""
+    if isinstance(name, Experiment):
+        return [name]
+    name, known = str(name), shipped()
+    of_workload = [
+        one for one in known.values() if one.workload == name or one.workload.startswith(f"{name}-")
+    ]
+    if name == "all":
+        return list(known.values())
+    return of_workload if of_workload and name not in known else [find(name)]
+
+
+def text_of(experiment: Experiment) -> str:
+    """The file of an experiment, a shipped one or the user's."""
+    if shipped().get(experiment.id) == experiment:
+        folder = files("cubecast.lab") / "experiments"
+        return (folder / experiment.path).read_text(encoding="utf-8")
+    return Path(experiment.path).read_text(encoding="utf-8")
+
+
+def versions() -> dict[str, str]:
+    """Of everything that may change a result or its cost."""
+    found = {"cubecast": __version__, "code": code_digest()}
+    found["python"] = platform.python_version()
+    for name in ("pyspark", "pyarrow", "numpy", "numba"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def own_sources(cells: Sequence[Cell]) -> list[Path]:
+    """The modules that "module:object" in the settings names and that are not installed."""
+    names = {
+        str(cell.settings[name])
+        for cell in cells
+        for name in OWN_NAMES
+        if ":" in str(cell.settings.get(name, ""))
+    }
+    found = {source_of(name) for name in names}
+    return sorted(path for path in found if path is not None)

@@ -1,0 +1,38 @@
+"""The report of a run: from rows to curves, figures, tables and one page.
+
+=============  ==================================================================
+`data`         what a report is made of
+`curves`       rows as the curves of figures; `marks`: the papers' numbers on them
+`figures`      drawings, in `looks`, `axes` and `plots`
+`judged`       the one place that asks for verdicts
+`page`         the page; `files`: what is written beside it
+`words`        numbers and names as people read them
+=============  ==================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cubecast.lab.report.data import Findings
+    from cubecast.lab.report.looks import WidthName
+
+
+def write(
+    findings: Findings,
+    out: Path,
+    *,
+    formats: Sequence[str] = ("png", "svg"),
+    width: WidthName = "page",
+    with_page: bool = True,
+) -> Path:
+    """Write the report into the folder `out`; the path of its page, or of report.md without one.
+
+    Needs matplotlib and jinja2 (``pip install 'cubecast[lab]'``).
+    """
+    from cubecast.lab.report.writing import write_report
+
+    return write_report(findings, out, formats, width, with_page)

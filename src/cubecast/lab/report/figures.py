@@ -1,0 +1,308 @@
+"""An experiment's figures from aggregated rows: as PNG, SVG and PDF, and as SVG inside a page.
+
+1. The figures of one experiment have the same margins: beside each other, their axes are level.
+2. The same curves give the same bytes: no dates, and names inside an SVG come from a fixed salt.
+
+Importing this module needs matplotlib (``pip install 'cubecast[lab]'``).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+
+from cubecast.lab.experiment import Experiment, Plot
+from cubecast.lab.report.axes import label_axes
+from cubecast.lab.report.curves import FEW_SEEDS, Curves, shown_in
+from cubecast.lab.report.data import HistogramRow
+from cubecast.lab.report.looks import (
+    COLOURS,
+    GRID,
+    INK,
+    PAPER,
+    SIZES,
+    Size,
+    WidthName,
+    style,
+)
+from cubecast.lab.report.marks import marks
+from cubecast.lab.report.plots import PRINTED, are_many, draw_on, errors_of
+from cubecast.lab.report.words import NARROW, plain, rounded
+from cubecast.lab.verdicts import Row
+
+FORMATS = ("png", "svg", "pdf")
+DPI = 200
+PAD = 0.05
+"""Inches around everything."""
+_NO_METADATA: dict[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A figure in its formats, and what its caption has to say beside the title."""
+
+    files: Mapping[str, bytes]
+    """{format: content}."""
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Margins:
+    """What is around the axes, in inches."""
+
+    left: float
+    right: float
+    bottom: float
+    top: float
+
+    def widened(self, other: _Margins) -> _Margins:
+        return _Margins(
+            max(self.left, other.left), max(self.right, other.right),
+            max(self.bottom, other.bottom), max(self.top, other.top),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Sketch:
+    """A figure that is drawn, but has no place for its axes yet."""
+
+    figure: Any
+    axes: Any
+    notes: tuple[str, ...]
+
+
+def figure_names(experiment: Experiment) -> dict[str, Plot]:
+    """The plots by the names of their files, all different."""
+    named: dict[str, Plot] = {}
+    for index, plot in enumerate(experiment.plot, 1):
+        short = re.sub(r"[^A-Za-z0-9._-]+", "-", plot.name) or str(index)
+        name = f"{experiment.id}-{short}"
+        named[f"{name}-{index}" if name in named else name] = plot
+    return named
+
+
+def draw_all(
+    experiment: Experiment,
+    rows: Sequence[Row],
+    histograms: Sequence[HistogramRow] = (),
+    *,
+    formats: Sequence[str] = ("png", "svg"),
+    width: WidthName = "page",
+) -> dict[str, Drawing | None]:
+    """The figures of an experiment by the names of their files; None: none of its points was
+    measured."""
+    with _style(SIZES[width]):
+        return {
+            name: None if sketch is None else Drawing(
+                {kind: _saved(sketch.figure, kind) for kind in formats}, sketch.notes
+            )
+            for name, sketch in _placed(experiment, rows, histograms, SIZES[width]).items()
+        }  # fmt: skip
+
+
+def figures_of(
+    experiment: Experiment,
+    rows: Sequence[Row],
+    histograms: Sequence[HistogramRow] = (),
+    *,
+    width: WidthName = "page",
+) -> dict[str, Figure]:
+    """The same as matplotlib has them, without those of which no point was measured."""
+    with _style(SIZES[width]):
+        placed = _placed(experiment, rows, histograms, SIZES[width])
+        return {name: sketch.figure for name, sketch in placed.items() if sketch is not None}
+
+
+def _placed(
+    experiment: Experiment,
+    rows: Sequence[Row],
+    histograms: Sequence[HistogramRow],
+    size: Size,
+) -> dict[str, _Sketch | None]:
+    """All figures of an experiment, with the same margins."""
+    sketches = {
+        name: _sketch(experiment, plot, rows, histograms, size)
+        for name, plot in figure_names(experiment).items()
+    }
+    there = [sketch for sketch in sketches.values() if sketch is not None]
+    margins = _Margins(0.0, 0.0, 0.0, 0.0)
+    for sketch in there:
+        margins = margins.widened(_margins(sketch))
+    for sketch in there:
+        _place(sketch, margins, size)
+    return sketches
+
+
+@contextmanager
+def _style(size: Size) -> Iterator[None]:
+    """Our style, whatever the user's matplotlib is set to."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        settings: Any = matplotlib.rcParams
+        settings.update(style(size))
+        yield
+
+
+def _sketch(
+    experiment: Experiment,
+    plot: Plot,
+    rows: Sequence[Row],
+    histograms: Sequence[HistogramRow],
+    size: Size,
+) -> _Sketch | None:
+    shown = shown_in(experiment, plot, rows, histograms)
+    if not shown.curves:
+        return None
+    figure = Figure(figsize=(size.width, size.plot_height + 1.0))
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((0.12, 0.15, 0.86, size.plot_height / (size.plot_height + 1.0)))
+    printed = draw_on(axes, plot, shown, marks(experiment, plot), size)
+    label_axes(axes, plot)
+    _add_legend(figure, axes, size)
+    return _Sketch(figure, axes, notes_of(plot, shown, printed))
+
+
+def _add_legend(figure: Any, axes: Any, size: Size) -> None:
+    """Above the axes, where it hides nothing: the curves, then what the diamonds mean."""
+    pairs = list(zip(*axes.get_legend_handles_labels(), strict=True))
+    if len(pairs) < 2:
+        return
+    pairs.sort(key=lambda pair: pair[1] == PRINTED)
+    handles = [_without_error_bar(handle) for handle, _ in pairs]
+    labels = [label for _, label in pairs]
+    widest = max(len(text) for text in labels)
+    room = 76 * size.width / 5.6 * 8.5 / size.small
+    lines = math.ceil(len(labels) / max(1, int(room / (widest + 7))))
+    columns = math.ceil(len(labels) / lines)
+    figure.legend(
+        handles, labels, loc="upper left", bbox_to_anchor=(0, 1), ncols=columns, columnspacing=1.6,
+        borderpad=0.2, borderaxespad=0.2, labelspacing=0.35,
+    )  # fmt: skip
+
+
+def _without_error_bar(handle: Any) -> Any:
+    return handle[0] if isinstance(handle, ErrorbarContainer) else handle
+
+
+# -- margins --------------------------------------------------------------------------------------
+
+
+def _margins(sketch: _Sketch) -> _Margins:
+    """The room that ticks, labels and the legend take."""
+    figure, dpi = sketch.figure, sketch.figure.dpi
+    renderer = figure.canvas.get_renderer()
+    figure.draw_without_rendering()
+    inside = sketch.axes.get_window_extent(renderer)
+    whole = sketch.axes.get_tightbbox(renderer)
+    legends = [legend.get_window_extent(renderer).height for legend in figure.legends]
+    return _Margins(
+        left=(inside.x0 - whole.x0) / dpi + PAD,
+        right=max(0.0, whole.x1 - inside.x1) / dpi + PAD,
+        bottom=(inside.y0 - whole.y0) / dpi + PAD,
+        top=(max(0.0, whole.y1 - inside.y1) + sum(legends)) / dpi + 2 * PAD,
+    )
+
+
+def _place(sketch: _Sketch, margins: _Margins, size: Size) -> None:
+    height = margins.bottom + size.plot_height + margins.top
+    inside = size.width - margins.left - margins.right
+    sketch.figure.set_size_inches(size.width, height)
+    sketch.axes.set_position((
+        margins.left / size.width, margins.bottom / height,
+        inside / size.width, size.plot_height / height,
+    ))  # fmt: skip
+
+
+def _saved(figure: Any, kind: str) -> bytes:
+    buffer = BytesIO()
+    figure.savefig(
+        buffer, format=kind, dpi=DPI if kind == "png" else 72, metadata=_NO_METADATA[kind]
+    )
+    return buffer.getvalue()
+
+
+def save(drawing: Drawing | None, stem: Path, formats: Sequence[str]) -> None:
+    """Write `stem`.png and so on; what an earlier report had beside them does not belong here."""
+    for kind in FORMATS:
+        path = stem.parent / f"{stem.name}.{kind}"
+        if drawing is not None and kind in formats:
+            path.write_bytes(drawing.files[kind])
+        else:
+            path.unlink(missing_ok=True)
+
+
+# -- captions -------------------------------------------------------------------------------------
+
+
+def notes_of(plot: Plot, shown: Curves, printed: bool) -> tuple[str, ...]:
+    """What the reader of a figure has to know."""
+    notes = [_note_of_seeds(plot, shown)]
+    few = [point.few for point in shown.points]
+    drawn = plot.kind in ("lines", "bars", "dots")
+    if any(few) and not all(few) and drawn:
+        notes.append(f"Hollow: fewer than {FEW_SEEDS} seeds.")
+    elif all(few) and shown.seeds[1] > 1:
+        notes.append("So few seeds tell little" + ("; all points are hollow." if drawn else "."))
+    if printed:
+        notes.append("Diamonds: the numbers that the paper prints.")
+    if shown.cut is not None:
+        last, share = shown.cut
+        notes.append(f"Up to {rounded(100 * share)}{NARROW}% of a curve lies beyond {plain(last)}.")
+    if plot.kind == "dots" and plot.log_y and any(point.y == 0 for point in shown.points):
+        notes.append("The axis is linear below 1.")
+    if shown.dropped:
+        what = "points are" if shown.dropped > 1 else "point is"
+        notes.append(f"{shown.dropped} {what} not shown: zero on a logarithmic axis, or no number.")
+    return tuple(notes)
+
+
+def _note_of_seeds(plot: Plot, shown: Curves) -> str:
+    fewest, most = shown.seeds
+    seeds = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    if most == 1:
+        return "One seed per point: no confidence intervals."
+    if not any(errors_of(plot, curve.points) for curve in shown.curves):
+        return f"Means over {seeds} seeds."
+    banded = plot.kind == "histogram" and are_many(plot, shown)
+    return f"{'Bands' if banded else 'Error bars'}: 95 % confidence intervals over {seeds} seeds."
+
+
+# -- inside a page --------------------------------------------------------------------------------
+
+_VARIABLES = {
+    INK: "var(--ink)", GRID: "var(--grid)", PAPER: "var(--card)",
+    **{colour: f"var(--c{index})" for index, colour in enumerate(COLOURS)},
+}  # fmt: skip
+
+
+def inline(svg: bytes, prefix: str, title: str) -> str:
+    """The SVG as an element of a page: it takes the page's colours, and shares no ids with others.
+
+    `title` and `prefix` must be safe in an attribute already.
+    """
+    text = svg.decode("utf-8")
+    text = text[text.index("<svg") :]
+    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\s+xmlns(:xlink)?="[^"]*"', "", text).replace("xlink:href=", "href=")
+    text = re.sub(r'\bid="', f'id="{prefix}-', text)
+    text = re.sub(r'href="#', f'href="#{prefix}-', text)
+    text = re.sub(r"url\(#", f"url(#{prefix}-", text)
+    for colour, variable in _VARIABLES.items():
+        text = text.replace(colour, variable)
+    text = re.sub(r'<svg width="[^"]*" height="[^"]*"', "<svg", text)
+    return text.replace("<svg", f'<svg role="img" aria-label="{title}"', 1).strip()

@@ -1,0 +1,25 @@
+"""Steps on DataFrames that Spark's own API lacks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def map_in_arrow(frame: DataFrame, function: Any, schema: Any) -> DataFrame:
+    """`DataFrame.mapInArrow`; Spark's own refuses to work where pandas is not installed.
+
+    The operator has no use for pandas: only the helper that Spark wraps the function with asks.
+    """
+    from pyspark.sql import DataFrame
+    from pyspark.sql.udf import UserDefinedFunction
+    from pyspark.util import PythonEvalType
+
+    wrapped: Any = UserDefinedFunction(
+        function, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    )
+    call = wrapped(*[frame[name] for name in frame.columns])
+    plan: Any = frame
+    return DataFrame(plan._jdf.mapInArrow(call._jc, False, None), frame.sparkSession)

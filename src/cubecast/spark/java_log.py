@@ -1,0 +1,73 @@
+"""Why Java did not start, or how it ended: what its log and its exit say, in one line."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from subprocess import Popen, TimeoutExpired
+
+from cubecast.spark.errors import JavaGoneError, SparkFailedError
+from cubecast.spark.gateway import Java, JavaEndedError
+
+LOG_TAIL_BYTES = 1 << 16
+_COMPLAINTS = (
+    r"(?m)^((?:Invalid|Unrecognized|Conflicting) .+)",  # Java's, of its own options
+    r"(?:Exception|Error): (.+)",
+    r"\bERROR (.+)",
+)
+"""What a log says of a failure; the first pattern that is found is told."""
+
+
+@contextmanager
+def told_why(master: str, log: Path) -> Iterator[None]:
+    """That Spark does not start is told with the first complaint of the log."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except ValueError as error:  # there is a context without a session
+        raise SparkFailedError(f"Spark does not start on {master}: {error}") from None
+    except (JavaEndedError, PySparkException, Py4JError) as error:
+        raise _not_started(master, log, error) from None
+
+
+def _not_started(master: str, log: Path, error: Exception) -> SparkFailedError:
+    return SparkFailedError(f"Spark does not start on {master}: {_reason(log, error)}")
+
+
+def _reason(log: Path, error: Exception) -> str:
+    """The first complaint in the log; what Python saw of it is seldom the cause."""
+    with suppress(OSError):
+        text = log.read_text(encoding="utf-8", errors="replace")
+        for pattern in _COMPLAINTS:
+            told = re.search(pattern, text)
+            if told is not None:
+                return told.group(1).strip()
+    return str(error).strip().splitlines()[0]
+
+
+@contextmanager
+def told_how_java_ended(java: Java, log: Path) -> Iterator[None]:
+    """That Java is gone is told with the way it ended."""
+    try:
+        yield
+    except JavaGoneError as error:
+        raise JavaGoneError(_end_of(java.process, log)) from error
+
+
+def _end_of(process: Popen[bytes], log: Path) -> str:
+    with suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
+        if b"OutOfMemoryError" in file.read():
+            return "out of memory; --conf spark.driver.memory=2g gives it more"
+    try:
+        code = process.wait(1)
+    except TimeoutExpired:
+        return "it does not answer"
+    if code == -signal.SIGKILL:
+        return "killed, perhaps for want of memory"
+    return f"killed by signal {-code}" if code < 0 else f"it ended with {code}"

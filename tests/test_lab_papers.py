@@ -1,0 +1,188 @@
+"""The table of printed numbers: it is whole, it is used, and tolerances are what it says."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from cubecast.lab.experiment import shipped
+from cubecast.lab.numbers import UNKNOWN
+from cubecast.lab.papers import PaperError, Printed, papers, row, rows
+from cubecast.lab.papers.table import _check
+
+SHIPPED = shipped()
+COMPARED = {
+    number.row: ident for ident, experiment in SHIPPED.items() for number in experiment.paper
+}
+TEXTS = os.environ.get("CUBECAST_PAPERS", "")
+"""A folder with the papers' texts, which are not ours to give."""
+KNOWN_BY = {
+    "J": "4.6. Broker-based SRPT", "S": "DYNAMICS OF SUBSCRIPTIONS", "B": "VCube-PB: Uma",
+    "T": "MIDLAB TECHNICAL REPORT", "N": "2 THE STAN PROTOCOL",
+}  # fmt: skip
+
+
+def test_every_number_of_an_experiment_is_a_row_of_the_table() -> None:
+    for ident, experiment in SHIPPED.items():
+        for number in experiment.paper:
+            assert number.row in rows(), (ident, number.what)
+
+
+def test_every_row_is_compared_or_says_why_not() -> None:
+    for one in rows().values():
+        judged, said = one.id in COMPARED, bool(one.unjudged or one.same_as)
+        if one.kind in ("setting", "cited"):
+            assert not judged, one.id
+        else:
+            assert judged != said, one.id
+        if one.same_as:
+            other = row(one.same_as)
+            assert other.id in COMPARED, one.id
+            assert (other.printed, other.bins, other.unit) == (one.printed, one.bins, one.unit)
+
+
+def test_a_row_is_compared_in_one_experiment_only() -> None:
+    found: dict[str, set[str]] = {}
+    for ident, experiment in SHIPPED.items():
+        for number in experiment.paper:
+            found.setdefault(number.row, set()).add(ident)
+    assert not {name: where for name, where in found.items() if len(where) > 1}
+
+
+NAMED = ("98", "97.5", "7.6", "44", "50", "1024", "1.1", "4")
+
+
+def test_numbers_that_were_missing_are_compared() -> None:
+    compared = {row(ident).printed for ident in COMPARED if row(ident).counts}
+    assert compared >= set(NAMED)
+
+
+def test_how_many_numbers_each_paper_prints() -> None:
+    found = {letter: sum(one.counts for one in paper.number) for letter, paper in papers().items()}
+    assert found == {"J": 40, "S": 39, "B": 3, "T": 9, "N": 40}
+
+
+# -- tolerances ------------------------------------------------------------------------------------
+
+
+def test_a_tolerance_is_what_its_source_gives() -> None:
+    for one in rows().values():
+        if one.counts:
+            assert one.tolerance == pytest.approx(_expected(one)), one.id
+            assert bool(one.place) == bool(one.place_from), one.id
+
+
+def _expected(one: Printed) -> float:
+    """Half of the last place, counted by hand; nothing for what is exact or a threshold."""
+    match one.tolerance_from:
+        case "printed digits" if one.bins:
+            return 100 * 0.5 / sum(one.bins)
+        case "printed digits":
+            return (one.place or 10.0 ** -len(one.printed.partition(".")[2])) / 2
+        case "the word about":
+            return 0.1 * one.number
+        case source:
+            assert source == "exact" or one.kind == "over"
+            return 0.0
+
+
+def test_no_experiment_has_a_tolerance_of_its_own_for_a_printed_number() -> None:
+    for experiment in SHIPPED.values():
+        for number in experiment.paper:
+            printed = row(number.row)
+            assert number.tolerance_from == printed.tolerance_from
+            assert number.absolute
+            if printed.tolerance_from != "limit of ours":
+                assert (number.tolerance, number.value) == (printed.tolerance, printed.number)
+
+
+def test_claims_do_not_count_as_numbers() -> None:
+    for experiment in SHIPPED.values():
+        for number in experiment.paper:
+            printed = row(number.row)
+            assert number.counts == (printed.kind not in ("trend", "setting", "cited"))
+            if printed.kind == "trend":
+                assert not printed.printed
+
+
+def test_tens_that_the_papers_own_share_shows() -> None:
+    """[S]: 31 % fits 420 and 620 only if both are rounded to tens."""
+    ps, srpt, below = (row(f"S.IV-{name}") for name in ("ps", "srpt", "below"))
+    for tolerance, fits in ((0.5, False), (ps.tolerance, True)):
+        least = 100 * (1 - (ps.number + tolerance) / (srpt.number - tolerance))
+        assert (least < below.number + below.tolerance) == fits
+
+
+# -- reasons ---------------------------------------------------------------------------------------
+
+
+def test_a_reason_is_shown_by_a_grid_or_says_that_it_is_not_known() -> None:
+    for ident, experiment in SHIPPED.items():
+        for number in experiment.paper:
+            place = (ident, number.row, number.accounting)
+            claim = row(number.row).kind == "trend"
+            assert number.reason or claim, place
+            if number.reason.startswith(UNKNOWN):
+                assert not number.shown_by, place
+            elif number.reason:
+                assert number.shown_by in SHIPPED, place
+
+
+def test_reasons_that_are_none_are_gone() -> None:
+    reasons = {number.reason for one in SHIPPED.values() for number in one.paper}
+    assert not [reason for reason in reasons if "the paper counts more" in reason]
+    assert not [reason for reason in reasons if "rc of [J]" in reason]
+
+
+@pytest.mark.parametrize(
+    ("ident", "axis", "values"),
+    [("4.6-load", "every", {500, 20}), ("4.4-load", "every", {500, 460})],
+)
+def test_what_a_reason_claims_has_its_points(ident: str, axis: str, values: set[int]) -> None:
+    assert values <= {point[axis] for point in SHIPPED[ident].points()}
+
+
+# -- the table itself ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"printed": ""}, "have a number printed"),
+        ({"printed": "many"}, "'many' is no number"),
+        ({"kind": "trend"}, "have a number printed"),
+        ({"kind": "distribution"}, "has bins"),
+        ({"place": 10.0}, "place needs place_from"),
+        ({"same_as": "J.9"}, "no row 'J.9'"),
+        ({"tolerance_from": "limit of ours"}, "no limit of ours"),
+    ],
+)
+def test_a_wrong_row_is_refused(changes: dict[str, object], said: str) -> None:
+    plain: dict[str, object] = {"id": "J.1", "section": "1", "says": "it", "printed": "5"}
+    with pytest.raises(PaperError, match=said):
+        _check([Printed(**{**plain, **changes})])  # type: ignore[arg-type]
+
+
+def test_ids_are_unique_and_unknown_ones_are_refused() -> None:
+    twice = Printed(id="J.1", section="1", says="it", printed="5")
+    with pytest.raises(PaperError, match=r"J\.1: is there twice"):
+        _check([twice, twice])
+    with pytest.raises(PaperError, match=r"no paper has a row 'J\.1'"):
+        row("J.1")
+
+
+# -- beside the texts ------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not TEXTS, reason="CUBECAST_PAPERS names no folder of the papers' texts")
+@pytest.mark.parametrize("letter", KNOWN_BY)
+def test_every_printed_number_is_in_the_papers_text(letter: str) -> None:
+    texts = [path.read_text(encoding="utf-8") for path in sorted(Path(TEXTS).glob("*.txt"))]
+    (text,) = [text for text in texts if KNOWN_BY[letter] in text]
+    for one in papers()[letter].number:
+        tokens = [*one.printed.split(), *(f"{count:g}" for count in one.bins if count)]
+        for token in tokens:
+            assert re.search(rf"(?<![\d.,]){re.escape(token)}(?![\d])", text), (one.id, token)
