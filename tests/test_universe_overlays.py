@@ -255,6 +255,7 @@ with large_session(sys.argv[1], memory_mib=1024) as spark:
 """
 
 
+@pytest.mark.soak
 def test_a_cluster_gives_the_same_as_local_cores(spark: SparkSession, tmp_path: Path) -> None:
     """Two executors in processes of their own, which get the package as an archive."""
     import pyarrow.parquet as pq
