@@ -31,6 +31,7 @@ from cubecast.errors import (
 )
 
 if TYPE_CHECKING:
+    from cubecast import sync
     from cubecast.net.callbacks import Listener
     from cubecast.net.client import Client
     from cubecast.net.config import NodeConfig
@@ -116,6 +117,7 @@ __all__ = [
     "logs",
     "ordered",
     "start",
+    "sync",
 ]
 
 
@@ -152,6 +154,7 @@ _PLACES = {
     "Tls": "cubecast.net.tls",
     "load_config": "cubecast.net.settings",
     "ordered": "cubecast.ordering.library",
+    "sync": "cubecast.sync",
 }
 """Where the names are that are imported when they are asked for.
 
@@ -165,7 +168,9 @@ if not TYPE_CHECKING:  # checkers of types see the imports above
         """Import a name of the table ([PEP 562])."""
         if name not in _PLACES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_PLACES[name]), name)
+        place = _PLACES[name]
+        module = import_module(place)
+        value = globals()[name] = module if place == f"{__name__}.{name}" else getattr(module, name)
         return value
 
 
