@@ -39,6 +39,7 @@ PLAYED = (
     "docs/clients.md",
     "docs/lab.md",
     "docs/permissions.md",
+    "docs/sync.md",
     "docs/tls.md",
 )
 
