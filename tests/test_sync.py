@@ -163,7 +163,7 @@ def test_waiting_ends_after_the_timeout(client: cubecast.sync.Client) -> None:
 
 def test_what_is_raised_in_the_loop_is_raised_to_the_caller(client: cubecast.sync.Client) -> None:
     with pytest.raises(TypeError, match="a topic must be a str"):
-        client.publish(7, b"")  # type: ignore[arg-type]
+        client.publish(7, b"")  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="policy"):
         client.subscribe(TOPIC, policy="hope")
     with pytest.raises(NotSent, match="are more than"):

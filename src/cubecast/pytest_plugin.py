@@ -1,4 +1,6 @@
-"""For pytest, which finds it by its entry point: the fixture `cubecast_cluster`.
+"""For pytest: the fixture `cubecast_cluster`.
+
+    pytest_plugins = ["cubecast.pytest_plugin"]  # in conftest.py, or in a module of tests
 
     async def test_hello(cubecast_cluster):
         async with cubecast_cluster[1].subscribe("chat") as messages:
@@ -7,7 +9,8 @@
 
 A test that is a coroutine and asks for the fixture runs on virtual time; other tests are left
 alone.  Nothing but pytest is imported before a test asks for the fixture, so collection is not
-slowed down.
+slowed down.  There is no entry point: with one, pytest would load this in every test run of an
+environment that has cubecast, and rewrite the assertions of all its modules.
 """
 
 from __future__ import annotations
