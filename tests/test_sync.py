@@ -170,6 +170,11 @@ def test_what_is_raised_in_the_loop_is_raised_to_the_caller(client: cubecast.syn
         client.publish(TOPIC, bytes(20_000_000))
 
 
+def test_a_total_order_is_refused_in_words(node: cubecast.sync.Node) -> None:
+    with pytest.raises(ValueError, match="has no synchronous form"):
+        node.subscribe(TOPIC, order="total", managers=["127.0.0.1:1"])
+
+
 def test_a_refused_connection_leaves_no_thread() -> None:
     before = threads()
     with pytest.raises(AttachError):

@@ -154,7 +154,6 @@ _PLACES = {
     "Tls": "cubecast.net.tls",
     "load_config": "cubecast.net.settings",
     "ordered": "cubecast.ordering.library",
-    "sync": "cubecast.sync",
 }
 """Where the names are that are imported when they are asked for.
 
@@ -162,20 +161,23 @@ What a process does not use, it does not import: Spark's executors and the comma
 network need no network stack.
 """
 
+_MODULES = {"sync"}
+"""Modules that are imported when they are asked for."""
+
 if not TYPE_CHECKING:  # checkers of types see the imports above
 
     def __getattr__(name: str) -> Any:
         """Import a name of the table ([PEP 562])."""
+        if name in _MODULES:
+            return import_module(f"{__name__}.{name}")
         if name not in _PLACES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        place = _PLACES[name]
-        module = import_module(place)
-        value = globals()[name] = module if place == f"{__name__}.{name}" else getattr(module, name)
+        value = globals()[name] = getattr(import_module(_PLACES[name]), name)
         return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PLACES})
+    return sorted({*globals(), *_PLACES, *_MODULES})
 
 
 @asynccontextmanager

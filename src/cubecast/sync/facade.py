@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar, overload
 
-from cubecast import topology
+from cubecast import Message, topology
 from cubecast.net.client import Client as AsyncClient
 from cubecast.net.events import Event
 from cubecast.net.node import Node as AsyncNode
 from cubecast.net.pipeline import ClientReceipt
 from cubecast.net.receipt import Receipt as AsyncReceipt
 from cubecast.net.remote import RemoteSubscription
-from cubecast.net.subscription import READS, Message
+from cubecast.net.subscription import READS
 from cubecast.net.subscription import Subscription as AsyncSubscription
 from cubecast.net.wire import content_size
 from cubecast.protocol.port import NodeId, Topic
@@ -180,7 +180,7 @@ class Facade(Generic[A]):
         """The slots subscribed to a topic."""
         return self.run(self._inner.subscribers(topic))
 
-    def explain(self, topic: Topic) -> dict[str, object]:
+    def explain(self, topic: Topic) -> Mapping[str, object]:
         """What the node knows of a topic, and what waits for what."""
         return self.run(_explain(self._inner, topic))
 
@@ -220,7 +220,10 @@ class Client(Facade[AsyncClient]):
 async def _made(
     inner: AsyncNode | AsyncClient, topic: Topic, options: dict[str, Any]
 ) -> AsyncSubscription | RemoteSubscription:
-    return inner.subscribe(topic, **options)
+    source: object = inner.subscribe(topic, **options)
+    if not isinstance(source, AsyncSubscription | RemoteSubscription):
+        raise ValueError("order='total' has no synchronous form: use cubecast.ordered, with async")
+    return source
 
 
 async def _enter(source: AsyncSubscription | RemoteSubscription) -> None:
@@ -248,7 +251,7 @@ async def _members(inner: AsyncNode | AsyncClient) -> dict[NodeId, str]:
     return inner.members if isinstance(inner, AsyncNode) else await inner.members()
 
 
-async def _explain(inner: AsyncNode | AsyncClient, topic: Topic) -> dict[str, object]:
+async def _explain(inner: AsyncNode | AsyncClient, topic: Topic) -> Mapping[str, object]:
     return inner.explain(topic) if isinstance(inner, AsyncNode) else await inner.explain(topic)
 
 
