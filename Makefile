@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml constraints.txt tools/setup.sh
 lock: ## write constraints.txt anew: the newest releases that the set-up may install
 	@PYTHON='$(PYTHON)' sh tools/lock.sh
 
-demo: $(STAMP) ## eight real nodes hold a conversation, in a few seconds
+demo: $(STAMP) ## eight friends chat, each a real node; see an answer overtake its question, in a few seconds
 	@$(BIN)/cubecast demo $(ARGS)
 
 test: lint ## lint, check types and run the tests (ARGS goes to pytest)

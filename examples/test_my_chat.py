@@ -2,14 +2,20 @@
 
     pytest examples/test_my_chat.py
 
-`Chat` is the application; it takes any cubecast node.  The tests need no sockets and no time.
+`Chat` is the application; it takes any cubecast node.  The tests need no sockets and no time: the
+fixture `cubecast_cluster` is a cluster of three nodes in memory, on virtual time.  When a test has
+passed it waits until nothing is in flight, and checks the order of everything that was delivered.
 """
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
 
+import pytest
+
 import cubecast
-from cubecast.testing import Cluster, on_virtual_time
+from cubecast.testing import Cluster
+
+pytest_plugins = ["cubecast.pytest_plugin"]  # in a project of many files: in conftest.py
 
 
 class Chat:
@@ -43,51 +49,61 @@ class Chat:
 
 
 async def meeting(cluster: Cluster, stack: AsyncExitStack, *names: str) -> list[Chat]:
+    while len(cluster) < len(names):
+        await cluster.grow()
     chats = [Chat(node, name) for node, name in zip(cluster.nodes, names, strict=True)]
     return [await stack.enter_async_context(chat) for chat in chats]
 
 
-@on_virtual_time
-async def test_everyone_reads_the_question_before_any_answer() -> None:
-    async with Cluster(3) as cluster, AsyncExitStack() as stack:
-        ann, bob, cem = await meeting(cluster, stack, "ann", "bob", "cem")
-        cluster.delay(0, 2, seconds=1)  # Cem is far from Ann: Bob's answer overtakes her question
+async def test_everyone_reads_the_question_before_any_answer(cubecast_cluster: Cluster) -> None:
+    async with AsyncExitStack() as stack:
+        ann, bob, cem = await meeting(cubecast_cluster, stack, "ann", "bob", "cem")
+        cubecast_cluster.delay(0, 2, seconds=1)  # Bob's answer overtakes Ann's question to Cem
         await ann.say("does it work?")
-        await cluster.settle()
+        await cubecast_cluster.settle()
         for chat in (ann, bob, cem):
             assert chat.screen[0] == "ann: does it work?"
             assert sorted(chat.screen[1:]) == [
                 "bob: I do not know either, ann.",
                 "cem: I do not know either, ann.",
             ]
-        cluster.check()
 
 
-@on_virtual_time
-async def test_nothing_said_during_a_short_partition_is_lost() -> None:
-    async with Cluster(4) as cluster, AsyncExitStack() as stack:
-        chats = await meeting(cluster, stack, "ann", "bob", "cem", "dee")
-        cluster.partition({0, 1}, {2, 3})
+async def test_nothing_said_during_a_short_partition_is_lost(cubecast_cluster: Cluster) -> None:
+    async with AsyncExitStack() as stack:
+        chats = await meeting(cubecast_cluster, stack, "ann", "bob", "cem", "dee")
+        cubecast_cluster.partition({0, 1}, {2, 3})
         await chats[0].say("the others are gone")
         await chats[3].say("it is quiet here")
         await asyncio.sleep(0.5)
         assert "dee: it is quiet here" not in chats[0].screen
-        cluster.heal()
-        await cluster.settle()
+        cubecast_cluster.heal()
+        await cubecast_cluster.settle()
         for chat in chats:
             assert sorted(chat.screen) == ["ann: the others are gone", "dee: it is quiet here"]
-        cluster.check()
 
 
-@on_virtual_time
-async def test_the_others_go_on_when_one_is_killed() -> None:
-    async with Cluster(4) as cluster, AsyncExitStack() as stack:
-        chats = await meeting(cluster, stack, "ann", "bob", "cem", "dee")
+async def test_the_others_go_on_when_one_is_killed(cubecast_cluster: Cluster) -> None:
+    async with AsyncExitStack() as stack:
+        chats = await meeting(cubecast_cluster, stack, "ann", "bob", "cem", "dee")
         await chats[3].say("I feel unwell")
-        await cluster.settle()
-        cluster.kill(3)
+        await cubecast_cluster.settle()
+        cubecast_cluster.kill(3)
         await chats[0].say("where did she go")
-        await cluster.settle()
+        await cubecast_cluster.settle()
         for chat in chats[:3]:
             assert chat.screen == ["dee: I feel unwell", "ann: where did she go"]
-        cluster.check()
+
+
+async def test_a_guest_reads_along_through_a_node_and_is_told_of_its_end(
+    cubecast_cluster: Cluster,
+) -> None:
+    async with AsyncExitStack() as stack:
+        ann, *_ = await meeting(cubecast_cluster, stack, "ann", "bob", "cem")
+        guest = await stack.enter_async_context(cubecast_cluster.connect(1))
+        messages = await stack.enter_async_context(guest.subscribe("chat/#"))
+        await ann.say("welcome")
+        assert (await anext(messages)).payload == b"ann: welcome"
+        cubecast_cluster.kill(1)
+        with pytest.raises(cubecast.Closed):
+            await anext(messages)

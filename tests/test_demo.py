@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -20,12 +22,14 @@ from typer.testing import CliRunner
 from cubecast.cli import demo as module
 from cubecast.cli import demo_live, demo_simulated
 from cubecast.cli.app import app
+from cubecast.cli.demo_chat import QUESTIONS, TALK, answer, in_words, share_in_words
 from cubecast.cli.demo_live import DemoFailed, as_it_arrived, crew, tree_taken
+from cubecast.cli.demo_screens import EARLY, Screens, command_name, show_screens
 from cubecast.cli.demo_worker import LIFE_S, Join, Ready
 from cubecast.topology import tree
 from cubecast.trace import Record, answers_before_questions, check, merge, read
 
-NARROW, WIDE = 80, 120
+NARROW, USUAL, WIDE = 60, 80, 100
 
 
 def demo(
@@ -43,22 +47,44 @@ def simulated(
     return demo(monkeypatch, "--simulated", *arguments, columns=columns)
 
 
+def prose(lines: list[str]) -> str:
+    return " ".join(" ".join(lines).split())
+
+
 def counts(lines: list[str], protocol: str) -> list[int]:
     """deliveries, answers seen, before question, violations"""
-    row = next(line for line in lines if line.startswith(f" {protocol} "))
-    return [int(cell.replace(",", "")) for cell in row.split("│")[1:]]
+    told = re.search(
+        rf"With {protocol} [^(]* \(([\d,]+) of ([\d,]+)\)\. The checkers count (\S+) breach(?:es)? "
+        r"of order in ([\d,]+) messages\.",
+        prose(lines),
+    )
+    assert told is not None
+    words = {in_words(number): number for number in range(13)}
+    early, answers, violations, deliveries = (one.replace(",", "") for one in told.groups())
+    return [int(deliveries), int(answers), int(early), int(words.get(violations, violations))]
+
+
+def screens(lines: list[str]) -> list[list[str]]:
+    """What stands in each panel, best effort first, whether side by side or not."""
+    first = next(line for line in lines if line.startswith("╭"))
+    inside = [line for line in lines if line.startswith("│") and line.rstrip().endswith("│")]
+    beside = [[cell.strip() for cell in line.strip(" │").split("│")] for line in inside]
+    if first.count("╭") == 2:
+        return [[row[0] for row in beside], [row[-1] for row in beside]]
+    half = len(inside) // 2
+    return [[row[0] for row in beside[:half]], [row[0] for row in beside[half:]]]
 
 
 # -- simulated -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("columns", [NARROW, WIDE])
+@pytest.mark.parametrize("columns", [NARROW, USUAL, WIDE])
 def test_best_effort_inverts_and_cubecast_does_not(
     monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
     code, lines = simulated(monkeypatch, "--seeds", "10", columns=columns)
     assert code == 0
-    deliveries, answers, early, violations = counts(lines, "best-effort")
+    deliveries, answers, early, violations = counts(lines, "best effort")
     assert (deliveries, answers) == (10 * 16 * 15, 10 * 15 * 16)
     assert early > 50
     assert violations >= early
@@ -67,50 +93,86 @@ def test_best_effort_inverts_and_cubecast_does_not(
 
 
 def test_the_text_says_what_the_network_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = " ".join(" ".join(simulated(monkeypatch, "--seeds", "2")[1]).split())
-    assert "A discussion group of 16" in text
+    text = prose(simulated(monkeypatch, "--seeds", "2")[1])
+    assert "Sixteen friends chat, simulated." in text
     assert "up to 300 units of time after reading" in text
     assert "A hop takes 20 to 180 units" in text
-    assert "2 discussions" in text
+    assert "The same two chats" in text
 
 
-def test_screens_stand_side_by_side_and_mark_early_answers(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("columns", [NARROW, USUAL])
+def test_an_answer_stands_above_its_question_and_with_cubecast_below(
+    monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
-    _, lines = simulated(monkeypatch)
-    title = next(line for line in lines if line.startswith("╭"))
-    assert re.fullmatch(r"╭─+ best-effort ─+╮ ╭─+ cubecast ─+╮ *", title)
-    start = lines.index(title)
-    left = [line.split("│")[1] for line in lines[start + 1 : start + 13]]
-    right = [line.split("│")[3] for line in lines[start + 1 : start + 13]]
-    asked = next(index for index, line in enumerate(left) if "asks" in line)
+    _, lines = simulated(monkeypatch, columns=columns)
+    titles = [line for line in lines if line.startswith("╭")]
+    assert len(titles) == (2 if columns == NARROW else 1)
+    assert re.search(r"─ \w+, best effort ─", titles[0])
+    best, ours = screens(lines)
+    asked = next(number for number, line in enumerate(best) if line.endswith(QUESTIONS[0]))
     assert asked > 0
-    assert all("< early" in line for line in left[:asked])
-    assert "asks" in right[0]
-    assert not any("early" in line for line in right)
+    assert best[asked - 1].endswith("< early")
+    assert ours[0].endswith(QUESTIONS[0])
+    assert not any("early" in line for line in ours)
 
 
-def test_the_tree_is_that_of_all_members(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tree_names_all_members(monkeypatch: pytest.MonkeyPatch) -> None:
     _, lines = simulated(monkeypatch, "--nodes", "5", "--seeds", "1")
-    assert lines[-6:] == [
-        "0  root",
-        "├── 1  s=1  hop 1",
-        "├── 2  s=2  hop 1",
-        "│   └── 3  s=1  hop 2",
-        "└── 4  s=3  hop 1",
-        "5 members, dimension 3, height 2, 4 messages, 0 forwarders",
-    ]
+    start = lines.index("Ann")
+    drawn = ["Ann", "├── Bob", "├── Cem", "│   └── Dee", "└── Eli"]
+    assert [line.rstrip() for line in lines[start : start + 5]] == drawn
+    assert "How Ann's question travels: four messages, at most two hops" in prose(lines)
 
 
 def test_it_says_so_if_nothing_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_simulated, "SETTING", {"network": "uniform", "low": 50, "high": 50})
     code, lines = simulated(monkeypatch, "--nodes", "3", "--seeds", "1")
     assert code == 0
-    assert counts(lines, "best-effort")[2] == 0
-    assert "No discussion went wrong; try more with --seeds." in lines
+    assert counts(lines, "best effort")[2] == 0
+    assert "No chat went wrong; try more with --seeds." in lines
+
+
+def test_members_beyond_the_names_have_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, lines = simulated(monkeypatch, "--nodes", "100", "--seeds", "1", columns=NARROW)
+    assert code == 0
+    assert any("No. 99" in line for line in lines)
+    assert max(map(len, lines)) <= NARROW
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+def test_numbers_below_a_hundred_are_words() -> None:
+    numbers = {0: "no", 1: "one", 12: "twelve", 20: "twenty", 21: "twenty-one", 99: "ninety-nine"}
+    assert {number: in_words(number) for number in numbers} == numbers
+    assert in_words(1234) == "1,234"
+
+
+def test_shares_are_told_in_words() -> None:
+    assert share_in_words(21, 336) == "about one answer in sixteen stood above its question"
+    assert share_in_words(1, 300) == "about one answer in 300 stood above its question"
+    assert share_in_words(9, 10).startswith("more than half of the answers stood above their")
+    assert share_in_words(0, 10) == "no answer stood above its question"
+
+
+def test_every_text_fits_two_screens_in_80_columns() -> None:
+    texts = [*TALK, *(text for answers in TALK.values() for text in answers)]
+    assert max(map(len, texts)) + len("Ann: ") + len(EARLY) <= 80 // 2 - len("│  │ ")
+    for number, texts_of in enumerate(TALK.values()):
+        for asker in range(8):
+            others = [member for member in range(8) if member != asker]
+            said = {answer(number, asker, member) for member in others}
+            assert said == set(texts_of)
 
 
 # -- live ------------------------------------------------------------------------------------------
+
+
+COMMANDS = [
+    "  cubecast up -n 3",
+    "  cubecast sub 'chat/#'",
+    '  cubecast pub chat/room1 "is anybody there?"',
+]
 
 
 @pytest.mark.parametrize("columns", [NARROW, WIDE])
@@ -120,20 +182,74 @@ def test_live_nodes_keep_the_order_that_arrival_breaks(
     monkeypatch.chdir(tmp_path)
     code, lines = demo(monkeypatch, "--nodes", "5", "--rounds", "4", columns=columns)
     assert code == 0
-    deliveries, answers, early, violations = counts(lines, "best-effort")
+    deliveries, answers, early, violations = counts(lines, "best effort")
     assert (deliveries, answers) == (4 * 5 * 5, 4 * 4 * 5)
     assert 0 < early <= violations
     assert counts(lines, "cubecast") == [deliveries, answers, 0, 0]
     assert max(map(len, lines)) <= columns
-    assert "5 members, dimension 3, height 2, 4 messages, 0 forwarders" in lines
-    assert any("< early" in line.split("│")[1] for line in lines if line.startswith("│ #"))
-    assert "the trace is in demo-trace.jsonl: the checkers found nothing wrong." in lines[-1]
+    text = prose(lines)
+    assert "Five friends chat. Each is a real node" in text
+    assert "They ask four questions" in text
+    assert "question travels: four messages, at most two hops, no broker." in text
+    best, ours = screens(lines)
+    assert any("< early" in line for line in best)
+    assert not any("< early" in line for line in ours)
+    assert "The trace is in demo-trace.jsonl: the checkers found nothing wrong." in text
+    assert lines[-3:] == COMMANDS
 
     header, records = read(tmp_path / "demo-trace.jsonl")
     assert (header.time_unit, header.params["nodes"]) == ("us", 5)
     assert check(records).ok
     assert answers_before_questions(records)[:2] == (answers, 0)
     assert answers_before_questions(as_it_arrived(list(records)))[:2] == (answers, early)
+
+
+TALKED = [
+    Record("publish", 0, 0, "t", "q", 0, 0),
+    Record("publish", 1, 1, "t", "a", 1, 0, reply_to=("q",)),
+    Record("deliver", 2, 2, "t", "a", 1, 0),
+    Record("deliver", 3, 2, "t", "q", 0, 0),
+]
+
+
+def shown(**how: Any) -> str:
+    screens = Screens(TALKED)
+    window = screens.find_early()
+    assert window is not None
+    stream = io.StringIO()
+    show_screens(Console(file=stream, width=NARROW, **how), {"best effort": screens}, window)
+    return stream.getvalue()
+
+
+def test_an_early_answer_is_red_in_a_terminal() -> None:
+    out = shown(force_terminal=True, color_system="standard", legacy_windows=False, _environ={})
+    assert "\x1b[1;31mBob: At the harbour. < early\x1b[0m" in out
+    assert "is red." in out
+
+
+def test_no_colour_codes_where_stdout_is_no_terminal() -> None:
+    assert "\x1b" not in shown(_environ={})
+    assert "is marked." in shown(_environ={})
+    done = subprocess.run(
+        [sys.executable, "-m", "cubecast.cli.main", "demo", "--simulated", "--seeds", "2"],
+        env={**os.environ, "COLUMNS": "60"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    assert done.stdout.splitlines()[-3:] == COMMANDS
+    assert max(map(len, done.stdout.splitlines())) <= 60
+
+
+def test_the_commands_to_try_can_be_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make demo` runs .venv/bin/cubecast, which need not be on the path."""
+    monkeypatch.setattr(sys, "argv", [".venv/bin/cubecast", "demo"])
+    monkeypatch.setenv("PATH", "")
+    assert command_name() == ".venv/bin/cubecast"
+    monkeypatch.setattr(sys, "argv", ["/some/where/__main__.py"])
+    assert command_name() == "cubecast"
 
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")

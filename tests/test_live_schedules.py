@@ -17,11 +17,14 @@ from cubecast.trace import Record, Report
 PATIENT = NodeConfig(leave_timeout_s=3600, join_timeout_s=3600, publish_timeout_s=3600)
 """Who is cut off waits until it is not, however long that is in virtual time."""
 BLOCK = 10
+SECRET = "what is sealed must go on, too"
+"""Of every fifth seed: crashes, cuts and returns with handshakes and sealed packets."""
 
 
 async def played(schedule: Schedule, seed: int = 0) -> tuple[Report, list[Record]]:
     there = schedule.nodes - len(schedule.later)
-    async with Cluster(there, seed=seed, config=PATIENT) as cluster:
+    secret = "" if seed % 5 else SECRET
+    async with Cluster(there, seed=seed, config=PATIENT, secret=secret) as cluster:
         await play(cluster, schedule)
         assert cluster.trace is not None
         return cluster.check(), list(cluster.trace)

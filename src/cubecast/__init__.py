@@ -31,6 +31,7 @@ from cubecast.errors import (
 )
 
 if TYPE_CHECKING:
+    from cubecast import sync
     from cubecast.net.callbacks import Listener
     from cubecast.net.client import Client
     from cubecast.net.config import NodeConfig
@@ -116,6 +117,7 @@ __all__ = [
     "logs",
     "ordered",
     "start",
+    "sync",
 ]
 
 
@@ -159,10 +161,15 @@ What a process does not use, it does not import: Spark's executors and the comma
 network need no network stack.
 """
 
+_MODULES = {"sync"}
+"""Modules that are imported when they are asked for."""
+
 if not TYPE_CHECKING:  # checkers of types see the imports above
 
     def __getattr__(name: str) -> Any:
         """Import a name of the table ([PEP 562])."""
+        if name in _MODULES:
+            return import_module(f"{__name__}.{name}")
         if name not in _PLACES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = globals()[name] = getattr(import_module(_PLACES[name]), name)
@@ -170,7 +177,7 @@ if not TYPE_CHECKING:  # checkers of types see the imports above
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PLACES})
+    return sorted({*globals(), *_PLACES, *_MODULES})
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cubecast.cli.demo_chat import in_words
 from cubecast.cli.demo_live import (
     QUICK,
     SLOW,
@@ -17,10 +18,17 @@ from cubecast.cli.demo_live import (
     converse,
     tree_taken,
 )
-from cubecast.cli.demo_screens import Screens, counts_table, show_side_by_side
+from cubecast.cli.demo_screens import (
+    Counts,
+    Screens,
+    say,
+    show_screens,
+    show_tree,
+    tell_counts,
+    tell_next,
+)
 from cubecast.cli.demo_simulated import demo_simulated
 from cubecast.cli.output import console, refuse
-from cubecast.cli.tree import draw_tree
 from cubecast.net.faults import Rule
 from cubecast.trace import (
     Header,
@@ -37,13 +45,12 @@ SIMULATED_NODES = 16
 DEFAULT_ROUNDS = 6
 DEFAULT_SEEDS = 20
 DEFAULT_TRACE = Path("demo-trace.jsonl")
-LINES_BEFORE = 2
 
 
 def demo(
     nodes: Annotated[
         int | None,
-        typer.Option(help="Members of the group [default: 8; 16 simulated].", min=3, max=256),
+        typer.Option(help="Friends in the chat [default: 8; 16 simulated].", min=3, max=256),
     ] = None,
     rounds: Annotated[
         int | None,
@@ -56,24 +63,24 @@ def demo(
         ),
     ] = None,
     simulated: Annotated[
-        bool, typer.Option("--simulated", help="Simulate many discussions instead.")
+        bool, typer.Option("--simulated", help="Simulate many chats instead.")
     ] = False,
     seeds: Annotated[
         int | None,
-        typer.Option(help="How many discussions to simulate [default: 20].", min=1, max=1000),
+        typer.Option(help="How many chats to simulate [default: 20].", min=1, max=1000),
     ] = None,
 ) -> None:
-    """See answers arrive before their question, and see it prevented.
+    """See an answer arrive before its question, and see it prevented.
 
-    Real nodes, each a process of its own, hold a conversation: one asks, the
+    Friends chat; each is a real node in a process of its own. One asks, the
     others answer after reading. Some links are slow, so messages overtake
-    each other. The demo shows in which order messages arrived, which is what
-    best effort would have shown, beside what cubecast showed; draws the tree
-    that a publication took; and leaves the trace of the run, judged by the
-    checkers.
+    each other. The demo shows one friend's screen as messages arrived, which
+    is what best effort would have shown, beside what cubecast showed. Then
+    it tells how often that happened, draws who passed a question on to
+    whom, and leaves the trace of the run, judged by the checkers.
 
-    With --simulated, discussions are simulated over best-effort trees and
-    over cubecast.
+    With --simulated, chats are simulated over best-effort trees and over
+    cubecast.
     """
     if simulated:
         if rounds is not None or trace is not None:
@@ -91,11 +98,13 @@ def demo(
 
 
 def _demo_live(nodes: int, rounds: int, path: Path) -> None:
-    _print(
-        f"[bold]A conversation between {nodes} real nodes,[/bold] each a process on this machine. "
-        f"In {rounds} round{'' if rounds == 1 else 's'}, one member asks and all others answer "
-        f"after reading. A hop takes {_hop(QUICK)} ms more on purpose, over some links "
-        f"{_hop(SLOW)}, so messages overtake each other.\n"
+    questions = "one question" if rounds == 1 else f"{in_words(rounds)} questions"
+    say(
+        console,
+        f"[bold]{in_words(nodes).capitalize()} friends chat.[/bold] Each is a real node, a process "
+        f"on this machine. They ask {questions}, and all others answer each. Every link is slowed "
+        f"down on purpose, most by {_hop(QUICK)} ms, some by {_hop(SLOW)} ms, so messages overtake "
+        "each other.",
     )
     began = time.monotonic()
     try:
@@ -104,58 +113,46 @@ def _demo_live(nodes: int, rounds: int, path: Path) -> None:
         typer.echo(f"cubecast demo: {failure}", err=True)
         raise typer.Exit(1) from None
     took = time.monotonic() - began
-    cubecast = conversation.trace
-    views = {"best-effort": as_it_arrived(cubecast), "cubecast": cubecast}
+    views = {"best effort": as_it_arrived(conversation.trace), "cubecast": conversation.trace}
     reports = {name: check(records) for name, records in views.items()}
-    console.print(counts_table({name: _counts(views[name], reports[name]) for name in views}))
-    _print("\nBest-effort is the same run, every message shown when it first came off the network.")
     _show_screens({name: Screens(records) for name, records in views.items()})
-    _show_tree(conversation)
+    say(
+        console,
+        "\nBest effort is the same run, with each message shown when it first came off the "
+        "network.",
+    )
+    best, ours = (_counts(views[name], reports[name]) for name in views)
+    tell_counts(console, best, ours)
+    show_tree(console, tree_taken(conversation.trace, conversation.members))
     _leave_trace(conversation, path, rounds)
     verdict = reports["cubecast"]
-    _print(
-        f"\n{took:.1f} s; the trace is in {path}: "
-        + ("the checkers found nothing wrong." if verdict.ok else "the checkers object.")
+    say(
+        console,
+        f"\nAll of it took {took:.1f} seconds. The trace is in {path}: "
+        + ("the checkers found nothing wrong." if verdict.ok else "the checkers object."),
     )
     if not verdict.ok:
         typer.echo(f"cubecast demo: {verdict.violations[0]}", err=True)
         raise typer.Exit(1)
-
-
-def _print(text: str) -> None:
-    console.print(text, highlight=False)
+    tell_next(console)
 
 
 def _hop(rule: Rule) -> str:
     return f"{rule.delay_s * 1000:g} to {(rule.delay_s + rule.jitter_s) * 1000:g}"
 
 
-def _counts(trace: list[Record], report: Report) -> tuple[float, float, float, float]:
+def _counts(trace: list[Record], report: Report) -> Counts:
     answers = answers_before_questions(trace)
-    return report.deliveries, answers.pairs, answers.inverted, sum(report.counts.values())
+    violations = sum(report.counts.values())
+    return Counts(report.deliveries, answers.pairs, answers.inverted, violations)
 
 
 def _show_screens(screens: dict[str, Screens]) -> None:
-    unlucky = screens["best-effort"].first_early()
-    if unlucky is None:
-        _print("\nNo answer overtook its question this time; try again.")
-        return
-    member, line = unlucky
-    _print(
-        f"\n[bold]What member {member} saw:[/bold] an answer that came before its question is "
-        "marked."
-    )
-    show_side_by_side(console, screens, member, max(0, line - LINES_BEFORE))
-
-
-def _show_tree(conversation: Conversation) -> None:
-    taken = tree_taken(conversation.trace, conversation.members)
-    _print(
-        f"\n[bold]The tree that the first question took from member {taken.root},[/bold] as the "
-        "nodes recorded it: each line is a member, the cluster in which its parent found it, and "
-        "its distance from the publisher."
-    )
-    draw_tree(taken)
+    window = screens["best effort"].find_early()
+    if window is None:
+        say(console, "\nNo answer overtook its question this time; try again.")
+    else:
+        show_screens(console, screens, window)
 
 
 def _leave_trace(conversation: Conversation, path: Path, rounds: int) -> None:

@@ -16,6 +16,7 @@ from random import Random
 import msgspec
 
 import cubecast
+from cubecast.cli.demo_chat import answer, question
 from cubecast.net.faults import LinkFaults, parse_rules
 from cubecast.net.loop import run_loop
 from cubecast.trace import Record
@@ -70,6 +71,7 @@ class Said(msgspec.Struct):
 
     round: int
     answer: bool
+    text: str
 
 
 class Member:
@@ -104,13 +106,14 @@ class Member:
     async def _ask_if_our_turn(self, number: int) -> None:
         members = self._talk.members
         if number < self._talk.rounds and members[number % len(members)] == self._node.slot:
-            await self._publish(Said(number, False))
+            await self._publish(Said(number, False, question(number)))
 
-    async def _answer(self, question: cubecast.Message, number: int) -> None:
+    async def _answer(self, asked: cubecast.Message, number: int) -> None:
         await asyncio.sleep(self._chance.random() * THINKING_S)
-        stream = question.frame.stream
-        self.replies[self._published] = f"{stream.source}.{stream.incarnation:x}.{question.seq}"
-        await self._publish(Said(number, True))
+        stream = asked.frame.stream
+        self.replies[self._published] = f"{stream.source}.{stream.incarnation:x}.{asked.seq}"
+        text = answer(number, asked.source, self._node.slot)
+        await self._publish(Said(number, True, text))
 
     async def _publish(self, said: Said) -> None:
         self._published += 1

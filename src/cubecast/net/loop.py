@@ -16,3 +16,12 @@ def run_loop(work: Coroutine[Any, Any, T]) -> T:
     except ImportError:
         return asyncio.run(work)
     return uvloop.run(work)
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """A loop of the fastest kind there is, for `asyncio.Runner`."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

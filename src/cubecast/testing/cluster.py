@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from itertools import combinations
 from random import Random
 from types import TracebackType
 from typing import Any
 
+from cubecast import connect
 from cubecast.errors import NotSent, Unknown
+from cubecast.net.client import Client
 from cubecast.net.config import NodeConfig
 from cubecast.net.faults import CLEAR, LinkFaults, Rule
 from cubecast.net.node import Node
@@ -27,7 +29,9 @@ SETTLE_S = 60.0
 class Cluster:
     """``async with Cluster(8) as cluster``: eight nodes, to talk to by ``cluster[slot]``.
 
-    On a `VirtualLoop` two runs of one program with one `seed` leave the same trace.
+    With a `secret` every connection is authenticated and sealed, as over TCP; `client_secret` is
+    that of light clients.  On a `VirtualLoop` two runs of one program with one `seed` leave the
+    same trace.
     """
 
     def __init__(
@@ -37,12 +41,19 @@ class Cluster:
         seed: int = 0,
         trace: bool = True,
         config: NodeConfig | None = None,
+        secret: str = "",
+        client_secret: str = "",
     ) -> None:
         if count < 1:
             raise ValueError(f"a cluster has at least one node, not {count}")
         self._count = count
         self._seed = seed
-        self._config = config or NodeConfig()
+        config = config or NodeConfig()
+        self._config = replace(
+            config,
+            secret=secret or config.secret,
+            client_secret=client_secret or config.client_secret,
+        )
         self._network = MemoryNetwork()
         self._nodes: dict[int, Node] = {}
         self._started = 0
@@ -140,6 +151,27 @@ class Cluster:
         """Processes that have a name and are not among the nodes: they start, or have ended."""
         running = {process_of(node.uid) for node in self._nodes.values()}
         return [one for one in self._places if one not in running and one not in self._ended]
+
+    @property
+    def network(self) -> MemoryNetwork:
+        """What the nodes speak over, for `cubecast.connect(..., network=cluster.network)`."""
+        return self._network
+
+    def connect(
+        self, *slots: int, secret: str | None = None, name: str = "", **options: Any
+    ) -> AbstractAsyncContextManager[Client]:
+        """A light client: ``async with cluster.connect(0) as client``.
+
+        The nodes in `slots` are tried in turn, all nodes if there are none.  `secret` is that of
+        the cluster's clients if None; with a `name` it is the token of that client.  `options`
+        are those of `cubecast.connect`.
+        """
+        nodes = [self[slot] for slot in slots] if slots else self.nodes
+        if secret is None:
+            secret = "" if name else self._config.client_secret or self._config.secret
+        addresses = ",".join(node.address for node in nodes)
+        options = {"network": self._network, **options}
+        return connect(addresses, secret=secret, name=name, **options)
 
     def kill(self, slot: int) -> None:
         """A node ends at once, as its process would by SIGKILL; the others find out."""

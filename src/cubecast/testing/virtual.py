@@ -17,11 +17,13 @@ threads or sockets:
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import functools
 import selectors
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor
+from contextlib import AsyncExitStack
 from types import CodeType
 from typing import Any, ParamSpec, TypeVar, TypeVarTuple
 
@@ -154,11 +156,35 @@ def run(work: Coroutine[Any, Any, T], *, limit_s: float = LIMIT_S) -> T:
         return runner.run(work)
 
 
+class Given(abc.ABC):
+    """What a fixture gives to a test that is a coroutine: opened on the loop of the test.
+
+    A fixture is made before there is a loop; so whoever runs the test opens it first and closes it
+    last.
+    """
+
+    @abc.abstractmethod
+    async def __aenter__(self) -> Any: ...
+
+    @abc.abstractmethod
+    async def __aexit__(self, *about: Any) -> None: ...
+
+
+async def with_given(given: Iterable[object], test: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Open what is `Given` among arguments, run the test, close it."""
+    async with AsyncExitStack() as stack:
+        for one in given:
+            if isinstance(one, Given):
+                await stack.enter_async_context(one)
+        return await test()
+
+
 def on_virtual_time(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     """Make a plain function of a coroutine function: a test for pytest without plugins."""
 
     @functools.wraps(test)
     def on_loop(*args: P.args, **kwargs: P.kwargs) -> T:
-        return run(test(*args, **kwargs))
+        given = [*args, *kwargs.values()]
+        return run(with_given(given, lambda: test(*args, **kwargs)))
 
     return on_loop
