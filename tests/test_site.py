@@ -87,6 +87,11 @@ def test_the_check_of_the_site_finds_fonts_of_another_host(tmp_path: Path) -> No
     assert faults_of(tmp_path) == ["a.css loads https://x.org/f"]
 
 
+def build(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(TOOL), "build", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=GENEROUS_S)
+
+
 def needs_the_extra() -> None:
     for name in ("mkdocs", "material", "mkdocstrings_handlers.python"):
         pytest.importorskip(name, reason="the extra `docs` is missing: make docs installs it")
@@ -94,10 +99,7 @@ def needs_the_extra() -> None:
 
 def test_the_site_is_built_without_a_fault_and_can_be_searched(tmp_path: Path) -> None:
     needs_the_extra()
-    done = subprocess.run(
-        [sys.executable, str(TOOL), "--site-dir", str(tmp_path)],
-        cwd=ROOT, capture_output=True, text=True, timeout=GENEROUS_S,
-    )  # fmt: skip
+    done = build("--site-dir", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     index = json.loads((tmp_path / "search" / "search_index.json").read_text(encoding="utf-8"))
     found = {one["location"] for one in index["docs"]}
@@ -121,10 +123,10 @@ def test_a_link_that_leads_nowhere_fails_the_build(link: str, tmp_path: Path) ->
     needs_the_extra()
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text(f"# Start\n\n{link}\n", encoding="utf-8")
-    own = f"INHERIT: {ROOT / 'mkdocs.yml'}\nnav: [index.md]\nextra_css: []\ntheme: mkdocs\n"
-    (tmp_path / "mkdocs.yml").write_text(f"{own}plugins: []\nextra: {{}}\n", encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=GENEROUS_S,
-    )  # fmt: skip
+    own = ["nav: [index.md]", "theme: mkdocs", "extra: {}"]
+    none = [f"{key}: []" for key in ("extra_css", "plugins", "watch")]
+    text = "\n".join([f"INHERIT: {ROOT / 'mkdocs.yml'}", *own, *none])
+    (tmp_path / "mkdocs.yml").write_text(text, encoding="utf-8")
+    done = build("--config", str(tmp_path / "mkdocs.yml"), "--site-dir", str(tmp_path / "site"))
+    assert done.returncode == 1
     assert "Aborted with 1 warnings in strict mode" in done.stdout + done.stderr

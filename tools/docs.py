@@ -117,15 +117,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("action", nargs="?", choices=["build", "serve"], default="build")
     parser.add_argument("--site-dir", type=Path, default=ROOT / "site", help="where to build it")
+    parser.add_argument("--config", type=Path, default=ROOT / "mkdocs.yml", help="of which site")
     parser.add_argument("--address", default="127.0.0.1:8000", help="where to serve it")
     options = parser.parse_args()
+    config = ("--config-file", str(options.config.resolve()))
     install_missing()
     if options.action == "serve":
         try:
-            return mkdocs("serve", "--dev-addr", options.address)
+            return mkdocs("serve", "--dev-addr", options.address, *config)
         except KeyboardInterrupt:
             return 0
-    if mkdocs("build", "--quiet", "--strict", "--site-dir", str(options.site_dir.resolve())):
+    # Not with --quiet: that hides warnings from the strict mode, too.
+    if mkdocs("build", "--strict", "--site-dir", str(options.site_dir.resolve()), *config):
         return 1
     faults = faults_of(options.site_dir)
     for fault in faults:
