@@ -12,7 +12,7 @@ STAMP   := .venv/.complete
 SOURCES  = $(wildcard src tests bench examples tools)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test lint soak siege bench results clean distclean
+.PHONY: help setup lock demo test lint docs soak siege bench results clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -37,6 +37,9 @@ lint: $(STAMP) ## ruff on all Python files, mypy --strict on src
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
 
+docs: $(STAMP) ## build the site of docs/ in site/, strictly, and check its links (ARGS=serve shows it)
+	@$(BIN)/python tools/docs.py $(ARGS)
+
 soak: $(STAMP) ## 5,000 storms (ARGS goes to tools/soak.py), 20,000 schedules of chaos and a million fuzzed packets, all go on where they stopped, then the long tests
 	$(BIN)/python tools/soak.py $(ARGS)
 	$(BIN)/cubecast sim chaos --seeds 20000 --counts .chaos.json
@@ -57,7 +60,7 @@ results: $(STAMP) ## run every experiment in full, which takes hours, and renew 
 	$(BIN)/cubecast lab report lab-results --to docs/results --format png --no-page
 
 clean: ## remove caches and build output
-	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -path ./.venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean ## clean, and remove .venv too

@@ -35,6 +35,7 @@ def fenced(language: str, page: str = README) -> list[str]:
 
 PLAYED = (
     "README.md",
+    "docs/index.md",
     "docs/simulator.md",
     "docs/clients.md",
     "docs/lab.md",

@@ -113,6 +113,7 @@ class Node:
         chance = secrets.SystemRandom() if random is None else random
         self._uid = f"{chance.getrandbits(128):032x}"
         self.address = ""
+        """What others dial, as "host:port"; empty before the node listens."""
         self.closed = False
         self.trace = trace
         self._loop = asyncio.get_running_loop()
