@@ -50,12 +50,13 @@ if TYPE_CHECKING:
         SlowSubscriber,
     )
     from cubecast.net.faults import LinkFaults, Rule
+    from cubecast.net.message import Message
     from cubecast.net.node import Node
     from cubecast.net.pipeline import ClientReceipt
     from cubecast.net.receipt import Receipt
     from cubecast.net.remote import RemoteSubscription
     from cubecast.net.settings import load_config
-    from cubecast.net.subscription import Message, Policy, Subscription
+    from cubecast.net.subscription import Policy, Subscription
     from cubecast.net.tls import Tls
     from cubecast.net.transport import Network
     from cubecast.ordering.config import OrderedConfig
@@ -134,7 +135,7 @@ _PLACES = {
     "MemberJoined": "cubecast.net.events",
     "MemberLeft": "cubecast.net.events",
     "MemberMute": "cubecast.net.events",
-    "Message": "cubecast.net.subscription",
+    "Message": "cubecast.net.message",
     "Network": "cubecast.net.transport",
     "Node": "cubecast.net.node",
     "NodeConfig": "cubecast.net.config",

@@ -57,8 +57,9 @@ from cubecast.net.events import (
 )
 from cubecast.net.faults import LinkFaults, Rule
 from cubecast.net.loop import run_loop
+from cubecast.net.message import Message
 from cubecast.net.node import Node
-from cubecast.net.subscription import Message, Subscription
+from cubecast.net.subscription import Subscription
 from cubecast.trace import Header
 
 DEEPEST = 3

@@ -21,8 +21,9 @@ from typing import Protocol, TypeAlias
 
 from cubecast.errors import Closed, CubecastError
 from cubecast.net.context import ClosesAtEnd
+from cubecast.net.message import Message
 from cubecast.net.remote import RemoteSubscription
-from cubecast.net.subscription import Message, Subscription
+from cubecast.net.subscription import Subscription
 from cubecast.protocol.port import Topic
 
 log = logging.getLogger("cubecast")

@@ -54,6 +54,7 @@ from cubecast.net.client_wire import (
 from cubecast.net.connection import Connection
 from cubecast.net.events import CallbackFailed, Event, Events, Returned
 from cubecast.net.faults import LinkFaults
+from cubecast.net.headers import Headed, Headers, check_headers, pack
 from cubecast.net.hello import (
     NOBODY,
     Attached,
@@ -258,10 +259,13 @@ class Client:
         topic: Topic,
         payload: bytes | str,
         *,
+        headers: Headers | None = None,
         receipt: bool = False,
         timeout: float | None = None,
     ) -> ClientReceipt | None:
         """Publish one message; it waits if the node has no room for it.
+
+        `headers` are a few short texts by name that travel with it (`Message.headers`).
 
         It returns when the message is on its way; `flush`, or leaving the client, tells when
         the node has taken it.  Raises `NotSent` after `timeout` seconds in which the node took
@@ -269,14 +273,24 @@ class Client:
         if `timeout` passes or the connection breaks while it waits for the node's word on a topic
         that is new to it.
         """
-        if type(payload) is not bytes:
-            payload = encode_payload(payload)
+        if headers is not None or type(payload) is not bytes:
+            payload = self._prepared(payload, headers)
         if len(payload) > MAX_PAYLOAD:
             raise NotSent(topic, f"{len(payload)} bytes are more than {MAX_PAYLOAD}")
         pipeline = self._published
         if not isinstance(topic, str) or not pipeline.knows(topic):
             check_topic(topic)
         return await pipeline.publish(topic, payload, receipt, timeout)
+
+    def _prepared(self, payload: bytes | str, headers: Headers | None) -> bytes:
+        """What is to be sent, of a publication that is not just bytes."""
+        if headers:
+            check_headers(headers)
+            payload = pack(headers, encode_payload(payload))
+        if type(payload) is not Headed:
+            return encode_payload(payload)
+        self._published.headed = True
+        return payload
 
     def events(self) -> Events:
         """Members joining and leaving, our own slow subscriptions: an async iterator."""

@@ -39,6 +39,7 @@ from cubecast.net.events import (
 )
 from cubecast.net.faults import LinkFaults
 from cubecast.net.guests import Guests
+from cubecast.net.headers import Headed, Headers, check_headers, pack
 from cubecast.net.keys import Keys, Purpose, salt_of
 from cubecast.net.listings import Listings
 from cubecast.net.mesh import Mesh
@@ -131,6 +132,7 @@ class Node:
         self._outboxes: dict[Topic, Outbox] = {}
         self._waiting: set[Topic] = set()
         self._revoked: set[Topic] = set()  # with an outbox, and no longer allowed
+        self._careful = False  # every publication is looked at closely: a topic is revoked
         self.leftovers: list[Leftover] = []
         """Once the node is closed: accepted publications that not everyone is known to have."""
         self._readers = Readers(self)
@@ -401,18 +403,21 @@ class Node:
         topic: Topic,
         payload: bytes | str,
         *,
+        headers: Headers | None = None,
         receipt: bool = False,
         timeout: float | None = None,
     ) -> Receipt | None:
         """Publish one message; it waits for credit if subscribers are slow.
+
+        `headers` are a few short texts by name that travel with it (`Message.headers`).
 
         A publish that raises or is cancelled was not sent and will not be; `NotSent` after
         `timeout` seconds in which no credit came back at all (`NodeConfig.publish_timeout_s` if
         None).  One that returns is sent unless the node closes first; closing tells, and a
         receipt, which also tells when everyone has taken the message in.
         """
-        if type(payload) is not bytes:
-            payload = encode_payload(payload)
+        if headers is not None or self._careful or type(payload) is not bytes:
+            payload = self._prepared(topic, payload, headers)
         if len(payload) > MAX_PAYLOAD:
             raise NotSent(topic, f"{len(payload)} bytes are more than {MAX_PAYLOAD}")
         try:
@@ -421,8 +426,6 @@ class Node:
             box = None
         if box is None:
             box = self._new_outbox(topic)
-        if self._revoked and topic in self._revoked:
-            self._check_may("publish", topic)
         if box.shut or box.bytes >= box.room or len(box.payloads) >= box.frame_messages:
             await box.make_room(timeout)
         # Nothing below waits: from here on the message is accepted.
@@ -435,6 +438,27 @@ class Node:
         core = self._presence.core  # None: the next life counts from 0
         sent = 0 if core is None else core.next_seq(topic)
         return self._receipts.add(topic, sent + len(box.payloads) - 1)
+
+    def _prepared(self, topic: Topic, payload: bytes | str, headers: Headers | None) -> bytes:
+        """What is to be sent, of a publication that is not just bytes to a topic.
+
+        `NotAllowed` if the permissions do not let this node publish there any more.
+        """
+        if self._revoked and isinstance(topic, str) and topic in self._revoked:
+            self._check_may("publish", topic)
+        if headers:
+            check_headers(headers)
+            payload = pack(headers, encode_payload(payload))
+        if type(payload) is Headed:  # or a light client's, whose headers were checked on arrival
+            if len(payload) <= MAX_PAYLOAD:
+                self._headed_outbox(topic)
+            return payload
+        return encode_payload(payload)
+
+    def _headed_outbox(self, topic: Topic) -> None:
+        """Have each frame of a topic searched for headers from now on."""
+        box = self._outboxes.get(topic) if isinstance(topic, str) else None
+        (box or self._new_outbox(topic)).headed = True
 
     def events(self) -> Events:
         """Members joining and leaving, lost connections, slow subscribers: an async iterator."""
@@ -498,6 +522,7 @@ class Node:
         assert access is not None
         own = access.own
         self._revoked = {box for box in self._outboxes if access.refusal(own, "publish", box)}
+        self._careful = bool(self._revoked)
         for subscription in self._readers.subscriptions:
             refusal = access.refusal(own, "subscribe", subscription.topic)
             if refusal is not None:

@@ -23,6 +23,7 @@ from cubecast.net.client_wire import (
     Taking,
     encode,
 )
+from cubecast.net.headers import unmarked
 from cubecast.net.wire import MESSAGE_OVERHEAD
 from cubecast.protocol.port import Topic
 
@@ -121,6 +122,9 @@ class Pipeline:
         self._known: set[Topic] = set()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._broken = ""
+        self.headed = False
+        """Whether a message with headers was ever published: then packets are searched for those,
+        which plain clients are spared."""
         self._lost: NotSent | NotAllowed | Unknown | None = None
 
     # -- what the application calls --------------------------------------------------------------
@@ -218,7 +222,8 @@ class Pipeline:
         if self._broken:
             self._give_up(parcel, self._broken)
             return
-        message = Publish(self._next, parcel.topic, parcel.payloads, parcel.receipt)
+        payloads, headed = unmarked(parcel.payloads) if self.headed else (parcel.payloads, ())
+        message = Publish(self._next, parcel.topic, payloads, parcel.receipt, headed)
         try:
             packet = encode(message)
         except (TypeError, ValueError) as error:

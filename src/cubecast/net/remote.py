@@ -21,7 +21,8 @@ from cubecast.net.client_wire import (
 )
 from cubecast.net.context import ClosesAtEnd
 from cubecast.net.events import SlowSubscriber
-from cubecast.net.subscription import ENTERED_TWICE, NOT_ENTERED, Message, Policy, cut
+from cubecast.net.message import Message, cut
+from cubecast.net.subscription import ENTERED_TWICE, NOT_ENTERED, Policy
 from cubecast.net.wire import Outgoing, WireError
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Stream, Topic
@@ -119,7 +120,7 @@ class RemoteSubscription(ClosesAtEnd):
                 barrier,
                 Route(0, news.first, 0),
                 -1,
-                Outgoing(news.payloads, news.time),
+                Outgoing(news.payloads, news.time, news.headed),
                 size,
             )
         )

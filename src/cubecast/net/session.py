@@ -71,6 +71,7 @@ from cubecast.net.client_wire import (
 from cubecast.net.connection import Connection
 from cubecast.net.events import Event, Returned, SlowSubscriber
 from cubecast.net.feed import Feed, deliver, parts
+from cubecast.net.headers import marked
 from cubecast.net.permissions import Identity
 from cubecast.net.receipt import Receipt
 from cubecast.net.subscription import READS, Subscription
@@ -203,7 +204,8 @@ class Session:
         size = size_of(batch.payloads)
         if size > PUBLISH_WINDOW and size > self._share.left:
             self._refused[batch.number] = NO_ROOM
-            batch, size = msgspec.structs.replace(batch, payloads=[b""]), MESSAGE_OVERHEAD
+            batch = msgspec.structs.replace(batch, payloads=[b""], headed=())
+            size = MESSAGE_OVERHEAD
         self._batched += size
         self._share.add(size)
         self._batches.append(batch)
@@ -251,7 +253,7 @@ class Session:
         self._waits_to_publish = True
         READS.set(self if self._feeds else None)
         try:
-            for index, payload in enumerate(batch.payloads):
+            for index, payload in enumerate(marked(batch.payloads, batch.headed)):
                 wants_receipt = batch.receipt and index == last
                 try:
                     receipt = await self._publish_one(topic, payload, wants_receipt)
@@ -379,9 +381,9 @@ class Session:
                 return
             await self._room()  # after waiting: all subscriptions may wake in one tick
             for part in parts(messages):
-                payloads = [message.payload for message in part]
-                self._send(deliver(feed.number, subscription.dropped, part[0], payloads))
-                feed.sent(size_of(payloads))
+                packet = deliver(feed.number, subscription.dropped, part)
+                self._send(packet)
+                feed.sent(size_of(packet.payloads))
 
     def _yields(self) -> bool:
         waits = self._waits_to_publish and self._node.waits_to_publish()

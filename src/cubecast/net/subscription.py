@@ -8,20 +8,19 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
-from itertools import islice, repeat
+from itertools import islice
 from operator import length_hint
 from typing import TYPE_CHECKING, Literal, Protocol
-
-import msgspec
 
 from cubecast.errors import Closed, CubecastError, Overflow
 from cubecast.net.budget import Share
 from cubecast.net.context import ClosesAtEnd
 from cubecast.net.debts import Debts, Key
+from cubecast.net.message import Message, cut
 from cubecast.net.patterns import Pattern
-from cubecast.net.wire import Outgoing, Payloads, content_size
+from cubecast.net.wire import content_size
 from cubecast.protocol.messages import Frame
-from cubecast.protocol.port import NodeId, Seq, Topic
+from cubecast.protocol.port import Seq, Topic
 
 if TYPE_CHECKING:
     from cubecast.net.node import Node
@@ -32,8 +31,6 @@ Order = Literal["causal", "none"]
 NOT_ENTERED = "a subscription is entered before it is read: async with ... as messages"
 ENTERED_TWICE = "a subscription is entered once; to read again, subscribe again"
 LEFT_BEHIND = "this node did not keep up, and the publishers went on without it"
-SHOWN = 60
-"""Bytes of a payload that are printed."""
 SETTLE_S = 0.001
 """How often credit is given back inside a frame: no more often than it is told."""
 
@@ -50,48 +47,6 @@ class Reading(Protocol):
 
 READS: ContextVar[Reading | None] = ContextVar("READS", default=None)
 """The subscription that blocks which this task has read from last, and so may keep waiting."""
-
-
-class Message(msgspec.Struct, frozen=True, gc=False):
-    """One message, as delivered."""
-
-    topic: Topic
-    payload: bytes
-    source: NodeId
-    seq: Seq
-    frame: Frame
-
-    def __repr__(self) -> str:
-        shown = repr(self.payload[:SHOWN])
-        if len(self.payload) > SHOWN:
-            shown += f"... ({len(self.payload)} bytes)"
-        about = f"topic={self.topic!r}, payload={shown}, source={self.source}, seq={self.seq}"
-        return f"Message({about})"
-
-    @property
-    def published_at(self) -> float:
-        """When its publisher sent it, in seconds since the epoch, by that node's clock."""
-        body = self.frame.body
-        assert isinstance(body, Payloads | Outgoing)
-        return body.time / 1e6
-
-    @property
-    def dependencies(self) -> tuple[tuple[NodeId, Seq], ...]:
-        """The direct causes of its frame: (source, seq) of the last message of each."""
-        return tuple((stream.source, seq) for stream, seq in self.frame.barrier)
-
-
-def cut(frame: Frame) -> list[Message]:
-    """The messages of a frame, cut from its packet (or from what we published ourselves)."""
-    body = frame.body
-    if isinstance(body, Outgoing):
-        payloads = body.payloads
-    else:
-        assert isinstance(body, Payloads)
-        payloads = body.cut()
-    topic, source = repeat(frame.topic), repeat(frame.stream.source)
-    numbers = range(frame.first, frame.last + 1)
-    return list(map(Message, topic, payloads, source, numbers, repeat(frame)))
 
 
 def _nothing() -> None:

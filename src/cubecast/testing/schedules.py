@@ -182,8 +182,9 @@ class _Player:
         return None
 
     async def _publish(self, node: Node, topic: str, count: int) -> None:
+        """Publish numbers; every third has a header that says the same."""
         for number in range(count):
-            await node.publish(topic, str(number))
+            await node.publish(topic, str(number), headers=_headers(number))
 
     async def _subscribe(self, place: NodeId, topic: str, lossy: bool = False) -> None:
         self.wanted[place][topic] = lossy
@@ -198,14 +199,18 @@ class _Player:
             await subscription.close()
 
     async def _read(self, subscription: Subscription) -> None:
-        async for _ in subscription:
-            pass
+        async for message in subscription:
+            assert dict(message.headers) == _headers(int(message.payload)), message
 
     async def _unsubscribe(self, place: NodeId, topic: str) -> None:
         self.wanted[place].pop(topic, None)
         subscription = self.readers.pop((place, topic), None)
         if subscription is not None:
             await subscription.close()
+
+
+def _headers(number: int) -> dict[str, str]:
+    return {"number": str(number)} if number % 3 == 0 else {}
 
 
 def _wild(topic: str) -> bool:

@@ -8,6 +8,7 @@ from random import Random
 import msgspec
 
 from cubecast.net.client_wire import Ping, encode
+from cubecast.net.headers import pack
 from cubecast.net.hello import AttachRequest, encode_greeting
 from cubecast.net.keys import Keys
 from cubecast.net.wire import PREFIX, VIEW
@@ -75,6 +76,11 @@ class Numbers:
             case ["Publish", *_]:
                 body[1] = self._publications
                 self._publications += 1
+                body[5:] = [[]]
+                if body[3] and random.random() < 0.5:  # one with headers, good ones or others
+                    blob = pack({"name": "value"}, b"payload")
+                    body[3] = [blob[: random.choice((1, 5, len(blob)))], *body[3][1:]]
+                    body[5:] = [[0]]
             case ["Subscribe", *_]:
                 body[1] = self._subscriptions
                 self._subscriptions += 1
