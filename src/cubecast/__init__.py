@@ -20,6 +20,7 @@ from cubecast.errors import (
     Closed,
     ConfigError,
     CubecastError,
+    DecodeError,
     JoinError,
     NameTaken,
     NotAllowed,
@@ -31,6 +32,7 @@ from cubecast.errors import (
 )
 
 if TYPE_CHECKING:
+    from cubecast import codecs, tracing
     from cubecast.net.callbacks import Listener
     from cubecast.net.client import Client
     from cubecast.net.config import NodeConfig
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from cubecast.ordering.live import Ordered
     from cubecast.ordering.unread import OrderedMessage
     from cubecast.trace import Record
+    from cubecast.typed import TypedTopic
 
 __version__ = "0.1.0"
 
@@ -77,6 +80,7 @@ __all__ = [
     "ConnectionLost",
     "CubecastError",
     "CutDenied",
+    "DecodeError",
     "Discarded",
     "Event",
     "Excluded",
@@ -109,14 +113,17 @@ __all__ = [
     "Subscription",
     "Tls",
     "TooManyTopics",
+    "TypedTopic",
     "Unknown",
     "__version__",
+    "codecs",
     "connect",
     "join",
     "load_config",
     "logs",
     "ordered",
     "start",
+    "tracing",
 ]
 
 
@@ -151,6 +158,7 @@ _PLACES = {
     "SlowSubscriber": "cubecast.net.events",
     "Subscription": "cubecast.net.subscription",
     "Tls": "cubecast.net.tls",
+    "TypedTopic": "cubecast.typed",
     "load_config": "cubecast.net.settings",
     "ordered": "cubecast.ordering.library",
 }
@@ -160,10 +168,15 @@ What a process does not use, it does not import: Spark's executors and the comma
 network need no network stack.
 """
 
+_MODULES = {"codecs", "tracing"}
+"""Modules that are imported when they are asked for."""
+
 if not TYPE_CHECKING:  # checkers of types see the imports above
 
     def __getattr__(name: str) -> Any:
         """Import a name of the table ([PEP 562])."""
+        if name in _MODULES:
+            return import_module(f"{__name__}.{name}")
         if name not in _PLACES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = globals()[name] = getattr(import_module(_PLACES[name]), name)
@@ -171,7 +184,7 @@ if not TYPE_CHECKING:  # checkers of types see the imports above
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PLACES})
+    return sorted({*globals(), *_PLACES, *_MODULES})
 
 
 @asynccontextmanager

@@ -78,6 +78,17 @@ class Unknown(CubecastError):
         self.reason = reason
 
 
+class DecodeError(CubecastError, ValueError):
+    """A payload means nothing to the codec of its subscription; `payload` has the bytes."""
+
+    def __init__(self, message: str, payload: bytes, reason: str) -> None:
+        shown = repr(payload[:60]) + ("..." if len(payload) > 60 else "")
+        super().__init__(f"cannot decode {shown} of message {message!r} with {reason}")
+        self.message = message
+        self.payload = payload
+        self.reason = reason
+
+
 class Closed(CubecastError):
     """The node or the subscription is closed."""
 

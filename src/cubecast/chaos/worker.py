@@ -273,7 +273,7 @@ class Worker:
     def _reasons(self, node: Node) -> str:
         said = []
         for topic in self._open:
-            found = node.explain(topic)
+            found: dict[str, object] = {**node.explain(topic)}
             keys = ("standing", "in_flight", "behind", "missing", "waiting", "accepted", "blocked")
             what = {key: found[key] for key in keys if found.get(key)}
             said.append(f"{topic}: {what}")

@@ -383,7 +383,7 @@ async def _knowledge(client: cubecast.Client, topic: str) -> Answer:
     if not facts["informed"]:
         with suppress(cubecast.CubecastError):  # too many to list, say: what is known is known
             listed = await client.topics()
-    return client.slot, facts, listed
+    return client.slot, {**facts}, listed
 
 
 def live_tree(topic: str, root: int | None, at: str, access: Access) -> Tree:

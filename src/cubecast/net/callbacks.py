@@ -17,8 +17,9 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
+from cubecast import tracing
 from cubecast.errors import Closed, CubecastError
 from cubecast.net.context import ClosesAtEnd
 from cubecast.net.message import Message
@@ -28,7 +29,8 @@ from cubecast.protocol.port import Topic
 
 log = logging.getLogger("cubecast")
 
-Callback: TypeAlias = Callable[[Message], object]
+T = TypeVar("T")
+Callback: TypeAlias = Callable[[Message[T]], object]
 """Takes a message; may be a coroutine function."""
 
 
@@ -47,8 +49,8 @@ class Listener(ClosesAtEnd):
     def __init__(
         self,
         host: Host,
-        subscription: Subscription | RemoteSubscription,
-        callback: Callback,
+        subscription: Subscription[Any] | RemoteSubscription[Any],
+        callback: Callback[Any],
         timeout_s: float,
     ) -> None:
         if not callable(callback):
@@ -59,6 +61,7 @@ class Listener(ClosesAtEnd):
         self._callback = callback
         self._task: asyncio.Task[None] | None = None
         self._closing = False
+        self._traced = tracing.is_used()
         self.failures = 0
         """Calls that raised."""
 
@@ -103,7 +106,11 @@ class Listener(ClosesAtEnd):
             async for message in self.subscription:
                 if self._closing:
                     return
-                await self._call(message)
+                if self._traced:
+                    with tracing.continued(message):
+                        await self._call(message)
+                else:
+                    await self._call(message)
         except Closed as error:  # with its node: nothing more will come
             if isinstance(self.subscription, RemoteSubscription) and self.subscription.lost:
                 log.error("no more callbacks of %r: %s", self.subscription.topic, error)
@@ -112,7 +119,7 @@ class Listener(ClosesAtEnd):
             log.error("callbacks of %r end: %s", self.subscription.topic, error)
             raise
 
-    async def _call(self, message: Message) -> None:
+    async def _call(self, message: Message[Any]) -> None:
         try:
             result = self._callback(message)
             if inspect.isawaitable(result):
@@ -125,7 +132,7 @@ class Listener(ClosesAtEnd):
         except Exception as error:
             self._failed(message, error)
 
-    def _failed(self, message: Message, error: BaseException) -> None:
+    def _failed(self, message: Message[Any], error: BaseException) -> None:
         self.failures += 1
         log.error("a callback of %r failed", message.topic, exc_info=error)
         self._host.callback_failed(message.topic, error)

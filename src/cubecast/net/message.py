@@ -1,24 +1,42 @@
-"""One message as the application gets it, cut from the frame it came in."""
+"""One message as the application gets it, cut from the frame it came in.
+
+1. A plain message is a `Message` and nothing else: five references.  What not every message has,
+   headers and a codec, is in classes of their own, and only frames with it make those.
+2. `Message.id` is that of one message for ever: no message of another topic, slot or life has it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from itertools import repeat
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 import msgspec
 
+from cubecast.codecs import Codec
+from cubecast.errors import DecodeError
 from cubecast.net import headers
 from cubecast.net.headers import NO_HEADERS, Headers
 from cubecast.net.wire import Outgoing, Payloads
 from cubecast.protocol.messages import Frame
 from cubecast.protocol.port import NodeId, Seq, Topic
 
+if TYPE_CHECKING:  # the default, which makes `Message` a `Message[bytes]`, is of Python 3.13
+    from typing_extensions import TypeVar
+
+    T_co = TypeVar("T_co", covariant=True, default=bytes)
+else:
+    from typing import TypeVar
+
+    T_co = TypeVar("T_co", covariant=True)
+
 SHOWN = 60
 """Bytes of a payload that are printed."""
 
 
-class Message(msgspec.Struct, frozen=True, gc=False):
-    """One message, as delivered."""
+class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
+    """One message, as delivered; `T_co` is the type of its `value`, bytes without a codec."""
 
     topic: Topic
     payload: bytes
@@ -30,10 +48,28 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         shown = repr(self.payload[:SHOWN])
         if len(self.payload) > SHOWN:
             shown += f"... ({len(self.payload)} bytes)"
-        about = f"topic={self.topic!r}, payload={shown}, source={self.source}, seq={self.seq}"
+        about = f"{self.id!r}, {shown}, published_at={_date(self.published_at)}"
         if self.headers:
             about += f", headers={dict(self.headers)!r}"
         return f"Message({about})"
+
+    @property
+    def value(self) -> T_co:
+        """What the payload means to the codec of the subscription; without one, the payload.
+
+        `DecodeError`, which has the payload, if it means nothing.
+        """
+        return cast(T_co, self.payload)
+
+    @property
+    def id(self) -> str:
+        """A name that no other message ever has: topic, slot, life of the publisher, number.
+
+        As in "chat/room1#0.6dad3eae5b.9".  The life is a number that each process draws, of 39
+        bits, so a node that restarts, or another one in the same slot, repeats no id.
+        """
+        stream = self.frame.stream
+        return f"{self.topic}#{stream.source}.{stream.incarnation:x}.{self.seq}"
 
     @property
     def headers(self) -> Headers:
@@ -47,7 +83,10 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def published_at(self) -> float:
-        """When its publisher sent it, in seconds since the epoch, by that node's clock."""
+        """When its publisher sent it, in seconds since the epoch, by that node's clock.
+
+        It is the time of the frame: messages that were gathered in one tick have the same.
+        """
         body = self.frame.body
         assert isinstance(body, Payloads | Outgoing)
         return body.time / 1e6
@@ -58,7 +97,15 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         return tuple((stream.source, seq) for stream, seq in self.frame.barrier)
 
 
-class RichMessage(Message, frozen=True):
+def _date(seconds: float) -> str:
+    """A time for people; a peer may send any number."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(" ", "milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:g}"
+
+
+class RichMessage(Message[T_co], Generic[T_co], frozen=True):
     """A message with headers.  They are decoded when they are first read: until then it holds no
     more memory than came over the network."""
 
@@ -81,7 +128,28 @@ class RichMessage(Message, frozen=True):
     __repr__ = Message.__repr__
 
 
-def cut(frame: Frame) -> list[Message]:
+class TypedMessage(RichMessage[T_co], Generic[T_co], frozen=True, gc=True):
+    """A message of a subscription with a codec; it is decoded when `value` is first read."""
+
+    codec: Codec[Any] | None = None
+    meaning: Any = msgspec.UNSET
+
+    @property
+    def value(self) -> T_co:
+        """What the payload means; `DecodeError`, which has the payload, if it means nothing."""
+        if self.meaning is msgspec.UNSET:
+            assert self.codec is not None
+            try:
+                meaning = self.codec.decode(self.payload)
+            except Exception as error:
+                raise DecodeError(self.id, self.payload, f"{self.codec!r}: {error}") from error
+            msgspec.structs.force_setattr(self, "meaning", meaning)
+        return cast(T_co, self.meaning)
+
+    __repr__ = Message.__repr__
+
+
+def cut(frame: Frame, codec: Codec[Any] | None = None) -> list[Message[Any]]:
     """The messages of a frame, cut from its packet (or from what we published ourselves)."""
     body = frame.body
     if isinstance(body, Outgoing):
@@ -89,11 +157,14 @@ def cut(frame: Frame) -> list[Message]:
     else:
         assert isinstance(body, Payloads)
         payloads = body.cut()
-    if body.headed:
-        return list(_rich(frame, payloads, body.headed))
+    if body.headed or codec is not None:
+        return list(_rich(frame, payloads, body.headed, codec))
     topic, source = repeat(frame.topic), repeat(frame.stream.source)
     numbers = range(frame.first, frame.last + 1)
-    return list(map(Message, topic, payloads, source, numbers, repeat(frame)))
+    return list(map(_plain, topic, payloads, source, numbers, repeat(frame)))
+
+
+_plain: type[Message[Any]] = Message
 
 
 def has_headers(frame: Frame) -> bool:
@@ -103,13 +174,17 @@ def has_headers(frame: Frame) -> bool:
     return bool(body.headed)
 
 
-def _rich(frame: Frame, blobs: list[bytes], headed: Iterable[int]) -> Iterable[Message]:
-    """The messages of a frame some of which have headers."""
+def _rich(
+    frame: Frame, blobs: list[bytes], headed: Iterable[int], codec: Codec[Any] | None
+) -> Iterable[Message[Any]]:
+    """The messages of a frame some of which have headers, or which a codec reads."""
     topic, source, with_headers = frame.topic, frame.stream.source, set(headed)
     for index, blob in enumerate(blobs):
         seq = frame.first + index
-        if index in with_headers:
-            carried, payload = headers.split(blob)
+        carried, payload = headers.split(blob) if index in with_headers else (b"", blob)
+        if codec is not None:
+            yield TypedMessage(topic, payload, source, seq, frame, carried, None, codec)
+        elif carried:
             yield RichMessage(topic, payload, source, seq, frame, carried)
         else:
-            yield Message(topic, blob, source, seq, frame)
+            yield Message(topic, payload, source, seq, frame)

@@ -11,8 +11,10 @@ import logging
 import secrets
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
+from cubecast import tracing
+from cubecast.codecs import Codec, check_codec
 from cubecast.errors import Closed, CubecastError, NotSent
 from cubecast.net.access import Access, name_of
 from cubecast.net.address import advertised, is_loopback, parse_address
@@ -50,7 +52,7 @@ from cubecast.net.receipt import Receipt, ReceiptBook
 from cubecast.net.recorder import Recorder
 from cubecast.net.subscription import Order, Policy, Subscription
 from cubecast.net.tls_network import TlsNetwork
-from cubecast.net.topics import check_topic, encode_payload
+from cubecast.net.topics import Payload, check_topic, encode_payload
 from cubecast.net.transport import Network, Server, TcpNetwork
 from cubecast.net.view_wire import encode_detector
 from cubecast.net.vocabulary import Vocabulary
@@ -71,6 +73,7 @@ from cubecast.net.wire import (
 )
 from cubecast.net.writes import Writes
 from cubecast.protocol.detector import DetectorMessage
+from cubecast.protocol.explain import Explanation
 from cubecast.protocol.member import Member
 from cubecast.protocol.messages import Ack, Frame
 from cubecast.protocol.node import CubecastNode
@@ -83,6 +86,7 @@ if TYPE_CHECKING:
     from cubecast.ordering.live import Ordered
 
 log = logging.getLogger("cubecast")
+T = TypeVar("T")
 
 
 def _network(config: NodeConfig) -> Network:
@@ -132,7 +136,8 @@ class Node:
         self._outboxes: dict[Topic, Outbox] = {}
         self._waiting: set[Topic] = set()
         self._revoked: set[Topic] = set()  # with an outbox, and no longer allowed
-        self._careful = False  # every publication is looked at closely: a topic is revoked
+        self._traced = tracing.is_used()
+        self._careful = self._traced  # every publication is looked at closely
         self.leftovers: list[Leftover] = []
         """Once the node is closed: accepted publications that not everyone is known to have."""
         self._readers = Readers(self)
@@ -326,7 +331,19 @@ class Node:
         policy: Policy = "block",
         queue_bytes: int | None = None,
         order: Order = "causal",
+        codec: None = None,
     ) -> Subscription: ...
+
+    @overload
+    def subscribe(
+        self,
+        topic: Topic,
+        *,
+        policy: Policy = "block",
+        queue_bytes: int | None = None,
+        order: Order = "causal",
+        codec: Codec[T],
+    ) -> Subscription[T]: ...
 
     @overload
     def subscribe(
@@ -345,7 +362,8 @@ class Node:
         queue_bytes: int | None = None,
         order: Order | Literal["total"] = "causal",
         managers: Sequence[str] | None = None,
-    ) -> Subscription | Ordered:
+        codec: Codec[Any] | None = None,
+    ) -> Subscription[Any] | Ordered:
         """Subscribe with ``async with node.subscribe(topic) as messages``.
 
         `topic` may be a pattern with the wildcards ``+`` and ``#`` of MQTT.  `queue_bytes` is what
@@ -358,6 +376,8 @@ class Node:
 
         The last three never hold up a publisher, and tell a `SlowSubscriber` event.
 
+        With a `codec` (`cubecast.codecs`), `Message.value` is what it makes of the payload.
+
         `order="none"` delivers messages as they arrive, without waiting for their causes; it needs
         one of the last three policies.
 
@@ -368,40 +388,99 @@ class Node:
         if order == "total":
             from cubecast.ordering.library import total  # it is built on nodes
 
-            check_total(policy, queue_bytes, managers)
+            check_total(policy, queue_bytes, managers, codec)
             return total(self, topic, managers or ())
         topic = cast(Topic, topic)  # it is checked
         limit = self.config.queue_bytes if queue_bytes is None else queue_bytes
         pattern = check_subscription(topic, policy, limit)
         check_order(order, policy, managers)
+        if codec is not None:
+            check_codec(codec)
         self._check_may("subscribe", topic)
-        return Subscription(self, topic, policy, limit, pattern, order)
+        return Subscription(self, topic, policy, limit, pattern, order, codec)
 
     async def topics(self) -> dict[Topic, list[NodeId]]:
         """Ask the cluster for its topics, those that any node has published or subscribed to
         since it started, with the slots of their subscribers."""
         return await self._listings.ask()
 
+    @overload
     def on(
         self,
         topic: Topic,
-        callback: Callback,
+        callback: Callback[bytes],
         *,
         policy: Policy = "block",
         queue_bytes: int | None = None,
+        codec: None = None,
+    ) -> Listener: ...
+
+    @overload
+    def on(
+        self,
+        topic: Topic,
+        callback: Callback[T],
+        *,
+        policy: Policy = "block",
+        queue_bytes: int | None = None,
+        codec: Codec[T],
+    ) -> Listener: ...
+
+    def on(
+        self,
+        topic: Topic,
+        callback: Callback[Any],
+        *,
+        policy: Policy = "block",
+        queue_bytes: int | None = None,
+        codec: Codec[Any] | None = None,
     ) -> Listener:
         """Have `callback` called for each message, with ``async with node.on(topic, callback)``.
 
         It gets the `Message` (topic, payload, source, seq, published_at) and may be a coroutine
-        function.  `topic` may be a pattern; `policy` and `queue_bytes` are those of `subscribe`.
+        function.  `topic` may be a pattern; the options are those of `subscribe`.
         """
-        subscription = self.subscribe(topic, policy=policy, queue_bytes=queue_bytes)
+        codec = cast(Codec[Any], codec)  # or None, which makes no difference here
+        subscription = self.subscribe(topic, policy=policy, queue_bytes=queue_bytes, codec=codec)
         return Listener(self, subscription, callback, self.config.leave_timeout_s)
+
+    @overload
+    async def publish(
+        self,
+        topic: Topic,
+        payload: Payload,
+        *,
+        headers: Headers | None = None,
+        receipt: Literal[False] = False,
+        timeout: float | None = None,
+    ) -> None: ...
+
+    @overload
+    async def publish(
+        self,
+        topic: Topic,
+        payload: Payload,
+        *,
+        headers: Headers | None = None,
+        receipt: Literal[True],
+        timeout: float | None = None,
+    ) -> Receipt: ...
+
+    @overload
+    async def publish(
+        self,
+        topic: Topic,
+        payload: Payload,
+        *,
+        headers: Headers | None = None,
+        receipt: bool,
+        timeout: float | None = None,
+    ) -> Receipt | None: ...
 
     async def publish(
         self,
         topic: Topic,
-        payload: bytes | str,
+        payload: Payload,
         *,
         headers: Headers | None = None,
         receipt: bool = False,
@@ -409,6 +488,7 @@ class Node:
     ) -> Receipt | None:
         """Publish one message; it waits for credit if subscribers are slow.
 
+        `payload` is bytes, or what else holds bytes, or text, which is sent as UTF-8.
         `headers` are a few short texts by name that travel with it (`Message.headers`).
 
         A publish that raises or is cancelled was not sent and will not be; `NotSent` after
@@ -439,13 +519,15 @@ class Node:
         sent = 0 if core is None else core.next_seq(topic)
         return self._receipts.add(topic, sent + len(box.payloads) - 1)
 
-    def _prepared(self, topic: Topic, payload: bytes | str, headers: Headers | None) -> bytes:
+    def _prepared(self, topic: Topic, payload: Payload, headers: Headers | None) -> bytes:
         """What is to be sent, of a publication that is not just bytes to a topic.
 
         `NotAllowed` if the permissions do not let this node publish there any more.
         """
         if self._revoked and isinstance(topic, str) and topic in self._revoked:
             self._check_may("publish", topic)
+        if self._traced and type(payload) is not Headed:
+            headers = tracing.added(headers)
         if headers:
             check_headers(headers)
             payload = pack(headers, encode_payload(payload))
@@ -464,13 +546,13 @@ class Node:
         """Members joining and leaving, lost connections, slow subscribers: an async iterator."""
         return self._audience.listen()
 
-    def explain(self, topic: Topic) -> dict[str, object]:
+    def explain(self, topic: Topic) -> Explanation:
         """What this node knows of a topic, and what waits for what."""
         check_topic(topic)
         box = self._outboxes.get(topic)
         self.check_alive()
         core = self._presence.core
-        known: dict[str, object] = {"standing": "apart", "informed": False}
+        known: Explanation = {"standing": "apart", "informed": False}
         return {
             **(known if core is None else core.explain(topic, self.now())),
             "blocked": box is not None and box.blocked,
@@ -522,7 +604,7 @@ class Node:
         assert access is not None
         own = access.own
         self._revoked = {box for box in self._outboxes if access.refusal(own, "publish", box)}
-        self._careful = bool(self._revoked)
+        self._careful = self._traced or bool(self._revoked)
         for subscription in self._readers.subscriptions:
             refusal = access.refusal(own, "subscribe", subscription.topic)
             if refusal is not None:
@@ -580,11 +662,11 @@ class Node:
         """Whether a task that reads waits for credit, so that nobody reads meanwhile."""
         return any(self._outboxes[topic].holds_readers for topic in self._waiting)
 
-    def holds_reader_of(self, subscription: Subscription, topic: Topic) -> bool:
+    def holds_reader_of(self, subscription: Subscription[Any], topic: Topic) -> bool:
         """Whether a task that reads a subscription waits for credit to publish to a topic."""
         return topic in self._waiting and self._outboxes[topic].holds_reader_of(subscription)
 
-    async def attach(self, subscription: Subscription) -> None:
+    async def attach(self, subscription: Subscription[Any]) -> None:
         """Begin to deliver to a subscription; returns when the cut is fixed."""
         self.check_open()
         self._check_may("subscribe", subscription.topic)  # the rules may be others by now
@@ -592,11 +674,13 @@ class Node:
             self.vocabulary.learn(subscription.topic)
         await self._readers.attach(subscription)
 
-    async def detach(self, subscription: Subscription) -> None:
+    async def detach(self, subscription: Subscription[Any]) -> None:
         """Stop delivering to a subscription."""
         self._readers.detach(subscription)
 
-    def consumed(self, subscription: Subscription, topic: Topic, stream: Stream, seq: Seq) -> None:
+    def consumed(
+        self, subscription: Subscription[Any], topic: Topic, stream: Stream, seq: Seq
+    ) -> None:
         """A subscription has read what it owed."""
         self._readers.consumed(subscription, topic, stream, seq)
 
@@ -604,7 +688,7 @@ class Node:
         """The application subscribes for the first time, or no longer."""
         self.recorder.membership("subscribe" if joins else "leave", topic)
 
-    def slow_subscriber(self, subscription: Subscription) -> None:
+    def slow_subscriber(self, subscription: Subscription[Any]) -> None:
         """A subscription's policy had to act."""
         self.tell(SlowSubscriber(subscription.topic, subscription.policy, subscription.dropped))
 

@@ -10,13 +10,14 @@ from contextlib import suppress
 from contextvars import ContextVar
 from itertools import islice
 from operator import length_hint
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
 
+from cubecast.codecs import Codec
 from cubecast.errors import Closed, CubecastError, Overflow
 from cubecast.net.budget import Share
 from cubecast.net.context import ClosesAtEnd
 from cubecast.net.debts import Debts, Key
-from cubecast.net.message import Message, cut
+from cubecast.net.message import Message, T_co, cut
 from cubecast.net.patterns import Pattern
 from cubecast.net.wire import content_size
 from cubecast.protocol.messages import Frame
@@ -42,7 +43,7 @@ class Reading(Protocol):
     """What a task reads that may keep publishers waiting."""
 
     def behind(self, topic: Topic) -> int: ...
-    def reads(self, subscription: Subscription) -> bool: ...
+    def reads(self, subscription: Subscription[Any]) -> bool: ...
 
 
 READS: ContextVar[Reading | None] = ContextVar("READS", default=None)
@@ -57,7 +58,7 @@ def _never() -> bool:
     return False
 
 
-class Subscription(ClosesAtEnd):
+class Subscription(ClosesAtEnd, Generic[T_co]):
     """An async context manager and iterator over the messages of a topic, or of many.
 
     Entering it, which is done once, returns when everything published from then on will be
@@ -76,8 +77,11 @@ class Subscription(ClosesAtEnd):
         queue_bytes: int,
         pattern: Pattern | None = None,
         order: Order = "causal",
+        codec: Codec[T_co] | None = None,
     ) -> None:
         self._node = node
+        self.codec = codec
+        """What makes `Message.value` of a payload; None: the value is the payload."""
         self.topic = topic
         self.pattern = pattern
         self.policy = policy
@@ -97,7 +101,7 @@ class Subscription(ClosesAtEnd):
         self._step: asyncio.TimerHandle | None = None
         self._settled_at = 0.0
         self._settled_unread = 0
-        self._messages: Iterator[Message] = iter(())
+        self._messages: Iterator[Message[T_co]] = iter(())
         self._reading: Frame | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._closed = False
@@ -112,7 +116,7 @@ class Subscription(ClosesAtEnd):
         self.yields: Callable[[], bool] = node.waits_to_publish
         """Whether unread messages may count as read because their reader waits to publish."""
 
-    async def __aenter__(self) -> Subscription:
+    async def __aenter__(self) -> Subscription[T_co]:
         if self._begun:
             raise RuntimeError(ENTERED_TWICE)
         self._begun = True
@@ -144,7 +148,7 @@ class Subscription(ClosesAtEnd):
         takes = self.topic == topic if self.pattern is None else self.pattern(topic)
         return max(0, self.unread - self._limit) if takes and not self._closed else 0
 
-    def reads(self, subscription: Subscription) -> bool:
+    def reads(self, subscription: Subscription[Any]) -> bool:
         """Whether a task that reads this reads a certain subscription."""
         return self is subscription
 
@@ -330,10 +334,10 @@ class Subscription(ClosesAtEnd):
 
     # -- to the application ----------------------------------------------------------------------
 
-    def __aiter__(self) -> Subscription:
+    def __aiter__(self) -> Subscription[T_co]:
         return self
 
-    async def __anext__(self) -> Message:
+    async def __anext__(self) -> Message[T_co]:
         while True:
             for message in self._messages:
                 if self.owes:  # looked at for each message: a plain attribute
@@ -341,11 +345,11 @@ class Subscription(ClosesAtEnd):
                 return message
             await self._next_frame()
 
-    async def batch(self) -> list[Message]:
+    async def batch(self) -> list[Message[T_co]]:
         """What is left of the frame being read, or else the next frame; empty at the end."""
         return await self.take(sys.maxsize)
 
-    async def take(self, limit: int) -> list[Message]:
+    async def take(self, limit: int) -> list[Message[T_co]]:
         """Messages of one frame, as many as `limit` bytes hold, but at least one; [] at the end."""
         while True:
             frame = self._reading
@@ -370,7 +374,7 @@ class Subscription(ClosesAtEnd):
             self._finish(frame)
         if self._frames:
             self._reading = self._frames.popleft()
-            self._messages = iter(cut(self._reading))
+            self._messages = iter(cut(self._reading, self.codec))
             if self.policy == "block" and READS.get() is not self:
                 READS.set(self)
             return

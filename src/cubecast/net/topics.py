@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from cubecast.protocol.port import Topic
+
+Payload: TypeAlias = bytes | bytearray | memoryview | str
+"""What may be published: bytes, or text, which is sent as UTF-8."""
 
 MAX_TOPIC_BYTES = 1024
 WILDCARDS = ("+", "#")
@@ -32,10 +37,16 @@ def check_name(topic: Topic) -> None:
         raise ValueError(f"a topic must not contain NUL: {topic!r}")
 
 
-def encode_payload(payload: bytes | str) -> bytes:
-    """The bytes of a payload; TypeError if it is neither bytes nor text."""
+def encode_payload(payload: Payload) -> bytes:
+    """The bytes of a payload, a copy if they can change; TypeError if it is no payload."""
     if isinstance(payload, str):
-        return payload.encode()
-    if isinstance(payload, bytes):
+        try:
+            return payload.encode()
+        except UnicodeEncodeError:
+            raise ValueError("a payload of text must be valid Unicode; send bytes") from None
+    if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload)
-    raise TypeError(f"a payload must be bytes or str, not {type(payload).__name__}")
+    raise TypeError(
+        f"a payload must be bytes or str, not {type(payload).__name__}: "
+        "encode it, for instance with cubecast.codecs.json().encode(...)"
+    )
