@@ -23,16 +23,19 @@ from cubecast.errors import (
     DecodeError,
     JoinError,
     NameTaken,
+    NoAnswer,
     NotAllowed,
     NotSent,
     NotSubscribed,
     Overflow,
+    RequestFailed,
     TooManyTopics,
     Unknown,
 )
 
 if TYPE_CHECKING:
     from cubecast import codecs, tracing
+    from cubecast.net.answers import Answers
     from cubecast.net.callbacks import Listener
     from cubecast.net.client import Client
     from cubecast.net.config import NodeConfig
@@ -71,6 +74,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Answers",
     "AttachError",
     "CallbackFailed",
     "Client",
@@ -94,6 +98,7 @@ __all__ = [
     "Message",
     "NameTaken",
     "Network",
+    "NoAnswer",
     "Node",
     "NodeConfig",
     "NotAllowed",
@@ -107,6 +112,7 @@ __all__ = [
     "PublisherBlocked",
     "Receipt",
     "RemoteSubscription",
+    "RequestFailed",
     "Returned",
     "Rule",
     "SlowSubscriber",
@@ -128,6 +134,7 @@ __all__ = [
 
 
 _PLACES = {
+    "Answers": "cubecast.net.answers",
     "CallbackFailed": "cubecast.net.events",
     "Client": "cubecast.net.client",
     "ClientReceipt": "cubecast.net.pipeline",

@@ -68,10 +68,11 @@ from cubecast.net.hello import (
 from cubecast.net.keys import Keys, Purpose, check_secret
 from cubecast.net.pipeline import ClientReceipt, Pipeline
 from cubecast.net.remote import RemoteSubscription
+from cubecast.net.requests import Asks, Requests
 from cubecast.net.subscription import Policy
 from cubecast.net.tls import Tls
 from cubecast.net.tls_network import TlsNetwork
-from cubecast.net.topics import Payload, check_topic, encode_payload
+from cubecast.net.topics import Payload, check_topic, encode_payload, reply_topic
 from cubecast.net.transport import Network, TcpNetwork
 from cubecast.net.wire import CLIENT, HELLO, MAX_PAYLOAD, WireError
 from cubecast.net.writes import Writes
@@ -86,7 +87,7 @@ CALLBACK_S = 10.0
 """How long a callback that runs may take to finish when its listener closes."""
 
 
-class Client:
+class Client(Asks):
     """Attached to one node; make one with `cubecast.connect`."""
 
     def __init__(
@@ -127,6 +128,7 @@ class Client:
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._pipeline: Pipeline | None = None
         self._subscriptions: dict[int, RemoteSubscription] = {}
+        self.requests = Requests(self, reply_topic(self._identity, self.uid), definite=False)
         self._numbers = 0
         self._answers: dict[int, asyncio.Future[msgspec.Raw]] = {}
         self._asking = asyncio.Semaphore(MAX_REQUESTS // 2)
@@ -441,6 +443,12 @@ class Client:
                 raise CubecastError(f"the node gave no sense: {error}") from error
             finally:
                 del self._answers[request]
+
+    @property
+    def _identity(self) -> str:
+        """The name that this client proves to its node; empty: none."""
+        own = self._network.certificate if isinstance(self._network, TlsNetwork) else None
+        return self.name if own is None else own.name
 
     @property
     def _published(self) -> Pipeline:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, cast
+from weakref import ref
 
 import msgspec
 
@@ -18,9 +19,13 @@ from cubecast.codecs import Codec
 from cubecast.errors import DecodeError
 from cubecast.net import headers
 from cubecast.net.headers import NO_HEADERS, Headers
+from cubecast.net.topics import Payload, is_reply_topic
 from cubecast.net.wire import Outgoing, Payloads
 from cubecast.protocol.messages import Frame
 from cubecast.protocol.port import NodeId, Seq, Topic
+
+if TYPE_CHECKING:
+    from cubecast.net.requests import Requests
 
 if TYPE_CHECKING:  # the default, which makes `Message` a `Message[bytes]`, is of Python 3.13
     from typing_extensions import TypeVar
@@ -33,6 +38,10 @@ else:
 
 SHOWN = 60
 """Bytes of a payload that are printed."""
+REPLY = ":reply"
+"""The header that names where an answer goes."""
+ID = ":id"
+"""The header that numbers a request, and tells which one an answer is for."""
 
 
 class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
@@ -82,6 +91,25 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
         return b""
 
     @property
+    def wants_reply(self) -> bool:
+        """Whether it is a request, which `reply` answers."""
+        return False
+
+    async def reply(self, payload: Payload, *, headers: Headers | None = None) -> None:
+        """Answer a request; its sender gets the payload.  One may answer several times.
+
+        Raises what `publish` raises, and ValueError if the message is no request.
+        """
+        await self._replier().reply(self, payload, headers)
+
+    async def reply_error(self, text: str, *, error: str = "Error") -> None:
+        """Answer a request with an error, which is raised as `RequestFailed` where it was made."""
+        await self._replier().reply(self, text, None, error or "Error")
+
+    def _replier(self) -> Requests:
+        raise ValueError(f"message {self.id!r} asks for no answer: it was published, not requested")
+
+    @property
     def published_at(self) -> float:
         """When its publisher sent it, in seconds since the epoch, by that node's clock.
 
@@ -111,6 +139,8 @@ class RichMessage(Message[T_co], Generic[T_co], frozen=True):
 
     carried: bytes = b""
     opened: Headers | None = None
+    host: ref[Requests] | None = None
+    """Where it was read, which answers it; weak, as messages are not looked at for circles."""
 
     @property
     def headers(self) -> Headers:
@@ -124,6 +154,17 @@ class RichMessage(Message[T_co], Generic[T_co], frozen=True):
     def encoded_headers(self) -> bytes:
         """The headers as they travel."""
         return self.carried
+
+    @property
+    def wants_reply(self) -> bool:
+        """Whether it is a request, which `reply` answers."""
+        return is_reply_topic(self.headers.get(REPLY, "")) and ID in self.headers
+
+    def _replier(self) -> Requests:
+        host = None if self.host is None else self.host()
+        if host is None or not self.wants_reply:
+            return super()._replier()
+        return host
 
     __repr__ = Message.__repr__
 
@@ -149,7 +190,9 @@ class TypedMessage(RichMessage[T_co], Generic[T_co], frozen=True, gc=True):
     __repr__ = Message.__repr__
 
 
-def cut(frame: Frame, codec: Codec[Any] | None = None) -> list[Message[Any]]:
+def cut(
+    frame: Frame, codec: Codec[Any] | None = None, host: ref[Requests] | None = None
+) -> list[Message[Any]]:
     """The messages of a frame, cut from its packet (or from what we published ourselves)."""
     body = frame.body
     if isinstance(body, Outgoing):
@@ -158,13 +201,19 @@ def cut(frame: Frame, codec: Codec[Any] | None = None) -> list[Message[Any]]:
         assert isinstance(body, Payloads)
         payloads = body.cut()
     if body.headed or codec is not None:
-        return list(_rich(frame, payloads, body.headed, codec))
+        return list(_rich(frame, payloads, body.headed, codec, host))
     topic, source = repeat(frame.topic), repeat(frame.stream.source)
     numbers = range(frame.first, frame.last + 1)
     return list(map(_plain, topic, payloads, source, numbers, repeat(frame)))
 
 
 _plain: type[Message[Any]] = Message
+
+
+def typed(message: Message[Any], codec: Codec[Any]) -> Message[Any]:
+    """The same message, with a value."""
+    about = message.topic, message.payload, message.source, message.seq, message.frame
+    return TypedMessage(*about, message.encoded_headers, None, None, codec)
 
 
 def has_headers(frame: Frame) -> bool:
@@ -175,7 +224,11 @@ def has_headers(frame: Frame) -> bool:
 
 
 def _rich(
-    frame: Frame, blobs: list[bytes], headed: Iterable[int], codec: Codec[Any] | None
+    frame: Frame,
+    blobs: list[bytes],
+    headed: Iterable[int],
+    codec: Codec[Any] | None,
+    host: ref[Requests] | None,
 ) -> Iterable[Message[Any]]:
     """The messages of a frame some of which have headers, or which a codec reads."""
     topic, source, with_headers = frame.topic, frame.stream.source, set(headed)
@@ -183,8 +236,8 @@ def _rich(
         seq = frame.first + index
         carried, payload = headers.split(blob) if index in with_headers else (b"", blob)
         if codec is not None:
-            yield TypedMessage(topic, payload, source, seq, frame, carried, None, codec)
+            yield TypedMessage(topic, payload, source, seq, frame, carried, None, host, codec)
         elif carried:
-            yield RichMessage(topic, payload, source, seq, frame, carried)
+            yield RichMessage(topic, payload, source, seq, frame, carried, None, host)
         else:
             yield Message(topic, payload, source, seq, frame)

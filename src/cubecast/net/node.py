@@ -50,9 +50,10 @@ from cubecast.net.presence import Presence
 from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, ReceiptBook
 from cubecast.net.recorder import Recorder
+from cubecast.net.requests import Asks, Requests
 from cubecast.net.subscription import Order, Policy, Subscription
 from cubecast.net.tls_network import TlsNetwork
-from cubecast.net.topics import Payload, check_topic, encode_payload
+from cubecast.net.topics import Payload, check_topic, encode_payload, reply_topic
 from cubecast.net.transport import Network, Server, TcpNetwork
 from cubecast.net.view_wire import encode_detector
 from cubecast.net.vocabulary import Vocabulary
@@ -95,7 +96,7 @@ def _network(config: NodeConfig) -> Network:
     return TcpNetwork() if tls is None else TlsNetwork(tls, "node", config.max_strangers)
 
 
-class Node:
+class Node(Asks):
     """A member of a cluster; make one with `cubecast.join` or `cubecast.start`."""
 
     def __init__(
@@ -149,6 +150,7 @@ class Node:
         self._timer_at: Time = 0
         self.guests = Guests(self)
         self._presence = Presence(self, chance.getrandbits(LIFE_BITS - 1))
+        self.requests = Requests(self, reply_topic(self.identity, self._uid), definite=True)
         self._closing = Closing(self, self.guests, self._readers, self._presence, self._outboxes)
 
     # -- starting and stopping -------------------------------------------------------------------

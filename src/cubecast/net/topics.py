@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TypeAlias
 
 from cubecast.protocol.port import Topic
@@ -12,6 +13,22 @@ Payload: TypeAlias = bytes | bytearray | memoryview | str
 MAX_TOPIC_BYTES = 1024
 WILDCARDS = ("+", "#")
 """In a subscription these stand for other topics, so no topic has them in its name."""
+
+
+_REPLY_TOPIC = re.compile(r"\$replies/[^/+#\0\s]{1,64}/[0-9a-f]{32}")
+_LEVEL = re.compile(r"[^/+#\0\s]{1,64}")
+NAMELESS = "~"
+"""Stands for the name of a node or client that has none, or none that is a level of a topic."""
+
+
+def reply_topic(name: str, uid: str) -> Topic:
+    """Where answers go to a node or client; `name` is the one that permissions know."""
+    return f"$replies/{name if _LEVEL.fullmatch(name) else NAMELESS}/{uid}"
+
+
+def is_reply_topic(topic: str) -> bool:
+    """Whether answers may be published there: a peer's request may name any text."""
+    return _REPLY_TOPIC.fullmatch(topic) is not None
 
 
 def check_topic(topic: Topic) -> None:
