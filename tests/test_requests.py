@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,8 @@ async def test_many_requests_at_once_get_their_own_answers() -> None:
     ):
         for asker in (nodes[0], client):
             asked = [f"word {number}" for number in range(300)]
-            given = await asyncio.gather(*(asker.request(TOPIC, word, timeout=20) for word in asked))
+            asking = [asker.request(TOPIC, word, timeout=20) for word in asked]
+            given = await asyncio.gather(*asking)
             assert [one.payload.decode() for one in given] == [word.upper() for word in asked]
 
 
@@ -221,7 +222,7 @@ async def test_answers_that_nobody_reads_are_bounded_and_counted(
 
 
 @on_virtual_time
-async def test_no_answer_says_that_the_request_may_be_handled_and_late_answers_are_counted() -> None:
+async def test_no_answer_says_the_request_may_be_handled_and_late_answers_are_counted() -> None:
     async with Cluster(2) as nodes, nodes[1].subscribe(TOPIC) as asked:
         for topic in (TOPIC, "nobody/there"):
             with pytest.raises(NoAnswer, match=r"which may be handled: none in 2 s") as caught:
@@ -257,7 +258,7 @@ async def test_a_request_that_is_cancelled_waits_for_nothing() -> None:
 async def test_a_request_without_credit_is_surely_not_sent() -> None:
     async with Cluster(2) as nodes, nodes[1].subscribe(TOPIC, queue_bytes=1) as stuck:
         sent = 0
-        with pytest.raises(NotSent):
+        with suppress(NotSent):
             while True:
                 await nodes[0].publish(TOPIC, b"x" * 100_000, timeout=1)
                 sent += 1
@@ -285,26 +286,29 @@ async def test_one_request_too_many_is_not_sent(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("how", ["close", "kill", "client", "client's node"])
 @live
 async def test_requests_under_way_are_told_when_their_node_or_client_ends(how: str) -> None:
-    async with cluster(2) as nodes, nodes[1].subscribe(TOPIC) as asked:
-        async with AsyncExitStack() as stack:
-            asker: Any = nodes[0]
-            if how.startswith("client"):
-                asker = await stack.enter_async_context(cubecast.connect(nodes[0].address))
-            one = asyncio.create_task(asker.request(TOPIC, "1", timeout=25))
-            many = asyncio.create_task(_all(asker.request_many(TOPIC, "2", timeout=25)))
-            assert {(await anext(asked)).payload, (await anext(asked)).payload} == {b"1", b"2"}
-            if how == "kill":
-                nodes[0].kill()
-            elif how == "client's node":
-                await nodes[0].close()
-            else:
-                await asker.close()
-            for task in (one, many):
-                with pytest.raises(NoAnswer):
-                    await task
-            assert len(asker.requests) == 0
-            with pytest.raises(cubecast.CubecastError):
-                await asker.request(TOPIC, "?", timeout=1)
+    async with (
+        AsyncExitStack() as stack,
+        cluster(2) as nodes,
+        nodes[1].subscribe(TOPIC) as asked,
+    ):
+        asker: Any = nodes[0]
+        if how.startswith("client"):
+            asker = await stack.enter_async_context(cubecast.connect(nodes[0].address))
+        one = asyncio.create_task(asker.request(TOPIC, "1", timeout=25))
+        many = asyncio.create_task(_all(asker.request_many(TOPIC, "2", timeout=25)))
+        assert {(await anext(asked)).payload, (await anext(asked)).payload} == {b"1", b"2"}
+        if how == "kill":
+            nodes[0].kill()
+        elif how == "client's node":
+            await nodes[0].close()
+        else:
+            await asker.close()
+        for task in (one, many):
+            with pytest.raises(NoAnswer):
+                await task
+        assert len(asker.requests) == 0
+        with pytest.raises(cubecast.CubecastError):
+            await asker.request(TOPIC, "?", timeout=1)
 
 
 @on_virtual_time
@@ -371,8 +375,9 @@ async def test_a_wrong_request_says_what_to_do_and_is_not_sent(
 
 @pytest.mark.parametrize(
     "target",
-    ["chat/room1", "$replies/", "$replies/~/x", "$replies/a/b/" + 32 * "0", "$replies/+/" + 32 * "0",
-     "$replies/~/" + 32 * "0" + "\n", "$replies/~/" + 33 * "0", "$ordered/x", ""],
+    ["chat/room1", "$replies/", "$replies/~/x", "$replies/a/b/" + 32 * "0",
+     "$replies/+/" + 32 * "0", "$replies/~/" + 32 * "0" + "\n",
+     "$replies/~/" + 33 * "0", "$ordered/x", ""],
 )  # fmt: skip
 @on_virtual_time
 async def test_a_request_cannot_make_its_handler_publish_elsewhere(target: str) -> None:
