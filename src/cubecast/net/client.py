@@ -306,7 +306,10 @@ class Client(Asks):
         queue_bytes: int | None = None,
         codec: Codec[Any] | None = None,
     ) -> Listener:
-        """Have `callback` called for each message: ``async with client.on(topic, callback)``."""
+        """Have `callback` called for each message: ``async with client.on(topic, callback)``.
+
+        What it returns answers a message that is a request, as at a node.
+        """
         codec = cast(Codec[Any], codec)  # or None, which makes no difference here
         subscription = self.subscribe(topic, policy=policy, queue_bytes=queue_bytes, codec=codec)
         return Listener(self, subscription, callback, CALLBACK_S)

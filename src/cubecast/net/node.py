@@ -440,7 +440,8 @@ class Node(Asks):
         """Have `callback` called for each message, with ``async with node.on(topic, callback)``.
 
         It gets the `Message` (topic, payload, source, seq, published_at) and may be a coroutine
-        function.  `topic` may be a pattern; the options are those of `subscribe`.
+        function.  `topic` may be a pattern; the options are those of `subscribe`.  What it returns,
+        bytes or text, answers a message that is a request (`request`); None does not.
         """
         codec = cast(Codec[Any], codec)  # or None, which makes no difference here
         subscription = self.subscribe(topic, policy=policy, queue_bytes=queue_bytes, codec=codec)
