@@ -342,11 +342,12 @@ async def test_a_request_takes_two_headers_fewer_and_arrives_with_so_many() -> N
 @pytest.mark.parametrize(
     ("wrong", "kind", "words"),
     [
-        ({"timeout": 0}, ValueError, "timeout must be a positive number of seconds, not 0"),
-        ({"timeout": -1}, ValueError, "timeout must be a positive number of seconds, not -1"),
-        ({"timeout": float("inf")}, ValueError, "timeout must be a positive number"),
-        ({"timeout": None}, TypeError, "timeout must be a number of seconds, not None"),
-        ({"timeout": "5"}, TypeError, "timeout must be a number of seconds, not '5'"),
+        ({"timeout": 0}, ValueError, "timeout must be more than 0 seconds, not 0"),
+        ({"timeout": -1}, ValueError, "timeout must be more than 0 seconds, not -1"),
+        ({"timeout": float("nan")}, ValueError, "timeout must be more than 0 seconds, not nan"),
+        ({"timeout": float("inf")}, ValueError, "a request does not wait for ever"),
+        ({"timeout": None}, ValueError, "a request does not wait for ever"),
+        ({"timeout": "5"}, TypeError, "timeout must be seconds, as 2.5, not '5'"),
         ({"topic": "chat/+"}, ValueError, "is a pattern"),
         ({"topic": ["a"]}, TypeError, "a topic must be a str"),
         ({"payload": 7}, TypeError, "a payload must be bytes or str"),

@@ -10,7 +10,7 @@ async with cubecast.join("127.0.0.1:7400") as node:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from cubecast.errors import (
     TooManyTopics,
     Unknown,
 )
+from cubecast.opening import Opening, opening
 
 if TYPE_CHECKING:
     from cubecast import codecs, tracing
@@ -194,7 +195,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_PLACES, *_MODULES})
 
 
-@asynccontextmanager
+@opening("async with cubecast.join(...) as node")
 async def join(
     seed: str | None,
     *,
@@ -223,9 +224,11 @@ async def join(
     from cubecast.net.config import NodeConfig
     from cubecast.net.node import Node
     from cubecast.net.tls import tls_keys
+    from cubecast.net.usage import check_config, check_listen, check_seed
 
-    if not (seed is None or isinstance(seed, str)):
-        raise TypeError(f'seed must be "host:port" of a member, or None, not {seed!r}')
+    check_listen(listen)
+    check_config(config, NodeConfig, {"secret": secret, "tls": tls})
+    check_seed(seed, listen if config is None else config.listen)
     config = config or NodeConfig(listen=listen, secret=secret, **tls_keys(tls))
     node = Node(config, trace=trace, network=network, faults=faults)
     await node.start(seed)
@@ -253,7 +256,7 @@ def start(
     The arguments, and what it raises, are those of `join`; but it listens on port 7400 by default,
     where commands and light clients look for a node.
     """
-    return join(
+    node = join(
         None,
         listen=listen,
         secret=secret,
@@ -263,9 +266,10 @@ def start(
         network=network,
         faults=faults,
     )
+    return Opening(node, "async with cubecast.start(...) as node")
 
 
-@asynccontextmanager
+@opening("async with cubecast.connect(...) as client")
 async def connect(
     addresses: str = "127.0.0.1:7400",
     *,
@@ -284,7 +288,10 @@ async def connect(
     way.
     """
     from cubecast.net.client import Client
+    from cubecast.net.usage import check_addresses, check_timeout
 
+    check_addresses(addresses)
+    check_timeout("timeout_s", timeout_s, "above 0")
     client = Client(secret, network, name=name, tls=tls)
     await client.attach(addresses, timeout_s)
     try:

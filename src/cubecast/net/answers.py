@@ -55,6 +55,8 @@ class Answers(ClosesAtEnd, Generic[T_co]):
     handler failed raises `RequestFailed` where it is read; reading may go on.
     """
 
+    HINT = "async for answer in node.request_many(topic, payload): ..."
+
     def __init__(
         self,
         requests: Requests,

@@ -48,6 +48,8 @@ class Listener(ClosesAtEnd):
     Entering it returns when everything published from then on will be handed out.
     """
 
+    HINT = "async with node.on(topic, callback): ..."
+
     def __init__(
         self,
         host: Host,
@@ -56,7 +58,12 @@ class Listener(ClosesAtEnd):
         timeout_s: float,
     ) -> None:
         if not callable(callback):
-            raise TypeError(f"a callback must be callable, not {type(callback).__name__}")
+            if inspect.iscoroutine(callback):
+                callback.close()
+            raise TypeError(
+                f"a callback must be callable, not {type(callback).__name__}: give the function "
+                "itself, without ()"
+            )
         self._host = host
         self._timeout_s = timeout_s
         self.subscription = subscription

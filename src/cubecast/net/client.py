@@ -52,7 +52,7 @@ from cubecast.net.client_wire import (
     decode_from_node,
     encode,
 )
-from cubecast.net.connection import Connection
+from cubecast.net.connection import SILENT, Connection
 from cubecast.net.events import CallbackFailed, Event, Events, Returned
 from cubecast.net.faults import LinkFaults
 from cubecast.net.headers import Headed, Headers, check_headers, pack
@@ -72,8 +72,9 @@ from cubecast.net.requests import Asks, Requests
 from cubecast.net.subscription import Policy
 from cubecast.net.tls import Tls
 from cubecast.net.tls_network import TlsNetwork
-from cubecast.net.topics import Payload, check_topic, encode_payload, reply_topic
+from cubecast.net.topics import Payload, check_topic, encode_payload, reply_topic, too_large
 from cubecast.net.transport import Network, TcpNetwork
+from cubecast.net.usage import check_timeout
 from cubecast.net.wire import CLIENT, HELLO, MAX_PAYLOAD, WireError
 from cubecast.net.writes import Writes
 from cubecast.protocol.explain import Explanation
@@ -124,6 +125,7 @@ class Client(Asks):
         """Whether the application ends the connection."""
         self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
+        self._dialling: Connection | None = None  # the last that was dialled
         self._attached: asyncio.Future[Attached] | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._pipeline: Pipeline | None = None
@@ -159,7 +161,8 @@ class Client(Asks):
                     await self._attach_to(address)
                 return
             except TimeoutError:
-                reasons[address] = f"no answer in {timeout_s:g} s"
+                silent = self._dialling is not None and self._dialling.silent
+                reasons[address] = f"no answer in {timeout_s:g} s" + (SILENT if silent else "")
             except OSError as error:
                 reasons[address] = error.strerror or str(error)
             except Closed as error:
@@ -171,7 +174,7 @@ class Client(Asks):
     async def _attach_to(self, address: str) -> None:
         host, port = parse_address(address)
         self._attached = self._loop.create_future()
-        connection = Connection(self, dialled=True)
+        connection = self._dialling = Connection(self, dialled=True)
         self._connection = None
         await self._network.dial(lambda: connection, host, port)
         self._connection = connection
@@ -370,9 +373,10 @@ class Client(Asks):
         if headers is not None or self._traced or type(payload) is not bytes:
             payload = self._prepared(payload, headers)
         if len(payload) > MAX_PAYLOAD:
-            raise NotSent(topic, f"{len(payload)} bytes are more than {MAX_PAYLOAD}")
+            raise NotSent(topic, too_large(len(payload)))
         pipeline = self._published
         if not isinstance(topic, str) or not pipeline.knows(topic):
+            check_timeout("timeout", timeout)
             check_topic(topic)
         return await pipeline.publish(topic, payload, receipt, timeout)
 

@@ -53,8 +53,9 @@ from cubecast.net.recorder import Recorder
 from cubecast.net.requests import Asks, Requests
 from cubecast.net.subscription import Order, Policy, Subscription
 from cubecast.net.tls_network import TlsNetwork
-from cubecast.net.topics import Payload, check_topic, encode_payload, reply_topic
+from cubecast.net.topics import Payload, check_topic, encode_payload, reply_topic, too_large
 from cubecast.net.transport import Network, Server, TcpNetwork
+from cubecast.net.usage import check_timeout
 from cubecast.net.view_wire import encode_detector
 from cubecast.net.vocabulary import Vocabulary
 from cubecast.net.wire import (
@@ -502,12 +503,13 @@ class Node(Asks):
         if headers is not None or self._careful or type(payload) is not bytes:
             payload = self._prepared(topic, payload, headers)
         if len(payload) > MAX_PAYLOAD:
-            raise NotSent(topic, f"{len(payload)} bytes are more than {MAX_PAYLOAD}")
+            raise NotSent(topic, too_large(len(payload)))
         try:
             box = self._outboxes.get(topic)
         except TypeError:  # not hashable, so surely no text: let the check say so
             box = None
         if box is None:
+            check_timeout("timeout", timeout)
             box = self._new_outbox(topic)
         if box.shut or box.bytes >= box.room or len(box.payloads) >= box.frame_messages:
             await box.make_room(timeout)

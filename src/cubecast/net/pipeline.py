@@ -24,6 +24,7 @@ from cubecast.net.client_wire import (
     encode,
 )
 from cubecast.net.headers import unmarked
+from cubecast.net.usage import check_timeout
 from cubecast.net.wire import MESSAGE_OVERHEAD
 from cubecast.protocol.port import Topic
 
@@ -62,6 +63,7 @@ class ClientReceipt:
         Raises `NotSent` if the connection ended before the message was sent, and `Unknown` if it
         ended after that, or `timeout` passed; after a timeout it may be asked again.
         """
+        check_timeout("timeout", timeout)
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.shield(self._done)

@@ -31,6 +31,7 @@ from cubecast.net.answers import Answers, One
 from cubecast.net.headers import MAX_HEADERS, MAX_PREFIX, Headed, Headers, check_headers, pack
 from cubecast.net.message import ID, REPLY, Message, typed
 from cubecast.net.topics import Payload, check_topic, encode_payload
+from cubecast.net.usage import check_timeout
 from cubecast.net.wire import MAX_PAYLOAD
 from cubecast.protocol.port import Topic
 
@@ -189,10 +190,9 @@ class Requests:
 def check_request(topic: Topic, timeout: float, codec: Codec[Any] | None) -> None:
     """TypeError or ValueError, in one line, unless such a request may be made."""
     check_topic(topic)
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise TypeError(f"timeout must be a number of seconds, not {timeout!r:.80}")
-    if not (math.isfinite(timeout) and timeout > 0):
-        raise ValueError(f"timeout must be a positive number of seconds, not {timeout!r}")
+    check_timeout("timeout", timeout, "more than 0")
+    if timeout is None or math.isinf(timeout):
+        raise ValueError("timeout must be seconds, as 2.5: a request does not wait for ever")
     if codec is not None:
         check_codec(codec)
 

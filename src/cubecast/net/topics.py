@@ -10,6 +10,8 @@ from cubecast.protocol.port import Topic
 Payload: TypeAlias = bytes | bytearray | memoryview | str
 """What may be published: bytes, or text, which is sent as UTF-8."""
 
+MAX_PAYLOAD = 8 * 1024 * 1024
+"""A single message may not be larger; a frame of the largest still fits a packet."""
 MAX_TOPIC_BYTES = 1024
 WILDCARDS = ("+", "#")
 """In a subscription these stand for other topics, so no topic has them in its name."""
@@ -35,15 +37,23 @@ def check_topic(topic: Topic) -> None:
     """TypeError or ValueError, in one line, unless `topic` may be published to."""
     check_name(topic)
     if any(wildcard in topic for wildcard in WILDCARDS):
-        raise ValueError(f"{topic!r} is a pattern; only a topic without wildcards has publishers")
+        raise ValueError(
+            f"{topic!r} is a pattern; only a topic without wildcards has publishers: "
+            "publish to each topic by its name"
+        )
 
 
 def check_name(topic: Topic) -> None:
     """TypeError or ValueError, in one line, unless `topic` may be a topic or a pattern."""
     if not isinstance(topic, str):
-        raise TypeError(f"a topic must be a str, not {type(topic).__name__}")
+        advice = "call once for each, or subscribe to a pattern such as 'chat/#'"
+        if isinstance(topic, bytes):
+            advice = "give topic.decode()"
+        elif not isinstance(topic, list | tuple | set):
+            advice = "name it, as 'chat/room1'"
+        raise TypeError(f"a topic must be a str, not {type(topic).__name__}: {advice}")
     if not topic:
-        raise ValueError("a topic must not be empty")
+        raise ValueError("a topic must not be empty: name it, as 'chat/room1'")
     try:
         size = len(topic.encode())
     except UnicodeEncodeError:
@@ -52,6 +62,11 @@ def check_name(topic: Topic) -> None:
         raise ValueError(f"a topic must have at most {MAX_TOPIC_BYTES} bytes, not {size}")
     if "\0" in topic:
         raise ValueError(f"a topic must not contain NUL: {topic!r}")
+
+
+def too_large(size: int) -> str:
+    """Why a payload is not sent."""
+    return f"{size} bytes are more than {MAX_PAYLOAD}, the most of one message: send it in parts"
 
 
 def encode_payload(payload: Payload) -> bytes:

@@ -27,6 +27,7 @@ from typing import TypeAlias
 import msgspec
 
 from cubecast.net.headers import MAX_PREFIX, check_blob
+from cubecast.net.topics import MAX_PAYLOAD as MAX_PAYLOAD
 from cubecast.protocol.errors import MAX_STREAMS
 from cubecast.protocol.links import Carried
 from cubecast.protocol.listing import ENTRY, MAX_LISTING
@@ -53,8 +54,6 @@ from cubecast.protocol.port import Seq, Stream, Topic
 
 VERSION = 4
 MAX_PACKET = 16 * 1024 * 1024
-MAX_PAYLOAD = 8 * 1024 * 1024
-"""A single message may not be larger; a frame of the largest still fits a packet."""
 MESSAGE_OVERHEAD = 16
 """What a message costs besides its payload, so that empty ones are not free."""
 FRAME_OVERHEAD = 400
