@@ -12,7 +12,7 @@ STAMP   := .venv/.complete
 SOURCES  = $(wildcard src tests bench examples tools)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test lint docs soak siege bench results clean distclean
+.PHONY: help setup lock demo test lint docs pyright soak siege bench results clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -39,6 +39,9 @@ lint: $(STAMP) ## ruff on all Python files, mypy --strict on src
 
 docs: $(STAMP) ## build the site of docs/ in site/, strictly, and check its links (ARGS=serve shows it)
 	@$(BIN)/python tools/docs.py $(ARGS)
+
+pyright: $(STAMP) ## pyright on the examples; fetched with npm, so it needs node and a network
+	npx --yes pyright $(ARGS)
 
 soak: $(STAMP) ## 5,000 storms (ARGS goes to tools/soak.py), 20,000 schedules of chaos and a million fuzzed packets, all go on where they stopped, then the long tests
 	$(BIN)/python tools/soak.py $(ARGS)

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 
 import cubecast
 
-SCRIPT = {
+SCRIPT: dict[str, dict[str, list[str]]] = {
     "ann": {"lunch": ["Where do we eat?"], "music": []},
     "bob": {"lunch": [], "music": ["Who sings tonight?"]},
     "cem": {"lunch": [], "music": []},

@@ -5,6 +5,7 @@ cubecast lab run examples/ring.toml --quick     the experiment, on Spark
 """
 
 from random import Random
+from typing import ClassVar
 
 from cubecast.baselines.flood import Flood, FloodPub
 from cubecast.lab.cells import Measurement, Settings, measure
@@ -21,7 +22,7 @@ from cubecast.sim.world import World
 
 
 class Ring(Flood):
-    label = "ring"
+    label: ClassVar[str] = "ring"
 
     def __init__(self, node: NodeId, port: object, nodes: int) -> None:
         super().__init__(node, port, 0, nodes)  # type: ignore[arg-type]

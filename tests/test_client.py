@@ -31,9 +31,9 @@ from cubecast.net.client_wire import (
 )
 from cubecast.net.events import MemberJoined, MemberLeft, SlowSubscriber
 from cubecast.net.hello import Attached, AttachRequest, Refused
+from cubecast.net.message import Message
 from cubecast.net.node import Node
 from cubecast.net.remote import RemoteSubscription
-from cubecast.net.subscription import Message
 from cubecast.net.wire import CLIENT, MESSAGE_OVERHEAD
 from cubecast.testing.dialler import Dialler
 

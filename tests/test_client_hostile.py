@@ -24,14 +24,19 @@ from cubecast.net.client_wire import (
     encode,
 )
 from cubecast.net.events import ConnectionLost, MemberJoined, MemberLeft, SlowSubscriber
+from cubecast.net.headers import pack
 from cubecast.net.node import Node
 from cubecast.net.wire import CLIENT, MAX_PAYLOAD, PREFIX, WireError
+
+BLOB = bytes(pack({"name": "value"}, b""))
+"""A message with headers."""
 
 FROM_CLIENT: list[wire.FromClient] = [
     wire.Subscribe(1, TOPIC, "drop-oldest", 4096),
     wire.Unsubscribe(1),
     wire.Read(1, 100),
     wire.Publish(0, TOPIC, [b"one", b"", b"three"], True),
+    wire.Publish(1, TOPIC, [b"one", bytes(pack({"name": "value"}, b"two"))], True, (1,)),
     wire.Listen(),
     wire.Ask(2, "explain", TOPIC),
     wire.Ask(3, "members", ""),
@@ -42,6 +47,11 @@ FROM_CLIENT: list[wire.FromClient] = [
 FROM_NODE: list[wire.FromNode] = [
     wire.Subscribed(1, 4096),
     wire.Deliver(1, 3, TOPIC, 2, 77, 10, 1_700_000_000, [(1, 5, 4)], [b"one", b"", b"three"]),
+    wire.Deliver(
+        *(1, 3, TOPIC, 2, 77, 10, 1_700_000_000, [(1, 5, 4)]),
+        [bytes(pack({"name": "value"}, b"one")), b"two"],
+        (0,),
+    ),
     wire.Dropped(1, 3),
     wire.Ended(1, "the node leaves the cluster", 0),
     wire.Taken(4),
@@ -137,6 +147,12 @@ def test_mutated_packets_are_read_or_refused() -> None:
         ["Publish", 0, TOPIC, [b""] * (BATCH_MESSAGES + 1), False],
         ["Publish", 0, TOPIC, [bytes(MAX_PAYLOAD + 1)], False],
         ["Publish", 0, TOPIC, ["text"], False],
+        ["Publish", 0, TOPIC, [b"no headers"], False, [0]],
+        ["Publish", 0, TOPIC, [b"\0\0payload"], False, [0]],
+        ["Publish", 0, TOPIC, [BLOB], False, [1]],
+        ["Publish", 0, TOPIC, [BLOB, BLOB], False, [1, 0]],
+        ["Publish", 0, TOPIC, [BLOB], False, [0, 0]],
+        ["Publish", 0, TOPIC, [BLOB[:-1]], False, [0]],
         ["Ask", 0, "secret", ""],
         ["Shout"],
         {"type": "Ping"},

@@ -25,8 +25,9 @@ from cubecast.net.hello import (
     new_nonce,
 )
 from cubecast.net.keys import Keys
+from cubecast.net.message import Message
 from cubecast.net.node import Node
-from cubecast.net.subscription import Message, Subscription
+from cubecast.net.subscription import Subscription
 from cubecast.net.wire import (
     CONTROL,
     MAX_PACKET,

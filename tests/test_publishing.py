@@ -295,9 +295,9 @@ WRONG: dict[str, tuple[Any, Any, type[Exception], str]] = {
     "list": (["chat"], b"", TypeError, "a topic must be a str, not list"),
     "none": (None, b"", TypeError, "a topic must be a str, not NoneType"),
     "int payload": (TOPIC, 5, TypeError, "a payload must be bytes or str, not int"),
-    "bytearray": (TOPIC, bytearray(3), TypeError, "bytes or str, not bytearray"),
+    "list payload": (TOPIC, [1], TypeError, "bytes or str, not list"),
     "no payload": (TOPIC, None, TypeError, "bytes or str, not NoneType"),
-    "broken text": (TOPIC, "\ud800", ValueError, "surrogates not allowed"),
+    "broken text": (TOPIC, "\ud800", ValueError, "must be valid Unicode; send bytes"),
 }
 
 

@@ -230,7 +230,7 @@ WRONG_FILES = {
     "window = 0": "cubecast.toml: window must be at least 1, not 0",
     "listen = 7400": "cubecast.toml: listen must be a text, not 7400",
     "listen = 'host:port'": "cubecast.toml: listen must be an address, host:port: "
-    "not a port: 'port' in 'host:port'",
+    "not a port: 'port' in 'host:port'; a port is 0 to 65535",
     "listen = '0.0.0.0:7400'": "cubecast.toml: listen is '0.0.0.0:7400', which others cannot "
     "dial: set advertise as well",
     "advertise = '[::]:1'": "cubecast.toml: advertise must be dialled by others; '[::]:1' cannot "
@@ -246,7 +246,7 @@ WRONG_FILES = {
     "advertise = ':::'": "cubecast.toml: advertise must be an address, host:port: "
     "not a host: ':::'",
     "join = '[node1]:7400:1'": "cubecast.toml: join must be an address, host:port: "
-    "not a port: '7400:1' in '[node1]:7400:1'",
+    "not a port: '7400:1' in '[node1]:7400:1'; a port is 0 to 65535",
     "push = 'perhaps'": "cubecast.toml: push must be true or false, not 'perhaps'",
     "client_name = 'a b'": "cubecast.toml: client_name cannot be this: a name has 1 to 64 letters, "
     "digits, dots, '@', '-' or '_' and begins with a letter or a digit, not 'a b'",

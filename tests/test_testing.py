@@ -15,8 +15,9 @@ import pytest
 from cubecast.errors import JoinError
 from cubecast.net.config import NodeConfig
 from cubecast.net.events import Gap
+from cubecast.net.message import Message
 from cubecast.net.node import Node
-from cubecast.net.subscription import Message, Subscription
+from cubecast.net.subscription import Subscription
 from cubecast.protocol.port import Stream
 from cubecast.testing import (
     Cluster,

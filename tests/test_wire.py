@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from cubecast.net import hello, wire
 from cubecast.net.address import DEFAULT_PORT, format_address, parse_address
+from cubecast.net.headers import pack
 from cubecast.net.view_wire import (
     OVERHEAD,
     Forward,
@@ -91,7 +92,10 @@ def frames(draw: st.DrawFn, topic: str = TOPIC) -> Frame:
     members = draw(sets)
     leaves = members & draw(sets)
     route = Route(draw(st.integers(0, (1 << 32) - 1)), start, members, leaves)
-    body = Outgoing(bodies, draw(numbers))
+    headed = draw(st.sets(st.integers(0, len(bodies) - 1)))
+    for place in headed:
+        bodies[place] = bytes(pack({"name": draw(st.text(max_size=9))}, bodies[place]))
+    body = Outgoing(bodies, draw(numbers), sorted(headed))
     barrier = draw(vectors)
     size = wire.frame_cost(body.content, len(barrier))
     return Frame(topic, draw(streams), first, barrier, route, stable, body, size)
@@ -333,6 +337,7 @@ def test_a_frame_is_read_back(frame: Frame) -> None:
     assert isinstance(read.body, Payloads)
     assert isinstance(frame.body, Outgoing)
     assert list(read.body) == frame.body.payloads
+    assert list(read.body.headed) == list(frame.body.headed)
     assert read.body.time == frame.body.time
 
 

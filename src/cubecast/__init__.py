@@ -10,7 +10,7 @@ async with cubecast.join("127.0.0.1:7400") as node:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -20,18 +20,23 @@ from cubecast.errors import (
     Closed,
     ConfigError,
     CubecastError,
+    DecodeError,
     JoinError,
     NameTaken,
+    NoAnswer,
     NotAllowed,
     NotSent,
     NotSubscribed,
     Overflow,
+    RequestFailed,
     TooManyTopics,
     Unknown,
 )
+from cubecast.opening import Opening, opening
 
 if TYPE_CHECKING:
-    from cubecast import sync
+    from cubecast import codecs, sync, tracing
+    from cubecast.net.answers import Answers
     from cubecast.net.callbacks import Listener
     from cubecast.net.client import Client
     from cubecast.net.config import NodeConfig
@@ -51,12 +56,13 @@ if TYPE_CHECKING:
         SlowSubscriber,
     )
     from cubecast.net.faults import LinkFaults, Rule
+    from cubecast.net.message import Message
     from cubecast.net.node import Node
     from cubecast.net.pipeline import ClientReceipt
     from cubecast.net.receipt import Receipt
     from cubecast.net.remote import RemoteSubscription
     from cubecast.net.settings import load_config
-    from cubecast.net.subscription import Message, Policy, Subscription
+    from cubecast.net.subscription import Policy, Subscription
     from cubecast.net.tls import Tls
     from cubecast.net.transport import Network
     from cubecast.ordering.config import OrderedConfig
@@ -64,10 +70,12 @@ if TYPE_CHECKING:
     from cubecast.ordering.live import Ordered
     from cubecast.ordering.unread import OrderedMessage
     from cubecast.trace import Record
+    from cubecast.typed import TypedTopic
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Answers",
     "AttachError",
     "CallbackFailed",
     "Client",
@@ -77,6 +85,7 @@ __all__ = [
     "ConnectionLost",
     "CubecastError",
     "CutDenied",
+    "DecodeError",
     "Discarded",
     "Event",
     "Excluded",
@@ -90,6 +99,7 @@ __all__ = [
     "Message",
     "NameTaken",
     "Network",
+    "NoAnswer",
     "Node",
     "NodeConfig",
     "NotAllowed",
@@ -103,14 +113,17 @@ __all__ = [
     "PublisherBlocked",
     "Receipt",
     "RemoteSubscription",
+    "RequestFailed",
     "Returned",
     "Rule",
     "SlowSubscriber",
     "Subscription",
     "Tls",
     "TooManyTopics",
+    "TypedTopic",
     "Unknown",
     "__version__",
+    "codecs",
     "connect",
     "join",
     "load_config",
@@ -118,10 +131,12 @@ __all__ = [
     "ordered",
     "start",
     "sync",
+    "tracing",
 ]
 
 
 _PLACES = {
+    "Answers": "cubecast.net.answers",
     "CallbackFailed": "cubecast.net.events",
     "Client": "cubecast.net.client",
     "ClientReceipt": "cubecast.net.pipeline",
@@ -136,7 +151,7 @@ _PLACES = {
     "MemberJoined": "cubecast.net.events",
     "MemberLeft": "cubecast.net.events",
     "MemberMute": "cubecast.net.events",
-    "Message": "cubecast.net.subscription",
+    "Message": "cubecast.net.message",
     "Network": "cubecast.net.transport",
     "Node": "cubecast.net.node",
     "NodeConfig": "cubecast.net.config",
@@ -152,6 +167,7 @@ _PLACES = {
     "SlowSubscriber": "cubecast.net.events",
     "Subscription": "cubecast.net.subscription",
     "Tls": "cubecast.net.tls",
+    "TypedTopic": "cubecast.typed",
     "load_config": "cubecast.net.settings",
     "ordered": "cubecast.ordering.library",
 }
@@ -161,7 +177,7 @@ What a process does not use, it does not import: Spark's executors and the comma
 network need no network stack.
 """
 
-_MODULES = {"sync"}
+_MODULES = {"codecs", "sync", "tracing"}
 """Modules that are imported when they are asked for."""
 
 if not TYPE_CHECKING:  # checkers of types see the imports above
@@ -180,7 +196,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_PLACES, *_MODULES})
 
 
-@asynccontextmanager
+@opening("async with cubecast.join(...) as node")
 async def join(
     seed: str | None,
     *,
@@ -209,9 +225,11 @@ async def join(
     from cubecast.net.config import NodeConfig
     from cubecast.net.node import Node
     from cubecast.net.tls import tls_keys
+    from cubecast.net.usage import check_config, check_listen, check_seed
 
-    if not (seed is None or isinstance(seed, str)):
-        raise TypeError(f'seed must be "host:port" of a member, or None, not {seed!r}')
+    check_listen(listen)
+    check_config(config, NodeConfig, {"secret": secret, "tls": tls})
+    check_seed(seed, listen if config is None else config.listen)
     config = config or NodeConfig(listen=listen, secret=secret, **tls_keys(tls))
     node = Node(config, trace=trace, network=network, faults=faults)
     await node.start(seed)
@@ -239,7 +257,7 @@ def start(
     The arguments, and what it raises, are those of `join`; but it listens on port 7400 by default,
     where commands and light clients look for a node.
     """
-    return join(
+    node = join(
         None,
         listen=listen,
         secret=secret,
@@ -249,9 +267,10 @@ def start(
         network=network,
         faults=faults,
     )
+    return Opening(node, "async with cubecast.start(...) as node")
 
 
-@asynccontextmanager
+@opening("async with cubecast.connect(...) as client")
 async def connect(
     addresses: str = "127.0.0.1:7400",
     *,
@@ -270,7 +289,10 @@ async def connect(
     way.
     """
     from cubecast.net.client import Client
+    from cubecast.net.usage import check_addresses, check_timeout
 
+    check_addresses(addresses)
+    check_timeout("timeout_s", timeout_s, "above 0")
     client = Client(secret, network, name=name, tls=tls)
     await client.attach(addresses, timeout_s)
     try:

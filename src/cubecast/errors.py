@@ -78,6 +78,36 @@ class Unknown(CubecastError):
         self.reason = reason
 
 
+class NoAnswer(Unknown):
+    """No answer to a request came in time: it was sent, or may be, and may have been handled."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(topic, reason)
+        self.args = (f"no answer to a request in {topic!r}, which may be handled: {reason}",)
+
+
+class RequestFailed(CubecastError):
+    """A request was answered with an error: its handler raised `error`, which said `text`."""
+
+    def __init__(self, topic: str, error: str, text: str, source: int) -> None:
+        super().__init__(f"a request in {topic!r} failed at node {source}: {error}: {text}")
+        self.topic = topic
+        self.error = error
+        self.text = text
+        self.source = source
+
+
+class DecodeError(CubecastError, ValueError):
+    """A payload means nothing to the codec of its subscription; `payload` has the bytes."""
+
+    def __init__(self, message: str, payload: bytes, reason: str) -> None:
+        shown = repr(payload[:60]) + ("..." if len(payload) > 60 else "")
+        super().__init__(f"cannot decode {shown} of message {message!r} with {reason}")
+        self.message = message
+        self.payload = payload
+        self.reason = reason
+
+
 class Closed(CubecastError):
     """The node or the subscription is closed."""
 

@@ -57,8 +57,9 @@ from cubecast.net.events import (
 )
 from cubecast.net.faults import LinkFaults, Rule
 from cubecast.net.loop import run_loop
+from cubecast.net.message import Message
 from cubecast.net.node import Node
-from cubecast.net.subscription import Message, Subscription
+from cubecast.net.subscription import Subscription
 from cubecast.trace import Header
 
 DEEPEST = 3
@@ -272,7 +273,7 @@ class Worker:
     def _reasons(self, node: Node) -> str:
         said = []
         for topic in self._open:
-            found = node.explain(topic)
+            found: dict[str, object] = {**node.explain(topic)}
             keys = ("standing", "in_flight", "behind", "missing", "waiting", "accepted", "blocked")
             what = {key: found[key] for key in keys if found.get(key)}
             said.append(f"{topic}: {what}")

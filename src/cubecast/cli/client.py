@@ -36,6 +36,7 @@ from cubecast.cli.reading import POLICIES, Reading, read_topic
 from cubecast.cli.why import explained
 from cubecast.logs import escaped, guard
 from cubecast.net.subscription import Policy
+from cubecast.net.topics import MAX_PAYLOAD
 from cubecast.net.units import SIZES, parse_quantity
 from cubecast.topology import Tree
 
@@ -182,17 +183,31 @@ def pub(
     run("pub", _pub(topic, lines_of(message, descriptor), at, known, rate, timeout))
 
 
+class LineTooLong(cubecast.CubecastError):
+    """A line of the input is larger than a message may be."""
+
+
 async def lines_of(message: str | None, descriptor: int) -> AsyncIterator[bytes]:
     if message is not None:
         yield message.encode(errors="surrogateescape")
         return
-    rest = b""
+    parts: list[bytes] = []  # of the line that has begun
+    size = number = 0
     async for chunk in _chunks(descriptor):
-        *lines, rest = (rest + chunk).split(b"\n")
+        *lines, rest = chunk.split(b"\n")
         for line in lines:
-            yield line
-    if rest:
-        yield rest
+            number += 1
+            yield b"".join([*parts, line])
+            parts, size = [], 0
+        parts.append(rest)
+        size += len(rest)
+        if size > MAX_PAYLOAD:  # said now: the rest of it is not read
+            raise LineTooLong(
+                f"line {number + 1} has more than {MAX_PAYLOAD} bytes, the most of one message: "
+                f"split it (lines before it are published: {number})"
+            )
+    if size:
+        yield b"".join(parts)
 
 
 async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
@@ -240,6 +255,10 @@ async def _pub(
                 taken = True
                 if receipt is not None:
                     await receipt.stable()
+        except LineTooLong:
+            async with asyncio.timeout(timeout):
+                await client.flush()
+            raise
         except TimeoutError:
             raise cubecast.CubecastError(_too_late(taken, timeout)) from None
 
@@ -383,7 +402,7 @@ async def _knowledge(client: cubecast.Client, topic: str) -> Answer:
     if not facts["informed"]:
         with suppress(cubecast.CubecastError):  # too many to list, say: what is known is known
             listed = await client.topics()
-    return client.slot, facts, listed
+    return client.slot, {**facts}, listed
 
 
 def live_tree(topic: str, root: int | None, at: str, access: Access) -> Tree:

@@ -12,6 +12,8 @@ def parse_address(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int
     if not isinstance(text, str):
         raise TypeError(f"an address is a text such as '127.0.0.1:{DEFAULT_PORT}', not {text!r}")
     text = text.strip()
+    if "://" in text:
+        raise ValueError(f'not an address: {text!r}; write "host:port" without "://"')
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):
@@ -26,7 +28,7 @@ def parse_address(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int
         return host or "127.0.0.1", default_port
     digits = port_text.isascii() and port_text.isdigit() and len(port_text) <= 5
     if not digits or int(port_text) > 65535:
-        raise ValueError(f"not a port: {port_text!r} in {text!r}")
+        raise ValueError(f"not a port: {port_text!r} in {text!r}; a port is 0 to 65535")
     return host or "127.0.0.1", int(port_text)
 
 

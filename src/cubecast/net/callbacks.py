@@ -4,11 +4,12 @@
    awaited, if it can be, before the next.  So the subscription's queue and policy apply as if the
    application read it.
 2. A call that raises is logged with its traceback and told as a `CallbackFailed` event; the next
-   message is handed out all the same.
+   message is handed out all the same.  If the message is a request, the error answers it.
 3. `close` lets the call that runs finish, for at most the node's `leave_timeout_s`, and then
    cancels it and waits for its end, for as long again.  What is queued behind it is not handed
    out any more.
-4. A subscription that ends by itself (cut off, or too many topics for its pattern) is logged.
+4. What a call returns for a request, bytes or text, answers it; None does not.
+5. A subscription that ends by itself (cut off, or too many topics for its pattern) is logged.
 """
 
 from __future__ import annotations
@@ -16,18 +17,22 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeAlias, TypeVar
 
+from cubecast import tracing
 from cubecast.errors import Closed, CubecastError
 from cubecast.net.context import ClosesAtEnd
+from cubecast.net.message import Message
 from cubecast.net.remote import RemoteSubscription
-from cubecast.net.subscription import Message, Subscription
+from cubecast.net.requests import MAX_ERROR, check_answer
+from cubecast.net.subscription import Subscription
 from cubecast.protocol.port import Topic
 
 log = logging.getLogger("cubecast")
 
-Callback: TypeAlias = Callable[[Message], object]
+T = TypeVar("T")
+Callback: TypeAlias = Callable[[Message[T]], object]
 """Takes a message; may be a coroutine function."""
 
 
@@ -43,21 +48,29 @@ class Listener(ClosesAtEnd):
     Entering it returns when everything published from then on will be handed out.
     """
 
+    HINT = "async with node.on(topic, callback): ..."
+
     def __init__(
         self,
         host: Host,
-        subscription: Subscription | RemoteSubscription,
-        callback: Callback,
+        subscription: Subscription[Any] | RemoteSubscription[Any],
+        callback: Callback[Any],
         timeout_s: float,
     ) -> None:
         if not callable(callback):
-            raise TypeError(f"a callback must be callable, not {type(callback).__name__}")
+            if inspect.iscoroutine(callback):
+                callback.close()
+            raise TypeError(
+                f"a callback must be callable, not {type(callback).__name__}: give the function "
+                "itself, without ()"
+            )
         self._host = host
         self._timeout_s = timeout_s
         self.subscription = subscription
         self._callback = callback
         self._task: asyncio.Task[None] | None = None
         self._closing = False
+        self._traced = tracing.is_used()
         self.failures = 0
         """Calls that raised."""
 
@@ -102,7 +115,11 @@ class Listener(ClosesAtEnd):
             async for message in self.subscription:
                 if self._closing:
                     return
-                await self._call(message)
+                if self._traced:
+                    with tracing.continued(message):
+                        await self._call(message)
+                else:
+                    await self._call(message)
         except Closed as error:  # with its node: nothing more will come
             if isinstance(self.subscription, RemoteSubscription) and self.subscription.lost:
                 log.error("no more callbacks of %r: %s", self.subscription.topic, error)
@@ -111,23 +128,37 @@ class Listener(ClosesAtEnd):
             log.error("callbacks of %r end: %s", self.subscription.topic, error)
             raise
 
-    async def _call(self, message: Message) -> None:
+    async def _call(self, message: Message[Any]) -> None:
         try:
             result = self._callback(message)
             if inspect.isawaitable(result):
-                await result
+                result = await result
+            answers = result is not None and message.wants_reply
+            payload = check_answer(result) if answers else None
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            self._failed(message, error)  # something it waited for was cancelled, not we
+            await self._failed(message, error)  # something it waited for was cancelled, not we
         except Exception as error:
-            self._failed(message, error)
+            await self._failed(message, error)
+        else:
+            if payload is not None:
+                await self._answer(message, message.reply(payload))
 
-    def _failed(self, message: Message, error: BaseException) -> None:
+    async def _answer(self, message: Message[Any], answering: Awaitable[None]) -> None:
+        try:
+            await answering
+        except CubecastError as error:
+            log.warning("a request of %r stays without an answer: %s", message.topic, error)
+
+    async def _failed(self, message: Message[Any], error: BaseException) -> None:
         self.failures += 1
         log.error("a callback of %r failed", message.topic, exc_info=error)
         self._host.callback_failed(message.topic, error)
+        if message.wants_reply:
+            text, name = str(error)[:MAX_ERROR], type(error).__name__
+            await self._answer(message, message.reply_error(text, error=name))
 
 
 def _look(task: asyncio.Task[None]) -> None:

@@ -31,7 +31,9 @@ def check_subscription(topic: Topic, policy: str, queue_bytes: int) -> Pattern |
     return Pattern(topic) if is_pattern(topic) else None
 
 
-def check_total(policy: str, queue_bytes: int | None, managers: Sequence[str] | None) -> None:
+def check_total(
+    policy: str, queue_bytes: int | None, managers: Sequence[str] | None, codec: object = None
+) -> None:
     """ValueError, in one line with advice, unless total order may be had with these."""
     if not managers:
         raise ValueError(MANAGERS)
@@ -39,6 +41,8 @@ def check_total(policy: str, queue_bytes: int | None, managers: Sequence[str] | 
         raise ValueError(NO_SUCH_OPTION.format("policy"))
     if queue_bytes is not None:
         raise ValueError(NO_SUCH_OPTION.format("queue_bytes"))
+    if codec is not None:
+        raise ValueError('order="total" has no codec: decode event.payload with codec.decode')
 
 
 def check_order(order: str, policy: str, managers: Sequence[str] | None = None) -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import TypeVar
+from typing import Any, Literal, TypeVar, cast, overload
 
 import msgspec
 
-from cubecast import topology
+from cubecast import topology, tracing
+from cubecast.codecs import Codec, check_codec
 from cubecast.errors import (
     AttachError,
     Closed,
@@ -51,9 +52,10 @@ from cubecast.net.client_wire import (
     decode_from_node,
     encode,
 )
-from cubecast.net.connection import Connection
+from cubecast.net.connection import SILENT, Connection
 from cubecast.net.events import CallbackFailed, Event, Events, Returned
 from cubecast.net.faults import LinkFaults
+from cubecast.net.headers import Headed, Headers, check_headers, pack
 from cubecast.net.hello import (
     NOBODY,
     Attached,
@@ -66,13 +68,16 @@ from cubecast.net.hello import (
 from cubecast.net.keys import Keys, Purpose, check_secret
 from cubecast.net.pipeline import ClientReceipt, Pipeline
 from cubecast.net.remote import RemoteSubscription
+from cubecast.net.requests import Asks, Requests
 from cubecast.net.subscription import Policy
 from cubecast.net.tls import Tls
 from cubecast.net.tls_network import TlsNetwork
-from cubecast.net.topics import check_topic, encode_payload
+from cubecast.net.topics import Payload, check_topic, encode_payload, reply_topic, too_large
 from cubecast.net.transport import Network, TcpNetwork
+from cubecast.net.usage import check_timeout
 from cubecast.net.wire import CLIENT, HELLO, MAX_PAYLOAD, WireError
 from cubecast.net.writes import Writes
+from cubecast.protocol.explain import Explanation
 from cubecast.protocol.port import NodeId, Topic
 
 T = TypeVar("T")
@@ -83,7 +88,7 @@ CALLBACK_S = 10.0
 """How long a callback that runs may take to finish when its listener closes."""
 
 
-class Client:
+class Client(Asks):
     """Attached to one node; make one with `cubecast.connect`."""
 
     def __init__(
@@ -120,15 +125,18 @@ class Client:
         """Whether the application ends the connection."""
         self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
+        self._dialling: Connection | None = None  # the last that was dialled
         self._attached: asyncio.Future[Attached] | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._pipeline: Pipeline | None = None
         self._subscriptions: dict[int, RemoteSubscription] = {}
+        self.requests = Requests(self, reply_topic(self._identity, self.uid), definite=False)
         self._numbers = 0
         self._answers: dict[int, asyncio.Future[msgspec.Raw]] = {}
         self._asking = asyncio.Semaphore(MAX_REQUESTS // 2)
         self._listeners: list[Events] = []
         self._listens = False
+        self._traced = tracing.is_used()
         self._heard_at = 0.0
         self._silence_s = 0.0
         self._pinging: asyncio.TimerHandle | None = None
@@ -153,7 +161,8 @@ class Client:
                     await self._attach_to(address)
                 return
             except TimeoutError:
-                reasons[address] = f"no answer in {timeout_s:g} s"
+                silent = self._dialling is not None and self._dialling.silent
+                reasons[address] = f"no answer in {timeout_s:g} s" + (SILENT if silent else "")
             except OSError as error:
                 reasons[address] = error.strerror or str(error)
             except Closed as error:
@@ -165,7 +174,7 @@ class Client:
     async def _attach_to(self, address: str) -> None:
         host, port = parse_address(address)
         self._attached = self._loop.create_future()
-        connection = Connection(self, dialled=True)
+        connection = self._dialling = Connection(self, dialled=True)
         self._connection = None
         await self._network.dial(lambda: connection, host, port)
         self._connection = connection
@@ -225,43 +234,135 @@ class Client:
 
     # -- what the application calls --------------------------------------------------------------
 
+    @overload
     def subscribe(
-        self, topic: Topic, *, policy: Policy = "block", queue_bytes: int | None = None
-    ) -> RemoteSubscription:
+        self,
+        topic: Topic,
+        *,
+        policy: Policy = "block",
+        queue_bytes: int | None = None,
+        codec: None = None,
+    ) -> RemoteSubscription: ...
+
+    @overload
+    def subscribe(
+        self,
+        topic: Topic,
+        *,
+        policy: Policy = "block",
+        queue_bytes: int | None = None,
+        codec: Codec[T],
+    ) -> RemoteSubscription[T]: ...
+
+    def subscribe(
+        self,
+        topic: Topic,
+        *,
+        policy: Policy = "block",
+        queue_bytes: int | None = None,
+        codec: Codec[Any] | None = None,
+    ) -> RemoteSubscription[Any]:
         """Subscribe with ``async with client.subscribe(topic) as messages``.
 
         `topic` may be a pattern, as at a node.  `queue_bytes` is what the node keeps unread; if
         None, what it is configured for.  `policy` applies there, beyond that, as at a node:
         ``"block"`` (publishers wait, nothing is lost), ``"drop-oldest"``, ``"drop-newest"`` (what
         is dropped is counted in `dropped`), or ``"disconnect"`` (reading ends with `Overflow`).
+        With a `codec` (`cubecast.codecs`), `Message.value` is what it makes of the payload.
         """
         check_subscription(topic, policy, MAX_QUEUE if queue_bytes is None else queue_bytes)
         if queue_bytes is not None and queue_bytes > MAX_QUEUE:
             raise ValueError(f"queue_bytes of a client must be at most {MAX_QUEUE}")
+        if codec is not None:
+            check_codec(codec)
         self._numbers += 1
-        return RemoteSubscription(self, self._numbers, topic, policy, queue_bytes or 0)
+        return RemoteSubscription(self, self._numbers, topic, policy, queue_bytes or 0, codec)
+
+    @overload
+    def on(
+        self,
+        topic: Topic,
+        callback: Callback[bytes],
+        *,
+        policy: Policy = "block",
+        queue_bytes: int | None = None,
+        codec: None = None,
+    ) -> Listener: ...
+
+    @overload
+    def on(
+        self,
+        topic: Topic,
+        callback: Callback[T],
+        *,
+        policy: Policy = "block",
+        queue_bytes: int | None = None,
+        codec: Codec[T],
+    ) -> Listener: ...
 
     def on(
         self,
         topic: Topic,
-        callback: Callback,
+        callback: Callback[Any],
         *,
         policy: Policy = "block",
         queue_bytes: int | None = None,
+        codec: Codec[Any] | None = None,
     ) -> Listener:
-        """Have `callback` called for each message: ``async with client.on(topic, callback)``."""
-        subscription = self.subscribe(topic, policy=policy, queue_bytes=queue_bytes)
+        """Have `callback` called for each message: ``async with client.on(topic, callback)``.
+
+        What it returns answers a message that is a request, as at a node.
+        """
+        codec = cast(Codec[Any], codec)  # or None, which makes no difference here
+        subscription = self.subscribe(topic, policy=policy, queue_bytes=queue_bytes, codec=codec)
         return Listener(self, subscription, callback, CALLBACK_S)
+
+    @overload
+    async def publish(
+        self,
+        topic: Topic,
+        payload: Payload,
+        *,
+        headers: Headers | None = None,
+        receipt: Literal[False] = False,
+        timeout: float | None = None,
+    ) -> None: ...
+
+    @overload
+    async def publish(
+        self,
+        topic: Topic,
+        payload: Payload,
+        *,
+        headers: Headers | None = None,
+        receipt: Literal[True],
+        timeout: float | None = None,
+    ) -> ClientReceipt: ...
+
+    @overload
+    async def publish(
+        self,
+        topic: Topic,
+        payload: Payload,
+        *,
+        headers: Headers | None = None,
+        receipt: bool,
+        timeout: float | None = None,
+    ) -> ClientReceipt | None: ...
 
     async def publish(
         self,
         topic: Topic,
-        payload: bytes | str,
+        payload: Payload,
         *,
+        headers: Headers | None = None,
         receipt: bool = False,
         timeout: float | None = None,
     ) -> ClientReceipt | None:
         """Publish one message; it waits if the node has no room for it.
+
+        `payload` is bytes, or what else holds bytes, or text, which is sent as UTF-8.
+        `headers` are a few short texts by name that travel with it (`Message.headers`).
 
         It returns when the message is on its way; `flush`, or leaving the client, tells when
         the node has taken it.  Raises `NotSent` after `timeout` seconds in which the node took
@@ -269,14 +370,27 @@ class Client:
         if `timeout` passes or the connection breaks while it waits for the node's word on a topic
         that is new to it.
         """
-        if type(payload) is not bytes:
-            payload = encode_payload(payload)
+        if headers is not None or self._traced or type(payload) is not bytes:
+            payload = self._prepared(payload, headers)
         if len(payload) > MAX_PAYLOAD:
-            raise NotSent(topic, f"{len(payload)} bytes are more than {MAX_PAYLOAD}")
+            raise NotSent(topic, too_large(len(payload)))
         pipeline = self._published
         if not isinstance(topic, str) or not pipeline.knows(topic):
+            check_timeout("timeout", timeout)
             check_topic(topic)
         return await pipeline.publish(topic, payload, receipt, timeout)
+
+    def _prepared(self, payload: Payload, headers: Headers | None) -> bytes:
+        """What is to be sent, of a publication that is not just bytes."""
+        if self._traced and type(payload) is not Headed:
+            headers = tracing.added(headers)
+        if headers:
+            check_headers(headers)
+            payload = pack(headers, encode_payload(payload))
+        if type(payload) is not Headed:
+            return encode_payload(payload)
+        self._published.headed = True
+        return payload
 
     def events(self) -> Events:
         """Members joining and leaving, our own slow subscriptions: an async iterator."""
@@ -301,10 +415,10 @@ class Client:
         """The topics of the cluster, and the slots subscribed to each."""
         return await self._ask("topics", "", dict[Topic, list[NodeId]])
 
-    async def explain(self, topic: Topic) -> dict[str, object]:
+    async def explain(self, topic: Topic) -> Explanation:
         """What our node knows of a topic, and what waits for what."""
         check_topic(topic)
-        return await self._ask("explain", topic, dict[str, object])
+        return await self._ask("explain", topic, Explanation)
 
     async def subscribers(self, topic: Topic) -> list[NodeId]:
         """The slots subscribed to a topic; asking leaves no trace of it anywhere."""
@@ -338,6 +452,12 @@ class Client:
                 del self._answers[request]
 
     @property
+    def _identity(self) -> str:
+        """The name that this client proves to its node; empty: none."""
+        own = self._network.certificate if isinstance(self._network, TlsNetwork) else None
+        return self.name if own is None else own.name
+
+    @property
     def _published(self) -> Pipeline:
         if self._pipeline is None:
             raise Closed("the client is not attached")
@@ -345,7 +465,7 @@ class Client:
 
     # -- for subscriptions -----------------------------------------------------------------------
 
-    def open(self, number: int, subscription: RemoteSubscription) -> None:
+    def open(self, number: int, subscription: RemoteSubscription[Any]) -> None:
         """Hand what comes under `number` to a subscription."""
         self._subscriptions[number] = subscription
 

@@ -8,15 +8,18 @@ subscription, requests by `MAX_REQUESTS`.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
 from cubecast.net.events import Event
+from cubecast.net.headers import check_blob
 from cubecast.net.hello import Reason, Slot
 from cubecast.net.subscription import Policy
 from cubecast.net.wire import (
     CLIENT,
+    MAX_MESSAGES,
     MAX_NUMBER,
     MAX_PAYLOAD,
     MESSAGE_OVERHEAD,
@@ -47,6 +50,7 @@ QueueBytes: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_QUEUE)]
 TopicName: TypeAlias = Annotated[str, msgspec.Meta(max_length=MAX_TOPIC)]
 Payload: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=MAX_PAYLOAD)]
 Batch: TypeAlias = Annotated[list[Payload], msgspec.Meta(min_length=1, max_length=BATCH_MESSAGES)]
+Places: TypeAlias = Annotated[tuple[Number, ...], msgspec.Meta(max_length=MAX_MESSAGES)]
 Question: TypeAlias = Literal["members", "topics", "explain", "subscribers", "view"]
 
 
@@ -79,6 +83,8 @@ class Publish(msgspec.Struct, frozen=True, tag=True, array_like=True):
     topic: TopicName
     payloads: Batch
     receipt: bool
+    headed: Places = ()
+    """The messages with headers, by their places: these are blobs (`headers.py`)."""
 
 
 class Listen(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -116,6 +122,8 @@ class Deliver(msgspec.Struct, frozen=True, tag=True, array_like=True):
     time: Unsigned
     dependencies: list[tuple[Slot, Unsigned, Number]]
     payloads: list[Payload]
+    headed: Places = ()
+    """The messages with headers, by their places: these are blobs (`headers.py`)."""
 
 
 class Dropped(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -228,17 +236,31 @@ def encode(message: FromClient | FromNode) -> bytes:
 def decode_from_client(raw: bytes) -> FromClient:
     """What a client says in packet `raw`, checked against its type."""
     try:
-        return _from_client.decode(memoryview(raw)[PREFIX.size :])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        message = _from_client.decode(memoryview(raw)[PREFIX.size :])
+        if type(message) is Publish and message.headed:
+            _check_headers(message.payloads, message.headed)
+        return message
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise WireError(f"broken client message: {error}") from error
 
 
 def decode_from_node(raw: bytes) -> FromNode:
     """What a node says to its client in packet `raw`, checked against its type."""
     try:
-        return _from_node.decode(memoryview(raw)[PREFIX.size :])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        message = _from_node.decode(memoryview(raw)[PREFIX.size :])
+        if type(message) is Deliver and message.headed:
+            _check_headers(message.payloads, message.headed)
+        return message
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise WireError(f"broken message to a client: {error}") from error
+
+
+def _check_headers(payloads: list[bytes], headed: tuple[int, ...]) -> None:
+    """ValueError unless the messages that are said to have headers exist and have good ones."""
+    if headed[-1] >= len(payloads) or any(one >= other for one, other in pairwise(headed)):
+        raise ValueError(f"headers at {headed[:8]} of {len(payloads)} messages")
+    for place in headed:
+        check_blob(payloads[place])
 
 
 def clipped(reason: object) -> str:

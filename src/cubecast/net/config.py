@@ -119,6 +119,8 @@ class NodeConfig:
         for one in fields(self):
             if one.name.endswith(("_s", "_bytes", "_messages")):
                 value = getattr(self, one.name)
+                if isinstance(value, bool) or not isinstance(value, int | float):
+                    raise TypeError(f"{one.name} must be a number, not {value!r:.80}")
                 if not value > 0:
                     raise ValueError(f"{one.name} must be above 0, not {value}")
         if self.frame_bytes > LARGEST_FRAME_BYTES:

@@ -37,8 +37,19 @@ HANDSHAKE_S = 10.0
 REFUSED = "refused: "
 """How the reason of a connection begins that the other side refused."""
 
+SILENT = ": it takes connections and says nothing, so it does not speak cubecast, or is stopped"
+"""What is added of a peer that we dialled and that has not said a word."""
+NO_CUBECAST = "it does not speak cubecast, so it is no node, or not the port of one"
+
 CLOSING_S = 5.0
 """A peer that does not read what is left to tell it is cut off after this long."""
+
+
+def _no_cubecast(head: bytes) -> str:
+    """What is wrong with the first bytes of an answer that are no greeting."""
+    if head.startswith(b"HTTP/"):
+        return f"it answers HTTP; {NO_CUBECAST}"
+    return f"it answers {head!r}; {NO_CUBECAST}"
 
 
 class Owner(Party, Protocol):
@@ -88,6 +99,8 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._deadline: asyncio.TimerHandle | None = None
         self._closing = False
+        self._heard = False  # the peer has sent something
+        self._greeted = False  # that was a greeting of this protocol
         self.shaper: Shaper | None = None
         self.settled: asyncio.Future[None] = self._loop.create_future()
         """Done when the handshake is complete or the connection is lost."""
@@ -123,6 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writes.begin()
         try:
             if not self.ready:
+                self._heard = True
                 if self.shaper is not None and not self.shaper.may_shake_hands():
                     return  # it stays in the buffer
                 self._before_ready()
@@ -163,6 +177,8 @@ class Connection(asyncio.BufferedProtocol):
             except WireError:
                 if begins_tls(self._buffer.head(3)):
                     raise WireError(UNEXPECTED_TLS) from None
+                if self.dialled and not self._greeted:
+                    raise WireError(_no_cubecast(self._buffer.head(40))) from None
                 raise
             if packet is None:
                 return
@@ -174,11 +190,17 @@ class Connection(asyncio.BufferedProtocol):
                 kind = raw[4] if len(raw) >= PREFIX.size else 0
             if kind != HELLO:
                 raise WireError("a message before the handshake")
+            self._greeted = True
             self._shake_hands(raw)
 
     def _too_late(self) -> None:
         log.warning("closing connection to %s: no handshake in %g s", self, HANDSHAKE_S)
-        self.close(f"no handshake in {HANDSHAKE_S:g} s")
+        self.close(f"no handshake in {HANDSHAKE_S:g} s" + (SILENT if self.silent else ""))
+
+    @property
+    def silent(self) -> bool:
+        """Whether this was dialled, and the peer has sent nothing yet."""
+        return self.dialled and self._transport is not None and not self._heard
 
     @property
     def introduced(self) -> bool:
@@ -202,11 +224,14 @@ class Connection(asyncio.BufferedProtocol):
             self.close(f"no request in {HANDSHAKE_S:g} s")
 
     def connection_lost(self, error: Exception | None) -> None:
+        hung_up = not self._closing and isinstance(error, ConnectionResetError | None)
         self._transport = None
         self._closing = True
         self._stop_clock()
         if error is not None:
             self.reason = str(error)
+        if hung_up and self.dialled and not self._heard:
+            self.reason += f" without an answer: perhaps {NO_CUBECAST}"
         self._owner.faults.closed(self)
         self._settle()
         self._owner.disconnected(self, self.reason)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import abc
 from types import TracebackType
 
+from cubecast.opening import AsyncOnly
 
-class ClosesAtEnd(abc.ABC):
+
+class ClosesAtEnd(AsyncOnly, abc.ABC):
     """Leaving the block closes it; an exception on its way is let through."""
+
+    HINT = "async with node.subscribe(topic) as messages: async for message in messages: ..."
 
     @abc.abstractmethod
     async def close(self) -> None:

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Iterator
 
 from cubecast.net.client_wire import BATCH_BYTES, DELIVER_WINDOW, Deliver
-from cubecast.net.subscription import Message, Subscription
+from cubecast.net.headers import PREFIX_BYTES, blob_of
+from cubecast.net.message import Message, has_headers
+from cubecast.net.subscription import Subscription
 from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing, Payloads, WireError
 
 
@@ -55,8 +57,11 @@ class Feed:
 def parts(messages: list[Message]) -> Iterator[list[Message]]:
     """Cut the messages of a frame into what fits a packet; they stay in order."""
     start = size = 0
+    headed = has_headers(messages[0].frame)
     for index, message in enumerate(messages):
         size += len(message.payload) + MESSAGE_OVERHEAD
+        if headed:
+            size += PREFIX_BYTES + len(message.encoded_headers)
         if size >= BATCH_BYTES:
             yield messages[start : index + 1]
             start, size = index + 1, 0
@@ -64,11 +69,18 @@ def parts(messages: list[Message]) -> Iterator[list[Message]]:
         yield messages[start:]
 
 
-def deliver(number: int, dropped: int, first: Message, payloads: list[bytes]) -> Deliver:
+def deliver(number: int, dropped: int, messages: list[Message]) -> Deliver:
     """The packet that delivers consecutive messages of one frame."""
+    first = messages[0]
     frame = first.frame
     body = frame.body
     assert isinstance(body, Payloads | Outgoing)
+    headed: tuple[int, ...] = ()
+    if has_headers(frame):
+        payloads = [blob_of(one.encoded_headers, one.payload) for one in messages]
+        headed = tuple(place for place, one in enumerate(messages) if one.encoded_headers)
+    else:
+        payloads = [one.payload for one in messages]
     return Deliver(
         number,
         dropped,
@@ -79,4 +91,5 @@ def deliver(number: int, dropped: int, first: Message, payloads: list[bytes]) ->
         body.time,
         [(stream.source, stream.incarnation, seq) for stream, seq in frame.barrier],
         payloads,
+        headed,
     )

@@ -37,7 +37,11 @@ def new_secret() -> str:
 
 
 def check_secret(name: str, secret: str) -> None:
-    """`ValueError` if a secret is too short, or cannot be written as bytes."""
+    """`ValueError` if a secret is too short, or cannot be written as bytes; `TypeError` if it is
+    no text."""
+    if not isinstance(secret, str):
+        advice = f": give {name}.decode()" if isinstance(secret, bytes) else ""
+        raise TypeError(f"{name} must be a str, not {type(secret).__name__}{advice}")
     try:
         secret.encode()
     except UnicodeEncodeError:

@@ -311,6 +311,10 @@ class Mesh:
 
     # -- all connections ---------------------------------------------------------------------------
 
+    def awaits_a_word(self) -> bool:
+        """Whether somebody we dialled took the connection and has said nothing."""
+        return any(connection.silent for connection in self._open)
+
     def track(self, connection: Connection) -> None:
         """A connection is open, whatever becomes of it."""
         self._open[connection] = None

@@ -11,8 +11,10 @@ import logging
 import secrets
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
+from cubecast import tracing
+from cubecast.codecs import Codec, check_codec
 from cubecast.errors import Closed, CubecastError, NotSent
 from cubecast.net.access import Access, name_of
 from cubecast.net.address import advertised, is_loopback, parse_address
@@ -39,6 +41,7 @@ from cubecast.net.events import (
 )
 from cubecast.net.faults import LinkFaults
 from cubecast.net.guests import Guests
+from cubecast.net.headers import Headed, Headers, check_headers, pack
 from cubecast.net.keys import Keys, Purpose, salt_of
 from cubecast.net.listings import Listings
 from cubecast.net.mesh import Mesh
@@ -47,10 +50,12 @@ from cubecast.net.presence import Presence
 from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, ReceiptBook
 from cubecast.net.recorder import Recorder
+from cubecast.net.requests import Asks, Requests
 from cubecast.net.subscription import Order, Policy, Subscription
 from cubecast.net.tls_network import TlsNetwork
-from cubecast.net.topics import check_topic, encode_payload
+from cubecast.net.topics import Payload, check_topic, encode_payload, reply_topic, too_large
 from cubecast.net.transport import Network, Server, TcpNetwork
+from cubecast.net.usage import check_timeout
 from cubecast.net.view_wire import encode_detector
 from cubecast.net.vocabulary import Vocabulary
 from cubecast.net.wire import (
@@ -70,6 +75,7 @@ from cubecast.net.wire import (
 )
 from cubecast.net.writes import Writes
 from cubecast.protocol.detector import DetectorMessage
+from cubecast.protocol.explain import Explanation
 from cubecast.protocol.member import Member
 from cubecast.protocol.messages import Ack, Frame
 from cubecast.protocol.node import CubecastNode
@@ -82,6 +88,7 @@ if TYPE_CHECKING:
     from cubecast.ordering.live import Ordered
 
 log = logging.getLogger("cubecast")
+T = TypeVar("T")
 
 
 def _network(config: NodeConfig) -> Network:
@@ -90,7 +97,7 @@ def _network(config: NodeConfig) -> Network:
     return TcpNetwork() if tls is None else TlsNetwork(tls, "node", config.max_strangers)
 
 
-class Node:
+class Node(Asks):
     """A member of a cluster; make one with `cubecast.join` or `cubecast.start`."""
 
     def __init__(
@@ -132,6 +139,8 @@ class Node:
         self._outboxes: dict[Topic, Outbox] = {}
         self._waiting: set[Topic] = set()
         self._revoked: set[Topic] = set()  # with an outbox, and no longer allowed
+        self._traced = tracing.is_used()
+        self._careful = self._traced  # every publication is looked at closely
         self.leftovers: list[Leftover] = []
         """Once the node is closed: accepted publications that not everyone is known to have."""
         self._readers = Readers(self)
@@ -143,6 +152,7 @@ class Node:
         self._timer_at: Time = 0
         self.guests = Guests(self)
         self._presence = Presence(self, chance.getrandbits(LIFE_BITS - 1))
+        self.requests = Requests(self, reply_topic(self.identity, self._uid), definite=True)
         self._closing = Closing(self, self.guests, self._readers, self._presence, self._outboxes)
 
     # -- starting and stopping -------------------------------------------------------------------
@@ -325,7 +335,19 @@ class Node:
         policy: Policy = "block",
         queue_bytes: int | None = None,
         order: Order = "causal",
+        codec: None = None,
     ) -> Subscription: ...
+
+    @overload
+    def subscribe(
+        self,
+        topic: Topic,
+        *,
+        policy: Policy = "block",
+        queue_bytes: int | None = None,
+        order: Order = "causal",
+        codec: Codec[T],
+    ) -> Subscription[T]: ...
 
     @overload
     def subscribe(
@@ -344,7 +366,8 @@ class Node:
         queue_bytes: int | None = None,
         order: Order | Literal["total"] = "causal",
         managers: Sequence[str] | None = None,
-    ) -> Subscription | Ordered:
+        codec: Codec[Any] | None = None,
+    ) -> Subscription[Any] | Ordered:
         """Subscribe with ``async with node.subscribe(topic) as messages``.
 
         `topic` may be a pattern with the wildcards ``+`` and ``#`` of MQTT.  `queue_bytes` is what
@@ -357,6 +380,8 @@ class Node:
 
         The last three never hold up a publisher, and tell a `SlowSubscriber` event.
 
+        With a `codec` (`cubecast.codecs`), `Message.value` is what it makes of the payload.
+
         `order="none"` delivers messages as they arrive, without waiting for their causes; it needs
         one of the last three policies.
 
@@ -367,63 +392,126 @@ class Node:
         if order == "total":
             from cubecast.ordering.library import total  # it is built on nodes
 
-            check_total(policy, queue_bytes, managers)
+            check_total(policy, queue_bytes, managers, codec)
             return total(self, topic, managers or ())
         topic = cast(Topic, topic)  # it is checked
         limit = self.config.queue_bytes if queue_bytes is None else queue_bytes
         pattern = check_subscription(topic, policy, limit)
         check_order(order, policy, managers)
+        if codec is not None:
+            check_codec(codec)
         self._check_may("subscribe", topic)
-        return Subscription(self, topic, policy, limit, pattern, order)
+        return Subscription(self, topic, policy, limit, pattern, order, codec)
 
     async def topics(self) -> dict[Topic, list[NodeId]]:
         """Ask the cluster for its topics, those that any node has published or subscribed to
         since it started, with the slots of their subscribers."""
         return await self._listings.ask()
 
+    @overload
     def on(
         self,
         topic: Topic,
-        callback: Callback,
+        callback: Callback[bytes],
         *,
         policy: Policy = "block",
         queue_bytes: int | None = None,
+        codec: None = None,
+    ) -> Listener: ...
+
+    @overload
+    def on(
+        self,
+        topic: Topic,
+        callback: Callback[T],
+        *,
+        policy: Policy = "block",
+        queue_bytes: int | None = None,
+        codec: Codec[T],
+    ) -> Listener: ...
+
+    def on(
+        self,
+        topic: Topic,
+        callback: Callback[Any],
+        *,
+        policy: Policy = "block",
+        queue_bytes: int | None = None,
+        codec: Codec[Any] | None = None,
     ) -> Listener:
         """Have `callback` called for each message, with ``async with node.on(topic, callback)``.
 
         It gets the `Message` (topic, payload, source, seq, published_at) and may be a coroutine
-        function.  `topic` may be a pattern; `policy` and `queue_bytes` are those of `subscribe`.
+        function.  `topic` may be a pattern; the options are those of `subscribe`.  What it returns,
+        bytes or text, answers a message that is a request (`request`); None does not.
         """
-        subscription = self.subscribe(topic, policy=policy, queue_bytes=queue_bytes)
+        codec = cast(Codec[Any], codec)  # or None, which makes no difference here
+        subscription = self.subscribe(topic, policy=policy, queue_bytes=queue_bytes, codec=codec)
         return Listener(self, subscription, callback, self.config.leave_timeout_s)
+
+    @overload
+    async def publish(
+        self,
+        topic: Topic,
+        payload: Payload,
+        *,
+        headers: Headers | None = None,
+        receipt: Literal[False] = False,
+        timeout: float | None = None,
+    ) -> None: ...
+
+    @overload
+    async def publish(
+        self,
+        topic: Topic,
+        payload: Payload,
+        *,
+        headers: Headers | None = None,
+        receipt: Literal[True],
+        timeout: float | None = None,
+    ) -> Receipt: ...
+
+    @overload
+    async def publish(
+        self,
+        topic: Topic,
+        payload: Payload,
+        *,
+        headers: Headers | None = None,
+        receipt: bool,
+        timeout: float | None = None,
+    ) -> Receipt | None: ...
 
     async def publish(
         self,
         topic: Topic,
-        payload: bytes | str,
+        payload: Payload,
         *,
+        headers: Headers | None = None,
         receipt: bool = False,
         timeout: float | None = None,
     ) -> Receipt | None:
         """Publish one message; it waits for credit if subscribers are slow.
+
+        `payload` is bytes, or what else holds bytes, or text, which is sent as UTF-8.
+        `headers` are a few short texts by name that travel with it (`Message.headers`).
 
         A publish that raises or is cancelled was not sent and will not be; `NotSent` after
         `timeout` seconds in which no credit came back at all (`NodeConfig.publish_timeout_s` if
         None).  One that returns is sent unless the node closes first; closing tells, and a
         receipt, which also tells when everyone has taken the message in.
         """
-        if type(payload) is not bytes:
-            payload = encode_payload(payload)
+        if headers is not None or self._careful or type(payload) is not bytes:
+            payload = self._prepared(topic, payload, headers)
         if len(payload) > MAX_PAYLOAD:
-            raise NotSent(topic, f"{len(payload)} bytes are more than {MAX_PAYLOAD}")
+            raise NotSent(topic, too_large(len(payload)))
         try:
             box = self._outboxes.get(topic)
         except TypeError:  # not hashable, so surely no text: let the check say so
             box = None
         if box is None:
+            check_timeout("timeout", timeout)
             box = self._new_outbox(topic)
-        if self._revoked and topic in self._revoked:
-            self._check_may("publish", topic)
         if box.shut or box.bytes >= box.room or len(box.payloads) >= box.frame_messages:
             await box.make_room(timeout)
         # Nothing below waits: from here on the message is accepted.
@@ -437,17 +525,40 @@ class Node:
         sent = 0 if core is None else core.next_seq(topic)
         return self._receipts.add(topic, sent + len(box.payloads) - 1)
 
+    def _prepared(self, topic: Topic, payload: Payload, headers: Headers | None) -> bytes:
+        """What is to be sent, of a publication that is not just bytes to a topic.
+
+        `NotAllowed` if the permissions do not let this node publish there any more.
+        """
+        if self._revoked and isinstance(topic, str) and topic in self._revoked:
+            self._check_may("publish", topic)
+        if self._traced and type(payload) is not Headed:
+            headers = tracing.added(headers)
+        if headers:
+            check_headers(headers)
+            payload = pack(headers, encode_payload(payload))
+        if type(payload) is Headed:  # or a light client's, whose headers were checked on arrival
+            if len(payload) <= MAX_PAYLOAD:
+                self._headed_outbox(topic)
+            return payload
+        return encode_payload(payload)
+
+    def _headed_outbox(self, topic: Topic) -> None:
+        """Have each frame of a topic searched for headers from now on."""
+        box = self._outboxes.get(topic) if isinstance(topic, str) else None
+        (box or self._new_outbox(topic)).headed = True
+
     def events(self) -> Events:
         """Members joining and leaving, lost connections, slow subscribers: an async iterator."""
         return self._audience.listen()
 
-    def explain(self, topic: Topic) -> dict[str, object]:
+    def explain(self, topic: Topic) -> Explanation:
         """What this node knows of a topic, and what waits for what."""
         check_topic(topic)
         box = self._outboxes.get(topic)
         self.check_alive()
         core = self._presence.core
-        known: dict[str, object] = {"standing": "apart", "informed": False}
+        known: Explanation = {"standing": "apart", "informed": False}
         return {
             **(known if core is None else core.explain(topic, self.now())),
             "blocked": box is not None and box.blocked,
@@ -499,6 +610,7 @@ class Node:
         assert access is not None
         own = access.own
         self._revoked = {box for box in self._outboxes if access.refusal(own, "publish", box)}
+        self._careful = self._traced or bool(self._revoked)
         for subscription in self._readers.subscriptions:
             refusal = access.refusal(own, "subscribe", subscription.topic)
             if refusal is not None:
@@ -556,11 +668,11 @@ class Node:
         """Whether a task that reads waits for credit, so that nobody reads meanwhile."""
         return any(self._outboxes[topic].holds_readers for topic in self._waiting)
 
-    def holds_reader_of(self, subscription: Subscription, topic: Topic) -> bool:
+    def holds_reader_of(self, subscription: Subscription[Any], topic: Topic) -> bool:
         """Whether a task that reads a subscription waits for credit to publish to a topic."""
         return topic in self._waiting and self._outboxes[topic].holds_reader_of(subscription)
 
-    async def attach(self, subscription: Subscription) -> None:
+    async def attach(self, subscription: Subscription[Any]) -> None:
         """Begin to deliver to a subscription; returns when the cut is fixed."""
         self.check_open()
         self._check_may("subscribe", subscription.topic)  # the rules may be others by now
@@ -568,11 +680,13 @@ class Node:
             self.vocabulary.learn(subscription.topic)
         await self._readers.attach(subscription)
 
-    async def detach(self, subscription: Subscription) -> None:
+    async def detach(self, subscription: Subscription[Any]) -> None:
         """Stop delivering to a subscription."""
         self._readers.detach(subscription)
 
-    def consumed(self, subscription: Subscription, topic: Topic, stream: Stream, seq: Seq) -> None:
+    def consumed(
+        self, subscription: Subscription[Any], topic: Topic, stream: Stream, seq: Seq
+    ) -> None:
         """A subscription has read what it owed."""
         self._readers.consumed(subscription, topic, stream, seq)
 
@@ -580,7 +694,7 @@ class Node:
         """The application subscribes for the first time, or no longer."""
         self.recorder.membership("subscribe" if joins else "leave", topic)
 
-    def slow_subscriber(self, subscription: Subscription) -> None:
+    def slow_subscriber(self, subscription: Subscription[Any]) -> None:
         """A subscription's policy had to act."""
         self.tell(SlowSubscriber(subscription.topic, subscription.policy, subscription.dropped))
 

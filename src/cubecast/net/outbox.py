@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from cubecast.errors import Closed, NotSent, Unknown
 from cubecast.net.clock import wall_us
 from cubecast.net.config import NodeConfig
+from cubecast.net.headers import places
 from cubecast.net.subscription import READS, Reading, Subscription
 from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing
 from cubecast.protocol.node import CubecastNode
@@ -97,6 +98,7 @@ class Outbox:
         "bytes",
         "frame_bytes",
         "frame_messages",
+        "headed",
         "payloads",
         "planned",
         "room",
@@ -113,6 +115,9 @@ class Outbox:
         self.room = min(self.frame_bytes, publisher.config.protocol.window)
         """What may gather: a frame, or less if there is less credit."""
         self.payloads: list[bytes] = []
+        self.headed = False
+        """Whether a message with headers was ever published here: then each frame is searched for
+        those, which plain topics are spared."""
         self.bytes = 0
         self.planned = False
         self.shut = False
@@ -151,7 +156,7 @@ class Outbox:
         """Make a frame of what has gathered; what there is no credit for waits."""
         if self._publisher.closed:
             return
-        body = Outgoing(self.payloads, wall_us())
+        body = Outgoing(self.payloads, wall_us(), places(self.payloads) if self.headed else ())
         fits = self.bytes <= self._publisher.config.protocol.window
         if fits and self._publisher.publish_frame(self.topic, body, self.bytes):
             self.payloads = []
@@ -174,7 +179,8 @@ class Outbox:
             count, size = count + 1, more
         if count == 0:
             count, size = 1, len(self.payloads[0]) + MESSAGE_OVERHEAD
-        body = Outgoing(self.payloads[:count], now_us)
+        part = self.payloads[:count]
+        body = Outgoing(part, now_us, places(part) if self.headed else ())
         if self._publisher.publish_frame(self.topic, body, size):
             del self.payloads[:count]
             self.bytes -= size

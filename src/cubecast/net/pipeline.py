@@ -23,6 +23,8 @@ from cubecast.net.client_wire import (
     Taking,
     encode,
 )
+from cubecast.net.headers import unmarked
+from cubecast.net.usage import check_timeout
 from cubecast.net.wire import MESSAGE_OVERHEAD
 from cubecast.protocol.port import Topic
 
@@ -61,6 +63,7 @@ class ClientReceipt:
         Raises `NotSent` if the connection ended before the message was sent, and `Unknown` if it
         ended after that, or `timeout` passed; after a timeout it may be asked again.
         """
+        check_timeout("timeout", timeout)
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.shield(self._done)
@@ -121,6 +124,9 @@ class Pipeline:
         self._known: set[Topic] = set()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._broken = ""
+        self.headed = False
+        """Whether a message with headers was ever published: then packets are searched for those,
+        which plain clients are spared."""
         self._lost: NotSent | NotAllowed | Unknown | None = None
 
     # -- what the application calls --------------------------------------------------------------
@@ -218,7 +224,8 @@ class Pipeline:
         if self._broken:
             self._give_up(parcel, self._broken)
             return
-        message = Publish(self._next, parcel.topic, parcel.payloads, parcel.receipt)
+        payloads, headed = unmarked(parcel.payloads) if self.headed else (parcel.payloads, ())
+        message = Publish(self._next, parcel.topic, payloads, parcel.receipt, headed)
         try:
             packet = encode(message)
         except (TypeError, ValueError) as error:

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cubecast.errors import Closed, CubecastError, JoinError
-from cubecast.net.connection import NOBODY, REFUSED, Connection
+from cubecast.net.connection import NOBODY, REFUSED, SILENT, Connection
 from cubecast.net.events import Excluded, MemberJoined, MemberLeft, Returned
 from cubecast.net.hello import AttachRequest, Refused, decode_greeting
 from cubecast.net.view_wire import (
@@ -152,7 +152,8 @@ class Presence:
         finally:
             inside.cancel()
         if self.core is None:
-            silence = f"no answer in {limit_s:g} s{self._trouble}"
+            silent = SILENT if self._node.mesh.awaits_a_word() else ""
+            silence = f"no answer in {limit_s:g} s{self._trouble}{silent}"
             raise JoinError(seed, self._refused.result() if self._refused.done() else silence)
 
     def refused(self, reason: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from cubecast.errors import NotSent, Unknown
+from cubecast.net.usage import check_timeout
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Seq, Topic
 
@@ -47,6 +48,7 @@ class Receipt:
         closed or was excluded from the cluster after that, or `timeout` passed; after a timeout it
         may be asked again.
         """
+        check_timeout("timeout", timeout)
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.shield(self._done)

@@ -6,8 +6,9 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 from operator import length_hint
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
+from cubecast.codecs import Codec
 from cubecast.errors import Closed, CubecastError, NotAllowed, Overflow
 from cubecast.net.client_wire import (
     DELIVER_WINDOW,
@@ -21,7 +22,8 @@ from cubecast.net.client_wire import (
 )
 from cubecast.net.context import ClosesAtEnd
 from cubecast.net.events import SlowSubscriber
-from cubecast.net.subscription import ENTERED_TWICE, NOT_ENTERED, Message, Policy, cut
+from cubecast.net.message import Message, T_co, cut
+from cubecast.net.subscription import ENTERED_TWICE, NOT_ENTERED, Policy
 from cubecast.net.wire import Outgoing, WireError
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Stream, Topic
@@ -34,7 +36,7 @@ GIVE_BACK_S = 0.002
 """A slow reader gives the node credit this often, if it has read a message meanwhile."""
 
 
-class RemoteSubscription(ClosesAtEnd):
+class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
     """An async context manager and iterator over the messages of a topic, like `Subscription`.
 
     At most a window of messages is here; the node keeps the rest, and applies the policy.  It is
@@ -42,16 +44,24 @@ class RemoteSubscription(ClosesAtEnd):
     """
 
     def __init__(
-        self, client: Client, number: int, topic: Topic, policy: Policy, queue_bytes: int
+        self,
+        client: Client,
+        number: int,
+        topic: Topic,
+        policy: Policy,
+        queue_bytes: int,
+        codec: Codec[T_co] | None = None,
     ) -> None:
         self._client = client
+        self.codec = codec
+        """What makes `Message.value` of a payload; None: the value is the payload."""
         self._number = number
         self.topic = topic
         self.policy = policy
         self._queue_bytes = queue_bytes
         self._window = DELIVER_WINDOW
         self._frames: deque[Frame] = deque()
-        self._messages: Iterator[Message] = iter(())
+        self._messages: Iterator[Message[T_co]] = iter(())
         self._reading: Frame | None = None
         self._done = 0  # bytes of the frame being read that are counted in `_read`
         self._read = 0
@@ -64,7 +74,7 @@ class RemoteSubscription(ClosesAtEnd):
         self.dropped = 0
         """Messages this subscription's policy has dropped, at the node."""
 
-    async def __aenter__(self) -> RemoteSubscription:
+    async def __aenter__(self) -> RemoteSubscription[T_co]:
         if self._ready is not None:
             raise RuntimeError(ENTERED_TWICE)
         self._loop = asyncio.get_running_loop()
@@ -119,7 +129,7 @@ class RemoteSubscription(ClosesAtEnd):
                 barrier,
                 Route(0, news.first, 0),
                 -1,
-                Outgoing(news.payloads, news.time),
+                Outgoing(news.payloads, news.time, news.headed),
                 size,
             )
         )
@@ -153,10 +163,10 @@ class RemoteSubscription(ClosesAtEnd):
 
     # -- to the application ----------------------------------------------------------------------
 
-    def __aiter__(self) -> RemoteSubscription:
+    def __aiter__(self) -> RemoteSubscription[T_co]:
         return self
 
-    async def __anext__(self) -> Message:
+    async def __anext__(self) -> Message[T_co]:
         while True:
             for message in self._messages:
                 if self._held * 2 >= self._window:  # else the node does not wait for us
@@ -172,7 +182,7 @@ class RemoteSubscription(ClosesAtEnd):
         if self._frames:
             self._reading = self._frames.popleft()
             self._done = 0
-            self._messages = iter(cut(self._reading))
+            self._messages = iter(cut(self._reading, self.codec, self._client.requests.ref))
             return
         if self._closed:
             raise StopAsyncIteration

@@ -71,10 +71,11 @@ from cubecast.net.client_wire import (
 from cubecast.net.connection import Connection
 from cubecast.net.events import Event, Returned, SlowSubscriber
 from cubecast.net.feed import Feed, deliver, parts
+from cubecast.net.headers import marked
 from cubecast.net.permissions import Identity
 from cubecast.net.receipt import Receipt
 from cubecast.net.subscription import READS, Subscription
-from cubecast.net.topics import check_topic
+from cubecast.net.topics import check_topic, is_reply_topic
 from cubecast.net.wire import MESSAGE_OVERHEAD, WireError
 from cubecast.protocol.port import Topic
 
@@ -93,6 +94,8 @@ TAKING_S = 0.005
 NO_ROOM = "the node holds too much for its clients, or for this one, to take a message so large"
 MAX_TOPICS = 4096
 """Topics one client may publish or subscribe to by name while it is attached."""
+MAX_REPLY_TOPICS = 1024
+"""Of those, the reply topics that count, the newest: a service answers ever new clients."""
 
 
 class Session:
@@ -122,6 +125,7 @@ class Session:
         self._listening = False
         self._topics: set[Topic] = set()
         self._taken: set[Topic] = set()
+        self._reply_topics: deque[Topic] = deque()
         self._heard_at = self._loop.time()
         self._check_silence()
         self.ended = False
@@ -203,7 +207,8 @@ class Session:
         size = size_of(batch.payloads)
         if size > PUBLISH_WINDOW and size > self._share.left:
             self._refused[batch.number] = NO_ROOM
-            batch, size = msgspec.structs.replace(batch, payloads=[b""]), MESSAGE_OVERHEAD
+            batch = msgspec.structs.replace(batch, payloads=[b""], headed=())
+            size = MESSAGE_OVERHEAD
         self._batched += size
         self._share.add(size)
         self._batches.append(batch)
@@ -251,7 +256,7 @@ class Session:
         self._waits_to_publish = True
         READS.set(self if self._feeds else None)
         try:
-            for index, payload in enumerate(batch.payloads):
+            for index, payload in enumerate(marked(batch.payloads, batch.headed)):
                 wants_receipt = batch.receipt and index == last
                 try:
                     receipt = await self._publish_one(topic, payload, wants_receipt)
@@ -305,11 +310,22 @@ class Session:
         """A topic that the client names: its one copy; `CubecastError` if that is one too many."""
         if topic not in self._topics:
             check_topic(topic)  # what is no topic is not counted: nobody would forget it
+            if is_reply_topic(topic):
+                self._count_reply_topic(topic)
             if len(self._topics) >= MAX_TOPICS:
                 raise CubecastError(f"a client may use {MAX_TOPICS} topics, not more")
         topic = self._node.guests.use_topic(topic)
         self._topics.add(topic)
         return topic
+
+    def _count_reply_topic(self, topic: Topic) -> None:
+        """Forget the oldest reply topic if there is one too many."""
+        self._reply_topics.append(topic)
+        if len(self._reply_topics) > MAX_REPLY_TOPICS:
+            oldest = self._reply_topics.popleft()
+            self._topics.discard(oldest)
+            self._taken.discard(oldest)
+            self._node.guests.drop_topics([oldest])
 
     def known(self, number: int, stable: bool) -> None:
         """A publication is stable, or it will never be known; told with others of this tick."""
@@ -379,9 +395,9 @@ class Session:
                 return
             await self._room()  # after waiting: all subscriptions may wake in one tick
             for part in parts(messages):
-                payloads = [message.payload for message in part]
-                self._send(deliver(feed.number, subscription.dropped, part[0], payloads))
-                feed.sent(size_of(payloads))
+                packet = deliver(feed.number, subscription.dropped, part)
+                self._send(packet)
+                feed.sent(size_of(packet.payloads))
 
     def _yields(self) -> bool:
         waits = self._waits_to_publish and self._node.waits_to_publish()

@@ -8,20 +8,20 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
-from itertools import islice, repeat
+from itertools import islice
 from operator import length_hint
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
 
-import msgspec
-
+from cubecast.codecs import Codec
 from cubecast.errors import Closed, CubecastError, Overflow
 from cubecast.net.budget import Share
 from cubecast.net.context import ClosesAtEnd
 from cubecast.net.debts import Debts, Key
+from cubecast.net.message import Message, T_co, cut
 from cubecast.net.patterns import Pattern
-from cubecast.net.wire import Outgoing, Payloads, content_size
+from cubecast.net.wire import content_size
 from cubecast.protocol.messages import Frame
-from cubecast.protocol.port import NodeId, Seq, Topic
+from cubecast.protocol.port import Seq, Topic
 
 if TYPE_CHECKING:
     from cubecast.net.node import Node
@@ -32,8 +32,6 @@ Order = Literal["causal", "none"]
 NOT_ENTERED = "a subscription is entered before it is read: async with ... as messages"
 ENTERED_TWICE = "a subscription is entered once; to read again, subscribe again"
 LEFT_BEHIND = "this node did not keep up, and the publishers went on without it"
-SHOWN = 60
-"""Bytes of a payload that are printed."""
 SETTLE_S = 0.001
 """How often credit is given back inside a frame: no more often than it is told."""
 
@@ -45,53 +43,11 @@ class Reading(Protocol):
     """What a task reads that may keep publishers waiting."""
 
     def behind(self, topic: Topic) -> int: ...
-    def reads(self, subscription: Subscription) -> bool: ...
+    def reads(self, subscription: Subscription[Any]) -> bool: ...
 
 
 READS: ContextVar[Reading | None] = ContextVar("READS", default=None)
 """The subscription that blocks which this task has read from last, and so may keep waiting."""
-
-
-class Message(msgspec.Struct, frozen=True, gc=False):
-    """One message, as delivered."""
-
-    topic: Topic
-    payload: bytes
-    source: NodeId
-    seq: Seq
-    frame: Frame
-
-    def __repr__(self) -> str:
-        shown = repr(self.payload[:SHOWN])
-        if len(self.payload) > SHOWN:
-            shown += f"... ({len(self.payload)} bytes)"
-        about = f"topic={self.topic!r}, payload={shown}, source={self.source}, seq={self.seq}"
-        return f"Message({about})"
-
-    @property
-    def published_at(self) -> float:
-        """When its publisher sent it, in seconds since the epoch, by that node's clock."""
-        body = self.frame.body
-        assert isinstance(body, Payloads | Outgoing)
-        return body.time / 1e6
-
-    @property
-    def dependencies(self) -> tuple[tuple[NodeId, Seq], ...]:
-        """The direct causes of its frame: (source, seq) of the last message of each."""
-        return tuple((stream.source, seq) for stream, seq in self.frame.barrier)
-
-
-def cut(frame: Frame) -> list[Message]:
-    """The messages of a frame, cut from its packet (or from what we published ourselves)."""
-    body = frame.body
-    if isinstance(body, Outgoing):
-        payloads = body.payloads
-    else:
-        assert isinstance(body, Payloads)
-        payloads = body.cut()
-    topic, source = repeat(frame.topic), repeat(frame.stream.source)
-    numbers = range(frame.first, frame.last + 1)
-    return list(map(Message, topic, payloads, source, numbers, repeat(frame)))
 
 
 def _nothing() -> None:
@@ -102,7 +58,7 @@ def _never() -> bool:
     return False
 
 
-class Subscription(ClosesAtEnd):
+class Subscription(ClosesAtEnd, Generic[T_co]):
     """An async context manager and iterator over the messages of a topic, or of many.
 
     Entering it, which is done once, returns when everything published from then on will be
@@ -121,8 +77,11 @@ class Subscription(ClosesAtEnd):
         queue_bytes: int,
         pattern: Pattern | None = None,
         order: Order = "causal",
+        codec: Codec[T_co] | None = None,
     ) -> None:
         self._node = node
+        self.codec = codec
+        """What makes `Message.value` of a payload; None: the value is the payload."""
         self.topic = topic
         self.pattern = pattern
         self.policy = policy
@@ -142,7 +101,7 @@ class Subscription(ClosesAtEnd):
         self._step: asyncio.TimerHandle | None = None
         self._settled_at = 0.0
         self._settled_unread = 0
-        self._messages: Iterator[Message] = iter(())
+        self._messages: Iterator[Message[T_co]] = iter(())
         self._reading: Frame | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._closed = False
@@ -157,7 +116,7 @@ class Subscription(ClosesAtEnd):
         self.yields: Callable[[], bool] = node.waits_to_publish
         """Whether unread messages may count as read because their reader waits to publish."""
 
-    async def __aenter__(self) -> Subscription:
+    async def __aenter__(self) -> Subscription[T_co]:
         if self._begun:
             raise RuntimeError(ENTERED_TWICE)
         self._begun = True
@@ -189,7 +148,7 @@ class Subscription(ClosesAtEnd):
         takes = self.topic == topic if self.pattern is None else self.pattern(topic)
         return max(0, self.unread - self._limit) if takes and not self._closed else 0
 
-    def reads(self, subscription: Subscription) -> bool:
+    def reads(self, subscription: Subscription[Any]) -> bool:
         """Whether a task that reads this reads a certain subscription."""
         return self is subscription
 
@@ -375,10 +334,10 @@ class Subscription(ClosesAtEnd):
 
     # -- to the application ----------------------------------------------------------------------
 
-    def __aiter__(self) -> Subscription:
+    def __aiter__(self) -> Subscription[T_co]:
         return self
 
-    async def __anext__(self) -> Message:
+    async def __anext__(self) -> Message[T_co]:
         while True:
             for message in self._messages:
                 if self.owes:  # looked at for each message: a plain attribute
@@ -386,11 +345,11 @@ class Subscription(ClosesAtEnd):
                 return message
             await self._next_frame()
 
-    async def batch(self) -> list[Message]:
+    async def batch(self) -> list[Message[T_co]]:
         """What is left of the frame being read, or else the next frame; empty at the end."""
         return await self.take(sys.maxsize)
 
-    async def take(self, limit: int) -> list[Message]:
+    async def take(self, limit: int) -> list[Message[T_co]]:
         """Messages of one frame, as many as `limit` bytes hold, but at least one; [] at the end."""
         while True:
             frame = self._reading
@@ -415,7 +374,7 @@ class Subscription(ClosesAtEnd):
             self._finish(frame)
         if self._frames:
             self._reading = self._frames.popleft()
-            self._messages = iter(cut(self._reading))
+            self._messages = iter(cut(self._reading, self.codec, self._node.requests.ref))
             if self.policy == "block" and READS.get() is not self:
                 READS.set(self)
             return

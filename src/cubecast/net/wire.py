@@ -19,12 +19,15 @@ from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import accumulate
 from struct import Struct
 from struct import error as StructError
 from typing import TypeAlias
 
 import msgspec
 
+from cubecast.net.headers import MAX_PREFIX, check_blob
+from cubecast.net.topics import MAX_PAYLOAD as MAX_PAYLOAD
 from cubecast.protocol.errors import MAX_STREAMS
 from cubecast.protocol.links import Carried
 from cubecast.protocol.listing import ENTRY, MAX_LISTING
@@ -51,8 +54,6 @@ from cubecast.protocol.port import Seq, Stream, Topic
 
 VERSION = 4
 MAX_PACKET = 16 * 1024 * 1024
-MAX_PAYLOAD = 8 * 1024 * 1024
-"""A single message may not be larger; a frame of the largest still fits a packet."""
 MESSAGE_OVERHEAD = 16
 """What a message costs besides its payload, so that empty ones are not free."""
 FRAME_OVERHEAD = 400
@@ -71,6 +72,8 @@ last message of a frame is: who has read it names it to others, in barriers and 
 MAX_ROUTES = 4096
 """Routes a decoder remembers; one more and it begins anew."""
 
+HEADED = 1 << 31
+"""In the size of a message: it begins with headers (`headers.py`)."""
 SEAL_BYTES = 64
 """A sealed packet may be so much longer than the one in it."""
 
@@ -117,16 +120,25 @@ def topic_id(topic: Topic) -> int:
 class Payloads(Collection[object]):
     """The messages of a frame, cut from its packet when somebody reads them.
 
-    `raw` is the whole packet, `start` where the payloads begin in it, `sizes` one per message.
+    `raw` is the whole packet, `start` where the payloads begin in it, `sizes` one per message;
+    `headed` are the places of messages with headers, which are cut as blobs (`headers.py`).
     """
 
-    __slots__ = ("raw", "sizes", "start", "time")
+    __slots__ = ("headed", "raw", "sizes", "start", "time")
 
-    def __init__(self, raw: bytes, start: int, sizes: Sequence[int], time: int) -> None:
+    def __init__(
+        self,
+        raw: bytes,
+        start: int,
+        sizes: Sequence[int],
+        time: int,
+        headed: Sequence[int] = (),
+    ) -> None:
         self.raw = raw
         self.start = start
         self.sizes = sizes
         self.time = time
+        self.headed = headed
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -166,13 +178,17 @@ def _several(size: int) -> Struct:
 
 
 class Outgoing(Collection[object]):
-    """The messages of a frame we publish; becomes a packet once the frame has its number."""
+    """The messages of a frame we publish; becomes a packet once the frame has its number.
 
-    __slots__ = ("payloads", "raw", "time")
+    `headed` are the places of those with headers, which are blobs (`headers.py`).
+    """
 
-    def __init__(self, payloads: list[bytes], time: int) -> None:
+    __slots__ = ("headed", "payloads", "raw", "time")
+
+    def __init__(self, payloads: list[bytes], time: int, headed: Sequence[int] = ()) -> None:
         self.payloads = payloads
         self.time = time
+        self.headed = headed
         self.raw: bytes | None = None
 
     def __len__(self) -> int:
@@ -205,6 +221,8 @@ def encode_frame(frame: Frame) -> bytes:
     members = _mask_bytes(frame.route.members)
     leaves = _mask_bytes(frame.route.leaves)
     sizes = array("I", map(len, body.payloads))
+    for index in body.headed:
+        sizes[index] |= HEADED
     if sys.byteorder == "big":
         sizes.byteswap()
     barrier = frame.barrier
@@ -317,9 +335,14 @@ class FrameDecoder:
         sizes.frombytes(raw[offset:end])
         if sys.byteorder == "big":
             sizes.byteswap()
+        headed: Sequence[int] = ()
+        if end + sum(sizes) != len(raw):  # some have headers, or nothing adds up
+            headed = _take_marks(sizes)
         if not 0 < count <= MAX_MESSAGES or len(sizes) != count or end + sum(sizes) != len(raw):
             raise ValueError(f"{count} messages do not fill {len(raw) - offset} bytes")
-        body = Payloads(raw, end, sizes, time)
+        if headed:
+            _check_headers(raw, end, sizes, headed)
+        body = Payloads(raw, end, sizes, time, headed)
         size = frame_cost(body.content, barrier_size)
         return Frame(topic, stream, first, barrier, route, stable, body, size)
 
@@ -338,6 +361,22 @@ class FrameDecoder:
         known = stream, Route(number, start, members, leaves), masks, mask_size
         self._routes[ident, stream.source, stream.incarnation] = known
         return known
+
+
+def _take_marks(sizes: array[int]) -> list[int]:
+    """The places of messages with headers; afterwards `sizes` are sizes and nothing else."""
+    headed = [index for index, size in enumerate(sizes) if size & HEADED]
+    for index in headed:
+        sizes[index] ^= HEADED
+    return headed
+
+
+def _check_headers(raw: bytes, start: int, sizes: array[int], headed: Sequence[int]) -> None:
+    """ValueError unless every message that is said to have headers has good ones."""
+    starts = list(accumulate(sizes, initial=start))
+    for index in headed:
+        # Headers and no more: the payload, which may be large, is not copied.
+        check_blob(raw[starts[index] : min(starts[index + 1], starts[index] + MAX_PREFIX)])
 
 
 def _barrier(raw: bytes, offset: int, count: int) -> Barrier:

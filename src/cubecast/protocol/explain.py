@@ -2,16 +2,54 @@
 
 from __future__ import annotations
 
+from typing import Required, TypedDict
+
 from cubecast.protocol.membership import Membership
 from cubecast.protocol.mutes import Mutes
-from cubecast.protocol.port import NodeId, Stream, Time
+from cubecast.protocol.port import NodeId, Seq, Stream, Time
 from cubecast.protocol.recovery import RecoveringTopic
 from cubecast.protocol.streams import Inbox
 from cubecast.protocol.waves import Waves
 from cubecast.topology import members_of
 
 
-def explain(membership: Membership, waves: Waves, mutes: Mutes, now: Time) -> dict[str, object]:
+class Waiting(TypedDict):
+    """A message that waits for another one: streams are named "slot.life"."""
+
+    stream: str
+    seq: Seq
+    for_stream: str
+    for_seq: Seq
+    delivered: Seq
+    """How far the stream that is waited for is delivered."""
+    waited: Time
+
+
+class Explanation(TypedDict, total=False):
+    """What a node knows of a topic; the keys but the first two only if it knows the topic."""
+
+    standing: Required[str]
+    """"out", "joining", "in", "leaving"; "apart": the node is in no cluster."""
+    informed: Required[bool]
+    operation: str
+    unanswered: dict[NodeId, Time]
+    mute: list[list[int]]
+    members: list[NodeId]
+    next: Seq
+    in_flight: int
+    leaves: list[NodeId]
+    suspended: list[NodeId]
+    behind: dict[NodeId, int]
+    held: int
+    dropped: dict[str, int]
+    delivered: dict[str, Seq]
+    waiting: list[Waiting]
+    missing: dict[str, Seq]
+    blocked: bool
+    accepted: int
+
+
+def explain(membership: Membership, waves: Waves, mutes: Mutes, now: Time) -> Explanation:
     """The standing of a node in a topic, the members, and what is held, waits or is missing.
 
     `unanswered` are the children that an operation of ours waits for, or for whom they wait, and
@@ -67,7 +105,7 @@ def _name(stream: Stream) -> str:
     return f"{stream.source}.{stream.incarnation:x}"
 
 
-def _wait(core: RecoveringTopic, inbox: Inbox, now: Time) -> dict[str, object]:
+def _wait(core: RecoveringTopic, inbox: Inbox, now: Time) -> Waiting:
     """Which message waits, for which one, and for how long it has."""
     head = inbox.frames[inbox.next]
     cause, seq = head.barrier[min(inbox.checked, len(head.barrier) - 1)]

@@ -19,7 +19,7 @@ from cubecast.protocol.errors import (
     ProtocolError,
     Untimely,
 )
-from cubecast.protocol.explain import behind, explain
+from cubecast.protocol.explain import Explanation, behind, explain
 from cubecast.protocol.horizon import KEPT_LIVES, Horizon
 from cubecast.protocol.housekeeping import Housekeeping
 from cubecast.protocol.links import Carried, Links
@@ -248,7 +248,7 @@ class CubecastNode:
         membership = self._memberships.get(topic)
         return [] if membership is None else list(members_of(membership.addressed))
 
-    def explain(self, topic: Topic, now: Time) -> dict[str, object]:
+    def explain(self, topic: Topic, now: Time) -> Explanation:
         """What this node knows of a topic: its standing, members, and who waits for whom."""
         membership = self._memberships.get(topic)
         if membership is None:

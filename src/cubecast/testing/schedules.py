@@ -18,8 +18,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
-from cubecast.errors import CubecastError
+from cubecast.errors import CubecastError, NoAnswer, NotSent
 from cubecast.net.faults import Rule
+from cubecast.net.headers import RESERVED
+from cubecast.net.message import Message
 from cubecast.net.node import Node
 from cubecast.net.subscription import Subscription
 from cubecast.protocol.port import NodeId, Time
@@ -182,8 +184,13 @@ class _Player:
         return None
 
     async def _publish(self, node: Node, topic: str, count: int) -> None:
+        """Publish numbers; every third has a header that says the same.  After several, ask."""
         for number in range(count):
-            await node.publish(topic, str(number))
+            await node.publish(topic, str(number), headers=_headers(number))
+        if count > 1:
+            with suppress(NoAnswer, NotSent):  # there may be no reader, and nodes die
+                answer = await node.request(topic, str(count), headers=_headers(count), timeout=5)
+                assert answer.payload == str(count).encode(), answer
 
     async def _subscribe(self, place: NodeId, topic: str, lossy: bool = False) -> None:
         self.wanted[place][topic] = lossy
@@ -198,14 +205,24 @@ class _Player:
             await subscription.close()
 
     async def _read(self, subscription: Subscription) -> None:
-        async for _ in subscription:
-            pass
+        async for message in subscription:
+            assert _set_by_applications(message) == _headers(int(message.payload)), message
+            if message.wants_reply:
+                await message.reply(message.payload)
 
     async def _unsubscribe(self, place: NodeId, topic: str) -> None:
         self.wanted[place].pop(topic, None)
         subscription = self.readers.pop((place, topic), None)
         if subscription is not None:
             await subscription.close()
+
+
+def _headers(number: int) -> dict[str, str]:
+    return {"number": str(number)} if number % 3 == 0 else {}
+
+
+def _set_by_applications(message: Message) -> dict[str, str]:
+    return {name: value for name, value in message.headers.items() if name[0] != RESERVED}
 
 
 def _wild(topic: str) -> bool:

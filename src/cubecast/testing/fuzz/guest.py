@@ -8,8 +8,10 @@ from random import Random
 import msgspec
 
 from cubecast.net.client_wire import Ping, encode
+from cubecast.net.headers import pack
 from cubecast.net.hello import AttachRequest, encode_greeting
 from cubecast.net.keys import Keys
+from cubecast.net.message import ID, REPLY
 from cubecast.net.wire import PREFIX, VIEW
 from cubecast.testing.dialler import Identity
 from cubecast.testing.fuzz.liar import RUDE, RUDE_PACKETS, SLY, SLY_PACKETS, Liar
@@ -60,6 +62,14 @@ class Client(Liar):
         return raw if self.random.random() < 0.02 else numbers.put_in(raw, self.random)
 
 
+HEADERS = (
+    {"name": "value"},
+    {REPLY: f"$replies/~/{0:032x}", ID: "1"},  # a request, which handlers answer
+    {REPLY: ATTACKED, ID: "1"},
+)
+"""Those of messages with headers."""
+
+
 class Numbers:
     """What a client has to keep to for its node to go on listening."""
 
@@ -75,6 +85,11 @@ class Numbers:
             case ["Publish", *_]:
                 body[1] = self._publications
                 self._publications += 1
+                body[5:] = [[]]
+                if body[3] and random.random() < 0.5:  # one with headers, good ones or others
+                    blob = pack(random.choice(HEADERS), b"payload")
+                    body[3] = [blob[: random.choice((1, 5, len(blob)))], *body[3][1:]]
+                    body[5:] = [[0]]
             case ["Subscribe", *_]:
                 body[1] = self._subscriptions
                 self._subscriptions += 1

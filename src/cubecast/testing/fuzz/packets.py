@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from cubecast.net import headers
 from cubecast.net.client_wire import FromClient, FromNode
 from cubecast.net.hello import Greeting, Introduction
 from cubecast.net.parts import PART_BYTES, PART_HEADER
@@ -22,6 +23,7 @@ from cubecast.net.wire import (
     DETECTOR,
     FORWARD,
     FRAME,
+    HEADED,
     HEADER,
     HELLO,
     PART,
@@ -138,7 +140,7 @@ class Maker:
 
     def _frame(self) -> bytes:
         random, number = self.random, self.grammar.number
-        payloads = [random.randbytes(random.choice((0, 3, 30))) for _ in range(self._count())]
+        payloads = [self._payload() for _ in range(self._count())]
         first = number()
         start = random.choice((0, 0, first, max(0, first - 1), number()))
         stable = random.choice((-1, -1, first - 1, first - 1, number()))
@@ -155,8 +157,21 @@ class Maker:
             number(), len(members), len(leaves), len(barrier),
         )  # fmt: skip
         needs = b"".join(pack(DEPENDENCY, *one) for one in barrier)
-        sizes = b"".join(len(one).to_bytes(4, "little") for one in payloads)
+        sizes = b"".join(self._size(one) for one in payloads)
         return packet(FRAME, b"".join((head, members, leaves, needs, sizes, *payloads)))
+
+    def _payload(self) -> bytes:
+        """A message; some have headers, good ones or others."""
+        random = self.random
+        payload = random.randbytes(random.choice((0, 3, 30)))
+        if random.randrange(4):
+            return payload
+        return headers.pack({"name": "x" * random.randrange(9)}, payload)
+
+    def _size(self, payload: bytes) -> bytes:
+        """The size of a message, marked if it has headers, and sometimes if it has none."""
+        marked = type(payload) is headers.Headed or not self._honest()
+        return (len(payload) | HEADED * marked).to_bytes(4, "little")
 
     def _honest(self) -> bool:
         """Whether this packet is to be taken, most likely."""

@@ -1,0 +1,243 @@
+"""One message as the application gets it, cut from the frame it came in.
+
+1. A plain message is a `Message` and nothing else: five references.  What not every message has,
+   headers and a codec, is in classes of their own, and only frames with it make those.
+2. `Message.id` is that of one message for ever: no message of another topic, slot or life has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Generic, cast
+from weakref import ref
+
+import msgspec
+
+from cubecast.codecs import Codec
+from cubecast.errors import DecodeError
+from cubecast.net import headers
+from cubecast.net.headers import NO_HEADERS, Headers
+from cubecast.net.topics import Payload, is_reply_topic
+from cubecast.net.wire import Outgoing, Payloads
+from cubecast.protocol.messages import Frame
+from cubecast.protocol.port import NodeId, Seq, Topic
+
+if TYPE_CHECKING:
+    from cubecast.net.requests import Requests
+
+if TYPE_CHECKING:  # the default, which makes `Message` a `Message[bytes]`, is of Python 3.13
+    from typing_extensions import TypeVar
+
+    T_co = TypeVar("T_co", covariant=True, default=bytes)
+else:
+    from typing import TypeVar
+
+    T_co = TypeVar("T_co", covariant=True)
+
+SHOWN = 60
+"""Bytes of a payload that are printed."""
+REPLY = ":reply"
+"""The header that names where an answer goes."""
+ID = ":id"
+"""The header that numbers a request, and tells which one an answer is for."""
+
+
+class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
+    """One message, as delivered; `T_co` is the type of its `value`, bytes without a codec."""
+
+    topic: Topic
+    payload: bytes
+    source: NodeId
+    seq: Seq
+    frame: Frame
+
+    def __repr__(self) -> str:
+        shown = repr(self.payload[:SHOWN])
+        if len(self.payload) > SHOWN:
+            shown += f"... ({len(self.payload)} bytes)"
+        about = f"{self.id!r}, {shown}, published_at={_date(self.published_at)}"
+        if self.headers:
+            about += f", headers={dict(self.headers)!r}"
+        return f"Message({about})"
+
+    @property
+    def value(self) -> T_co:
+        """What the payload means to the codec of the subscription; without one, the payload.
+
+        `DecodeError`, which has the payload, if it means nothing.
+        """
+        return cast(T_co, self.payload)
+
+    @property
+    def id(self) -> str:
+        """A name that no other message ever has: topic, slot, life of the publisher, number.
+
+        As in "chat/room1#0.6dad3eae5b.9".  The life is a number that each process draws, of 39
+        bits, so a node that restarts, or another one in the same slot, repeats no id.
+        """
+        stream = self.frame.stream
+        return f"{self.topic}#{stream.source}.{stream.incarnation:x}.{self.seq}"
+
+    @property
+    def headers(self) -> Headers:
+        """Texts that its publisher gave it besides the payload; empty for a plain message."""
+        return NO_HEADERS
+
+    @property
+    def encoded_headers(self) -> bytes:
+        """The headers as they travel; empty for a plain message."""
+        return b""
+
+    @property
+    def wants_reply(self) -> bool:
+        """Whether it is a request, which `reply` answers."""
+        return False
+
+    async def reply(self, payload: Payload, *, headers: Headers | None = None) -> None:
+        """Answer a request; its sender gets the payload.  One may answer several times.
+
+        Raises what `publish` raises, and ValueError if the message is no request.
+        """
+        await self._replier().reply(self, payload, headers)
+
+    async def reply_error(self, text: str, *, error: str = "Error") -> None:
+        """Answer a request with an error, which is raised as `RequestFailed` where it was made."""
+        await self._replier().reply(self, text, None, error or "Error")
+
+    def _replier(self) -> Requests:
+        raise ValueError(f"message {self.id!r} asks for no answer: it was published, not requested")
+
+    @property
+    def published_at(self) -> float:
+        """When its publisher sent it, in seconds since the epoch, by that node's clock.
+
+        It is the time of the frame: messages that were gathered in one tick have the same.
+        """
+        body = self.frame.body
+        assert isinstance(body, Payloads | Outgoing)
+        return body.time / 1e6
+
+    @property
+    def dependencies(self) -> tuple[tuple[NodeId, Seq], ...]:
+        """The direct causes of its frame: (source, seq) of the last message of each."""
+        return tuple((stream.source, seq) for stream, seq in self.frame.barrier)
+
+
+def _date(seconds: float) -> str:
+    """A time for people; a peer may send any number."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(" ", "milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:g}"
+
+
+class RichMessage(Message[T_co], Generic[T_co], frozen=True):
+    """A message with headers.  They are decoded when they are first read: until then it holds no
+    more memory than came over the network."""
+
+    carried: bytes = b""
+    opened: Headers | None = None
+    host: ref[Requests] | None = None
+    """Where it was read, which answers it; weak, as messages are not looked at for circles."""
+
+    @property
+    def headers(self) -> Headers:
+        """Texts that its publisher gave it besides the payload."""
+        if self.opened is None:
+            msgspec.structs.force_setattr(self, "opened", headers.read(self.carried))
+        assert self.opened is not None
+        return self.opened
+
+    @property
+    def encoded_headers(self) -> bytes:
+        """The headers as they travel."""
+        return self.carried
+
+    @property
+    def wants_reply(self) -> bool:
+        """Whether it is a request, which `reply` answers."""
+        return is_reply_topic(self.headers.get(REPLY, "")) and ID in self.headers
+
+    def _replier(self) -> Requests:
+        host = None if self.host is None else self.host()
+        if host is None or not self.wants_reply:
+            return super()._replier()
+        return host
+
+    __repr__ = Message.__repr__
+
+
+class TypedMessage(RichMessage[T_co], Generic[T_co], frozen=True, gc=True):
+    """A message of a subscription with a codec; it is decoded when `value` is first read."""
+
+    codec: Codec[Any] | None = None
+    meaning: Any = msgspec.UNSET
+
+    @property
+    def value(self) -> T_co:
+        """What the payload means; `DecodeError`, which has the payload, if it means nothing."""
+        if self.meaning is msgspec.UNSET:
+            assert self.codec is not None
+            try:
+                meaning = self.codec.decode(self.payload)
+            except Exception as error:
+                raise DecodeError(self.id, self.payload, f"{self.codec!r}: {error}") from error
+            msgspec.structs.force_setattr(self, "meaning", meaning)
+        return cast(T_co, self.meaning)
+
+    __repr__ = Message.__repr__
+
+
+def cut(
+    frame: Frame, codec: Codec[Any] | None = None, host: ref[Requests] | None = None
+) -> list[Message[Any]]:
+    """The messages of a frame, cut from its packet (or from what we published ourselves)."""
+    body = frame.body
+    if isinstance(body, Outgoing):
+        payloads = body.payloads
+    else:
+        assert isinstance(body, Payloads)
+        payloads = body.cut()
+    if body.headed or codec is not None:
+        return list(_rich(frame, payloads, body.headed, codec, host))
+    topic, source = repeat(frame.topic), repeat(frame.stream.source)
+    numbers = range(frame.first, frame.last + 1)
+    return list(map(_plain, topic, payloads, source, numbers, repeat(frame)))
+
+
+_plain: type[Message[Any]] = Message
+
+
+def typed(message: Message[Any], codec: Codec[Any]) -> Message[Any]:
+    """The same message, with a value."""
+    about = message.topic, message.payload, message.source, message.seq, message.frame
+    return TypedMessage(*about, message.encoded_headers, None, None, codec)
+
+
+def has_headers(frame: Frame) -> bool:
+    """Whether any message of a frame has headers."""
+    body = frame.body
+    assert isinstance(body, Payloads | Outgoing)
+    return bool(body.headed)
+
+
+def _rich(
+    frame: Frame,
+    blobs: list[bytes],
+    headed: Iterable[int],
+    codec: Codec[Any] | None,
+    host: ref[Requests] | None,
+) -> Iterable[Message[Any]]:
+    """The messages of a frame some of which have headers, or which a codec reads."""
+    topic, source, with_headers = frame.topic, frame.stream.source, set(headed)
+    for index, blob in enumerate(blobs):
+        seq = frame.first + index
+        carried, payload = headers.split(blob) if index in with_headers else (b"", blob)
+        if codec is not None:
+            yield TypedMessage(topic, payload, source, seq, frame, carried, None, host, codec)
+        elif carried:
+            yield RichMessage(topic, payload, source, seq, frame, carried, None, host)
+        else:
+            yield Message(topic, payload, source, seq, frame)
