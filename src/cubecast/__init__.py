@@ -178,6 +178,8 @@ async def join(
     seed: str | None,
     *,
     listen: str = "127.0.0.1:0",
+    advertise: str = "",
+    join_timeout_s: float | None = None,
     secret: str = "",
     tls: Tls | None = None,
     config: NodeConfig | None = None,
@@ -187,25 +189,40 @@ async def join(
 ) -> AsyncIterator[Node]:
     """Join a cluster: ``async with cubecast.join("127.0.0.1:7400") as node``; leave it at the end.
 
-    `seed` is "host:port" of any member, or None to begin a cluster, as `start` does.  `config`
-    replaces `listen`, `secret` and `tls` where more is to be set; `trace` collects what the
-    application at this node did, for the checkers.  `network` carries the bytes (default: TCP, or
-    TLS where `tls` names certificates), `faults` are done to them on purpose.
+    `seed` is "host:port" of any member, several as in "a:7400,b:7400", or None to begin a cluster,
+    as `start` does.  Seeds that do not answer yet are asked again, more and more seldom, for
+    `join_timeout_s` seconds (None: that of the configuration, 10 s).  Once this node has joined
+    it does not need its seed any more.
 
-    Entering raises `JoinError` if there is no answer from `seed` in `join_timeout_s` or we are
-    refused (another secret, another version, a certificate), `ConfigError` if the files of `tls`
+    `advertise` is what others are told and dial, if it is not the address this node listens on:
+    behind a NAT, or in a container.  With the default of `listen` and a seed on another machine,
+    the node listens on the address by which it reaches the seed.
+
+    `config` replaces `listen`, `advertise`, `secret` and `tls` where more is to be set; `trace`
+    collects what the application at this node did, for the checkers.  `network` carries the bytes
+    (default: TCP, or TLS where `tls` names certificates), `faults` are done to them on purpose.
+
+    Entering raises `JoinError` if no seed gives this node a place in time or all refuse it
+    (another secret, another version, a certificate, a loopback address towards another machine,
+    its own address as the only seed), `ConfigError` if the files of `tls`
     cannot be used, `OSError` if `listen` is taken, and `ValueError` if
     it is no address.
     Leaving waits until what was published is with everyone, for at most `leave_timeout_s`; if
     something is left then, it raises what `Node.close` does.
     """
+    from dataclasses import replace
+
     from cubecast.net.config import NodeConfig
     from cubecast.net.node import Node
     from cubecast.net.tls import tls_keys
 
     if not (seed is None or isinstance(seed, str)):
         raise TypeError(f'seed must be "host:port" of a member, or None, not {seed!r}')
-    config = config or NodeConfig(listen=listen, secret=secret, **tls_keys(tls))
+    config = config or NodeConfig(
+        listen=listen, advertise=advertise, secret=secret, **tls_keys(tls)
+    )
+    if join_timeout_s is not None:
+        config = replace(config, join_timeout_s=join_timeout_s)
     node = Node(config, trace=trace, network=network, faults=faults)
     await node.start(seed)
     try:
@@ -220,6 +237,7 @@ async def join(
 def start(
     listen: str = "127.0.0.1:7400",
     *,
+    advertise: str = "",
     secret: str = "",
     tls: Tls | None = None,
     config: NodeConfig | None = None,
@@ -235,6 +253,7 @@ def start(
     return join(
         None,
         listen=listen,
+        advertise=advertise,
         secret=secret,
         tls=tls,
         config=config,
