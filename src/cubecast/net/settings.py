@@ -247,7 +247,7 @@ def _seeds(value: object) -> str:
     try:
         parse_seeds(text)
     except ValueError as error:
-        raise ValueError(f"must be an address, host:port, or several with commas: {error}") from None
+        raise ValueError(f"must be addresses, host:port,host:port: {error}") from None
     return text
 
 
