@@ -245,9 +245,10 @@ def _address(value: object) -> str:
 def _seeds(value: object) -> str:
     text = _utf8(value)
     try:
-        parse_seeds(text)
+        if text:  # else: begin a cluster
+            parse_seeds(text)
     except ValueError as error:
-        raise ValueError(f"must be addresses, host:port,host:port: {error}") from None
+        raise ValueError(f"must be an address, host:port: {error}") from None
     return text
 
 
