@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         CallbackFailed,
         ConnectionLost,
         CutDenied,
+        Detached,
         Discarded,
         Event,
         Excluded,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         MemberLeft,
         MemberMute,
         PublisherBlocked,
+        Reattached,
         Returned,
         SlowSubscriber,
     )
@@ -76,6 +78,7 @@ __all__ = [
     "ConnectionLost",
     "CubecastError",
     "CutDenied",
+    "Detached",
     "Discarded",
     "Event",
     "Excluded",
@@ -100,6 +103,7 @@ __all__ = [
     "Overflow",
     "Policy",
     "PublisherBlocked",
+    "Reattached",
     "Receipt",
     "RemoteSubscription",
     "Returned",
@@ -125,6 +129,7 @@ _PLACES = {
     "ClientReceipt": "cubecast.net.pipeline",
     "ConnectionLost": "cubecast.net.events",
     "CutDenied": "cubecast.net.events",
+    "Detached": "cubecast.net.events",
     "Discarded": "cubecast.net.events",
     "Event": "cubecast.net.events",
     "Excluded": "cubecast.net.events",
@@ -143,6 +148,7 @@ _PLACES = {
     "OrderedMessage": "cubecast.ordering.unread",
     "Policy": "cubecast.net.subscription",
     "PublisherBlocked": "cubecast.net.events",
+    "Reattached": "cubecast.net.events",
     "Receipt": "cubecast.net.receipt",
     "RemoteSubscription": "cubecast.net.remote",
     "Returned": "cubecast.net.events",
@@ -271,6 +277,8 @@ async def connect(
     name: str = "",
     tls: Tls | None = None,
     timeout_s: float = 10.0,
+    patience_s: float = 0.0,
+    retry_unknown: bool = False,
     network: Network | None = None,
 ) -> AsyncIterator[Client]:
     """Use a cluster through one of its nodes: ``async with cubecast.connect() as client``.
@@ -280,10 +288,19 @@ async def connect(
     `timeout_s` seconds each.  Entering raises `AttachError` if none of them takes us, `ValueError`
     if one is no address; leaving raises `Unknown` if the connection broke with publications under
     way.
+
+    With `patience_s` above 0 the client looks for a node for so many seconds before it gives up:
+    when it begins, and whenever it has lost its node or that leaves.  It tries the same node first,
+    then the others, and goes on there: subscriptions are resumed without repetitions, events
+    (`Detached`, `Gap`, `Reattached`) say what they missed, and publications wait meanwhile.  Of a
+    publication that was on its way, and that the lost node may have sent, it says `Unknown`; with
+    `retry_unknown=True` it is sent again, and may be delivered twice.
     """
     from cubecast.net.client import Client
 
-    client = Client(secret, network, name=name, tls=tls)
+    client = Client(
+        secret, network, name=name, tls=tls, patience_s=patience_s, retry_unknown=retry_unknown
+    )
     await client.attach(addresses, timeout_s)
     try:
         yield client

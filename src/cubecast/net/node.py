@@ -19,6 +19,7 @@ from cubecast.net.address import advertised, is_loopback, parse_address
 from cubecast.net.audit import Audit
 from cubecast.net.callbacks import Callback, Listener
 from cubecast.net.checks import check_order, check_subscription, check_total
+from cubecast.net.client_wire import Position
 from cubecast.net.closing import Closing
 from cubecast.net.config import NodeConfig
 from cubecast.net.connection import NOBODY, Connection
@@ -760,6 +761,35 @@ class Node:
             self._presence.probe(peer)
         elif connection.dialled and connection.ready:
             self._presence.hung_up(place, reason)
+
+    def positions(self, subscription: Subscription) -> list[Position]:
+        """Where a subscription begins that nobody has read yet: the next message of each stream."""
+        core, unread = self._presence.core, subscription.first_unread()
+        found: list[Position] = []
+        for topic in sorted(self._readers.topics_of(subscription)):
+            if core is None or not core.knows(topic):
+                continue
+            vector = core.membership_of(topic).core.vector()
+            for stream in sorted(vector):
+                first = unread.get((topic, stream), vector[stream] + 1)
+                found.append((topic, stream.source, stream.incarnation, first))
+        return found
+
+    def has_delivered(self, positions: Sequence[Position]) -> bool:
+        """Whether nothing before these positions is still to be delivered here."""
+        core = self._presence.core
+        if core is None:
+            return False
+        vectors: dict[Topic, Mapping[Stream, Seq]] = {}
+        for topic, source, incarnation, first in positions:
+            stream = Stream(source, incarnation)
+            if not core.knows(topic) or not core.is_live(stream) or not core.takes(topic):
+                continue
+            if topic not in vectors:
+                vectors[topic] = core.membership_of(topic).core.vector()
+            if vectors[topic].get(stream, -1) < first - 1:
+                return False
+        return True
 
     def unreachable(self, peer: NodeId) -> None:
         """A member cannot be dialled."""

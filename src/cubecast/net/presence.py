@@ -327,13 +327,16 @@ class Presence:
         if isinstance(message, Refused) and connection.dialled:
             connection.close(REFUSED + message.reason)
             return
-        attaches = isinstance(message, AttachRequest) and connection.purpose == "client"
-        if not attaches or connection.asked:
+        if (
+            not isinstance(message, AttachRequest)
+            or connection.purpose != "client"
+            or connection.asked
+        ):
             raise WireError(f"{type(message).__name__} after the handshake")
         if self.slot == NOBODY:
             connection.refuse("the node is in no cluster yet")
             return
-        self._node.guests.attach(connection)
+        self._node.guests.attach(connection, message.movable)
         if connection in self._node.guests:
             self._node.mesh.host(connection)
 
