@@ -38,10 +38,9 @@ class Fleet:
 
     async def start(self, number: int, first: bool = False) -> None:
         """Start a node; it joins whoever of the others is there."""
-        others = [address for address in self.addresses]
         words = [sys.executable, "-m", "cubecast.cli.main", "node"]
         words += ["--listen", self.addresses[number]]
-        words += ["--begin"] if first else ["--join", ",".join(others)]
+        words += ["--begin"] if first else ["--join", ",".join(self.addresses)]
         process = subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -75,6 +74,8 @@ class Tally:
     delivered: int = 0
     lost: int = 0
     """Missed by a reader, whether or not it was told."""
+    silent: int = 0
+    """Those of them that their reader was not told of."""
     told: int = 0
     """What readers were told that they missed."""
     repeated: int = 0
@@ -167,7 +168,8 @@ async def rolling_restart(
         await asyncio.gather(*(fleet.start(number) for number in range(1, nodes)))
         talkers = [Talker(number, clients, tally) for number in range(clients)]
         ready = asyncio.Barrier(clients + 1)
-        turned = [fleet.addresses[i % nodes :] + fleet.addresses[: i % nodes] for i in range(clients)]
+        places = fleet.addresses * 2
+        turned = [places[i % nodes : i % nodes + nodes] for i in range(clients)]
         async with asyncio.TaskGroup() as group:
             for talker, addresses in zip(talkers, turned, strict=True):
                 group.create_task(talker.run(",".join(addresses), ready, pause_s))
@@ -187,5 +189,7 @@ def _count(talkers: list[Talker], tally: Tally) -> None:
     unknown = set().union(*(talker.unknown for talker in talkers))
     tally.published = len(sent)
     for talker in talkers:
-        tally.lost += len(sent - unknown - talker.seen)
+        lost = len(sent - unknown - talker.seen)
+        tally.lost += lost
+        tally.silent += max(0, lost - talker.missed)
         tally.told += talker.missed

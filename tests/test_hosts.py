@@ -145,7 +145,8 @@ class Lan:
         words = ["ip", "netns", "exec", self._router, sys.executable, "-c", text]
         forwarder = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         self.children.append(forwarder)
-        assert forwarder.stdout is not None and forwarder.stdout.readline() == "ready\n"
+        assert forwarder.stdout is not None
+        assert forwarder.stdout.readline() == "ready\n"
         return host
 
     def close(self) -> None:

@@ -190,8 +190,8 @@ class Client:
         self._why = reason
         if self._moving is not None:
             self._moving.stop()
-            if self._moving.target is not None:
-                self._moving.target.stop()
+            if self._moving.target not in (None, self._node):
+                self._moving.target.lose(reason)
         if self._pipeline is not None:
             self._pipeline.broken(reason)
         for subscription in list(self._subscriptions.values()):

@@ -16,6 +16,7 @@ A client looks for a node for `patience_s`; then everything that waits is told s
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -28,6 +29,8 @@ from cubecast.net.events import Detached, Event, Reattached
 from cubecast.net.handshake import NO_CLUSTER_YET
 from cubecast.net.remote import RemoteSubscription
 from cubecast.net.transport import Network
+
+log = logging.getLogger("cubecast")
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
@@ -91,7 +94,9 @@ class Moving:
 
     def _limit_s(self, left_s: float) -> float:
         """How long one node may take: no longer than there is, but a second at least."""
-        return min(self._timeout_s, max(left_s, 1.0)) if self._client.patience_s else self._timeout_s
+        if not self._client.patience_s:
+            return self._timeout_s
+        return min(self._timeout_s, max(left_s, 1.0))
 
     async def _try(self, node: Attachment, limit_s: float) -> str:
         """Attach to one node; why that failed, or nothing."""
@@ -160,12 +165,21 @@ class Moving:
         except AttachError as error:
             self._task = None
             self._client.give_up(f"{reason}; {error}")
+        except Exception as error:
+            log.exception("a client cannot go on at another node")
+            self._task = None
+            self._client.give_up(f"{reason}; {error!r}")
 
     async def _next_node(self, former: Attachment) -> Attachment:
         """Any but the former node while that is there; then that one first."""
         began = self._loop.time()
+        rounds = 0
 
         def order() -> list[str]:
+            nonlocal rounds
+            rounds += 1
+            if rounds > 1 and not former.over:
+                former.say(Moved())  # nobody takes us: do not wait
             same = former.address
             others = [address for address in self._addresses if address != same]
             return [same, *others] if former.over else others
@@ -174,7 +188,6 @@ class Moving:
             nonlocal began
             if not former.over:
                 began = self._loop.time()
-                former.say(Moved())  # nobody takes us: do not wait
             return began + self._client.patience_s - self._loop.time()
 
         return await self.find(order, left_s)

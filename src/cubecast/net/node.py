@@ -775,21 +775,23 @@ class Node:
                 found.append((topic, stream.source, stream.incarnation, first))
         return found
 
-    def has_delivered(self, positions: Sequence[Position]) -> bool:
-        """Whether nothing before these positions is still to be delivered here."""
+    def undelivered(self, positions: list[Position]) -> list[Position]:
+        """Those of them before which something is still to be delivered here."""
         core = self._presence.core
         if core is None:
-            return False
+            return positions
         vectors: dict[Topic, Mapping[Stream, Seq]] = {}
-        for topic, source, incarnation, first in positions:
+        left: list[Position] = []
+        for position in positions:
+            topic, source, incarnation, first = position
             stream = Stream(source, incarnation)
-            if not core.knows(topic) or not core.is_live(stream) or not core.takes(topic):
+            if not core.takes(topic) or not core.is_live(stream):
                 continue
             if topic not in vectors:
                 vectors[topic] = core.membership_of(topic).core.vector()
             if vectors[topic].get(stream, -1) < first - 1:
-                return False
-        return True
+                left.append(position)
+        return left
 
     def unreachable(self, peer: NodeId) -> None:
         """A member cannot be dialled."""

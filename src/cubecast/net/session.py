@@ -95,6 +95,7 @@ RETRY_S = 0.05
 TELLING_S = 0.01
 TAKING_S = 0.005
 """How often a client hears how much of a packet is published while that takes its time."""
+CATCH_UP_POLL_S = 0.1
 CATCH_UP_S = 5.0
 """How long a client that comes from another node may wait for this one to catch up."""
 NO_ROOM = "the node holds too much for its clients, or for this one, to take a message so large"
@@ -195,11 +196,14 @@ class Session:
         for: nothing more comes of those.
         """
         deadline = self._loop.time() + CATCH_UP_S
-        while not self._node.has_delivered(request.positions):
+        left = [position for position in request.positions if self._may_see(position[0])]
+        pause_s = CONGESTED_POLL_S
+        while left := self._node.undelivered(left):
             if self._loop.time() >= deadline:
                 log.info("%s has read what this node has not delivered", self._connection)
                 break
-            await asyncio.sleep(CONGESTED_POLL_S)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, CATCH_UP_POLL_S)
         self._catching_up = False
         self._send(Answered(request.request, msgspec.Raw(msgspec.msgpack.encode(None))))
 
