@@ -75,20 +75,20 @@ async def test_a_client_goes_on_at_its_node_when_that_is_back_and_hears_what_it_
 
 @live
 async def test_a_client_goes_to_another_node_of_its_list_when_its_own_is_killed() -> None:
-    async with cluster(3) as nodes:
-        async with (
-            cubecast.connect(list_of(nodes[::-1]), patience_s=PATIENCE_S) as client,
-            client.subscribe(TOPIC) as messages,
-        ):
-            assert client.slot == 2
-            events = client.events()
-            nodes.pop().kill()
-            back = await event_of(events, Reattached)
-            assert isinstance(back, Reattached)
-            assert back.address == client.address == nodes[1].address
-            await client.publish(TOPIC, b"from elsewhere")
-            assert (await anext(messages)).payload == b"from elsewhere"
-            assert sorted(await client.members()) in ([0, 1], [0, 1, 2])
+    async with (
+        cluster(3) as nodes,
+        cubecast.connect(list_of(nodes[::-1]), patience_s=PATIENCE_S) as client,
+        client.subscribe(TOPIC) as messages,
+    ):
+        assert client.slot == 2
+        events = client.events()
+        nodes.pop().kill()
+        back = await event_of(events, Reattached)
+        assert isinstance(back, Reattached)
+        assert back.address == client.address == nodes[1].address
+        await client.publish(TOPIC, b"from elsewhere")
+        assert (await anext(messages)).payload == b"from elsewhere"
+        assert sorted(await client.members()) in ([0, 1], [0, 1, 2])
 
 
 @live
@@ -115,17 +115,16 @@ async def test_what_is_asked_subscribed_and_published_without_a_node_waits_for_o
 
 @live
 async def test_patience_ends_and_everything_that_waits_is_told() -> None:
-    async with cluster(1) as nodes:
-        where = nodes[0].address
+    async with (
+        cluster(1) as nodes,
+        cubecast.connect(nodes[0].address, patience_s=0.2) as client,
+        client.subscribe(TOPIC) as messages,
+    ):
+        await nodes.pop().close()
+        with pytest.raises(NotSent):
+            await client.publish(TOPIC, b"never")
         with pytest.raises(Closed, match="the node left the cluster; cannot attach to a node at"):
-            async with (
-                cubecast.connect(where, patience_s=0.2) as client,
-                client.subscribe(TOPIC) as messages,
-            ):
-                await nodes.pop().close()
-                with pytest.raises(NotSent):
-                    await client.publish(TOPIC, b"never")
-                await anext(messages)
+            await anext(messages)
 
 
 @live
@@ -155,14 +154,14 @@ async def test_a_refusal_that_will_not_change_is_told_at_once() -> None:
 
 @live
 async def test_without_patience_a_client_ends_with_its_node_as_ever() -> None:
-    async with cluster(2) as nodes:
-        with pytest.raises(Closed, match="left the cluster"):
-            async with (
-                cubecast.connect(list_of(nodes[::-1])) as client,
-                client.subscribe(TOPIC) as messages,
-            ):
-                await nodes.pop().close()
-                await anext(messages)
+    async with (
+        cluster(2) as nodes,
+        cubecast.connect(list_of(nodes[::-1])) as client,
+        client.subscribe(TOPIC) as messages,
+    ):
+        await nodes.pop().close()
+        with pytest.raises(Closed, match="the node leaves the cluster"):
+            await anext(messages)
 
 
 @pytest.mark.parametrize("patience_s", [-1.0, float("nan")])
@@ -383,17 +382,20 @@ def _numbers(spans: dict[Stream, tuple[int, int]]) -> Iterator[tuple[Stream, int
 
 @live
 async def test_a_subscription_says_where_it_begins_if_it_is_asked() -> None:
-    async with cluster(2) as nodes, raw_client(nodes[1]) as client:
-        async with nodes[1].subscribe(TOPIC) as messages:
-            for number in range(4):
-                await nodes[0].publish(TOPIC, b"%d" % number)
-            for _ in range(4):
-                await anext(messages)
-            client.say(Subscribe(1, TOPIC, "block", 0, located=True))
-            news = await client.hear()
-            assert isinstance(news, Subscribed)
-            [(topic, source, _, first)] = news.positions
-            assert (topic, source, first, news.whole) == (TOPIC, 0, 4, True)
+    async with (
+        cluster(2) as nodes,
+        raw_client(nodes[1]) as client,
+        nodes[1].subscribe(TOPIC) as messages,
+    ):
+        for number in range(4):
+            await nodes[0].publish(TOPIC, b"%d" % number)
+        for _ in range(4):
+            await anext(messages)
+        client.say(Subscribe(1, TOPIC, "block", 0, located=True))
+        news = await client.hear()
+        assert isinstance(news, Subscribed)
+        [(topic, source, _, first)] = news.positions
+        assert (topic, source, first, news.whole) == (TOPIC, 0, 4, True)
 
 
 @live

@@ -1,4 +1,4 @@
-"""Rolling restarts of real processes under load: nothing is lost in silence, repeated or unknown."""
+"""Rolling restarts of real processes under load: nothing is lost in silence or repeated."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ async def test_a_seed_is_needed_only_to_join() -> None:
 
 @pytest.mark.parametrize("text", ["", " , ", "a:1,b:x", "a:1,[::1"])
 def test_a_list_of_seeds_that_cannot_be_meant_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not a|no address to join"):
+    with pytest.raises(ValueError, match=r"not a|no address to join"):
         parse_seeds(text)
 
 
