@@ -97,10 +97,20 @@ class Talker:
         self.seen: set[tuple[int, int]] = set()
         self.missed = 0
         self._stopping = False
+        self.client: cubecast.Client | None = None
 
-    async def run(self, addresses: str, ready: asyncio.Barrier, pause_s: float) -> None:
-        client_of = cubecast.connect(addresses, patience_s=120)
-        async with client_of as client, client.subscribe(TOPIC) as messages:
+    async def run(
+        self,
+        addresses: str,
+        ready: asyncio.Barrier,
+        pause_s: float,
+        network: cubecast.Network | None = None,
+    ) -> None:
+        async with (
+            cubecast.connect(addresses, patience_s=120, network=network) as client,
+            client.subscribe(TOPIC) as messages,
+        ):
+            self.client = client
             watching = asyncio.create_task(self._watch(client.events()))
             await ready.wait()
             reading = asyncio.create_task(self._read(messages))
@@ -180,11 +190,11 @@ async def rolling_restart(
             await ready.wait()
     finally:
         fleet.close()
-    _count(talkers, tally)
+    count(talkers, tally)
     return tally
 
 
-def _count(talkers: list[Talker], tally: Tally) -> None:
+def count(talkers: list[Talker], tally: Tally) -> None:
     sent = {(talker._number, number) for talker in talkers for number in range(talker.sent)}
     unknown = set().union(*(talker.unknown for talker in talkers))
     tally.published = len(sent)

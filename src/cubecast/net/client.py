@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from itertools import chain, islice
+from random import Random
 from typing import TypeVar
 
 import msgspec
@@ -78,6 +79,7 @@ class Client:
         tls: Tls | None = None,
         patience_s: float = 0.0,
         retry_unknown: bool = False,
+        random: Random | None = None,
     ) -> None:
         """With a `name`, `secret` is the token of the client of that name."""
         if not patience_s >= 0:
@@ -94,6 +96,7 @@ class Client:
         self.movable = False
         """Whether it knows of several nodes, and goes from one to another."""
         self._retry_unknown = retry_unknown
+        self._chance = random or Random()
         self.cluster = ""
         """The name of the cluster, once we are attached."""
         self.faults = LinkFaults()
@@ -145,7 +148,7 @@ class Client:
         if not found:
             raise ValueError("no address to attach to")
         self.movable = self.patience_s > 0 and len(found) > 1
-        self._moving = Moving(self, self._network, found, timeout_s)
+        self._moving = Moving(self, self._network, found, timeout_s, self._chance)
         node = await self._moving.start()
         assert node.welcome is not None
         window, timeout_s = node.welcome.window, node.welcome.publish_timeout_s

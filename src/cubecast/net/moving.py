@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Protocol
 
 from cubecast.errors import AttachError, Closed
@@ -56,12 +56,18 @@ class Moving:
     """The way of one client from node to node."""
 
     def __init__(
-        self, client: Traveller, network: Network, addresses: Sequence[str], timeout_s: float
+        self,
+        client: Traveller,
+        network: Network,
+        addresses: Sequence[str],
+        timeout_s: float,
+        chance: Random,
     ) -> None:
         self._client = client
         self._network = network
         self._addresses = addresses
         self._timeout_s = timeout_s
+        self._chance = chance
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -89,7 +95,8 @@ class Moving:
             final = bool(reasons) and all(map(_is_final, reasons.values()))
             if final or left_s() <= 0:
                 raise AttachError(reasons)
-            await asyncio.sleep(min(pause_s * random.uniform(0.5, 1), max(left_s(), 0.001)))
+            pause = pause_s * self._chance.uniform(0.5, 1)  # clients do not come back all at once
+            await asyncio.sleep(min(pause, max(left_s(), 0.001)))
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _limit_s(self, left_s: float) -> float:
