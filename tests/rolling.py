@@ -96,6 +96,8 @@ class Talker:
         self.read = [-1] * clients
         self.seen: set[tuple[int, int]] = set()
         self.missed = 0
+        self.places: dict[tuple[int, int], tuple[int, int]] = {}  # by whom and which: slot, number
+        self._spans: list[tuple[int, int, int]] = []  # slot, first and last that it was told of
         self._stopping = False
         self.client: cubecast.Client | None = None
 
@@ -124,6 +126,14 @@ class Talker:
     async def _watch(self, events: object) -> None:
         async for event in events:  # type: ignore[attr-defined]
             self._tally.moves += isinstance(event, cubecast.Reattached)
+            if isinstance(event, cubecast.Gap):
+                for slot, spans in event.skipped.items():
+                    self._spans += [(slot, first, last) for first, last in spans]
+
+    def was_told_of(self, place: tuple[int, int]) -> bool:
+        """Whether an event named a message, by its slot and number, as missed."""
+        slot, number = place
+        return any(one == slot and a <= number <= b for one, a, b in self._spans)
 
     def stop(self) -> None:
         self._stopping = True
@@ -160,6 +170,7 @@ class Talker:
             if not messages.missed and any(a > b for a, b in zip(causes, self.read, strict=True)):
                 self._tally.disordered += 1
             self.seen.add((source, number))
+            self.places[source, number] = message.source, message.seq
             self.read[source] = max(number, self.read[source])
             if last:
                 ended.add(source)
@@ -198,8 +209,10 @@ def count(talkers: list[Talker], tally: Tally) -> None:
     sent = {(talker._number, number) for talker in talkers for number in range(talker.sent)}
     unknown = set().union(*(talker.unknown for talker in talkers))
     tally.published = len(sent)
+    places = {one: place for talker in talkers for one, place in talker.places.items()}
     for talker in talkers:
-        lost = len(sent - unknown - talker.seen)
-        tally.lost += lost
-        tally.silent += max(0, lost - talker.missed)
+        lost = sent - unknown - talker.seen
+        tally.lost += len(lost)
+        told = {one for one in lost if one in places and talker.was_told_of(places[one])}
+        tally.silent += len(lost - told)
         tally.told += talker.missed

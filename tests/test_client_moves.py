@@ -268,8 +268,21 @@ async def test_a_publication_that_the_lost_node_may_have_sent_is_unknown() -> No
     assert again.payloads() == [b"surely not"]
     assert again.sent[0].number == 0
     assert not waiting.is_stable
+    pipeline.on_taken(Taken(0))
+    await pipeline.flush()  # the receipt has told
+
+
+@live
+async def test_what_has_no_receipt_and_is_unknown_is_told_by_flush_once() -> None:
+    _, pipeline = pipelines(retry_unknown=False)
+    pipeline._known.add(TOPIC)
+    await pipeline.publish(TOPIC, b"perhaps", False)
+    await asyncio.sleep(0)
+    pipeline.interrupted("the cable")
+    pipeline.resume(Wire().send, 1 << 20)
     with pytest.raises(Unknown, match="the cable"):
         await pipeline.flush()
+    await pipeline.flush()
 
 
 @live

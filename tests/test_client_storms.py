@@ -12,6 +12,7 @@ from random import Random
 import pytest
 from rolling import Talker, Tally, count
 
+from cubecast import Rule
 from cubecast.testing import Cluster, run
 
 NODES, CLIENTS, FAULTS = 3, 4, 5
@@ -21,6 +22,8 @@ async def storm(seed: int) -> Tally:
     chance, tally = Random(seed), Tally()
     async with Cluster(NODES, seed=seed, trace=False) as cluster:
         addresses = [node.address for node in cluster.nodes]
+        slow = Rule(delay_s=chance.choice((0, 0.02)), jitter_s=chance.choice((0.05, 0.3)))
+        cluster.on_every_link(slow)  # so that nodes are not equally far
         talkers = [Talker(number, CLIENTS, tally) for number in range(CLIENTS)]
         ready = asyncio.Barrier(CLIENTS + 1)
         async with asyncio.TaskGroup() as group:

@@ -76,6 +76,7 @@ class Parcel:
     """The messages of one packet, and what becomes of them."""
 
     __slots__ = (
+        "bare",
         "doubtful",
         "number",
         "payloads",
@@ -96,6 +97,7 @@ class Parcel:
         self.size = 0
         self.published = 0  # bytes of it that no longer count against the window
         self.receipt = False
+        self.bare = False  # whether one of its messages has no receipt
         self.doubtful = False  # whether a node may have sent it, and is gone
         self.unwatched = False  # whether a `publish` returned before the node had taken it
         self.taken: asyncio.Future[None] = loop.create_future()
@@ -174,6 +176,7 @@ class Pipeline:
         parcel.payloads.append(payload)
         parcel.size += size
         parcel.receipt |= receipt
+        parcel.bare |= not receipt
         self._used += size
         if parcel.size >= BATCH_BYTES or len(parcel.payloads) >= BATCH_MESSAGES:
             self._send_parcel(self._gathered.pop(topic))
@@ -367,7 +370,7 @@ class Pipeline:
                 continue
             if not parcel.taken.done():
                 self._used -= parcel.size - parcel.published
-                if parcel.unwatched:
+                if parcel.unwatched and parcel.bare:  # else the receipts tell
                     self._lost = Unknown(parcel.topic, reason)
             parcel.fail(Unknown(parcel.topic, reason))
         self._returned = []
