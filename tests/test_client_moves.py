@@ -172,6 +172,25 @@ async def test_patience_is_a_number_of_seconds(patience_s: float) -> None:
             raise AssertionError("attached")
 
 
+@live
+async def test_a_subscription_that_the_next_node_refuses_ends_alone() -> None:
+    async with cluster(1) as nodes:
+        await join(nodes, client_subscriptions=1)
+        await join(nodes)
+        async with (
+            cubecast.connect(list_of(nodes[:0:-1]), patience_s=PATIENCE_S) as client,
+            client.subscribe(TOPIC) as kept,
+            client.subscribe("another") as refused,
+        ):
+            events = client.events()
+            nodes.pop().kill()
+            assert isinstance(await event_of(events, Reattached), Reattached)
+            with pytest.raises(Closed, match="a client may have 1 subscriptions, not more"):
+                await anext(refused)
+            await client.publish(TOPIC, b"still here")
+            assert (await anext(kept)).payload == b"still here"
+
+
 # -- when the node leaves --------------------------------------------------------------------------
 
 

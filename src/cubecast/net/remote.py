@@ -254,6 +254,8 @@ class RemoteSubscription(ClosesAtEnd):
         """Nothing more will come: whoever reads is told after the last message."""
         if self._error is None:
             self._error = error
+        self._next, self._began, self._early = None, None, []
+        self._client.switched()
         if self._ready is not None and not self._ready.done():
             self._ready.set_exception(error)
             self._ready.exception()
