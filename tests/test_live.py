@@ -177,11 +177,11 @@ async def test_all_nodes_may_leave_at_once() -> None:
 async def test_nobody_answers() -> None:
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
-    node = Node(NodeConfig())
+    node = Node(NodeConfig(join_timeout_s=1.0))
     with pytest.raises(JoinError, match="closed by peer"):
         await node.start(f"{host}:{port}")
     server.close()
-    node = Node(NodeConfig())
+    node = Node(NodeConfig(join_timeout_s=1.0))
     with pytest.raises(JoinError, match="cannot join the cluster at"):
         await node.start(f"{host}:{port}")
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         CallbackFailed,
         ConnectionLost,
         CutDenied,
+        Detached,
         Discarded,
         Event,
         Excluded,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         MemberLeft,
         MemberMute,
         PublisherBlocked,
+        Reattached,
         Returned,
         SlowSubscriber,
     )
@@ -86,6 +88,7 @@ __all__ = [
     "CubecastError",
     "CutDenied",
     "DecodeError",
+    "Detached",
     "Discarded",
     "Event",
     "Excluded",
@@ -111,6 +114,7 @@ __all__ = [
     "Overflow",
     "Policy",
     "PublisherBlocked",
+    "Reattached",
     "Receipt",
     "RemoteSubscription",
     "RequestFailed",
@@ -142,6 +146,7 @@ _PLACES = {
     "ClientReceipt": "cubecast.net.pipeline",
     "ConnectionLost": "cubecast.net.events",
     "CutDenied": "cubecast.net.events",
+    "Detached": "cubecast.net.events",
     "Discarded": "cubecast.net.events",
     "Event": "cubecast.net.events",
     "Excluded": "cubecast.net.events",
@@ -160,6 +165,7 @@ _PLACES = {
     "OrderedMessage": "cubecast.ordering.unread",
     "Policy": "cubecast.net.subscription",
     "PublisherBlocked": "cubecast.net.events",
+    "Reattached": "cubecast.net.events",
     "Receipt": "cubecast.net.receipt",
     "RemoteSubscription": "cubecast.net.remote",
     "Returned": "cubecast.net.events",
@@ -201,6 +207,8 @@ async def join(
     seed: str | None,
     *,
     listen: str = "127.0.0.1:0",
+    advertise: str = "",
+    join_timeout_s: float | None = None,
     secret: str = "",
     tls: Tls | None = None,
     config: NodeConfig | None = None,
@@ -210,27 +218,42 @@ async def join(
 ) -> AsyncIterator[Node]:
     """Join a cluster: ``async with cubecast.join("127.0.0.1:7400") as node``; leave it at the end.
 
-    `seed` is "host:port" of any member, or None to begin a cluster, as `start` does.  `config`
-    replaces `listen`, `secret` and `tls` where more is to be set; `trace` collects what the
-    application at this node did, for the checkers.  `network` carries the bytes (default: TCP, or
-    TLS where `tls` names certificates), `faults` are done to them on purpose.
+    `seed` is "host:port" of any member, several as in "a:7400,b:7400", or None to begin a cluster,
+    as `start` does.  Seeds that do not answer yet are asked again, more and more seldom, for
+    `join_timeout_s` seconds (None: that of the configuration, 10 s).  Once this node has joined
+    it does not need its seed any more.
 
-    Entering raises `JoinError` if there is no answer from `seed` in `join_timeout_s` or we are
-    refused (another secret, another version, a certificate), `ConfigError` if the files of `tls`
+    `advertise` is what others are told and dial, if it is not the address this node listens on:
+    behind a NAT, or in a container.  With the default of `listen` and a seed on another machine,
+    the node listens on the address by which it reaches the seed.
+
+    `config` replaces `listen`, `advertise`, `secret` and `tls` where more is to be set; `trace`
+    collects what the application at this node did, for the checkers.  `network` carries the bytes
+    (default: TCP, or TLS where `tls` names certificates), `faults` are done to them on purpose.
+
+    Entering raises `JoinError` if no seed gives this node a place in time or all refuse it
+    (another secret, another version, a certificate, a loopback address towards another machine,
+    its own address as the only seed), `ConfigError` if the files of `tls`
     cannot be used, `OSError` if `listen` is taken, and `ValueError` if
     it is no address.
     Leaving waits until what was published is with everyone, for at most `leave_timeout_s`; if
     something is left then, it raises what `Node.close` does.
     """
+    from dataclasses import replace
+
     from cubecast.net.config import NodeConfig
     from cubecast.net.node import Node
     from cubecast.net.tls import tls_keys
     from cubecast.net.usage import check_config, check_listen, check_seed
 
     check_listen(listen)
-    check_config(config, NodeConfig, {"secret": secret, "tls": tls})
+    check_config(config, NodeConfig, {"advertise": advertise, "secret": secret, "tls": tls})
     check_seed(seed, listen if config is None else config.listen)
-    config = config or NodeConfig(listen=listen, secret=secret, **tls_keys(tls))
+    config = config or NodeConfig(
+        listen=listen, advertise=advertise, secret=secret, **tls_keys(tls)
+    )
+    if join_timeout_s is not None:
+        config = replace(config, join_timeout_s=join_timeout_s)
     node = Node(config, trace=trace, network=network, faults=faults)
     await node.start(seed)
     try:
@@ -245,6 +268,7 @@ async def join(
 def start(
     listen: str = "127.0.0.1:7400",
     *,
+    advertise: str = "",
     secret: str = "",
     tls: Tls | None = None,
     config: NodeConfig | None = None,
@@ -260,6 +284,7 @@ def start(
     node = join(
         None,
         listen=listen,
+        advertise=advertise,
         secret=secret,
         tls=tls,
         config=config,
@@ -278,6 +303,8 @@ async def connect(
     name: str = "",
     tls: Tls | None = None,
     timeout_s: float = 10.0,
+    patience_s: float = 0.0,
+    retry_unknown: bool = False,
     network: Network | None = None,
 ) -> AsyncIterator[Client]:
     """Use a cluster through one of its nodes: ``async with cubecast.connect() as client``.
@@ -287,13 +314,22 @@ async def connect(
     `timeout_s` seconds each.  Entering raises `AttachError` if none of them takes us, `ValueError`
     if one is no address; leaving raises `Unknown` if the connection broke with publications under
     way.
+
+    With `patience_s` above 0 the client looks for a node for so many seconds before it gives up:
+    when it begins, and whenever it has lost its node or that leaves.  It tries the same node first,
+    then the others, and goes on there: subscriptions are resumed without repetitions, events
+    (`Detached`, `Gap`, `Reattached`) say what they missed, and publications wait meanwhile.  Of a
+    publication that was on its way, and that the lost node may have sent, it says `Unknown`; with
+    `retry_unknown=True` it is sent again, and may be delivered twice.
     """
     from cubecast.net.client import Client
     from cubecast.net.usage import check_addresses, check_timeout
 
     check_addresses(addresses)
     check_timeout("timeout_s", timeout_s, "above 0")
-    client = Client(secret, network, name=name, tls=tls)
+    client = Client(
+        secret, network, name=name, tls=tls, patience_s=patience_s, retry_unknown=retry_unknown
+    )
     await client.attach(addresses, timeout_s)
     try:
         yield client

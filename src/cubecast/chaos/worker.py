@@ -205,9 +205,10 @@ class Worker:
         while True:
             node = Node(config, trace=log, faults=self._faults)
             node.writes = RecordedWrites(log)
-            seed = order.seeds[attempts % len(order.seeds)] if order.seeds else None
+            turn = attempts % max(1, len(order.seeds))
+            seeds = (*order.seeds[turn:], *order.seeds[:turn])
             try:
-                await node.start(seed)
+                await node.start(",".join(seeds) or None)
                 return node
             except JoinError:
                 attempts += 1

@@ -48,7 +48,7 @@ AdvertiseOption = Annotated[
     typer.Option(
         callback=given,
         metavar="ADDRESS",
-        help="The address others are told, if it is another one.",
+        help="The address others are told, if it is another one: behind a NAT, say.",
     ),
 ]
 SeedOption = Annotated[
@@ -56,8 +56,8 @@ SeedOption = Annotated[
     typer.Option(
         "--join",
         callback=given,
-        metavar="ADDRESS",
-        help="A node to join; without it, begin anew.",
+        metavar="ADDRESSES",
+        help="Nodes to join, asked in turn: host:port,host:port; without it, begin anew.",
     ),
 ]
 SecretFlag = Annotated[

@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -35,7 +36,9 @@ from cubecast.cli.config import (
 )
 from cubecast.cli.output import refuse
 from cubecast.logs import Handler, escaped, guard, install
+from cubecast.net.address import format_address, parse_address
 from cubecast.net.loop import run_loop
+from cubecast.net.reach import find_way, parse_seeds
 
 log = logging.getLogger("cubecast")
 
@@ -74,6 +77,8 @@ def node(
           begins a cluster on 127.0.0.1:7400
       cubecast node --listen 127.0.0.1:0 --join 127.0.0.1:7400
           joins it
+      cubecast node --join 10.0.0.1:7400,10.0.0.2:7400
+          from another machine; asks one after the other until one is there
       cubecast node --config cubecast.toml
           as that file says; see cubecast config
     """
@@ -87,7 +92,8 @@ def node(
     handler = install(level=settings.log_level, format=settings.log_format, logger="")
     for path in settings.exposed:
         log.warning(EXPOSED, path, path)
-    run("node", _node(settings.config, settings.join or None, handler))
+    chosen = settings.origins["listen"] != "default"
+    run("node", _node(settings.config, settings.join or None, handler, chosen))
 
 
 @asynccontextmanager
@@ -105,8 +111,21 @@ async def _joined(seed: str | None, config: cubecast.NodeConfig) -> AsyncIterato
         yield member
 
 
-async def _node(config: cubecast.NodeConfig, seed: str | None, handler: Handler) -> None:
+async def _towards(seed: str, config: cubecast.NodeConfig) -> cubecast.NodeConfig:
+    """Listen where the machine of the seed can dial us, if nobody said where."""
+    way = None if config.advertise else await find_way(parse_seeds(seed))
+    if way is None or not way.leads_elsewhere:
+        return config
+    port = parse_address(config.listen)[1]
+    return replace(config, listen=format_address(way.local, port))
+
+
+async def _node(
+    config: cubecast.NodeConfig, seed: str | None, handler: Handler, chosen: bool
+) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _hung_up)
+    if seed is not None and not chosen:
+        config = await _towards(seed, config)
     async with _joined(seed, config) as member:
         handler.slot = lambda: member.slot
         events = member.events()

@@ -2,70 +2,57 @@
 
 It has no slot, takes part in no tree, and costs the cluster nothing when it comes and goes.  What
 it publishes has its node's slot as source.  When the connection ends, everything that waits is
-told so; a client never goes on at another node by itself, as there would be no order between the
-two.
+told so; with `patience_s` the client goes on at another node instead, in the same order
+(`cubecast.net.moving`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+from itertools import chain, islice
+from random import Random
 from typing import Any, Literal, TypeVar, cast, overload
 
 import msgspec
 
 from cubecast import topology, tracing
 from cubecast.codecs import Codec, check_codec
-from cubecast.errors import (
-    AttachError,
-    Closed,
-    ConfigError,
-    CubecastError,
-    NotAllowed,
-    NotSent,
-)
+from cubecast.errors import Closed, ConfigError, CubecastError, NotAllowed, NotSent
 from cubecast.net.address import parse_address
+from cubecast.net.attachment import Attachment
 from cubecast.net.callbacks import Callback, Listener
 from cubecast.net.checks import check_subscription
 from cubecast.net.client_wire import (
+    LEAVING,
+    MAX_POSITIONS,
     MAX_QUEUE,
     MAX_REQUESTS,
     Answered,
     Ask,
+    CatchUp,
     Consumed,
     Declined,
     Deliver,
     Dropped,
     Ended,
-    Farewell,
-    FromClient,
     FromNode,
     Happened,
+    Leaving,
     Listen,
-    Ping,
-    Pong,
     Question,
     Subscribed,
     Taken,
     Taking,
     Unanswered,
-    decode_from_node,
-    encode,
 )
-from cubecast.net.connection import SILENT, Connection
+from cubecast.net.connection import Connection
 from cubecast.net.events import CallbackFailed, Event, Events, Returned
 from cubecast.net.faults import LinkFaults
 from cubecast.net.headers import Headed, Headers, check_headers, pack
-from cubecast.net.hello import (
-    NOBODY,
-    Attached,
-    AttachRequest,
-    Refused,
-    decode_greeting,
-    encode_greeting,
-    is_name,
-)
-from cubecast.net.keys import Keys, Purpose, check_secret
+from cubecast.net.hello import NOBODY, is_name
+from cubecast.net.keys import Keys, check_secret
+from cubecast.net.moving import Moving
 from cubecast.net.pipeline import ClientReceipt, Pipeline
 from cubecast.net.remote import RemoteSubscription
 from cubecast.net.requests import Asks, Requests
@@ -75,15 +62,12 @@ from cubecast.net.tls_network import TlsNetwork
 from cubecast.net.topics import Payload, check_topic, encode_payload, reply_topic, too_large
 from cubecast.net.transport import Network, TcpNetwork
 from cubecast.net.usage import check_timeout
-from cubecast.net.wire import CLIENT, HELLO, MAX_PAYLOAD, WireError
-from cubecast.net.writes import Writes
+from cubecast.net.wire import MAX_PAYLOAD
 from cubecast.protocol.explain import Explanation
 from cubecast.protocol.port import NodeId, Topic
 
 T = TypeVar("T")
 
-UNREAD_BYTES = 64 * 1024 * 1024
-"""What the node may leave unread: far more than requests and publications can be on their way."""
 CALLBACK_S = 10.0
 """How long a callback that runs may take to finish when its listener closes."""
 
@@ -98,22 +82,29 @@ class Client(Asks):
         *,
         name: str = "",
         tls: Tls | None = None,
+        patience_s: float = 0.0,
+        retry_unknown: bool = False,
+        random: Random | None = None,
     ) -> None:
         """With a `name`, `secret` is the token of the client of that name."""
+        if not patience_s >= 0:
+            raise ValueError(f"patience_s must be a number of seconds, 0 or more, not {patience_s}")
         if tls is not None and (secret or name):
             raise ConfigError("secret and tls exclude each other: give one of them alone")
         check_secret("token" if name else "secret", secret)
         if name and not is_name(name):
             raise ValueError(f"{name!r} is no name of a client: letters, digits, and - _ . @")
         self.keys = Keys(tokens={name: secret}) if name else Keys(secret)
-        self.purpose: Purpose = "client"
         self.name = name
-        self.salt = ""
+        self.patience_s = patience_s
+        """How long it looks for a node before it gives up; 0: it does not look for another."""
+        self.movable = False
+        """Whether it knows of several nodes, and goes from one to another."""
+        self._retry_unknown = retry_unknown
+        self._chance = random or Random()
         self.cluster = ""
         """The name of the cluster, once we are attached."""
         self.faults = LinkFaults()
-        self.writes = Writes()
-        self.unread_bytes = UNREAD_BYTES
         self._network = network or (TcpNetwork() if tls is None else TlsNetwork(tls))
         self.uid = secrets.token_hex(16)
         self.slot: NodeId = NOBODY
@@ -124,23 +115,28 @@ class Client(Asks):
         self.closing = False
         """Whether the application ends the connection."""
         self._loop = asyncio.get_running_loop()
-        self._connection: Connection | None = None
-        self._dialling: Connection | None = None  # the last that was dialled
-        self._attached: asyncio.Future[Attached] | None = None
-        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._node: Attachment | None = None  # the latest that we were attached to
+        self._moving: Moving | None = None
+        self._here = asyncio.Event()  # there is a node
         self._pipeline: Pipeline | None = None
         self._subscriptions: dict[int, RemoteSubscription] = {}
         self.requests = Requests(self, reply_topic(self._identity, self.uid), definite=False)
         self._numbers = 0
-        self._answers: dict[int, asyncio.Future[msgspec.Raw]] = {}
+        self._answers: dict[int, tuple[Attachment, asyncio.Future[msgspec.Raw]]] = {}
         self._asking = asyncio.Semaphore(MAX_REQUESTS // 2)
         self._listeners: list[Events] = []
-        self._listens = False
+        self.listens = False
+        """Whether it wants to hear what happens in the cluster."""
         self._traced = tracing.is_used()
-        self._heard_at = 0.0
-        self._silence_s = 0.0
-        self._pinging: asyncio.TimerHandle | None = None
         self._why = ""
+
+    @property
+    def _connection(self) -> Connection | None:
+        return None if self._node is None else self._node.connection
+
+    def _lost(self, reason: str) -> None:
+        if self._node is not None:
+            self._node.lose(reason)
 
     def __repr__(self) -> str:
         if self.closed:
@@ -153,42 +149,27 @@ class Client(Asks):
 
     async def attach(self, addresses: str, timeout_s: float) -> None:
         """Attach to the first node of a comma-separated list that takes us."""
-        reasons: dict[str, str] = {}
-        for address in filter(None, map(str.strip, addresses.split(","))):
+        found = tuple(dict.fromkeys(filter(None, map(str.strip, addresses.split(",")))))
+        for address in found:
             parse_address(address)  # a ValueError is the caller's mistake, not the node's
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._attach_to(address)
-                return
-            except TimeoutError:
-                silent = self._dialling is not None and self._dialling.silent
-                reasons[address] = f"no answer in {timeout_s:g} s" + (SILENT if silent else "")
-            except OSError as error:
-                reasons[address] = error.strerror or str(error)
-            except Closed as error:
-                reasons[address] = str(error)
-            if self._connection is not None:
-                self._connection.abort()
-        raise AttachError(reasons) if reasons else ValueError("no address to attach to")
+        if not found:
+            raise ValueError("no address to attach to")
+        self.movable = self.patience_s > 0 and len(found) > 1
+        self._moving = Moving(self, self._network, found, timeout_s, self._chance)
+        node = await self._moving.start()
+        assert node.welcome is not None
+        window, timeout_s = node.welcome.window, node.welcome.publish_timeout_s
+        self._pipeline = Pipeline(node.send, window, timeout_s, self._retry_unknown)
+        self._settle_at(node)
+        if node.over:  # since then
+            self.detached(node, self._why or "the connection ended")
 
-    async def _attach_to(self, address: str) -> None:
-        host, port = parse_address(address)
-        self._attached = self._loop.create_future()
-        connection = self._dialling = Connection(self, dialled=True)
-        self._connection = None
-        await self._network.dial(lambda: connection, host, port)
-        self._connection = connection
-        try:
-            welcome = await self._attached
-        except BaseException:
-            connection.abort()
-            raise
-        self.slot, self.version, self.address = welcome.slot, welcome.version, address
-        self.cluster = welcome.cluster
-        self._silence_s = welcome.silence_s
-        self._heard_at = self._loop.time()
-        self._pipeline = Pipeline(self._send, welcome.window, welcome.publish_timeout_s)
-        self._ping()
+    def _settle_at(self, node: Attachment) -> None:
+        assert node.welcome is not None
+        self._node = node
+        self.slot, self.address = node.slot, node.address
+        self.version, self.cluster = node.welcome.version, node.welcome.cluster
+        self._here.set()
 
     async def flush(self) -> None:
         """Return when the node has taken everything published so far.
@@ -208,10 +189,8 @@ class Client(Asks):
                     await self._pipeline.flush()
         finally:
             self._end("the client is closed")
-            if self._connection is not None:
-                self._connection.close("the client is closed")
-                await asyncio.wait([self._ended], timeout=1.0)
-                self._connection.abort()
+            if self._node is not None:
+                await self._node.close("the client is closed")
 
     def _end(self, reason: str) -> None:
         """The connection is of no use any more: tell everyone who waits."""
@@ -219,18 +198,21 @@ class Client(Asks):
             return
         self.closed = True
         self._why = reason
-        if self._pinging is not None:
-            self._pinging.cancel()
+        if self._moving is not None:
+            self._moving.stop()
+            if self._moving.target not in (None, self._node):
+                self._moving.target.lose(reason)
         if self._pipeline is not None:
             self._pipeline.broken(reason)
         for subscription in list(self._subscriptions.values()):
             subscription.fail(Closed(reason))
-        for answer in self._answers.values():
+        for _, answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(Closed(reason))
                 answer.exception()
         for listener in self._listeners:
             listener.close(Closed(reason))
+        self._here.set()
 
     # -- what the application calls --------------------------------------------------------------
 
@@ -396,9 +378,11 @@ class Client(Asks):
         """Members joining and leaving, our own slow subscriptions: an async iterator."""
         if self.closed:
             raise Closed(self._why)
-        if not self._listens:
-            self.say(Listen())
-            self._listens = True
+        if not self.listens:
+            node = self._target
+            if node is not None:
+                node.say(Listen())
+            self.listens = True
         events = Events()
         self._listeners = [*self._open_listeners(), events]
         return events
@@ -438,18 +422,42 @@ class Client(Asks):
 
     async def _ask(self, about: Question, topic: Topic, kind: type[T]) -> T:
         async with self._asking:
-            self._numbers += 1
-            request = self._numbers
-            answer = self._answers[request] = self._loop.create_future()
-            try:
-                self.say(Ask(request, about, topic))
-                return msgspec.msgpack.decode(await answer, type=kind)
-            except NotAllowed as error:
-                raise NotAllowed(topic, "ask", error.reason) from None
-            except msgspec.DecodeError as error:
-                raise CubecastError(f"the node gave no sense: {error}") from error
-            finally:
-                del self._answers[request]
+            while True:
+                try:
+                    body = await self._answer(await self._some_node(), about, topic)
+                    return msgspec.msgpack.decode(body, type=kind)
+                except _Interrupted:  # the next node is asked
+                    continue
+                except NotAllowed as error:
+                    raise NotAllowed(topic, "ask", error.reason) from None
+                except msgspec.DecodeError as error:
+                    raise CubecastError(f"the node gave no sense: {error}") from error
+
+    async def _answer(self, node: Attachment, about: Question, topic: Topic) -> msgspec.Raw:
+        self._numbers += 1
+        request = self._numbers
+        answer: asyncio.Future[msgspec.Raw] = self._loop.create_future()
+        self._answers[request] = node, answer
+        try:
+            node.say(Ask(request, about, topic))
+            return await answer
+        finally:
+            del self._answers[request]
+
+    async def _some_node(self) -> Attachment:
+        """The node to ask, once there is one; `Closed` if there will be none."""
+        while (node := self._target) is None:
+            if self.closed or self._moving is None:
+                raise Closed(self._why or "the client is not attached")
+            self._here.clear()
+            await self._here.wait()
+        return node
+
+    @property
+    def _target(self) -> Attachment | None:
+        """The node where subscriptions and questions go; None while there is none."""
+        node = None if self._moving is None or self.closed else self._moving.target
+        return None if node is None or node.over else node
 
     @property
     def _identity(self) -> str:
@@ -466,21 +474,37 @@ class Client(Asks):
     # -- for subscriptions -----------------------------------------------------------------------
 
     def open(self, number: int, subscription: RemoteSubscription[Any]) -> None:
-        """Hand what comes under `number` to a subscription."""
+        """Hand what comes under `number` to a subscription, and ask for it."""
         self._subscriptions[number] = subscription
+        node = self._target
+        if node is not None:
+            subscription.ask(node)
+        elif self.closed or self._moving is None:
+            raise Closed(self._why or "the client is not attached")
 
     def shut(self, number: int) -> None:
         """Nobody reads it any more."""
         self._subscriptions.pop(number, None)
+        self.switched()
 
-    def say(self, message: FromClient) -> None:
-        """Send to the node."""
-        self._send(encode(message))
+    def switched(self) -> None:
+        """A subscription goes on at another node, or has ended."""
+        if self._moving is not None:
+            self._moving.changed()
 
-    def _send(self, packet: bytes) -> None:
-        if self.closed or self._connection is None:
-            raise Closed(self._why or "the client is not attached")
-        self._connection.send(packet)
+    def missed(self, count: int, exact: bool) -> None:
+        """A subscription has missed so many messages on the way; not `exact`: at least."""
+        if self._moving is not None:
+            self._moving.missed(count, exact)
+
+    def abandoned(self, node: Attachment, reason: str) -> None:
+        """A node ends subscriptions because it leaves."""
+        if self._moving is None or self.closed:
+            return
+        if node is not self._node:
+            self._moving.reject(node)
+        elif self.movable:
+            self._begin_to_move(node, reason)
 
     def callback_failed(self, topic: Topic, error: BaseException) -> None:
         """A callback of the application raised."""
@@ -495,62 +519,85 @@ class Client(Asks):
     def _open_listeners(self) -> list[Events]:
         return [listener for listener in self._listeners if not listener.closed]
 
-    def _ping(self) -> None:
-        """Show that we are here, and notice if the node is not."""
-        if self._loop.time() - self._heard_at > self._silence_s:
-            self._lost(f"nothing heard from the node for {self._silence_s:g} s")
+    # -- from node to node -----------------------------------------------------------------------
+
+    def all_subscriptions(self) -> list[RemoteSubscription]:
+        """Those that are open."""
+        return list(self._subscriptions.values())
+
+    def _begin_to_move(self, node: Attachment, reason: str) -> None:
+        assert self._moving is not None
+        assert self._pipeline is not None
+        self._pipeline.hold()
+        self._moving.begin(node, reason)
+
+    def detached(self, attachment: Attachment, reason: str) -> None:
+        """A connection has ended; with patience the client goes on elsewhere."""
+        if self.closed:
             return
-        self.say(Ping())
-        self._pinging = self._loop.call_later(self._silence_s / 3, self._ping)
+        for subscription in self.all_subscriptions():
+            subscription.left_by(attachment)
+        if self.patience_s and self._moving is not None:
+            for node, answer in self._answers.values():
+                if node is attachment and not answer.done():
+                    answer.set_exception(_Interrupted())
+            if attachment is self._node and self._pipeline is not None:
+                self._pipeline.interrupted(reason)
+                self._moving.begin(attachment, reason)
+            self._moving.changed()
+        elif attachment is self._node:
+            self._end(reason)
+        else:
+            self._why = reason
 
-    def _lost(self, reason: str) -> None:
-        connection = self._connection
+    async def catch_up(self, node: Attachment) -> bool:
+        """Have a node deliver what was read elsewhere; False if it is gone before."""
+        floors = [one.floors.positions() for one in self.all_subscriptions() if one.floors]
+        positions = list(islice(chain.from_iterable(floors), MAX_POSITIONS))
+        if not positions:
+            return True
+        self._numbers += 1
+        request = self._numbers
+        answer: asyncio.Future[msgspec.Raw] = self._loop.create_future()
+        self._answers[request] = node, answer
+        try:
+            node.say(CatchUp(request, positions))
+            await answer
+        except (_Interrupted, Closed):
+            return False
+        finally:
+            del self._answers[request]
+        return True
+
+    def arrive(self, node: Attachment) -> None:
+        """Everything goes on at a node."""
+        assert self._pipeline is not None
+        assert node.welcome is not None
+        self._settle_at(node)
+        self._pipeline.resume(node.send, node.welcome.window)
+
+    def give_up(self, reason: str) -> None:
+        """No node was found in time."""
         self._end(reason)
-        if connection is not None:
-            connection.abort()
 
-    # -- the connection's owner ------------------------------------------------------------------
+    # -- what nodes say --------------------------------------------------------------------------
 
-    def learn_salt(self, salt: str) -> None:
-        """It is of no use: a client does not mind which cluster it is attached to."""
+    def heard(self, attachment: Attachment, message: FromNode) -> None:
+        """Hand a message to whom it concerns."""
+        if self._pipeline is None or self.closed:
+            return
+        about_publishing = isinstance(message, Taken | Taking | Consumed | Declined | Leaving)
+        if attachment is self._node or not about_publishing:
+            self._on_message(attachment, message, self._pipeline)
+        elif isinstance(message, Leaving) and self._moving is not None:
+            self._moving.reject(attachment)
 
-    def turned_away(self, connection: Connection, reason: str) -> None:
-        """Nobody dials a client."""
-
-    def opened(self, connection: Connection) -> None:
-        """It proves nothing yet."""
-
-    def connected(self, connection: Connection) -> None:
-        """The handshake is complete."""
-        connection.send(encode_greeting(AttachRequest()))
-
-    def received(self, connection: Connection, packets: list[tuple[int, bytes]]) -> None:
-        """Hand packets to whom they concern."""
-        self._heard_at = self._loop.time()
-        for kind, raw in packets:
-            if kind == HELLO:
-                self._on_greeting(connection, raw)
-            elif kind == CLIENT and self._pipeline is not None:
-                self._on_message(decode_from_node(raw), self._pipeline)
-            else:
-                raise WireError(f"a packet of kind {kind} to a client")
-
-    def _on_greeting(self, connection: Connection, raw: bytes) -> None:
-        message = decode_greeting(raw)
-        match message:
-            case Attached() if self._attached is not None and not self._attached.done():
-                self._attached.set_result(message)
-            case Refused():
-                connection.close(f"refused: {message.reason}")
-            case _:
-                raise WireError(f"{type(message).__name__} to a client")
-
-    def _on_message(self, message: FromNode, pipeline: Pipeline) -> None:
+    def _on_message(self, node: Attachment, message: FromNode, pipeline: Pipeline) -> None:
         match message:
             case Deliver():
                 subscription = self._subscriptions.get(message.subscription)
                 if subscription is not None:  # else it was closed meanwhile
-                    subscription.on_deliver(message)
+                    subscription.on_deliver(node, message)
             case Taken():
                 pipeline.on_taken(message)
             case Taking():
@@ -558,45 +605,49 @@ class Client(Asks):
             case Consumed():
                 pipeline.on_consumed(message)
             case Declined():
+                if message.leaving and self.patience_s:
+                    pipeline.hold()
                 pipeline.on_declined(message)
             case Subscribed() | Dropped() | Ended():
-                self._on_subscription(message)
+                self._on_subscription(node, message)
             case Answered(request, body):
-                answer = self._answers.get(request)
-                if answer is not None and not answer.done():
+                answer = self._answer_to(request)
+                if answer is not None:
                     answer.set_result(body)
             case Unanswered(request, reason, denied):
-                answer = self._answers.get(request)
-                if answer is not None and not answer.done():
+                answer = self._answer_to(request)
+                if answer is not None:
                     error = NotAllowed("", "ask", reason) if denied else CubecastError(reason)
                     answer.set_exception(error)
             case Happened(event):
-                if isinstance(event, Returned):
-                    self.slot = event.slot
-                self.tell(event)
-            case Farewell(reason):
-                self._why = reason
-            case Pong():
-                pass
+                self._on_event(node, event)
+            case Leaving() if self.movable:
+                self._begin_to_move(node, LEAVING)
 
-    def _on_subscription(self, message: Subscribed | Dropped | Ended) -> None:
+    def _answer_to(self, request: int) -> asyncio.Future[msgspec.Raw] | None:
+        _, answer = self._answers.get(request, (None, None))
+        return None if answer is None or answer.done() else answer
+
+    def _on_event(self, node: Attachment, event: Event) -> None:
+        if isinstance(event, Returned):
+            node.slot = event.slot
+            if node is self._node:
+                self.slot = event.slot
+        if node is self._target:
+            self.tell(event)
+
+    def _on_subscription(self, node: Attachment, message: Subscribed | Dropped | Ended) -> None:
         subscription = self._subscriptions.get(message.subscription)
         if subscription is None:
             return
         match message:
             case Subscribed():
-                subscription.on_subscribed(message)
+                subscription.on_subscribed(node, message)
             case Dropped():
                 subscription.on_dropped(message.dropped)
             case Ended():
-                subscription.on_ended(message)
+                subscription.on_ended(node, message)
 
-    def disconnected(self, connection: Connection, reason: str) -> None:
-        """Everything that waits is told why."""
-        if self._attached is not None and not self._attached.done():
-            self._attached.set_exception(Closed(reason))
-            self._attached.exception()
-        if connection is self._connection and self._pipeline is not None:
-            self._end(f"the connection to the node at {self.address} ended: {self._why or reason}")
-            if not self._ended.done():
-                self._ended.set_result(None)
+
+class _Interrupted(Exception):
+    """The node that was asked is gone."""

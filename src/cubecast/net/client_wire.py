@@ -41,6 +41,9 @@ MAX_REQUESTS = 64
 MAX_ANSWER = 8 * 1024 * 1024
 """Bytes of an answer; who asks for more is told that there is too much."""
 MAX_TOPIC = 1024
+LEAVING = "the node leaves the cluster"
+MAX_POSITIONS = 4096
+"""Streams whose positions one packet names; of more, the first in the order of their topics."""
 MAX_CLIENT_PACKET = MAX_PAYLOAD + 1024 * 1024
 """The largest message, with a batch of others before it, fits."""
 
@@ -51,6 +54,9 @@ TopicName: TypeAlias = Annotated[str, msgspec.Meta(max_length=MAX_TOPIC)]
 Payload: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=MAX_PAYLOAD)]
 Batch: TypeAlias = Annotated[list[Payload], msgspec.Meta(min_length=1, max_length=BATCH_MESSAGES)]
 Places: TypeAlias = Annotated[tuple[Number, ...], msgspec.Meta(max_length=MAX_MESSAGES)]
+Position: TypeAlias = tuple[TopicName, Slot, Unsigned, Number]
+"""A topic, a stream of it (slot and incarnation), and the number of its next message."""
+Positions: TypeAlias = Annotated[list[Position], msgspec.Meta(max_length=MAX_POSITIONS)]
 Question: TypeAlias = Literal["members", "topics", "explain", "subscribers", "view"]
 
 
@@ -61,6 +67,8 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True, array_like=True):
     topic: TopicName
     policy: Policy
     queue_bytes: QueueBytes
+    located: bool = False
+    """Say in `Subscribed` where in each stream it begins."""
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -103,11 +111,30 @@ class Ping(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """I am still here; and you?"""
 
 
+class CatchUp(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Answer when you have delivered what I have read elsewhere, or a while has passed.
+
+    So what the client publishes next depends on it here, too.
+    """
+
+    request: Number
+    positions: Positions
+
+
+class Moved(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """I read elsewhere, or do not want to: do not wait for me with leaving."""
+
+
 class Subscribed(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Everything published from now on will be delivered; so many bytes at a time."""
 
     subscription: Number
     window: Number
+    positions: Positions = []
+    """If it was asked for: the first message of each stream that will be delivered.  Streams that
+    are not named are delivered from their beginning."""
+    whole: bool = True
+    """Whether all streams are named that have to be."""
 
 
 class Deliver(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -141,6 +168,8 @@ class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True):
     overflow: Number = 0
     denied: bool = False
     """The permissions do not allow it."""
+    leaving: bool = False
+    """The node leaves the cluster; another one may go on."""
 
 
 class Taken(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -163,6 +192,8 @@ class Declined(msgspec.Struct, frozen=True, tag=True, array_like=True):
     reason: Reason
     denied: bool = False
     """The permissions do not allow it."""
+    leaving: bool = False
+    """The node leaves the cluster; another one may take them."""
 
 
 class Consumed(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -199,13 +230,19 @@ class Pong(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """I am."""
 
 
+class Leaving(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """I am about to leave the cluster: go on elsewhere, and say `Moved`; I wait a little."""
+
+
 class Farewell(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The node ends the connection, for this reason."""
 
     reason: Reason
 
 
-FromClient: TypeAlias = Subscribe | Unsubscribe | Read | Publish | Listen | Ask | Ping
+FromClient: TypeAlias = (
+    Subscribe | Unsubscribe | Read | Publish | Listen | Ask | Ping | CatchUp | Moved
+)
 FromNode: TypeAlias = (
     Subscribed
     | Deliver
@@ -219,6 +256,7 @@ FromNode: TypeAlias = (
     | Unanswered
     | Happened
     | Pong
+    | Leaving
     | Farewell
 )
 

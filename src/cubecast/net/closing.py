@@ -1,6 +1,7 @@
 """How a node ends: once, whoever asks and however often, and whatever becomes of the asker.
 
-1. From `begun` on nothing new is begun: no subscription, no question to the cluster.  Light
+1. Light clients that can go on at another node are told to, and served until they do, for a part
+   of `NodeConfig.leave_timeout_s`.  Then nothing new is begun: no subscription, no question.  Light
    clients' publications that were taken are still handed over, then nothing more is accepted.
 2. The node leaves every topic, waits until what it published is stable and what it said is
    acknowledged, and asks the others to go on without it; then its light clients are sent the
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("cubecast")
 
 POLL_S = 0.005
+HAND_OVER_SHARE = 0.3
+"""How much of `leave_timeout_s` light clients have to go on at another node."""
 
 
 class Closing:
@@ -75,6 +78,7 @@ class Closing:
             raise max(node.leftovers, key=lambda leftover: leftover.unsent).error()
 
     async def _leave(self) -> None:
+        await self._guests.hand_over(self._node.config.leave_timeout_s * HAND_OVER_SHARE)
         await self._guests.finish()
         self.stop_accepting()
         await self._readers.leave_all()

@@ -34,6 +34,8 @@ log = logging.getLogger("cubecast")
 HANDSHAKE_S = 10.0
 """A connection whose handshake takes longer is closed, and one that then asks for nothing."""
 
+HUNG_UP = "closed by peer"
+
 REFUSED = "refused: "
 """How the reason of a connection begins that the other side refused."""
 
@@ -110,7 +112,7 @@ class Connection(asyncio.BufferedProtocol):
         self.identity = ""
         self.address = ""
         """Where the bytes come from, for logs; not where a node can be dialled."""
-        self.reason = "closed by peer"
+        self.reason = HUNG_UP
 
     # -- asyncio ---------------------------------------------------------------------------------
 
@@ -201,6 +203,14 @@ class Connection(asyncio.BufferedProtocol):
     def silent(self) -> bool:
         """Whether this was dialled, and the peer has sent nothing yet."""
         return self.dialled and self._transport is not None and not self._heard
+
+    def ends(self) -> tuple[str, str]:
+        """The hosts at the other end and at this one; empty where a network has no such thing."""
+        if self._transport is None:
+            return "", ""
+        names = map(self._transport.get_extra_info, ("peername", "sockname"))
+        peer, own = (str(name[0]) if isinstance(name, tuple) else "" for name in names)
+        return peer, own
 
     @property
     def introduced(self) -> bool:

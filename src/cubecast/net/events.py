@@ -144,6 +144,26 @@ def spans_by_source(
     return spans
 
 
+class Detached(msgspec.Struct, frozen=True, tag=True):
+    """A light client lost its node, or has to leave it, and looks for another one."""
+
+    address: str
+    reason: str
+
+
+class Reattached(msgspec.Struct, frozen=True, tag=True):
+    """A light client goes on at a node: `address`, in `slot`.
+
+    `missed` counts the messages that its subscriptions have missed; a `Gap` of each topic names
+    them.  `exact` is False if there may be more: the node could not name all streams.
+    """
+
+    address: str
+    slot: NodeId
+    missed: int = 0
+    exact: bool = True
+
+
 Event: TypeAlias = (
     MemberJoined
     | MemberLeft
@@ -157,6 +177,8 @@ Event: TypeAlias = (
     | CallbackFailed
     | Gap
     | Discarded
+    | Detached
+    | Reattached
 )
 
 

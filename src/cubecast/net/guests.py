@@ -19,6 +19,7 @@ from cubecast.protocol.port import Topic
 if TYPE_CHECKING:
     from cubecast.net.node import Node
 
+POLL_S = 0.005
 LAST_WORDS_S = 1.0
 """How long a client that does not read may keep a node that has left from closing."""
 
@@ -42,16 +43,18 @@ class Guests:
         self._sessions: dict[Connection, Session] = {}
         self._finishing: set[asyncio.Task[None]] = set()
         self._leaving = False
+        self._closed_door = False  # whether clients are sent away, and nobody new is taken
+        self._loop = asyncio.get_running_loop()
 
     def __contains__(self, connection: Connection) -> bool:
         return connection in self._sessions
 
-    def attach(self, connection: Connection) -> None:
+    def attach(self, connection: Connection, movable: bool = False) -> None:
         """Take a client, or refuse it in words."""
         from cubecast import __version__  # which imports us
 
         node, config = self._node, self._node.config
-        if self._leaving:
+        if self._leaving or self._closed_door:
             connection.refuse("the node leaves the cluster")
         elif len(self._sessions) + len(self._finishing) >= self.max_clients:
             why = "" if self.max_clients == config.max_clients else ", all it may open files for"
@@ -59,7 +62,7 @@ class Guests:
         else:
             connection.hold_to(MAX_CLIENT_PACKET)
             share = Share(self._budget, config.client_bytes)
-            self._sessions[connection] = Session(node, connection, share)
+            self._sessions[connection] = Session(node, connection, share, movable)
             timeout, silence = config.publish_timeout_s, config.client_silence_s
             allowed = PUBLISH_WINDOW, timeout, silence
             welcome = Attached(node.slot, node.uid, __version__, node.cluster, *allowed)
@@ -120,6 +123,20 @@ class Guests:
         """The node is in the cluster again, perhaps in another slot."""
         for session in self._sessions.values():
             session.moved(event)
+
+    async def hand_over(self, limit_s: float) -> None:
+        """Have clients that can go on at another node do so, for at most `limit_s`.
+
+        Until they have, this node serves them as ever, so they miss nothing.
+        """
+        self._closed_door = True
+        for session in self._sessions.values():
+            session.announce_leave()
+        began = self._loop.time()
+        while self._loop.time() < began + limit_s:
+            if not any(session.moving for session in self._sessions.values()):
+                return
+            await asyncio.sleep(POLL_S)
 
     async def finish(self) -> None:
         """Take nothing more, and hand the node what was taken."""

@@ -48,6 +48,9 @@ WRONG_SECRET = "the cluster secret is not the same"
 WRONG_TOKEN = "there is no client of this name with this token"
 
 
+NO_CLUSTER_YET = "the node is in no cluster yet"
+
+
 class Refusal(Exception):
     """Why a connection is not taken; `ordinary` if honest nodes come to this point as well."""
 
@@ -149,7 +152,7 @@ class Handshake:
         self._uid = party.uid
         self.purpose, self.name = hello.purpose, hello.name
         if not party.salt:
-            raise Refusal("the node is in no cluster yet", ordinary=True)
+            raise Refusal(NO_CLUSTER_YET, ordinary=True)
         if hello.salt and hello.salt != party.salt:
             raise Refusal("this is a node of another cluster", ordinary=True)
         if hello.peer and hello.peer != tag(hello.nonce, self._uid):

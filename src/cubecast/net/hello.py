@@ -91,6 +91,9 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 class AttachRequest(msgspec.Struct, frozen=True, tag=True):
     """A light client wants to be served; it never becomes a member."""
 
+    movable: bool = False
+    """Whether it can go on at another node, and wants to be told when this one is to leave."""
+
 
 class Attached(msgspec.Struct, frozen=True, tag=True):
     """You are a client of this node: who it is, and what it allows you."""

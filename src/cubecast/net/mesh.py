@@ -16,14 +16,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Mapping
 from typing import Protocol
 
 from cubecast.net.address import parse_address
-from cubecast.net.connection import HANDSHAKE_S, NOBODY, REFUSED, Connection, Owner
+from cubecast.net.connection import (
+    HANDSHAKE_S,
+    HUNG_UP,
+    NOBODY,
+    REFUSED,
+    Connection,
+    Owner,
+)
 from cubecast.net.descriptors import Shortage, is_exhausted
 from cubecast.net.faults import LinkCut
+from cubecast.net.handshake import NO_CLUSTER_YET
 from cubecast.net.parts import MAX_WHOLE, Parts
+from cubecast.net.tls import TlsError
 from cubecast.net.transport import Network
 from cubecast.protocol.port import NodeId
 from cubecast.protocol.views import View, Who
@@ -50,14 +60,25 @@ MAX_REMEMBERED = 2 * 4096
 """Addresses of which it is remembered who was there, so that faults on a link outlast a view."""
 
 
+MAY_CHANGE = (HUNG_UP, REFUSED + NO_CLUSTER_YET)
+
+
+def _is_passing(error: Exception) -> bool:
+    """Whether an address may answer later: its node is not up yet, or is being restarted."""
+    if isinstance(error, ssl.SSLError | LinkCut | TlsError | ValueError):
+        return False
+    known = isinstance(error, TimeoutError) or getattr(error, "errno", None) is not None
+    return known or str(error) in MAY_CHANGE
+
+
 class Runtime(Owner, Protocol):
     """What the connections need of their node."""
 
     def unreachable(self, peer: NodeId) -> None:
         """A member cannot be dialled."""
 
-    def no_answer(self, address: str, reason: str) -> None:
-        """An address outside the view cannot be reached, or refuses us."""
+    def no_answer(self, address: str, reason: str, passing: bool) -> None:
+        """An address outside the view cannot be reached, or refuses us; `passing`: for now."""
 
 
 class Mesh:
@@ -277,7 +298,7 @@ class Mesh:
                 self.make_room()
             if not self._say_refused(address, reason):
                 log.info("cannot reach %s: %s", address, reason)
-            self._owner.no_answer(address, reason)
+            self._owner.no_answer(address, reason, _is_passing(error))
         finally:
             if self._calling.get(address) is task:
                 del self._calling[address]

@@ -21,6 +21,7 @@ from cubecast.net.address import advertised, is_loopback, parse_address
 from cubecast.net.audit import Audit
 from cubecast.net.callbacks import Callback, Listener
 from cubecast.net.checks import check_order, check_subscription, check_total
+from cubecast.net.client_wire import Position
 from cubecast.net.closing import Closing
 from cubecast.net.config import NodeConfig
 from cubecast.net.connection import NOBODY, Connection
@@ -47,6 +48,7 @@ from cubecast.net.listings import Listings
 from cubecast.net.mesh import Mesh
 from cubecast.net.outbox import Leftover, Outbox
 from cubecast.net.presence import Presence
+from cubecast.net.reach import choose_listen, parse_seeds, without_self
 from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, ReceiptBook
 from cubecast.net.recorder import Recorder
@@ -158,22 +160,36 @@ class Node(Asks):
     # -- starting and stopping -------------------------------------------------------------------
 
     async def start(self, seed: str | None) -> None:
-        """Listen, and join the cluster of `seed`; without one, begin a cluster."""
+        """Listen, and join the cluster of `seed`; without one, begin a cluster.
+
+        `seed` may be several addresses with commas between them.  They are asked in turn, until one
+        gives this node a place or `join_timeout_s` has passed, and are of no use after that.
+        """
+        seeds = () if seed is None else parse_seeds(seed)
+        began = self._loop.time()
         host, port = parse_address(self.config.listen)
-        if isinstance(self.network, TcpNetwork | TlsNetwork):  # other networks take no descriptors
+        if isinstance(self.network, TcpNetwork | TlsNetwork):  # others have names of their own
+            host, port = await choose_listen(self.config, seeds)
             self._mind_descriptors(self.network)
         self._server = await self.network.listen(
             lambda: Connection(self, dialled=False), host, port
         )
         self.address = advertised(self.config.advertise, *self._server.bound)
         self._warn_if_open_to_all(self._server.bound[0])
-        self._presence.begin(self._uid, seed)
+        try:
+            if isinstance(self.network, TcpNetwork | TlsNetwork):
+                seeds = await without_self(seeds, self._server.bound, self.address)
+        except BaseException:
+            self._server.close()
+            raise
+        self._presence.begin(self._uid, seeds)
         if self.access is not None:
             self.access.watch()
-        if seed is None:
+        if not seeds:
             return
+        left_s = self.config.join_timeout_s - (self._loop.time() - began)
         try:
-            await self._presence.enter(seed, self.config.join_timeout_s)
+            await self._presence.enter(seeds, left_s)
         except BaseException:
             await self.shut_down()
             raise
@@ -853,20 +869,52 @@ class Node(Asks):
     def disconnected(self, connection: Connection, reason: str) -> None:
         self.guests.drop(connection)
         peer = connection.slot
+        place = self.mesh.place_of(connection) if peer == NOBODY else ""
         if self.mesh.drop(connection) and not self.closed:
             log.info("lost the connection to node %d: %s", peer, reason)
             self.tell(ConnectionLost(peer, reason))
             self._presence.probe(peer)
         elif connection.dialled and connection.ready:
-            self._presence.hung_up(reason)
+            self._presence.hung_up(place, reason)
+
+    def positions(self, subscription: Subscription) -> list[Position]:
+        """Where a subscription begins that nobody has read yet: the next message of each stream."""
+        core, unread = self._presence.core, subscription.first_unread()
+        found: list[Position] = []
+        for topic in sorted(self._readers.topics_of(subscription)):
+            if core is None or not core.knows(topic):
+                continue
+            vector = core.membership_of(topic).core.vector()
+            for stream in sorted(vector):
+                first = unread.get((topic, stream), vector[stream] + 1)
+                found.append((topic, stream.source, stream.incarnation, first))
+        return found
+
+    def undelivered(self, positions: list[Position]) -> list[Position]:
+        """Those of them before which something is still to be delivered here."""
+        core = self._presence.core
+        if core is None:
+            return positions
+        vectors: dict[Topic, Mapping[Stream, Seq]] = {}
+        left: list[Position] = []
+        for position in positions:
+            topic, source, incarnation, first = position
+            stream = Stream(source, incarnation)
+            if not core.takes(topic) or not core.is_live(stream):
+                continue
+            if topic not in vectors:
+                vectors[topic] = core.membership_of(topic).core.vector()
+            if vectors[topic].get(stream, -1) < first - 1:
+                left.append(position)
+        return left
 
     def unreachable(self, peer: NodeId) -> None:
         """A member cannot be dialled."""
         self._presence.probe(peer)
 
-    def no_answer(self, address: str, reason: str) -> None:
-        """An address outside the view cannot be reached."""
-        self._presence.refused(reason)
+    def no_answer(self, address: str, reason: str, passing: bool) -> None:
+        """An address outside the view cannot be reached; `passing`: that may change."""
+        self._presence.no_answer(address, reason, passing)
 
     def received(self, connection: Connection, packets: list[tuple[int, bytes]]) -> None:
         """Hand packets to the core; garbage closes the connection it came by."""

@@ -4,6 +4,10 @@ What `publish` accepts is gathered per topic for one tick and sent as one packet
 each packet when it has taken it; until then its bytes count against a window, and a `publish`
 beyond the window waits.  So what is known of a publication when the connection breaks is: *not
 sent* if it was still gathered, *unknown* if its packet was sent and not answered, *sent* otherwise.
+
+A client that looks for another node holds its publications back meanwhile (`hold`, `resume`): what
+is known not to be sent goes to the next node, in order; what is unknown is sent again only if the
+client asked for that, because it may be delivered twice then.
 """
 
 from __future__ import annotations
@@ -75,6 +79,8 @@ class Parcel:
     """The messages of one packet, and what becomes of them."""
 
     __slots__ = (
+        "bare",
+        "doubtful",
         "number",
         "payloads",
         "published",
@@ -94,6 +100,8 @@ class Parcel:
         self.size = 0
         self.published = 0  # bytes of it that no longer count against the window
         self.receipt = False
+        self.bare = False  # whether one of its messages has no receipt
+        self.doubtful = False  # whether a node may have sent it, and is gone
         self.unwatched = False  # whether a `publish` returned before the node had taken it
         self.taken: asyncio.Future[None] = loop.create_future()
         self.stable: asyncio.Future[None] = loop.create_future()
@@ -109,8 +117,18 @@ class Parcel:
 class Pipeline:
     """All publications of one client."""
 
-    def __init__(self, send: Callable[[bytes], None], window: int, timeout_s: float) -> None:
+    def __init__(
+        self,
+        send: Callable[[bytes], None],
+        window: int,
+        timeout_s: float,
+        retry_unknown: bool = False,
+    ) -> None:
         self._send = send
+        self._retry_unknown = retry_unknown
+        self._held = False  # whether nothing is sent at present
+        self._backlog: deque[Parcel] = deque()  # what waits for the next node, in order
+        self._returned: list[Parcel] = []  # what the present node will not send
         self._window = window
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
@@ -143,10 +161,10 @@ class Pipeline:
         if self._broken:
             raise NotSent(topic, self._broken)
         if self._used >= self._window:
-            await self._credit(topic, timeout_s)
+            await self._credit(topic, timeout_s, timeout is None)
         parcel = self._gather(topic, payload, receipt)
         if topic not in self._known:
-            await self._answer(parcel, timeout_s)
+            await self._answer(parcel, timeout_s, timeout is None)
             self._remember(topic)
             return ClientReceipt(topic, parcel.stable) if receipt else None
         parcel.unwatched = True
@@ -164,6 +182,7 @@ class Pipeline:
         parcel.payloads.append(payload)
         parcel.size += size
         parcel.receipt |= receipt
+        parcel.bare |= not receipt
         self._used += size
         if parcel.size >= BATCH_BYTES or len(parcel.payloads) >= BATCH_MESSAGES:
             self._send_parcel(self._gathered.pop(topic))
@@ -176,28 +195,39 @@ class Pipeline:
         """Return when the node has taken everything; if not, `NotSent` or `Unknown`, once."""
         self.send_gathered()
         self._tell_lost()
-        if self._sent:
+        last = self._last_waiting()
+        if last is not None:
             try:
-                await self._answer(self._sent[-1], self._timeout_s)
+                await self._answer(last, self._timeout_s)
             except CubecastError:
                 self._lost = None
                 raise
             self._tell_lost()  # one before the last may have been refused
 
-    async def _answer(self, parcel: Parcel, timeout_s: float) -> None:
+    def _last_waiting(self) -> Parcel | None:
+        """The last packet that no node has taken."""
+        waiting = (*self._sent, *self._returned, *self._backlog)
+        return waiting[-1] if waiting else None
+
+    async def _answer(self, parcel: Parcel, timeout_s: float, patient: bool = True) -> None:
         """Wait until the node has taken a packet, or refused it, but not for ever."""
-        if await self._came(parcel.taken, timeout_s):
+        if await self._came(parcel.taken, timeout_s, patient):
             parcel.taken.result()
         else:
             reason = f"the node has taken nothing for {timeout_s:g} s"
             raise Unknown(parcel.topic, reason)
 
-    async def _came(self, future: asyncio.Future[None], timeout_s: float) -> bool:
-        """Wait for something; False after `timeout_s` in which the node took nothing."""
+    async def _came(self, future: asyncio.Future[None], timeout_s: float, patient: bool) -> bool:
+        """Wait for something; False after `timeout_s` in which the node took nothing.
+
+        While there is no node, `patient` waits do not end: the client ends them all.
+        """
         began = self._loop.time()
         left = timeout_s
         while not future.done():
             await asyncio.wait([future], timeout=left)
+            if self._held and patient:
+                began = self._loop.time()
             left = max(began, self._progress_at) + timeout_s - self._loop.time()
             if left <= 0:
                 break
@@ -224,6 +254,12 @@ class Pipeline:
         if self._broken:
             self._give_up(parcel, self._broken)
             return
+        if self._held or self._backlog:
+            self._backlog.append(parcel)
+            return
+        self._transmit(parcel)
+
+    def _transmit(self, parcel: Parcel) -> None:
         payloads, headed = unmarked(parcel.payloads) if self.headed else (parcel.payloads, ())
         message = Publish(self._next, parcel.topic, payloads, parcel.receipt, headed)
         try:
@@ -240,20 +276,20 @@ class Pipeline:
 
     def _give_up(self, parcel: Parcel, reason: str) -> None:
         """A packet is not sent: whoever does not wait for it hears of that from `flush`."""
-        error = NotSent(parcel.topic, reason)
+        error = (Unknown if parcel.doubtful else NotSent)(parcel.topic, reason)
         if parcel.unwatched:
             self._lost = self._lost or error
         parcel.fail(error)
         self._used -= parcel.size
         self._wake()
 
-    async def _credit(self, topic: Topic, timeout_s: float) -> None:
+    async def _credit(self, topic: Topic, timeout_s: float, patient: bool) -> None:
         """Wait for room in the window; `NotSent` after too long without any progress."""
         while self._used >= self._window:
             waiter = self._loop.create_future()
             self._waiters.append(waiter)
             try:
-                if not await self._came(waiter, timeout_s):
+                if not await self._came(waiter, timeout_s, patient):
                     raise NotSent(topic, f"no credit for {timeout_s:g} s")
             finally:
                 if waiter in self._waiters:
@@ -276,6 +312,8 @@ class Pipeline:
             self._used -= parcel.size - parcel.published
             if not parcel.taken.done():
                 parcel.taken.set_result(None)
+        if self._backlog:
+            self._pump()
         self._wake()
 
     def on_taking(self, news: Taking) -> None:
@@ -290,6 +328,12 @@ class Pipeline:
 
     def on_declined(self, news: Declined) -> None:
         """One packet was refused."""
+        if news.leaving and self._held:
+            for parcel in [one for one in self._sent if one.number == news.number]:
+                self._sent.remove(parcel)
+                self._unstable.pop(parcel.number, None)
+                self._returned.append(parcel)
+            return
         for parcel in self._sent:
             if parcel.number == news.number:
                 error: NotSent | NotAllowed = NotSent(parcel.topic, news.reason)
@@ -312,9 +356,62 @@ class Pipeline:
             if parcel is not None:
                 parcel.fail(Unknown(parcel.topic, "its node was excluded from the cluster"))
 
+    # -- from one node to the next ---------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Send nothing more to this node; what was sent is still answered."""
+        self._held = True
+        self.send_gathered()  # to what waits for the next one
+
+    def interrupted(self, reason: str) -> None:
+        """The node is gone: what it did not answer is unknown, or to be sent again."""
+        self.hold()
+        again = {parcel.number: parcel for parcel in self._returned}
+        unknown = {parcel.number: parcel for parcel in (*self._sent, *self._unstable.values())}
+        for number, parcel in sorted(unknown.items()):
+            if self._retry_unknown:
+                again[number] = parcel
+                parcel.doubtful = True
+                self._used += parcel.published if not parcel.taken.done() else parcel.size
+                parcel.published = 0
+                continue
+            if not parcel.taken.done():
+                self._used -= parcel.size - parcel.published
+                if parcel.unwatched and parcel.bare:  # else the receipts tell
+                    self._lost = Unknown(parcel.topic, reason)
+            parcel.fail(Unknown(parcel.topic, reason))
+        self._returned = []
+        self._sent.clear()
+        self._unstable.clear()
+        self._backlog.extendleft(again[number] for number in sorted(again, reverse=True))
+        self._wake()
+
+    def resume(self, send: Callable[[bytes], None], window: int) -> None:
+        """There is a node again: send it what waits, in order, and what comes."""
+        self._send, self._window = send, window
+        self._next = 0
+        self._known.clear()
+        self._held = False
+        self._progress_at = self._loop.time()
+        self._pump()
+        self._wake()
+
+    def _pump(self) -> None:
+        """Send what waits, as far as the node has granted room for it."""
+        flying = sum(parcel.size - parcel.published for parcel in self._sent)
+        while self._backlog and not self._held and flying < self._window:
+            parcel = self._backlog.popleft()
+            flying += parcel.size
+            self._transmit(parcel)
+
     def broken(self, reason: str) -> None:
         """The connection is gone; say of each publication what is known."""
         self._broken = reason
+        self._held = False
+        unsent = (*self._returned, *self._backlog)
+        self._returned, self._backlog = [], deque()
+        for parcel in unsent:
+            self._give_up(parcel, reason)
         for parcel in self._sent:
             error = Unknown(parcel.topic, reason)
             if parcel.unwatched and not parcel.taken.done():

@@ -17,13 +17,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cubecast.errors import Closed, CubecastError, JoinError
 from cubecast.net.connection import NOBODY, REFUSED, SILENT, Connection
 from cubecast.net.events import Excluded, MemberJoined, MemberLeft, Returned
 from cubecast.net.hello import AttachRequest, Refused, decode_greeting
+from cubecast.net.reach import FIRST_PAUSE_S, LONGEST_PAUSE_S, unfit
 from cubecast.net.view_wire import (
     decode_detector,
     decode_forward,
@@ -76,7 +77,12 @@ class Presence:
         self._last_view: View | None = None
         self._slot = NOBODY
         self._inside = asyncio.Event()
-        self._refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked: frozenset[str] = frozenset()  # the seeds; the tables below are of these
+        self._refusers: set[str] = set()
+        self._reasons: dict[str, str] = {}
+        self._pauses: dict[str, float] = {}
+        self._silent_until: dict[str, Time] = {}
         self._departed = asyncio.Event()
         self._probe_at: Time = 0
         self._trouble = ""
@@ -121,11 +127,11 @@ class Presence:
     def suspects(self) -> int:
         return 0 if self._member is None else self._member.suspects
 
-    def begin(self, uid: str, seed: str | None) -> None:
-        """Be a cluster of one, or ask at `seed` for a place."""
+    def begin(self, uid: str, seeds: Sequence[str]) -> None:
+        """Be a cluster of one, or ask at `seeds` for a place."""
         node = self._node
         who = Who(uid, node.address, self._first_incarnation)
-        view = genesis({0: who}, secrets.token_hex(16)) if seed is None else None
+        view = genesis({0: who}, secrets.token_hex(16)) if not seeds else None
         self._member = Member(
             NOBODY if view is None else 0,
             node,
@@ -134,7 +140,7 @@ class Presence:
             config=node.config.protocol,
             epochs=node.config.epochs,
             detector=node.config.detector,
-            seeds=() if seed is None else (seed,),
+            seeds=seeds,
             key=secrets.token_hex(16),
             now=node.now(),
             can_tell=self._can_tell,
@@ -143,8 +149,9 @@ class Presence:
         if view is not None:
             self.view_changed()
 
-    async def enter(self, seed: str, limit_s: float) -> None:
-        """Wait for a place; `JoinError` if we are refused or nobody answers in time."""
+    async def enter(self, seeds: Sequence[str], limit_s: float) -> None:
+        """Wait for a place; `JoinError` if all seeds refuse us or none gives us one in time."""
+        self._asked = frozenset(seeds)
         inside = asyncio.ensure_future(self._inside.wait())
         try:
             waits: list[asyncio.Future[Any]] = [inside, self._refused]
@@ -152,19 +159,36 @@ class Presence:
         finally:
             inside.cancel()
         if self.core is None:
-            silent = SILENT if self._node.mesh.awaits_a_word() else ""
-            silence = f"no answer in {limit_s:g} s{self._trouble}{silent}"
-            raise JoinError(seed, self._refused.result() if self._refused.done() else silence)
+            told = self._reasons
+            whole_s = self._node.config.join_timeout_s
+            each = "; ".join(f"{one}: {why}" for one, why in told.items() if len(seeds) > 1)
+            why = each or next(iter(told.values()), "")
+            if not self._refused.done():
+                silent = SILENT if self._node.mesh.awaits_a_word() else ""
+                why = f"no answer in {whole_s:g} s{silent}" + (f"; {why}" if why else self._trouble)
+            raise JoinError(",".join(seeds), why)
 
-    def refused(self, reason: str) -> None:
-        """Whom we ask for a place cannot be reached, or does not want us."""
-        if self._slot == NOBODY and not self._refused.done():
-            self._refused.set_result(reason.removeprefix(REFUSED))
+    def no_answer(self, address: str, reason: str, passing: bool) -> None:
+        """A seed cannot be reached, or does not want us; `passing`: we ask again, more seldom."""
+        if self._slot != NOBODY or address not in self._asked:
+            return
+        reason = reason.removeprefix(REFUSED)
+        if passing:
+            if address not in self._reasons:
+                log.warning("cannot join at %s yet, trying again: %s", address, reason)
+            pause_s = self._pauses.get(address, FIRST_PAUSE_S)
+            self._pauses[address] = min(2 * pause_s, LONGEST_PAUSE_S)
+            self._silent_until[address] = self._node.now() + int(pause_s * 1e6)
+        else:
+            self._refusers.add(address)
+        self._reasons[address] = reason
+        if self._refusers >= self._asked and not self._refused.done():
+            self._refused.set_result(None)
 
-    def hung_up(self, reason: str) -> None:
+    def hung_up(self, address: str, reason: str) -> None:
         """A connection ended; perhaps that by which we ask for a place."""
         if reason.startswith(REFUSED):
-            self.refused(reason)
+            self.no_answer(address, reason, passing=False)
         self._trouble = f"; the last connection ended: {reason}"
 
     async def inside(self, limit_s: float) -> CubecastNode:
@@ -304,13 +328,16 @@ class Presence:
         if isinstance(message, Refused) and connection.dialled:
             connection.close(REFUSED + message.reason)
             return
-        attaches = isinstance(message, AttachRequest) and connection.purpose == "client"
-        if not attaches or connection.asked:
+        if (
+            not isinstance(message, AttachRequest)
+            or connection.purpose != "client"
+            or connection.asked
+        ):
             raise WireError(f"{type(message).__name__} after the handshake")
         if self.slot == NOBODY:
             connection.refuse("the node is in no cluster yet")
             return
-        self._node.guests.attach(connection)
+        self._node.guests.attach(connection, message.movable)
         if connection in self._node.guests:
             self._node.mesh.host(connection)
 
@@ -373,11 +400,22 @@ class Presence:
             case Enter():
                 if message.who.uid != connection.uid:
                     raise WireError("a request to enter for somebody else")
-                return not self._is_full(message, connection)
+                refused = self._is_unfit(message, connection) or self._is_full(message, connection)
+                return not refused
             case Beacon():
                 if message.uid != connection.uid:
                     raise WireError("a beacon of somebody else")
         return True
+
+    def _is_unfit(self, enter: Enter, connection: Connection) -> bool:
+        """Refuse a newcomer from another machine that cannot be dialled, or cannot dial us."""
+        try:
+            why = unfit(enter.who.address, self._node.address, *connection.ends())
+        except ValueError as error:
+            why = f"it tells others to dial {enter.who.address!r}: {error}"
+        if why:
+            connection.refuse(why)
+        return bool(why)
 
     def _is_full(self, enter: Enter, connection: Connection) -> bool:
         """Refuse a newcomer for whom there is no place."""
@@ -455,7 +493,12 @@ class Presence:
         return self._encoded[1]
 
     def reach(self, address: str, message: Clusterwide) -> None:
-        """Send to an address, by the way that leads there if it is a member's."""
+        """Send to an address, by the way that leads there if it is a member's.
+
+        A seed that could not be reached is left alone for a while, longer each time.
+        """
+        if self._slot == NOBODY and self._silent_until.get(address, 0) > self._node.now():
+            return
         packet = self._encode(message)
         if not packet:
             return

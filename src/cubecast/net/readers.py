@@ -220,6 +220,12 @@ class Readers:
         """All that read something, or are about to."""
         return self._all()
 
+    def topics_of(self, subscription: Subscription) -> list[Topic]:
+        """The topics that a subscription reads at present."""
+        if subscription.pattern is None:
+            return [subscription.topic]
+        return [topic for topic in self._by_topic if self._reads(subscription, topic)]
+
     def _all(self) -> list[Subscription]:
         lists = (*self._by_topic.values(), *self._by_pattern.values())
         return list(dict.fromkeys(reader for readers in lists for reader in readers))

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from operator import length_hint
 from typing import TYPE_CHECKING, Generic
 
+import msgspec
+
 from cubecast.codecs import Codec
 from cubecast.errors import Closed, CubecastError, NotAllowed, Overflow
 from cubecast.net.client_wire import (
@@ -21,14 +23,16 @@ from cubecast.net.client_wire import (
     size_of,
 )
 from cubecast.net.context import ClosesAtEnd
-from cubecast.net.events import SlowSubscriber
+from cubecast.net.events import Gap, SlowSubscriber, spans_by_source
+from cubecast.net.floors import Floors
 from cubecast.net.message import Message, T_co, cut
 from cubecast.net.subscription import ENTERED_TWICE, NOT_ENTERED, Policy
 from cubecast.net.wire import Outgoing, WireError
 from cubecast.protocol.messages import Frame, Route
-from cubecast.protocol.port import Stream, Topic
+from cubecast.protocol.port import Seq, Stream, Topic
 
 if TYPE_CHECKING:
+    from cubecast.net.attachment import Attachment
     from cubecast.net.client import Client
 
 
@@ -55,6 +59,16 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         self._client = client
         self.codec = codec
         """What makes `Message.value` of a payload; None: the value is the payload."""
+        self._source: Attachment | None = None  # whose messages are handed out
+        self._next: Attachment | None = None  # where it is to go on
+        self._began: Subscribed | None = None  # the word of that
+        self._early: list[Deliver] = []  # what that delivered so far
+        self._old = 0  # frames, the first ones, that came from former nodes
+        self._reading_old = False
+        self._dropped_before = 0  # at former nodes
+        self.floors: Floors | None = Floors() if client.patience_s else None
+        self.missed = 0
+        """Messages that were published while the client had no node, or another one."""
         self._number = number
         self.topic = topic
         self.policy = policy
@@ -79,10 +93,8 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
             raise RuntimeError(ENTERED_TWICE)
         self._loop = asyncio.get_running_loop()
         self._ready = self._loop.create_future()
-        self._client.open(self._number, self)
-        request = Subscribe(self._number, self.topic, self.policy, self._queue_bytes)
         try:
-            self._client.say(request)
+            self._client.open(self._number, self)
             await self._ready
         except BaseException:
             await self.close()
@@ -100,22 +112,94 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
             self._closed = True
             self._news.set()
             self._client.shut(self._number)
-            if self._error is None and not self._client.closed:
-                self._client.say(Unsubscribe(self._number))
+            if self._error is None:
+                for node in (self._source, self._next):
+                    if node is not None and not node.over:
+                        node.say(Unsubscribe(self._number))
+
+    # -- from one node to the next ---------------------------------------------------------------
+
+    def ask(self, node: Attachment) -> None:
+        """Begin anew at a node; until it has, the former one goes on."""
+        self._next, self._began, self._early = node, None, []
+        located = self.floors is not None
+        node.say(Subscribe(self._number, self.topic, self.policy, self._queue_bytes, located))
+
+    def waits_for(self, node: Attachment) -> bool:
+        """Whether it is about to go on at a node, and does not yet."""
+        return self._next is node
+
+    def left_by(self, node: Attachment) -> None:
+        """A node is gone."""
+        if node is self._next:
+            self._next, self._began, self._early = None, None, []
+        if node is self._source:
+            self._source = None
+            self._switch_if_ready()
+
+    def _switch_if_ready(self) -> None:
+        """Go on at the next node when the former one is gone, or has nothing more to add."""
+        if self._next is None or self._began is None:
+            return
+        if self._source is not None:
+            assert self.floors is not None
+            if not self.floors.covers(self._began.positions):
+                return
+            self._source.say(Unsubscribe(self._number))
+        node, began, early = self._next, self._began, self._early
+        self._source, self._next, self._began, self._early = node, None, None, []
+        self._old, self._reading_old = len(self._frames), self._reading is not None
+        self._held = self._read = 0
+        self._dropped_before = self.dropped
+        self._window = began.window
+        if self.floors is not None:
+            missed = self.floors.raise_to(began.positions)
+            if self._ready is not None and self._ready.done():
+                self._tell_missed(missed, began.whole and self.floors.exact)
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_result(None)
+        for news in early:
+            self._take(news)
+        self._client.switched()
+
+    def _tell_missed(
+        self, missed: dict[Topic, dict[Stream, tuple[Seq, Seq]]], exact: bool
+    ) -> None:
+        count = 0
+        for topic, spans in sorted(missed.items()):
+            count += sum(last - first + 1 for first, last in spans.values())
+            self._client.tell(Gap(topic, spans_by_source(spans)))
+        self.missed += count
+        self._client.missed(count, exact)
 
     # -- from the node ---------------------------------------------------------------------------
 
-    def on_subscribed(self, news: Subscribed) -> None:
+    def on_subscribed(self, node: Attachment, news: Subscribed) -> None:
         """The cut is fixed."""
-        self._window = news.window
-        if self._ready is not None and not self._ready.done():
-            self._ready.set_result(None)
+        if node is self._next:
+            self._began = news
+            self._switch_if_ready()
 
-    def on_deliver(self, news: Deliver) -> None:
+    def on_deliver(self, node: Attachment, news: Deliver) -> None:
         """Queue what was delivered; it is in order, and within the window but for one batch."""
+        if node is self._source:
+            self._take(news)
+            if self._began is not None:
+                self._switch_if_ready()
+        elif node is self._next and self._began is not None:
+            if sum(size_of(one.payloads) for one in self._early) >= self._began.window:
+                raise WireError("more deliveries than it has credit for")
+            self._early.append(news)
+
+    def _take(self, news: Deliver) -> None:
         if self._held >= self._window:
             raise WireError("more deliveries than it has credit for")
         self.on_dropped(news.dropped)
+        if self.floors is not None:
+            fresh = self._fresh(news, self.floors)
+            if fresh is None:
+                return
+            news = fresh
         barrier = tuple(
             (Stream(source, incarnation), seq) for source, incarnation, seq in news.dependencies
         )
@@ -135,15 +219,39 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         )
         self._news.set()
 
+    def _fresh(self, news: Deliver, floors: Floors) -> Deliver | None:
+        """What of it was not handed out before; the node has credit for the rest at once."""
+        key = news.topic, Stream(news.source, news.incarnation)
+        known = floors[key] - news.first
+        if known <= 0:
+            floors[key] = news.first + len(news.payloads)
+            return news
+        again, rest = news.payloads[:known], news.payloads[known:]
+        assert self._source is not None
+        self._source.say(Read(self._number, size_of(again)))
+        if not rest:
+            return None
+        floors[key] += len(rest)
+        return msgspec.structs.replace(news, first=news.first + known, payloads=rest)
+
     def on_dropped(self, dropped: int) -> None:
         """The policy acted at the node."""
+        dropped += self._dropped_before
         if dropped > self.dropped:
             self.dropped = dropped
             self._client.tell(SlowSubscriber(self.topic, self.policy, dropped))
 
-    def on_ended(self, news: Ended) -> None:
+    def on_ended(self, node: Attachment, news: Ended) -> None:
         """The node delivers nothing more, and says why."""
-        if news.denied:
+        if node is not self._source and node is not self._next:
+            return
+        for other in (self._source, self._next):
+            if not news.leaving and other is not None and other is not node and not other.over:
+                other.say(Unsubscribe(self._number))
+        if news.leaving and self.floors is not None:
+            self.left_by(node)
+            self._client.abandoned(node, news.reason)
+        elif news.denied:
             self.fail(NotAllowed(self.topic, "subscribe", news.reason))
         elif news.overflow:
             self.fail(Overflow(self.topic, news.overflow, news.reason))
@@ -156,6 +264,8 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         """Nothing more will come: whoever reads is told after the last message."""
         if self._error is None:
             self._error = error
+        self._next, self._began, self._early = None, None, []
+        self._client.switched()
         if self._ready is not None and not self._ready.done():
             self._ready.set_exception(error)
             self._ready.exception()
@@ -181,6 +291,8 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
             self._reading = None
         if self._frames:
             self._reading = self._frames.popleft()
+            self._reading_old = self._old > 0
+            self._old = max(0, self._old - 1)
             self._done = 0
             self._messages = iter(cut(self._reading, self.codec, self._client.requests.ref))
             return
@@ -200,17 +312,20 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         """
         frame = self._reading
         assert frame is not None
+        if self._reading_old:  # its node is another one, or gone
+            return
         count = len(frame.body)
         done = frame.size * (count - left) // count
         self._read += done - self._done
         self._done = done
-        if not self._read or self._closed or self._error is not None:
+        source = self._source
+        if not self._read or self._closed or self._error is not None or source is None:
             return
         waits = self._held * 2 >= self._window
         if self._read * 4 >= self._window or (
             waits and self._loop.time() >= self._told_at + GIVE_BACK_S
         ):
             self._told_at = self._loop.time()
-            self._client.say(Read(self._number, self._read))
+            source.say(Read(self._number, self._read))
             self._held -= self._read
             self._read = 0

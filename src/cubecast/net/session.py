@@ -35,16 +35,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cubecast.errors import CubecastError, NotAllowed, NotSent, Overflow
+from cubecast.errors import Closed, CubecastError, NotAllowed, NotSent, Overflow
 from cubecast.net.access import address_of, name_of
 from cubecast.net.budget import Share
 from cubecast.net.client_wire import (
     BATCH_BYTES,
+    LEAVING,
     MAX_ANSWER,
+    MAX_POSITIONS,
     MAX_REQUESTS,
     PUBLISH_WINDOW,
     Answered,
     Ask,
+    CatchUp,
     Consumed,
     Declined,
     Dropped,
@@ -52,7 +55,9 @@ from cubecast.net.client_wire import (
     Farewell,
     FromNode,
     Happened,
+    Leaving,
     Listen,
+    Moved,
     Ping,
     Pong,
     Publish,
@@ -91,6 +96,9 @@ RETRY_S = 0.05
 TELLING_S = 0.01
 TAKING_S = 0.005
 """How often a client hears how much of a packet is published while that takes its time."""
+CATCH_UP_POLL_S = 0.1
+CATCH_UP_S = 5.0
+"""How long a client that comes from another node may wait for this one to catch up."""
 NO_ROOM = "the node holds too much for its clients, or for this one, to take a message so large"
 MAX_TOPICS = 4096
 """Topics one client may publish or subscribe to by name while it is attached."""
@@ -101,7 +109,9 @@ MAX_REPLY_TOPICS = 1024
 class Session:
     """One attached client."""
 
-    def __init__(self, node: Node, connection: Connection, share: Share) -> None:
+    def __init__(
+        self, node: Node, connection: Connection, share: Share, movable: bool = False
+    ) -> None:
         self._node = node
         self._share = share
         self._connection = connection
@@ -123,6 +133,10 @@ class Session:
         self._answer_bytes = 0  # of the answer that is on its way
         self._fresh = 0  # bytes sent in this tick, which are in no backlog yet
         self._listening = False
+        self._movable = movable
+        self.moving = False
+        """Whether the client is on its way to another node, and is waited for."""
+        self._catching_up = False
         self._topics: set[Topic] = set()
         self._taken: set[Topic] = set()
         self._reply_topics: deque[Topic] = deque()
@@ -140,7 +154,9 @@ class Session:
         """
         self._heard_at = self._loop.time()
         message = decode_from_client(raw)
-        if leaving and not isinstance(message, Read | Unsubscribe | Ping):
+        if leaving and not isinstance(message, Read | Unsubscribe | Ping | Moved):
+            if isinstance(message, Publish):
+                self._send(Declined(message.number, LEAVING, leaving=True))
             return
         match message:
             case Publish() as batch:
@@ -163,8 +179,37 @@ class Session:
                 self._spawn(self._tell_events())
             case Ping():
                 self._send(Pong())
+            case CatchUp() if not self._catching_up:
+                self._catching_up = True
+                self._spawn(self._catch_up(message))
+            case Moved():
+                self.moving = False
             case other:
                 raise WireError(f"{type(other).__name__} out of turn")
+
+    def announce_leave(self) -> None:
+        """The node is to leave: a client that can go on elsewhere is told, and waited for."""
+        if self._movable:
+            self.moving = True
+            self._send(Leaving())
+
+    async def _catch_up(self, request: CatchUp) -> None:
+        """Answer when this node has delivered what the client has read, but not too late.
+
+        Streams whose publishers are gone, and topics that the node does not read, are not waited
+        for: nothing more comes of those.
+        """
+        deadline = self._loop.time() + CATCH_UP_S
+        left = [position for position in request.positions if self._may_see(position[0])]
+        pause_s = CONGESTED_POLL_S
+        while left := self._node.undelivered(left):
+            if self._loop.time() >= deadline:
+                log.info("%s has read what this node has not delivered", self._connection)
+                break
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, CATCH_UP_POLL_S)
+        self._catching_up = False
+        self._send(Answered(request.request, msgspec.Raw(msgspec.msgpack.encode(None))))
 
     def _check_silence(self) -> None:
         limit = self._node.config.client_silence_s
@@ -375,16 +420,27 @@ class Session:
             subscription.on_slow = lambda: self._slow(feed)
             feed.subscription = subscription
             async with subscription:
-                self._send(Subscribed(feed.number, feed.window))
+                self._send(self._confirmation(request, feed, subscription))
                 await self._forward(subscription, feed)
-            self._send(Ended(feed.number, "the node leaves the cluster"))
+            self._send(Ended(feed.number, LEAVING, leaving=True))
         except Overflow as error:
             self._send(Dropped(feed.number, subscription.dropped))
             self._send(Ended(feed.number, clipped(error.reason), error.limit))
         except NotAllowed as error:
             self._send(Ended(feed.number, clipped(error.reason), denied=True))
         except (CubecastError, ValueError) as error:
-            self._send(Ended(feed.number, clipped(error)))
+            leaving = isinstance(error, Closed) and self._node.closing
+            self._send(Ended(feed.number, clipped(error), leaving=leaving))
+
+    def _confirmation(
+        self, request: Subscribe, feed: Feed, subscription: Subscription
+    ) -> Subscribed:
+        """That a subscription has begun; if it was asked for, where in each stream."""
+        if not request.located:
+            return Subscribed(feed.number, feed.window)
+        positions = self._node.positions(subscription)
+        whole = len(positions) <= MAX_POSITIONS
+        return Subscribed(feed.number, feed.window, positions[:MAX_POSITIONS], whole)
 
     async def _forward(self, subscription: Subscription, feed: Feed) -> None:
         """Send no more at a time than there is credit for, so that reading never comes in lumps."""

@@ -25,6 +25,7 @@ from cubecast.net.config import PARTS, NodeConfig
 from cubecast.net.keys import MIN_SECRET, MIN_TOKEN
 from cubecast.net.permission_file import check_token_name, read_by_others
 from cubecast.net.presets import PRESETS, preset_values
+from cubecast.net.reach import parse_seeds
 from cubecast.net.units import DURATIONS, SIZES, parse_quantity
 
 PREFIX = "CUBECAST_"
@@ -241,6 +242,16 @@ def _address(value: object) -> str:
     return text
 
 
+def _seeds(value: object) -> str:
+    text = _utf8(value)
+    try:
+        if text:  # else: begin a cluster
+            parse_seeds(text)
+    except ValueError as error:
+        raise ValueError(f"must be an address, host:port: {error}") from None
+    return text
+
+
 def _client_name(value: object) -> str:
     name = _text(value)
     try:
@@ -340,7 +351,7 @@ def _converter(owner: type, name: str, annotation: str) -> Converter:
 def _converters() -> dict[str, Converter]:
     keys: dict[str, Converter] = {
         "preset": _preset,
-        "join": _address,
+        "join": _seeds,
         "log_format": _one_of(tuple(FORMATS)),
         "log_level": _one_of(LEVELS),
         "client_name": _client_name,

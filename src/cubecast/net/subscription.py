@@ -143,6 +143,13 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         left = min(count, length_hint(self._messages) + 1)
         return self._queued - size + size * left // count
 
+    def first_unread(self) -> dict[Key, Seq]:
+        """The first message of each stream that is queued."""
+        first: dict[Key, Seq] = {}
+        for frame in self._frames:
+            first.setdefault((frame.topic, frame.stream), frame.first)
+        return first
+
     def behind(self, topic: Topic) -> int:
         """Bytes that are unread beyond its queue, if messages of this topic are read here."""
         takes = self.topic == topic if self.pattern is None else self.pattern(topic)

@@ -509,6 +509,10 @@ class CubecastNode:
         """Whether this node has ever had to do with a topic."""
         return topic in self._cores
 
+    def takes(self, topic: Topic) -> bool:
+        """Whether what others publish to a topic is delivered here."""
+        return topic in self._cores and self._cores[topic].taking
+
     def is_live(self, stream: Stream) -> bool:
         """Whether a stream's publisher is in the cluster, in the life that published it."""
         return self._view is None or self._view.has_stream(stream)
