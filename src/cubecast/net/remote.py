@@ -182,7 +182,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         if self._frames:
             self._reading = self._frames.popleft()
             self._done = 0
-            self._messages = iter(cut(self._reading, self.codec, self._client.requests.ref))
+            self._messages = iter(cut(self._reading, self.codec, self._client))
             return
         if self._closed:
             raise StopAsyncIteration
