@@ -219,6 +219,11 @@ async def test_answers_that_nobody_reads_are_bounded_and_counted(
                 await request.reply(b"x" * 8)
             await nodes.settle()
             assert answers.dropped == 1
+            for _ in range(2):  # what is read makes room
+                await anext(answers)
+                await request.reply(b"x" * 8)
+                await nodes.settle()
+            assert answers.dropped == 1
 
 
 @on_virtual_time

@@ -125,10 +125,12 @@ def _shown(message: cubecast.Message, how: Reading, terminal: bool) -> bytes:
 
 def _fields(message: cubecast.Message) -> dict[str, object]:
     return {
+        "id": message.id,
         "topic": message.topic,
         "source": message.source,
         "seq": message.seq,
         "published_at": message.published_at,
         "dependencies": message.dependencies,
+        "headers": dict(message.headers),
         "payload": message.payload.decode(errors="replace"),
     }

@@ -12,6 +12,8 @@ nothing for it, on the wire and in the process.
    afterwards is well-formed.
 3. Names that begin with ``:`` are cubecast's own.  An application reads them and cannot set them.
    Code of cubecast sets them: `pack` makes a `Headed` of them, which `publish` takes as a payload.
+   That is a rule for applications and no barrier: a peer that speaks the protocol by itself may
+   send any name, so whatever reads such a header checks what it says.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from cubecast.protocol.messages import Frame
 from cubecast.protocol.port import NodeId, Seq, Topic
 
 if TYPE_CHECKING:
-    from cubecast.net.requests import Requests
+    from cubecast.net.requests import Asks, Requests
 
 if TYPE_CHECKING:  # the default, which makes `Message` a `Message[bytes]`, is of Python 3.13
     from typing_extensions import TypeVar
@@ -191,9 +191,12 @@ class TypedMessage(RichMessage[T_co], Generic[T_co], frozen=True, gc=True):
 
 
 def cut(
-    frame: Frame, codec: Codec[Any] | None = None, host: ref[Requests] | None = None
+    frame: Frame, codec: Codec[Any] | None = None, reader: Asks | None = None
 ) -> list[Message[Any]]:
-    """The messages of a frame, cut from its packet (or from what we published ourselves)."""
+    """The messages of a frame, cut from its packet (or from what we published ourselves).
+
+    `reader` is the node or client where they are read; it answers those that are requests.
+    """
     body = frame.body
     if isinstance(body, Outgoing):
         payloads = body.payloads
@@ -201,7 +204,7 @@ def cut(
         assert isinstance(body, Payloads)
         payloads = body.cut()
     if body.headed or codec is not None:
-        return list(_rich(frame, payloads, body.headed, codec, host))
+        return list(_rich(frame, payloads, body.headed, codec, reader))
     topic, source = repeat(frame.topic), repeat(frame.stream.source)
     numbers = range(frame.first, frame.last + 1)
     return list(map(_plain, topic, payloads, source, numbers, repeat(frame)))
@@ -228,10 +231,11 @@ def _rich(
     blobs: list[bytes],
     headed: Iterable[int],
     codec: Codec[Any] | None,
-    host: ref[Requests] | None,
+    reader: Asks | None,
 ) -> Iterable[Message[Any]]:
     """The messages of a frame some of which have headers, or which a codec reads."""
     topic, source, with_headers = frame.topic, frame.stream.source, set(headed)
+    host = None if reader is None else reader.requests.ref
     for index, blob in enumerate(blobs):
         seq = frame.first + index
         carried, payload = headers.split(blob) if index in with_headers else (b"", blob)

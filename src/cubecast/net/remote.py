@@ -294,7 +294,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
             self._reading_old = self._old > 0
             self._old = max(0, self._old - 1)
             self._done = 0
-            self._messages = iter(cut(self._reading, self.codec, self._client.requests.ref))
+            self._messages = iter(cut(self._reading, self.codec, self._client))
             return
         if self._closed:
             raise StopAsyncIteration

@@ -381,7 +381,7 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
             self._finish(frame)
         if self._frames:
             self._reading = self._frames.popleft()
-            self._messages = iter(cut(self._reading, self.codec, self._node.requests.ref))
+            self._messages = iter(cut(self._reading, self.codec, self._node))
             if self.policy == "block" and READS.get() is not self:
                 READS.set(self)
             return
