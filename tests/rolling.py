@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -18,6 +19,8 @@ from dataclasses import dataclass, field
 import cubecast
 
 TOPIC = "rolling"
+ENVIRONMENT = {**os.environ, "CUBECAST_LEAVE_TIMEOUT_S": "100", "CUBECAST_JOIN_TIMEOUT_S": "100"}
+"""On a busy machine, too, there is time for each step."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -42,7 +45,7 @@ class Fleet:
         words += ["--listen", self.addresses[number]]
         words += ["--begin"] if first else ["--join", ",".join(self.addresses)]
         process = subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT
         )
         self._processes[number] = process
         assert process.stdout is not None
