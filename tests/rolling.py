@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import cubecast
@@ -83,7 +84,7 @@ class Tally:
     """What readers were told that they missed."""
     repeated: int = 0
     disordered: int = 0
-    """Of one publisher, out of turn; or before a cause that was not reported missed."""
+    """Of one publisher out of turn, or before a cause: but for causes that are unknown."""
     moves: int = 0
     errors: Counter[str] = field(default_factory=Counter)
 
@@ -101,6 +102,8 @@ class Talker:
         self.missed = 0
         self.places: dict[tuple[int, int], tuple[int, int]] = {}  # by whom and which: slot, number
         self._spans: list[tuple[int, int, int]] = []  # slot, first and last that it was told of
+        self.late: list[set[tuple[int, int]]] = []
+        """Messages that came after a later one of their publisher, or after an effect, or never."""
         self._stopping = False
         self.client: cubecast.Client | None = None
 
@@ -161,6 +164,11 @@ class Talker:
         except cubecast.CubecastError as error:
             self._tally.errors[f"{type(error).__name__}: {error}"] += 1
 
+    def _missing(self, causes: list[int]) -> Iterator[tuple[int, int]]:
+        """The causes of a message that were not read before it."""
+        for client, (there, here) in enumerate(zip(causes, self.read, strict=True)):
+            yield from ((client, number) for number in range(here + 1, there + 1))
+
     async def _read(self, messages: cubecast.RemoteSubscription) -> None:
         ended: set[int] = set()
         while len(ended) < len(self.read):
@@ -169,9 +177,9 @@ class Talker:
             self._tally.delivered += 1
             self._tally.repeated += (source, number) in self.seen
             if number <= self.read[source]:
-                self._tally.disordered += 1
-            if not messages.missed and any(a > b for a, b in zip(causes, self.read, strict=True)):
-                self._tally.disordered += 1
+                self.late.append({(source, number)})
+            if not messages.missed and (early := set(self._missing(causes))):
+                self.late.append(early)
             self.seen.add((source, number))
             self.places[source, number] = message.source, message.seq
             self.read[source] = max(number, self.read[source])
@@ -219,3 +227,5 @@ def count(talkers: list[Talker], tally: Tally) -> None:
         told = {one for one in lost if one in places and talker.was_told_of(places[one])}
         tally.silent += len(lost - told)
         tally.told += talker.missed
+        # What only a node had that died is lost for ever, though its clients may have read it.
+        tally.disordered += sum(not late <= unknown for late in talker.late)
