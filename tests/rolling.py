@@ -102,6 +102,8 @@ class Talker:
         self.missed = 0
         self.places: dict[tuple[int, int], tuple[int, int]] = {}  # by whom and which: slot, number
         self._spans: list[tuple[int, int, int]] = []  # slot, first and last that it was told of
+        self.inexact = False
+        """Whether it was told that it may have missed more."""
         self.late: list[set[tuple[int, int]]] = []
         """Messages that came after a later one of their publisher, or after an effect, or never."""
         self._stopping = False
@@ -132,6 +134,8 @@ class Talker:
     async def _watch(self, events: object) -> None:
         async for event in events:  # type: ignore[attr-defined]
             self._tally.moves += isinstance(event, cubecast.Reattached)
+            if isinstance(event, cubecast.Reattached) and not event.exact:
+                self.inexact = True
             if isinstance(event, cubecast.Gap):
                 for slot, spans in event.skipped.items():
                     self._spans += [(slot, first, last) for first, last in spans]
@@ -225,7 +229,8 @@ def count(talkers: list[Talker], tally: Tally) -> None:
         lost = sent - unknown - talker.seen
         tally.lost += len(lost)
         told = {one for one in lost if one in places and talker.was_told_of(places[one])}
-        tally.silent += len(lost - told)
+        tally.silent += 0 if talker.inexact else len(lost - told)
         tally.told += talker.missed
         # What only a node had that died is lost for ever, though its clients may have read it.
-        tally.disordered += sum(not late <= unknown for late in talker.late)
+        gone = unknown | lost if talker.inexact else unknown
+        tally.disordered += sum(not late <= gone for late in talker.late)
