@@ -17,6 +17,7 @@ from cubecast.net.client_wire import (
     Answered,
     CatchUp,
     Declined,
+    Farewell,
     Position,
     Publish,
     Subscribe,
@@ -385,6 +386,9 @@ def test_floors_name_what_was_missed_and_never_sink() -> None:
     assert floors.raise_to(positions((0, 7))) == {}
     assert list(floors.positions()) == positions((0, 9))
     assert floors.raise_to(positions((0, 12))) == {TOPIC: {Stream(0, 7): (9, 11)}}
+    assert floors.are_known(positions((0, 12), (1, 3)), 0)
+    assert not floors.are_known(positions((1, 3)), 0)
+    assert not floors.are_known(positions((0, 12)), 1)
 
 
 def cuts() -> st.SearchStrategy[list[tuple[int, int]]]:
@@ -428,6 +432,24 @@ async def test_a_subscription_says_where_it_begins_if_it_is_asked() -> None:
         assert isinstance(news, Subscribed)
         [(topic, source, _, first)] = news.positions
         assert (topic, source, first, news.whole) == (TOPIC, 0, 4, True)
+
+
+@live
+async def test_a_client_that_asks_twice_at_once_to_catch_up_is_hung_up_on() -> None:
+    async with (
+        cluster(1) as (node,),
+        raw_client(node) as client,
+        node.subscribe(TOPIC) as messages,
+    ):
+        await node.publish(TOPIC, b"one")
+        await anext(messages)
+        own = node.core.stream_of(TOPIC)
+        ahead = [(TOPIC, own.source, own.incarnation, 10**6)]
+        client.say(CatchUp(1, ahead))
+        client.say(CatchUp(2, ahead))
+        farewell = await client.hear()
+        assert isinstance(farewell, Farewell)
+        assert farewell.reason == "CatchUp out of turn"
 
 
 @live

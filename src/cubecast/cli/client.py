@@ -85,6 +85,14 @@ def sub(
             help="What the node keeps unread until the policy acts, as 4MiB. [default: the node's]",
         ),
     ] = None,
+    patience: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="Look for a node so long, also when one ends, before giving up.",
+        ),
+    ] = 0.0,
 ) -> None:
     """Print the messages of a topic as they are delivered, until Ctrl-C.
 
@@ -97,6 +105,9 @@ def sub(
     With --policy block none is dropped and publishers wait; drop-newest keeps
     the oldest; disconnect ends the command.
 
+    With --patience it goes on at the same node when that is back, or at another
+    one of --at; stderr says how many messages it missed.
+
     A terminal shows control characters of a message, but tabs and newlines,
     as \\x1b; a file or a pipe gets its bytes as they are.
 
@@ -108,7 +119,7 @@ def sub(
           chat, chat/room1, chat/room1/aside, also those that come later
       cubecast sub 'sensors/+/temperature'
       cubecast sub chat/room1 --json --count 10
-      cubecast sub chat/room1 --at 10.0.0.1:7400,10.0.0.2:7400
+      cubecast sub chat/room1 --at 10.0.0.1:7400,10.0.0.2:7400 --patience 60
       cubecast sub orders --policy block --queue-bytes 64MiB > orders.log
     """
     guard()
@@ -121,6 +132,7 @@ def sub(
         quiet=quiet,
         policy=cast(Policy, policy),
         queue_bytes=None if queue_bytes is None else _size("sub", queue_bytes),
+        patience_s=patience,
     )
     known = cluster_access("sub", config, secret, name, tls_ca, tls_cert, tls_key, tls_crl)
     run("sub", read_topic(topic, at, known, how))

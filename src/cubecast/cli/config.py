@@ -150,9 +150,13 @@ class Access:
     tls: Tls | None
     name: str = ""
 
-    def connect(self, at: str) -> AbstractAsyncContextManager[cubecast.Client]:
-        """Attach to one of the nodes at these addresses."""
-        return cubecast.connect(at, secret=self.secret, name=self.name, tls=self.tls)
+    def connect(
+        self, at: str, patience_s: float = 0.0
+    ) -> AbstractAsyncContextManager[cubecast.Client]:
+        """Attach to one of the nodes at these addresses; with patience, go from one to another."""
+        return cubecast.connect(
+            at, secret=self.secret, name=self.name, tls=self.tls, patience_s=patience_s
+        )
 
 
 SECRETS = ("secret", "client_secret")

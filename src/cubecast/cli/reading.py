@@ -38,13 +38,14 @@ class Reading:
     quiet: bool
     policy: Policy
     queue_bytes: int | None
+    patience_s: float = 0.0
 
 
 async def read_topic(topic: str, at: str, access: Access, how: Reading) -> None:
     """Print the messages of a topic until there are enough, a signal, or the end of stdout."""
     loop = asyncio.get_running_loop()
     async with (
-        access.connect(at) as client,
+        access.connect(at, how.patience_s) as client,
         client.subscribe(topic, policy=how.policy, queue_bytes=how.queue_bytes) as messages,
     ):
         ending: set[asyncio.Task[None]] = set()
@@ -83,25 +84,32 @@ async def _print(messages: RemoteSubscription, printer: Printer, how: Reading) -
 
 
 class Losses:
-    """Says on stderr how many messages the policy has dropped."""
+    """Says on stderr how many messages the policy has dropped, or were missed without a node."""
 
     def __init__(self, messages: RemoteSubscription) -> None:
         self._messages = messages
         self._loop = asyncio.get_running_loop()
-        self._told = 0
+        self._told = 0, 0
         self._told_at = -math.inf
 
     def tell(self, every_s: float) -> None:
         """Say it if there is news, and if the last time is so long ago."""
-        dropped, now = self._messages.dropped, self._loop.time()
-        if dropped == self._told or now < self._told_at + every_s:
+        dropped, missed, now = self._messages.dropped, self._messages.missed, self._loop.time()
+        if (dropped, missed) == self._told or now < self._told_at + every_s:
             return
-        self._told, self._told_at = dropped, now
-        typer.echo(
-            f"cubecast sub: {counted(dropped, 'message')} dropped so far, as they were read too "
-            "slowly; with --policy block publishers wait instead",
-            err=True,
-        )
+        before, self._told, self._told_at = self._told, (dropped, missed), now
+        if dropped > before[0]:
+            typer.echo(
+                f"cubecast sub: {counted(dropped, 'message')} dropped so far, as they were read "
+                "too slowly; with --policy block publishers wait instead",
+                err=True,
+            )
+        if missed > before[1]:
+            typer.echo(
+                f"cubecast sub: {counted(missed, 'message')} missed so far, while there was no "
+                "node; with several addresses fewer are",
+                err=True,
+            )
 
 
 def _stdout() -> int:

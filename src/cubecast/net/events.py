@@ -155,7 +155,8 @@ class Reattached(msgspec.Struct, frozen=True, tag=True):
     """A light client goes on at a node: `address`, in `slot`.
 
     `missed` counts the messages that its subscriptions have missed; a `Gap` of each topic names
-    them.  `exact` is False if there may be more: the node could not name all streams.
+    them.  `exact` is False if there may be more: the former node died with messages that no other
+    node has, or too many streams had to be named.
     """
 
     address: str

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from cubecast.net.client_wire import MAX_POSITIONS, Position
-from cubecast.protocol.port import Seq, Stream, Topic
+from cubecast.protocol.port import NodeId, Seq, Stream, Topic
 
 MAX_FLOORS = 65_536
 """Streams of one subscription that are remembered; of more, the oldest are forgotten."""
@@ -41,6 +41,15 @@ class Floors:
     def covers(self, positions: Iterable[Position]) -> bool:
         """Whether everything before these positions was handed out."""
         return all(self[_key(position)] >= position[3] for position in positions)
+
+    def are_known(self, positions: Iterable[Position], slot: NodeId) -> bool:
+        """Whether positions name all streams that were read, and one of the node in `slot`.
+
+        What only a node had that died is named by nobody: its end is not known.
+        """
+        named = {_key(position) for position in positions}
+        of_node = any(stream.source == slot for _, stream in self._next)
+        return of_node and self._next.keys() <= named
 
     def raise_to(self, positions: Iterable[Position]) -> dict[Topic, dict[Stream, tuple[Seq, Seq]]]:
         """Go on at these positions; what was missed, as the first and last of each stream."""

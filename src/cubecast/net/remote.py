@@ -29,7 +29,7 @@ from cubecast.net.message import Message, T_co, cut
 from cubecast.net.subscription import ENTERED_TWICE, NOT_ENTERED, Policy
 from cubecast.net.wire import Outgoing, WireError
 from cubecast.protocol.messages import Frame, Route
-from cubecast.protocol.port import Seq, Stream, Topic
+from cubecast.protocol.port import NodeId, Seq, Stream, Topic
 
 if TYPE_CHECKING:
     from cubecast.net.attachment import Attachment
@@ -65,6 +65,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         self._early: list[Deliver] = []  # what that delivered so far
         self._old = 0  # frames, the first ones, that came from former nodes
         self._reading_old = False
+        self._died: NodeId | None = None  # the slot of the last node, if that ended at once
         self._dropped_before = 0  # at former nodes
         self.floors: Floors | None = Floors() if client.patience_s else None
         self.missed = 0
@@ -129,12 +130,13 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         """Whether it is about to go on at a node, and does not yet."""
         return self._next is node
 
-    def left_by(self, node: Attachment) -> None:
-        """A node is gone."""
+    def left_by(self, node: Attachment, in_order: bool = False) -> None:
+        """A node is gone; `in_order`: after it had sent everything."""
         if node is self._next:
             self._next, self._began, self._early = None, None, []
         if node is self._source:
             self._source = None
+            self._died = None if in_order else node.slot
             self._switch_if_ready()
 
     def _switch_if_ready(self) -> None:
@@ -153,9 +155,13 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         self._dropped_before = self.dropped
         self._window = began.window
         if self.floors is not None:
+            exact = began.whole and self.floors.exact
+            if self._died is not None:
+                exact = exact and self.floors.are_known(began.positions, self._died)
+            self._died = None
             missed = self.floors.raise_to(began.positions)
             if self._ready is not None and self._ready.done():
-                self._tell_missed(missed, began.whole and self.floors.exact)
+                self._tell_missed(missed, exact)
         if self._ready is not None and not self._ready.done():
             self._ready.set_result(None)
         for news in early:
@@ -249,7 +255,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
             if not news.leaving and other is not None and other is not node and not other.over:
                 other.say(Unsubscribe(self._number))
         if news.leaving and self.floors is not None:
-            self.left_by(node)
+            self.left_by(node, in_order=True)
             self._client.abandoned(node, news.reason)
         elif news.denied:
             self.fail(NotAllowed(self.topic, "subscribe", news.reason))
