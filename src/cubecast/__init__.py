@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from cubecast.net.receipt import Receipt
     from cubecast.net.remote import RemoteSubscription
     from cubecast.net.settings import load_config
+    from cubecast.net.stats import Stats
     from cubecast.net.subscription import Message, Policy, Subscription
     from cubecast.net.tls import Tls
     from cubecast.net.transport import Network
@@ -105,6 +106,7 @@ __all__ = [
     "Returned",
     "Rule",
     "SlowSubscriber",
+    "Stats",
     "Subscription",
     "Tls",
     "TooManyTopics",
@@ -148,6 +150,7 @@ _PLACES = {
     "Returned": "cubecast.net.events",
     "Rule": "cubecast.net.faults",
     "SlowSubscriber": "cubecast.net.events",
+    "Stats": "cubecast.net.stats",
     "Subscription": "cubecast.net.subscription",
     "Tls": "cubecast.net.tls",
     "load_config": "cubecast.net.settings",

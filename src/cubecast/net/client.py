@@ -66,6 +66,8 @@ from cubecast.net.hello import (
 from cubecast.net.keys import Keys, Purpose, check_secret
 from cubecast.net.pipeline import ClientReceipt, Pipeline
 from cubecast.net.remote import RemoteSubscription
+from cubecast.net.slow import SlowNews
+from cubecast.net.stats import Stats
 from cubecast.net.subscription import Policy
 from cubecast.net.tls import Tls
 from cubecast.net.tls_network import TlsNetwork
@@ -128,6 +130,8 @@ class Client:
         self._answers: dict[int, asyncio.Future[msgspec.Raw]] = {}
         self._asking = asyncio.Semaphore(MAX_REQUESTS // 2)
         self._listeners: list[Events] = []
+        self.slow = SlowNews(self.tell)
+        """Tells what the policies of our subscriptions drop."""
         self._listens = False
         self._heard_at = 0.0
         self._silence_s = 0.0
@@ -216,10 +220,12 @@ class Client:
             self._pipeline.broken(reason)
         for subscription in list(self._subscriptions.values()):
             subscription.fail(Closed(reason))
+            self.slow.ended(subscription)
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(Closed(reason))
                 answer.exception()
+        self.slow.close()
         for listener in self._listeners:
             listener.close(Closed(reason))
 
@@ -296,6 +302,10 @@ class Client:
     async def view(self) -> tuple[int, list[NodeId]]:
         """The number of the view its node is in (-1: none at present), and whom that suspects."""
         return await self._ask("view", "", tuple[int, list[NodeId]])
+
+    async def stats(self) -> Stats:
+        """The numbers of our node, as `Node.stats` has them; of topics, those that we may see."""
+        return await self._ask("stats", "", Stats)
 
     async def topics(self) -> dict[Topic, list[NodeId]]:
         """The topics of the cluster, and the slots subscribed to each."""

@@ -47,7 +47,7 @@ QueueBytes: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_QUEUE)]
 TopicName: TypeAlias = Annotated[str, msgspec.Meta(max_length=MAX_TOPIC)]
 Payload: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=MAX_PAYLOAD)]
 Batch: TypeAlias = Annotated[list[Payload], msgspec.Meta(min_length=1, max_length=BATCH_MESSAGES)]
-Question: TypeAlias = Literal["members", "topics", "explain", "subscribers", "view"]
+Question: TypeAlias = Literal["members", "topics", "explain", "subscribers", "view", "stats"]
 
 
 class Subscribe(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -34,7 +34,6 @@ from cubecast.net.events import (
     Gap,
     MemberMute,
     PublisherBlocked,
-    SlowSubscriber,
     spans_by_source,
 )
 from cubecast.net.faults import LinkFaults
@@ -47,6 +46,8 @@ from cubecast.net.presence import Presence
 from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, ReceiptBook
 from cubecast.net.recorder import Recorder
+from cubecast.net.slow import SlowNews
+from cubecast.net.stats import Numbers, Stats
 from cubecast.net.subscription import Order, Policy, Subscription
 from cubecast.net.tls_network import TlsNetwork
 from cubecast.net.topics import check_topic, encode_payload
@@ -71,6 +72,7 @@ from cubecast.net.wire import (
 from cubecast.net.writes import Writes
 from cubecast.protocol.detector import DetectorMessage
 from cubecast.protocol.member import Member
+from cubecast.protocol.membership import Membership
 from cubecast.protocol.messages import Ack, Frame
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import LIFE_BITS, Accusation, Denial, NodeId, Seq, Stream, Time, Topic
@@ -137,6 +139,9 @@ class Node:
         self._listings = Listings(self, config.join_timeout_s)
         self._receipts = ReceiptBook()
         self._audience = Audience()
+        self._slow = SlowNews(self.tell)
+        self.numbers = Numbers(self, self._loop.time())
+        """What is counted, for `stats`."""
         self.recorder = Recorder(self, trace, config.trace_arrivals)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: Time = 0
@@ -228,6 +233,7 @@ class Node:
     def _stop(self) -> None:
         self._closing.stop_accepting()
         self.closed = True
+        self._slow.close()
         if self._timer is not None:
             self._timer.cancel()
         if self._server is not None:
@@ -453,6 +459,32 @@ class Node:
             "accepted": 0 if box is None else len(box.payloads),
         }
 
+    def stats(self) -> Stats:
+        """This node's numbers now: rates, queues, what waits, who lags, the view."""
+        self.check_alive()
+        return self.numbers.read(self._loop.time())
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the node is in a cluster at present."""
+        return self._presence.core is not None and not self.closed
+
+    @property
+    def memberships(self) -> Mapping[Topic, Membership]:
+        """Where the node stands with each topic it has to do with; empty while it is in no view."""
+        core = self._presence.core
+        return {} if core is None else core.memberships
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        """Those of the application and of light clients."""
+        return self._readers.subscriptions
+
+    def outbox_load(self, topic: Topic) -> tuple[int, bool]:
+        """Messages of a topic that are accepted and not sent, and whether `publish` has to wait."""
+        box = self._outboxes.get(topic)
+        return (0, False) if box is None else (len(box.payloads), box.blocked)
+
     def at_rest(self) -> bool:
         """Whether nothing of ours is on its way: no message, no operation, no delayed packet."""
         core = self._presence.core
@@ -519,6 +551,7 @@ class Node:
             # Before the burst ends: what others may have seen is in the trace already.
             stream = core.stream_of(topic)
             self.recorder.published(topic, stream, first, len(body), position)
+            self.numbers.published += len(body)
         finally:
             self.writes.end()
         return True
@@ -570,6 +603,7 @@ class Node:
     async def detach(self, subscription: Subscription) -> None:
         """Stop delivering to a subscription."""
         self._readers.detach(subscription)
+        self._slow.ended(subscription)
 
     def consumed(self, subscription: Subscription, topic: Topic, stream: Stream, seq: Seq) -> None:
         """A subscription has read what it owed."""
@@ -581,7 +615,9 @@ class Node:
 
     def slow_subscriber(self, subscription: Subscription) -> None:
         """A subscription's policy had to act."""
-        self.tell(SlowSubscriber(subscription.topic, subscription.policy, subscription.dropped))
+        self.numbers.dropped += subscription.dropped - subscription.dropped_before
+        subscription.dropped_before = subscription.dropped
+        self._slow.acted(subscription)
 
     def publisher_blocked(self, topic: Topic, seconds: float) -> None:
         """A publisher waits for credit, and not just for a moment."""
@@ -620,6 +656,7 @@ class Node:
     def deliver(self, publication: Any) -> bool:
         if self.trace is not None:
             self.recorder.delivered(publication)
+        self.numbers.delivered += len(publication.body)
         return self._readers.deliver(publication)
 
     def joined(self, topic: Topic) -> None:

@@ -20,7 +20,6 @@ from cubecast.net.client_wire import (
     size_of,
 )
 from cubecast.net.context import ClosesAtEnd
-from cubecast.net.events import SlowSubscriber
 from cubecast.net.subscription import ENTERED_TWICE, NOT_ENTERED, Message, Policy, cut
 from cubecast.net.wire import Outgoing, WireError
 from cubecast.protocol.messages import Frame, Route
@@ -90,6 +89,7 @@ class RemoteSubscription(ClosesAtEnd):
             self._closed = True
             self._news.set()
             self._client.shut(self._number)
+            self._client.slow.ended(self)
             if self._error is None and not self._client.closed:
                 self._client.say(Unsubscribe(self._number))
 
@@ -129,7 +129,7 @@ class RemoteSubscription(ClosesAtEnd):
         """The policy acted at the node."""
         if dropped > self.dropped:
             self.dropped = dropped
-            self._client.tell(SlowSubscriber(self.topic, self.policy, dropped))
+            self._client.slow.acted(self)
 
     def on_ended(self, news: Ended) -> None:
         """The node delivers nothing more, and says why."""
