@@ -14,7 +14,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from cubecast import logs
 from cubecast.errors import (
     AttachError,
     Closed,
@@ -31,6 +30,7 @@ from cubecast.errors import (
 )
 
 if TYPE_CHECKING:
+    from cubecast import logs
     from cubecast.net.callbacks import Listener
     from cubecast.net.client import Client
     from cubecast.net.config import NodeConfig
@@ -166,6 +166,8 @@ if not TYPE_CHECKING:  # checkers of types see the imports above
 
     def __getattr__(name: str) -> Any:
         """Import a name of the table ([PEP 562])."""
+        if name == "logs":
+            return import_module("cubecast.logs")
         if name not in _PLACES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = globals()[name] = getattr(import_module(_PLACES[name]), name)
@@ -173,7 +175,7 @@ if not TYPE_CHECKING:  # checkers of types see the imports above
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PLACES})
+    return sorted({*globals(), *_PLACES, "logs"})
 
 
 @asynccontextmanager

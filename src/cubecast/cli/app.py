@@ -21,6 +21,7 @@ from cubecast import __version__
 # A command says itself what went wrong; those that run nodes set up a log.
 logging.getLogger("cubecast").addHandler(logging.NullHandler())
 
+INTERRUPTED = 130
 COMMANDS = {
     "demo": "demo",
     "sim": "sim",
@@ -60,6 +61,9 @@ def _command(name: str) -> Any:
 class Commands(TyperGroup):
     """The group of all commands; its usage errors are one line, without the usage above it."""
 
+    _told = False
+    """Whether it was said why the command ends."""
+
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
@@ -91,7 +95,12 @@ class Commands(TyperGroup):
         except Exception as error:
             if not standalone_mode:
                 raise
-            sys.exit(_explain(error))
+            if type(error).__name__ == "Abort":  # typer's word for an interrupt, up to 0.15
+                code = INTERRUPTED
+            else:
+                sys.exit(_explain(error))
+        if code == INTERRUPTED and not self._told:  # typer says nothing if it has no command yet
+            typer.echo("cubecast: interrupted", err=True)
         if not standalone_mode:
             return code
         sys.exit(code if isinstance(code, int) else 0)
@@ -101,8 +110,12 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
+            self._told = True
             typer.echo("cubecast: interrupted", err=True)
-            raise typer.Exit(130) from None
+            raise typer.Exit(INTERRUPTED) from None
+        except typer.Exit:
+            self._told = True  # the command has said why
+            raise
         except OSError as error:
             if error.errno == errno.EPIPE:  # the reader has gone: typer ends in silence
                 raise

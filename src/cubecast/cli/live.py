@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import cubecast
+from cubecast import interrupts
 from cubecast.cli.config import (
     EXPOSED,
     AdvertiseOption,
@@ -167,6 +168,8 @@ def stop_signal(stop: Any, hangup: bool = True) -> Any:
     def undo() -> None:
         for number in numbers:
             loop.remove_signal_handler(number)
+        if signal.SIGINT in numbers:
+            interrupts.listen(loop)
 
     return undo
 
@@ -174,7 +177,7 @@ def stop_signal(stop: Any, hangup: bool = True) -> Any:
 def run(command: str, work: Coroutine[Any, Any, None]) -> None:
     """Run a command's work; what goes wrong with it takes one line."""
     try:
-        run_loop(work)
+        run_loop(interrupts.interruptible(work))
     except cubecast.AttachError as error:
         hint = "; is one running? cubecast up" if _nobody_listens(error) else ""
         refuse(command, f"{error}{hint}")
