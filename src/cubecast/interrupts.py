@@ -42,13 +42,23 @@ def install() -> None:
     """Have Ctrl-C interrupt this process as said above; where it is ignored, it stays so."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
-        # The last thing before Python takes itself apart, and would be killed by it.
-        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+        atexit.register(_ignore)  # the last thing before Python takes itself apart
+
+
+def _ignore() -> None:
+    """Python gives signals back their defaults when it ends: they would kill it."""
+    for number in (signal.SIGINT, signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def finish() -> None:
-    """The command is at its end: what comes from now on interrupts nothing."""
+    """The command is at its end: what comes from now on interrupts nothing.
+
+    An interrupt that has passed through `exec` of a text is remembered by Python, which with `-m`
+    kills itself by SIGINT at the end; the next `exec` makes it forget.
+    """
     global _came_at
+    exec("pass")
     if _came_at is None:
         _came_at = time.monotonic()
 
@@ -87,6 +97,8 @@ def _is_delicate(frame: FrameType | None) -> bool:
     while frame is not None:
         code = frame.f_code
         if code.co_name == "__del__" or code.co_filename.startswith("<frozen importlib"):
+            return True
+        if code.co_filename.endswith(("weakref.py", "_weakrefset.py")):  # callbacks, mostly
             return True
         frame = frame.f_back
     return False

@@ -34,6 +34,7 @@ COMMANDS = {
     "topics": "client",
     "nodes": "client",
     "why": "client",
+    "top": "top",
     "ordered": "ordered",
     "config": "config",
     "secret": "secret",
