@@ -23,6 +23,7 @@ from cubecast.cli.config import (
     ListenOption,
     LogFormatOption,
     LogLevelOption,
+    MetricsOption,
     PermissionsOption,
     PresetOption,
     SecretFlag,
@@ -59,6 +60,7 @@ def node(
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = None,
     permissions: PermissionsOption = None,
+    metrics: MetricsOption = None,
     config: ConfigOption = None,
     begin: Annotated[bool, typer.Option("--begin", hidden=True)] = False,
 ) -> None:
@@ -82,8 +84,9 @@ def node(
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is somebody to tell
     seed = "" if begin else join  # empty: none, though the configuration may name one
     flags = Flags(
-        listen, advertise, seed, secret, preset, log_format, log_level, named(permissions)
-    )
+        listen, advertise, seed, secret, preset, log_format, log_level, named(permissions),
+        metrics=metrics,
+    )  # fmt: skip
     settings = effective("node", config, flags.with_tls(tls_ca, tls_cert, tls_key, tls_crl))
     handler = install(level=settings.log_level, format=settings.log_format, logger="")
     for path in settings.exposed:
@@ -114,6 +117,8 @@ async def _node(config: cubecast.NodeConfig, seed: str | None, handler: Handler)
         # Before the line: whoever has read it may stop us.
         stop = stop_signal(events.close, hangup=False)
         typer.echo(f"node {member.slot} on {member.address}")
+        if member.metrics is not None:
+            typer.echo(f"metrics on http://{member.metrics.address}/metrics")
         async for event in events:
             match event:
                 case cubecast.MemberJoined():

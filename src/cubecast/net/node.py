@@ -81,6 +81,7 @@ from cubecast.topology import members_of
 from cubecast.trace import Record
 
 if TYPE_CHECKING:
+    from cubecast.net.metrics import MetricsServer
     from cubecast.ordering.live import Ordered
 
 log = logging.getLogger("cubecast")
@@ -143,6 +144,8 @@ class Node:
         self.numbers = Numbers(self, self._loop.time())
         """What is counted, for `stats`."""
         self.recorder = Recorder(self, trace, config.trace_arrivals)
+        self.metrics: MetricsServer | None = None
+        """Serves the numbers by HTTP, if the configuration says so."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: Time = 0
         self.guests = Guests(self)
@@ -159,6 +162,11 @@ class Node:
         self._server = await self.network.listen(
             lambda: Connection(self, dialled=False), host, port
         )
+        try:
+            await self._serve_metrics()
+        except BaseException:
+            self._server.close()
+            raise
         self.address = advertised(self.config.advertise, *self._server.bound)
         self._warn_if_open_to_all(self._server.bound[0])
         self._presence.begin(self._uid, seed)
@@ -171,6 +179,13 @@ class Node:
         except BaseException:
             await self.shut_down()
             raise
+
+    async def _serve_metrics(self) -> None:
+        if self.config.metrics:
+            from cubecast.net.metrics import MetricsServer  # few nodes have one
+
+            self.metrics = MetricsServer(self)
+            await self.metrics.start(self.config.metrics)
 
     def _mind_descriptors(self, network: TcpNetwork | TlsNetwork) -> None:
         """Take no more connections than the process has room for, members excepted."""
@@ -234,6 +249,8 @@ class Node:
         self._closing.stop_accepting()
         self.closed = True
         self._slow.close()
+        if self.metrics is not None:
+            self.metrics.close()
         if self._timer is not None:
             self._timer.cancel()
         if self._server is not None:
@@ -463,6 +480,11 @@ class Node:
         """This node's numbers now: rates, queues, what waits, who lags, the view."""
         self.check_alive()
         return self.numbers.read(self._loop.time())
+
+    def recent_stats(self) -> Stats:
+        """The same, perhaps a moment old: what is handed out over the network."""
+        self.check_alive()
+        return self.numbers.recent(self._loop.time())
 
     @property
     def is_inside(self) -> bool:

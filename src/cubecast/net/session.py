@@ -448,7 +448,7 @@ class Session:
             case "view":
                 return node.epoch, node.suspects
             case "stats":
-                return self._seen(node.numbers.recent(self._loop.time()))
+                return self._seen(node.recent_stats())
             case "topics":
                 return {
                     topic: slots
