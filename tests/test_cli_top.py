@@ -38,14 +38,18 @@ def drawn(found: Round, width: int = 80, height: int | None = None) -> str:
 
 def test_one_look_shows_every_node_of_the_cluster() -> None:
     async def scenario() -> None:
-        async with asyncio.timeout(LIMIT_S), cubecast.start("127.0.0.1:0") as first:
-            async with cubecast.join(first.address), cubecast.join(first.address) as third:
-                async with third.subscribe("t"):
-                    await first.publish("t", "hello")
-                    shown = await asyncio.to_thread(top, "--at", first.address, "--once")
-                    told = await asyncio.to_thread(
-                        top, "--at", third.address, "--once", "--json", "--node", "0"
-                    )
+        async with (
+            asyncio.timeout(LIMIT_S),
+            cubecast.start("127.0.0.1:0") as first,
+            cubecast.join(first.address),
+            cubecast.join(first.address) as third,
+            third.subscribe("t"),
+        ):
+            await first.publish("t", "hello")
+            shown = await asyncio.to_thread(top, "--at", first.address, "--once")
+            told = await asyncio.to_thread(
+                top, "--at", third.address, "--once", "--json", "--node", "0"
+            )
         assert (shown.returncode, shown.stderr) == (0, "")
         assert "3 nodes" in shown.stdout
         assert max(map(len, shown.stdout.splitlines())) <= 80

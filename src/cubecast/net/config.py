@@ -108,8 +108,8 @@ class NodeConfig:
     audit_log: str = ""
     """Where refusals are written, "-" for stderr; empty: to the logger "cubecast.audit"."""
     metrics: str = ""
-    """Where ``/metrics`` and ``/healthz`` are served, by HTTP and to all who reach it; a port alone,
-    ":9464", is on the loopback.  Empty: nowhere.  Needs prometheus-client."""
+    """Where ``/metrics`` and ``/healthz`` are served, by HTTP and to all who reach it; ":9464",
+    a port alone, is on the loopback.  Empty: nowhere.  Needs prometheus-client."""
     trace_arrivals: bool = False
     """Record in the trace also in which order messages arrive, before they are put in order."""
     tls_ca: str = ""
