@@ -119,25 +119,53 @@ async def _node(config: cubecast.NodeConfig, seed: str | None, handler: Handler)
         typer.echo(f"node {member.slot} on {member.address}")
         if member.metrics is not None:
             typer.echo(f"metrics on http://{member.metrics.address}/metrics")
+        mixed = _same_place()
         async for event in events:
-            match event:
-                case cubecast.MemberJoined():
-                    typer.echo(f"node {event.slot} joined from {escaped(event.address)}")
-                case cubecast.MemberLeft():
-                    typer.echo(f"node {event.slot} {'is gone' if event.crashed else 'left'}")
-                case cubecast.MemberMute():
-                    waited = f"node {event.by} waited {event.seconds:.1f} s"
-                    does = "answers us" if event.disputed else "answers tests but no waves"
-                    typer.echo(f"node {event.slot} {does}: {waited}")
-                case cubecast.Excluded():
-                    typer.echo("the others went on without this node; asking to be taken back")
-                case cubecast.Returned():
-                    typer.echo(f"back in the cluster as node {event.slot}")
-                case cubecast.ConnectionLost():
-                    reason = escaped(event.reason)
-                    typer.echo(f"lost the connection to node {event.slot}: {reason}")
+            line = _said(event)
+            if line and not (mixed and log.isEnabledFor(LOGGED.get(type(event), logging.NOTSET))):
+                typer.echo(line)
         stop()
         typer.echo(f"node {member.slot} leaves")
+
+
+LOGGED: dict[type[object], int] = {
+    cubecast.MemberJoined: logging.INFO,
+    cubecast.MemberLeft: logging.INFO,
+    cubecast.ConnectionLost: logging.INFO,
+    cubecast.MemberMute: logging.WARNING,
+    cubecast.Excluded: logging.WARNING,
+    cubecast.Returned: logging.WARNING,
+}
+"""Events of which the library's log has a line, and its level."""
+
+
+def _same_place() -> bool:
+    """Whether stdout and stderr are one terminal, file or pipe: then an event is told once."""
+    try:
+        return os.path.samestat(os.fstat(1), os.fstat(2))
+    except OSError:  # one of them is closed
+        return False
+
+
+def _said(event: cubecast.Event) -> str:
+    """What happened, for people; empty if it is nothing that they are told."""
+    match event:
+        case cubecast.MemberJoined():
+            return f"node {event.slot} joined from {escaped(event.address)}"
+        case cubecast.MemberLeft():
+            return f"node {event.slot} {'is gone' if event.crashed else 'left'}"
+        case cubecast.MemberMute():
+            waited = f"node {event.by} waited {event.seconds:.1f} s"
+            does = "answers us" if event.disputed else "answers tests but no waves"
+            return f"node {event.slot} {does}: {waited}"
+        case cubecast.Excluded():
+            return "the others went on without this node; asking to be taken back"
+        case cubecast.Returned():
+            return f"back in the cluster as node {event.slot}"
+        case cubecast.ConnectionLost():
+            return f"lost the connection to node {event.slot}: {escaped(event.reason)}"
+        case _:
+            return ""
 
 
 def _hung_up() -> None:
