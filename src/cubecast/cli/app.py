@@ -220,7 +220,7 @@ def options(
       cubecast sub chat/room1          reads a topic, in a second terminal
       cubecast pub chat/room1 hello    publishes to it, in a third
       cubecast top                     what the nodes do, in a fourth
-      cubecast ordered                 one order for many topics, on NATS and Redis, too
+      cubecast ordered                 one order for many topics, on NATS, too
       cubecast tree --nodes 8          the tree that a publication takes
       cubecast sim                     what can be simulated
       cubecast sim storm --seeds 100   a hundred runs full of faults, all checked
