@@ -51,6 +51,10 @@ def story(lives: list[Life], *said: tuple[int, Told]) -> list[str]:
 FIRST = [life(number, number, -2.0, -1.0) for number in range(6)]
 
 
+def test_a_run_too_short_for_a_fault_has_a_story_without_one() -> None:
+    assert list(happenings(Run(Schedule(6, "by hand", "s", 60), began=BEGAN))) == []
+
+
 def test_a_node_that_returns_to_another_slot_keeps_its_name() -> None:
     """Node 3 was excluded, slot 3 became node 5's, and node 3 returned to slot 5."""
     lives = [*FIRST[:5], life(5, 5, -2.0, -1.0, 4.0), life(5, 3, 5.0, 9.0, which=1)]

@@ -182,7 +182,9 @@ def test_why_says_what_a_node_knows(seed: str) -> None:
 def test_topics_are_listed_for_people(seed: str) -> None:
     with background("sub", "listed", *at(addresses(seed)[1])):
         wait_for_subscriber("listed", seed)
-        assert "listed  1" in answer("topics", *at(seed)).splitlines()
+        head, *rows = answer("topics", *at(seed)).splitlines()
+        assert head.split() == ["TOPIC", "SUBSCRIBED", "NODES"]
+        assert ["listed", "1"] in [row.split() for row in rows]
 
 
 def test_nodes_are_listed_and_clients_are_none(seed: str) -> None:

@@ -79,11 +79,13 @@ def test_without_a_scenario_it_lists_what_there_is() -> None:
         assert name in text
 
 
-def test_the_table_and_the_verdict() -> None:
+def test_the_verdict_comes_before_the_table_which_has_units() -> None:
     text = printed(*QUICK)
     assert text.startswith("question-answer with cubecast: questions, each answered at once")
-    assert "latency_mean" in text
-    assert text.endswith("every run passed every checker\n")
+    assert text.index("every run passed every checker") < text.index("metric")
+    rows = {line.split()[0]: line.split("│") for line in text.splitlines() if "│" in line}
+    assert rows["latency_mean"][3].strip() == "u.t."
+    assert rows["pub_messages"][3].strip() == "messages"
 
 
 def test_json_has_exactly_this_shape() -> None:

@@ -13,6 +13,7 @@ from test_wire import TOPICS, example_frame
 import cubecast
 from cubecast.errors import NotSent
 from cubecast.net import headers, wire
+from cubecast.net.client_wire import Deliver, without_first
 from cubecast.net.headers import MAX_HEADER_BYTES, MAX_HEADERS, MAX_NAME, Headed, pack
 from cubecast.net.message import Message, RichMessage, cut
 from cubecast.net.wire import (
@@ -204,3 +205,9 @@ def test_what_is_packed_is_split_again() -> None:
     assert payload == b"payload"
     assert headers.read(encoded) == KIND
     assert headers.blob_of(encoded, payload) == blob
+
+
+def test_headers_stay_with_their_messages_when_the_first_ones_were_read_before() -> None:
+    """A client that has moved gets some messages again, and reads the others."""
+    news = Deliver(1, 0, TOPIC, 0, 7, 10, 0, [], [b"a", b"b", b"c", b"d"], (0, 2, 3))
+    assert without_first(news, 2) == Deliver(1, 0, TOPIC, 0, 7, 12, 0, [], [b"c", b"d"], (0, 1))

@@ -85,6 +85,27 @@ async def test_a_client_publishes_and_subscribes_where_it_may_and_nowhere_else(
 
 
 @live
+async def test_the_numbers_that_a_client_reads_name_no_topic_that_it_may_not_know(
+    tmp_path: Path,
+) -> None:
+    path = written(tmp_path, ALL_NODES + UNNAMED)
+    async with (
+        cluster(1, permissions=str(path)) as (node,),
+        cubecast.connect(node.address) as client,
+        node.subscribe("secret"),
+        node.subscribe("#"),
+        node.subscribe("out/1"),
+    ):
+        await node.publish("secret", "1")
+        await node.publish("out/1", "1")
+        while (stats := await client.stats()).published < 2:
+            await asyncio.sleep(0.01)
+        assert [one.topic for one in stats.topics] == ["out/1"]
+        assert [one.topic for one in stats.subscriptions] == ["out/1"]
+        assert (stats.topic_count, stats.subscription_count) == (2, 3)
+
+
+@live
 async def test_a_node_itself_may_do_what_the_rules_say(tmp_path: Path) -> None:
     path = written(tmp_path, '[[rule]]\nwho = "node:"\npublish = ["in"]\nsubscribe = ["out/#"]\n')
     async with cluster(1, permissions=str(path)) as (node,):

@@ -149,7 +149,7 @@ TABLE: dict[str, tuple[Use, type[Exception], str]] = {
     ),
     "join, one's own address": (
         lambda n, c: entered(anything.join("127.0.0.1:7123", listen="127.0.0.1:7123")),
-        ValueError,
+        cubecast.JoinError,
         "is this node's own address: name another member",
     ),
     "config of a dict": (

@@ -14,7 +14,6 @@ from contextlib import AbstractAsyncContextManager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from cubecast import logs
 from cubecast.errors import (
     AttachError,
     Closed,
@@ -35,7 +34,7 @@ from cubecast.errors import (
 from cubecast.opening import Opening, opening
 
 if TYPE_CHECKING:
-    from cubecast import codecs, sync, tracing
+    from cubecast import codecs, logs, sync, tracing
     from cubecast.net.answers import Answers
     from cubecast.net.callbacks import Listener
     from cubecast.net.client import Client
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
     from cubecast.net.receipt import Receipt
     from cubecast.net.remote import RemoteSubscription
     from cubecast.net.settings import load_config
+    from cubecast.net.stats import Stats
     from cubecast.net.subscription import Policy, Subscription
     from cubecast.net.tls import Tls
     from cubecast.net.transport import Network
@@ -121,6 +121,7 @@ __all__ = [
     "Returned",
     "Rule",
     "SlowSubscriber",
+    "Stats",
     "Subscription",
     "Tls",
     "TooManyTopics",
@@ -171,6 +172,7 @@ _PLACES = {
     "Returned": "cubecast.net.events",
     "Rule": "cubecast.net.faults",
     "SlowSubscriber": "cubecast.net.events",
+    "Stats": "cubecast.net.stats",
     "Subscription": "cubecast.net.subscription",
     "Tls": "cubecast.net.tls",
     "TypedTopic": "cubecast.typed",
@@ -183,7 +185,7 @@ What a process does not use, it does not import: Spark's executors and the comma
 network need no network stack.
 """
 
-_MODULES = {"codecs", "sync", "tracing"}
+_MODULES = {"codecs", "logs", "sync", "tracing"}
 """Modules that are imported when they are asked for."""
 
 if not TYPE_CHECKING:  # checkers of types see the imports above
@@ -248,7 +250,7 @@ async def join(
 
     check_listen(listen)
     check_config(config, NodeConfig, {"advertise": advertise, "secret": secret, "tls": tls})
-    check_seed(seed, listen if config is None else config.listen)
+    check_seed(seed)
     config = config or NodeConfig(
         listen=listen, advertise=advertise, secret=secret, **tls_keys(tls)
     )

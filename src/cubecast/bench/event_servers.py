@@ -15,6 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.request import urlopen
 
+from cubecast.interrupts import held
+
 START_S = 30.0
 
 
@@ -96,7 +98,8 @@ def _running(commands: Sequence[Sequence[str]], ports: Sequence[int]) -> Iterato
     try:
         for command in commands:
             quiet = subprocess.DEVNULL
-            running.append(subprocess.Popen(command, stdout=quiet, stderr=quiet))
+            with held():
+                running.append(subprocess.Popen(command, stdout=quiet, stderr=quiet))
         _wait_until(lambda: all(map(_answers, ports)), commands[0][0])
         yield
     finally:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from cubecast.bench.event_servers import nats_servers, redis_server
 from cubecast.bench.ordering import Kind
 from cubecast.bench.ordering_lives import TOPICS, Brought, Part, Published, Seen, Task, main
 from cubecast.bench.processes import BenchError, Child
+from cubecast.interrupts import held
 from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.judge import (
     Notification,
@@ -132,8 +134,10 @@ class Members:
         seed = next((one.address for one in self.living), self.address)
         address = seed if self.kind == "cubecast" else self.address
         task = Task(self.kind, address, part, earlier, self.managers, self.folder, self.config)
-        life = Life(task, Child(len(self.lives), main, task))
-        self.lives.append(life)
+        resource_tracker.ensure_running()
+        with held():
+            life = Life(task, Child(len(self.lives), main, task))
+            self.lives.append(life)
         return life
 
     def _open(self, life: Life) -> Life:

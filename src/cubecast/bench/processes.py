@@ -13,10 +13,12 @@ import signal
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from cubecast.interrupts import held
 from cubecast.net.loop import run_loop
 
 CLOSE_TIMEOUT_S = 15.0
@@ -89,7 +91,10 @@ def children(starts: Sequence[Callable[[], Child]]) -> Iterator[list[Child]]:
     """Start them all; at the end close one after the other, as a cluster shrinks one by one."""
     running: list[Child] = []
     try:
-        running.extend(start() for start in starts)
+        resource_tracker.ensure_running()  # it would end the hold on signals when it starts
+        for start in starts:
+            with held():
+                running.append(start())
         yield running
         for one in reversed(running):
             one.tell("close")

@@ -40,6 +40,7 @@ from cubecast.chaos.places import Here, Places
 from cubecast.chaos.processes import Heard, Process
 from cubecast.chaos.schedule import Action, Condition, actions_of, delay_s
 from cubecast.chaos.tracelog import mend
+from cubecast.interrupts import held
 from cubecast.net.faults import CLEAR, Rule
 from cubecast.sim.schedule import Fault, Schedule, Step
 
@@ -184,9 +185,10 @@ class Driver:
     def _spawn(self, number: int) -> Process:
         life = sum(process.number == number for process in self.processes)
         trace = self._options.directory / f"node-{number}-{life}.jsonl"
-        process = Process(number, life, trace, self._heard, self._places.command(number))
-        self.processes.append(process)
-        self._now[number] = process
+        with held():
+            process = Process(number, life, trace, self._heard, self._places.command(number))
+            self.processes.append(process)
+            self._now[number] = process
         return process
 
     def _bring_to_life(self, process: Process) -> None:

@@ -90,9 +90,9 @@ def happenings(run: Run) -> Iterator[str]:
     """One line for everything that was done, and for what nodes told their applications."""
     marks = sorted(run.marks, key=lambda mark: mark.at)
     names = Names(run)
-    ends = [mark.at for mark in marks[1:]] + [float("inf")]
-    yield from _told(run, names, float("-inf"), marks[0].at if marks else float("inf"))
-    for mark, end in zip(marks, ends, strict=True):
+    ends = [mark.at for mark in marks] + [float("inf")]
+    yield from _told(run, names, float("-inf"), ends[0])
+    for mark, end in zip(marks, ends[1:], strict=True):
         yield f"{mark.at - run.began:8.2f} s  {_mark(mark)}"
         yield from _told(run, names, mark.at, end)
 

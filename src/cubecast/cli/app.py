@@ -21,6 +21,7 @@ from cubecast import __version__
 # A command says itself what went wrong; those that run nodes set up a log.
 logging.getLogger("cubecast").addHandler(logging.NullHandler())
 
+INTERRUPTED = 130
 COMMANDS = {
     "demo": "demo",
     "sim": "sim",
@@ -33,6 +34,7 @@ COMMANDS = {
     "topics": "client",
     "nodes": "client",
     "why": "client",
+    "top": "top",
     "ordered": "ordered",
     "config": "config",
     "secret": "secret",
@@ -45,6 +47,33 @@ COMMANDS = {
     "universe": "universe",
 }
 """Each command and the module of this package that has it, in the order of the help."""
+
+
+SUMMARIES = {
+    "demo": "See answers come before their question, and prevented.",
+    "sim": "Run a scenario in the simulator and judge it.",
+    "sim chaos": "Let simulated nodes crash, pause and part; judge it.",
+    "tree": "Draw the spanning tree of a publication.",
+    "up": "Run a local cluster, one process a node.",
+    "node": "Run one node until Ctrl-C or SIGTERM.",
+    "pub": "Publish to a topic.",
+    "sub": "Print the messages of a topic as they come.",
+    "topics": "List the topics and the nodes subscribed to each.",
+    "nodes": "List the nodes of a cluster.",
+    "why": "Say what waits in a topic, for what, since when.",
+    "top": "Watch the nodes: rates, queues, lags, views.",
+    "ordered": "One order across topics, on NATS and Redis, too.",
+    "config": "Print the configuration a node would run with.",
+    "secret": "Print a new secret for a cluster.",
+    "certs": "Make certificates for nodes and clients (TLS).",
+    "permissions": "Check who may publish and subscribe to what.",
+    "token": "Print a new token for a client.",
+    "bench": "Measure cubecast here, and others beside it.",
+    "chaos": "Hurt a cluster of real processes; judge it.",
+    "lab": "Run the papers' experiments, or your own, on Spark.",
+    "universe": "Make universes of users and topics, on Spark.",
+}
+"""What each does, in the list of commands: whole in 80 columns, and without reading its module."""
 
 
 def _command(name: str) -> Any:
@@ -60,8 +89,28 @@ def _command(name: str) -> Any:
 class Commands(TyperGroup):
     """The group of all commands; its usage errors are one line, without the usage above it."""
 
+    _told = False
+    """Whether it was said why the command ends."""
+
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The list of commands in the help; no module of theirs is read for it."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, SUMMARIES[name]) for name in COMMANDS])
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """The commands that begin so; the options are typer's to find."""
+        if incomplete.startswith("-"):
+            return list(super().shell_complete(ctx, incomplete))
+        click = TyperGroup.__mro__[1].__module__.rpartition(".")[0]  # typer may bring its own
+        item = import_module(f"{click}.shell_completion").CompletionItem
+        return [
+            item(name, help=SUMMARIES[name])
+            for name in COMMANDS
+            if name.startswith(incomplete) and " " not in name
+        ]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Read the module of a command; all of them if there is none, to name a near one."""
@@ -91,7 +140,12 @@ class Commands(TyperGroup):
         except Exception as error:
             if not standalone_mode:
                 raise
-            sys.exit(_explain(error))
+            if type(error).__name__ == "Abort":  # typer's word for an interrupt, up to 0.15
+                code = INTERRUPTED
+            else:
+                sys.exit(_explain(error))
+        if code == INTERRUPTED and not self._told:  # typer says nothing if it has no command yet
+            typer.echo("cubecast: interrupted", err=True)
         if not standalone_mode:
             return code
         sys.exit(code if isinstance(code, int) else 0)
@@ -101,8 +155,12 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
+            self._told = True
             typer.echo("cubecast: interrupted", err=True)
-            raise typer.Exit(130) from None
+            raise typer.Exit(INTERRUPTED) from None
+        except typer.Exit:
+            self._told = True  # the command has said why
+            raise
         except OSError as error:
             if error.errno == errno.EPIPE:  # the reader has gone: typer ends in silence
                 raise
@@ -133,7 +191,6 @@ app = typer.Typer(
     name="cubecast",
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -162,7 +219,8 @@ def options(
       cubecast up -n 3                 a cluster on this machine
       cubecast sub chat/room1          reads a topic, in a second terminal
       cubecast pub chat/room1 hello    publishes to it, in a third
-      cubecast ordered                 one order for many topics, on NATS and Redis, too
+      cubecast top                     what the nodes do, in a fourth
+      cubecast ordered                 one order for many topics, on NATS, too
       cubecast tree --nodes 8          the tree that a publication takes
       cubecast sim                     what can be simulated
       cubecast sim storm --seeds 100   a hundred runs full of faults, all checked

@@ -42,6 +42,8 @@ from cubecast.topology import Tree
 
 T = TypeVar("T")
 STDIN = 0
+WIDEST_TOPIC = 48
+"""Columns for the name of a topic; a longer one moves its own line alone."""
 
 AtOption = Annotated[
     str,
@@ -348,9 +350,14 @@ def topics(
     if as_json:
         typer.echo(json.dumps({"topics": known}))
         return
-    for topic, slots in known.items():
-        listed = ", ".join(map(str, slots)) or "nobody"
-        line = f"{escaped(topic)}  {listed}"
+    if not known:
+        typer.echo("no topics", err=True)
+        return
+    rows = [("TOPIC", "SUBSCRIBED NODES")]
+    rows += [(escaped(topic), ", ".join(map(str, known[topic])) or "none") for topic in known]
+    width = min(WIDEST_TOPIC, max(len(topic) for topic, _ in rows))
+    for topic, listed in rows:
+        line = f"{topic:<{width}}  {listed}"
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -110,6 +110,14 @@ NameFlag = Annotated[
         help="This client's name; the secret is its token.",
     ),
 ]
+MetricsOption = Annotated[
+    str | None,
+    typer.Option(
+        callback=given,
+        metavar="ADDRESS",
+        help="Serve /metrics and /healthz there, to everyone; :9464 is on the loopback.",
+    ),
+]
 PermissionsOption = Annotated[
     Path | None,
     typer.Option("--permissions", metavar="FILE", help="Who may do what; see docs/permissions.md."),
@@ -136,6 +144,7 @@ class Flags:
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_crl: str | None = None
+    metrics: str | None = None
 
     def with_tls(self, ca: str | None, cert: str | None, key: str | None, crl: str | None) -> Flags:
         """These, and the four flags of TLS."""
@@ -224,6 +233,7 @@ def config(
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = None,
     permissions: PermissionsOption = None,
+    metrics: MetricsOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Print the configuration a node would run with, and where each value comes from.
@@ -231,8 +241,9 @@ def config(
     The output is itself a configuration file, without the secret.
     """
     flags = Flags(
-        listen, advertise, join, secret, preset, log_format, log_level, named(permissions)
-    )
+        listen, advertise, join, secret, preset, log_format, log_level, named(permissions),
+        metrics=metrics,
+    )  # fmt: skip
     settings = effective("config", config, flags.with_tls(tls_ca, tls_cert, tls_key, tls_crl))
     for line in shown(settings):
         typer.echo(line)

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from cubecast.cli.demo_worker import Finished, Join, Leave, Left, Order, Ready, Report, Talk
+from cubecast.interrupts import held
 from cubecast.net.faults import LinkFaults, Rule
 from cubecast.topology import Tree, cluster, dimension_for, mask_of
 from cubecast.trace import Record, merge
@@ -113,7 +114,8 @@ def crew(count: int) -> Iterator[list[Worker]]:
     finished = False
     try:
         for _ in range(count):
-            workers.append(Worker())  # noqa: PERF401 - those that were started must be stopped
+            with held():
+                workers.append(Worker())
         yield workers
         finished = True
     finally:

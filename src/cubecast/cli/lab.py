@@ -109,7 +109,7 @@ def run_experiments(
     \b
     Examples:
       cubecast lab run 4.1 --quick
-          a first look, in seconds
+          a first look: 100 small runs, and Spark's own start
       cubecast lab run 4.1 4.2 --seeds 40
           two experiments with 40 seeds, on all cores
       cubecast lab run all --quick && cubecast lab report

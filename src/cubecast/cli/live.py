@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 import cubecast
+from cubecast import interrupts
 from cubecast.cli.config import (
     EXPOSED,
     AdvertiseOption,
@@ -23,6 +24,7 @@ from cubecast.cli.config import (
     ListenOption,
     LogFormatOption,
     LogLevelOption,
+    MetricsOption,
     PermissionsOption,
     PresetOption,
     SecretFlag,
@@ -61,6 +63,7 @@ def node(
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = None,
     permissions: PermissionsOption = None,
+    metrics: MetricsOption = None,
     config: ConfigOption = None,
     begin: Annotated[bool, typer.Option("--begin", hidden=True)] = False,
 ) -> None:
@@ -86,8 +89,9 @@ def node(
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is somebody to tell
     seed = "" if begin else join  # empty: none, though the configuration may name one
     flags = Flags(
-        listen, advertise, seed, secret, preset, log_format, log_level, named(permissions)
-    )
+        listen, advertise, seed, secret, preset, log_format, log_level, named(permissions),
+        metrics=metrics,
+    )  # fmt: skip
     settings = effective("node", config, flags.with_tls(tls_ca, tls_cert, tls_key, tls_crl))
     handler = install(level=settings.log_level, format=settings.log_format, logger="")
     for path in settings.exposed:
@@ -132,25 +136,55 @@ async def _node(
         # Before the line: whoever has read it may stop us.
         stop = stop_signal(events.close, hangup=False)
         typer.echo(f"node {member.slot} on {member.address}")
+        if member.metrics is not None:
+            typer.echo(f"metrics on http://{member.metrics.address}/metrics")
+        mixed = _same_place()
         async for event in events:
-            match event:
-                case cubecast.MemberJoined():
-                    typer.echo(f"node {event.slot} joined from {escaped(event.address)}")
-                case cubecast.MemberLeft():
-                    typer.echo(f"node {event.slot} {'is gone' if event.crashed else 'left'}")
-                case cubecast.MemberMute():
-                    waited = f"node {event.by} waited {event.seconds:.1f} s"
-                    does = "answers us" if event.disputed else "answers tests but no waves"
-                    typer.echo(f"node {event.slot} {does}: {waited}")
-                case cubecast.Excluded():
-                    typer.echo("the others went on without this node; asking to be taken back")
-                case cubecast.Returned():
-                    typer.echo(f"back in the cluster as node {event.slot}")
-                case cubecast.ConnectionLost():
-                    reason = escaped(event.reason)
-                    typer.echo(f"lost the connection to node {event.slot}: {reason}")
+            line = _said(event)
+            if line and not (mixed and log.isEnabledFor(LOGGED.get(type(event), logging.NOTSET))):
+                typer.echo(line)
         stop()
         typer.echo(f"node {member.slot} leaves")
+
+
+LOGGED: dict[type[object], int] = {
+    cubecast.MemberJoined: logging.INFO,
+    cubecast.MemberLeft: logging.INFO,
+    cubecast.ConnectionLost: logging.INFO,
+    cubecast.MemberMute: logging.WARNING,
+    cubecast.Excluded: logging.WARNING,
+    cubecast.Returned: logging.WARNING,
+}
+"""Events of which the library's log has a line, and its level."""
+
+
+def _same_place() -> bool:
+    """Whether stdout and stderr are one terminal, file or pipe: then an event is told once."""
+    try:
+        return os.path.samestat(os.fstat(1), os.fstat(2))
+    except OSError:  # one of them is closed
+        return False
+
+
+def _said(event: cubecast.Event) -> str:
+    """What happened, for people; empty if it is nothing that they are told."""
+    match event:
+        case cubecast.MemberJoined():
+            return f"node {event.slot} joined from {escaped(event.address)}"
+        case cubecast.MemberLeft():
+            return f"node {event.slot} {'is gone' if event.crashed else 'left'}"
+        case cubecast.MemberMute():
+            waited = f"node {event.by} waited {event.seconds:.1f} s"
+            does = "answers us" if event.disputed else "answers tests but no waves"
+            return f"node {event.slot} {does}: {waited}"
+        case cubecast.Excluded():
+            return "the others went on without this node; asking to be taken back"
+        case cubecast.Returned():
+            return f"back in the cluster as node {event.slot}"
+        case cubecast.ConnectionLost():
+            return f"lost the connection to node {event.slot}: {escaped(event.reason)}"
+        case _:
+            return ""
 
 
 def _hung_up() -> None:
@@ -186,6 +220,8 @@ def stop_signal(stop: Any, hangup: bool = True) -> Any:
     def undo() -> None:
         for number in numbers:
             loop.remove_signal_handler(number)
+        if signal.SIGINT in numbers:
+            interrupts.listen(loop)
 
     return undo
 
@@ -193,7 +229,7 @@ def stop_signal(stop: Any, hangup: bool = True) -> Any:
 def run(command: str, work: Coroutine[Any, Any, None]) -> None:
     """Run a command's work; what goes wrong with it takes one line."""
     try:
-        run_loop(work)
+        run_loop(interrupts.interruptible(work))
     except cubecast.AttachError as error:
         hint = "; is one running? cubecast up" if _nobody_listens(error) else ""
         refuse(command, f"{error}{hint}")

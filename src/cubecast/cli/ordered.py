@@ -205,8 +205,8 @@ async def _sub(
     member: cubecast.Ordered, topics: list[str], count: int, as_json: bool, quiet: bool
 ) -> None:
     loop = asyncio.get_running_loop()
-    undo = stop_signal(lambda: loop.create_task(member.close()))
     await member.subscribe(*topics)
+    undo = stop_signal(lambda: loop.create_task(member.close()))
     if not quiet:  # after the above: whoever has read it may publish, and may stop us
         typer.echo(f"subscribed to {', '.join(topics)} as {member.name}", err=True)
     seen = 0

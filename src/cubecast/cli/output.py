@@ -33,6 +33,33 @@ def summarise(runs: list[dict[str, float]]) -> dict[str, dict[str, float]]:
     return summary
 
 
+UNITS = {
+    "latency": "u.t.",
+    "reception": "u.t.",
+    "delay": "u.t.",
+    "recovery_time": "u.t.",
+    "queue_max": "messages",
+    "pub_messages": "messages",
+    "control_messages": "messages",
+    "publications": "messages",
+    "deliveries": "messages",
+    "false_positives": "messages",
+    "answers": "messages",
+    "gaps": "messages",
+    "discards": "messages",
+    "events_per_second": "events/s",
+    "events": "events",
+    "violations": "violations",
+    "nodes": "nodes",
+}
+"""By how the name of a metric begins; the first that fits.  u.t.: units of simulated time."""
+
+
+def unit_of(metric: str) -> str:
+    """The unit of a simulator's metric; what counts happenings has none."""
+    return next((unit for start, unit in UNITS.items() if metric.startswith(start)), "")
+
+
 def print_json(
     scenario: str,
     protocol: str,

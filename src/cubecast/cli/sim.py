@@ -13,7 +13,14 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from cubecast.cli.output import console, print_json, progress_console, refuse, summarise
+from cubecast.cli.output import (
+    console,
+    print_json,
+    progress_console,
+    refuse,
+    summarise,
+    unit_of,
+)
 from cubecast.sim.params import NETWORKS, ParamError, Params
 from cubecast.sim.protocols import PROTOCOLS, ProtocolError, protocol_named
 from cubecast.sim.replay import ReplayError, read_conversations
@@ -224,8 +231,7 @@ def sim(
         print_json(scenario, protocol, _shown_params(jobs, outcomes), metrics)
     else:
         again = _command(scenario, protocol, changes_made, file)
-        _show(scenario, protocol, again, jobs, outcomes, metrics)
-        _show_expectation(expect, outcomes)
+        _show(scenario, protocol, again, jobs, outcomes, metrics, expect)
     if strict and any(not outcome.ok for outcome in outcomes):
         raise typer.Exit(1)
 
@@ -351,20 +357,30 @@ def _show(
     jobs: list[Job],
     outcomes: list[Outcome],
     metrics: dict[str, dict[str, float]],
+    expect: list[str] | None,
 ) -> None:
+    """The verdict first, then what it rests on."""
     about = jobs[0].scenario.about
     console.print(
         f"[bold]{escape(name)}[/bold] with [bold]{protocol}[/bold]: {escape(about)}",
         highlight=False,
     )
+    broken = [outcome for outcome in outcomes if not outcome.ok]
+    if broken:
+        console.print(f"[red]{len(broken)} of {len(outcomes)} runs broke a property[/red]")
+    elif "violations" in metrics:
+        console.print("[green]every run passed every checker[/green]")
+    _show_expectation(expect, outcomes)
     table = Table(show_edge=False)
     table.add_column("metric", overflow="fold")
-    for heading in ("mean", "sd", "runs"):
+    for heading in ("mean", "sd"):
         table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("unit", no_wrap=True)
+    table.add_column("runs", justify="right", no_wrap=True)
     for metric, value in metrics.items():
-        table.add_row(metric, f"{value['mean']:,.2f}", f"{value['sd']:,.2f}", f"{value['n']:.0f}")
+        mean, spread = f"{value['mean']:,.2f}", f"{value['sd']:,.2f}"
+        table.add_row(metric, mean, spread, unit_of(metric), f"{value['n']:.0f}")
     console.print(table)
-    broken = [outcome for outcome in outcomes if not outcome.ok]
     for outcome in broken[:3]:
         report = outcome.report
         found = [str(violation) for violation in report.violations[:2]] if report else []
@@ -377,10 +393,6 @@ def _show(
             highlight=False,
             soft_wrap=True,
         )
-    if broken:
-        console.print(f"[red]{len(broken)} of {len(outcomes)} runs broke a property[/red]")
-    elif "violations" in metrics:
-        console.print("[green]every run passed every checker[/green]")
 
 
 def _show_expectation(expect: list[str] | None, outcomes: list[Outcome]) -> None:

@@ -10,7 +10,14 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from cubecast.cli.output import console, counted, print_json, progress_console, refuse
+from cubecast.cli.output import (
+    console,
+    counted,
+    print_json,
+    progress_console,
+    refuse,
+    unit_of,
+)
 from cubecast.sim.campaign import Counts, CountsError, Settings, campaign, schedule_of
 from cubecast.sim.chaos import Population, Verdict, population, run_schedule
 from cubecast.sim.params import ParamError, Params
@@ -254,13 +261,21 @@ def _again(settings: Settings, seed: int) -> str:
 def _show(total: Counts, settings: Settings) -> None:
     named = f"[bold]chaos[/bold] with [bold]{settings.protocol}[/bold]"
     console.print(f"{named}: {total.runs} schedules")
+    if total.failures:
+        console.print(f"[red]{total.failures} of {total.runs} schedules broke a property[/red]")
+    else:
+        console.print(
+            "[green]every schedule kept every property and converged within its bound[/green]"
+        )
     table = Table(show_edge=False)
     table.add_column("metric", overflow="fold")
     for heading in ("in all", "mean", "largest"):
         table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("unit", no_wrap=True)
     for name, value in total.summary().items():
         whole = "" if name in ("recovery_time", "nodes") else f"{value['sum']:,.0f}"
-        table.add_row(name, whole, f"{value['mean']:,.2f}", f"{value['max']:,.0f}")
+        mean, largest = f"{value['mean']:,.2f}", f"{value['max']:,.0f}"
+        table.add_row(name, whole, mean, largest, unit_of(name))
     console.print(table)
     _say_marks(dict(total.marks))
     for seed, properties in total.failed[:5]:
@@ -269,12 +284,6 @@ def _show(total: Counts, settings: Settings) -> None:
             markup=False,
             highlight=False,
             soft_wrap=True,
-        )
-    if total.failures:
-        console.print(f"[red]{total.failures} of {total.runs} schedules broke a property[/red]")
-    else:
-        console.print(
-            "[green]every schedule kept every property and converged within its bound[/green]"
         )
 
 

@@ -114,6 +114,7 @@ def _start(
     began = time.monotonic()
     told = ["--advertise", first.advertise] if first.advertise else []
     where = ["--listen", first.listen, *told, "--begin"]
+    metrics_host = format_address(parse_address(first.metrics)[0], 0) if first.metrics else ""
     seed = ""
     for number in range(nodes):
         child = Child(number, [*shared, *where], environment, named="json" not in shared)
@@ -130,6 +131,7 @@ def _start(
             seed = child.greeting.rsplit(" ", 1)[-1]
             told = ["--advertise", advertised_host] if advertised_host else []
             where = ["--listen", format_address(host, 0), *told, "--join", seed]
+            where += ["--metrics", metrics_host] if metrics_host else []  # a free port each
     typer.echo(
         f"{counted(nodes, 'node')} up in {time.monotonic() - began:.1f} s; reach them at {seed}; "
         "Ctrl-C stops them"

@@ -56,6 +56,8 @@ from cubecast.net.moving import Moving
 from cubecast.net.pipeline import ClientReceipt, Pipeline
 from cubecast.net.remote import RemoteSubscription
 from cubecast.net.requests import Asks, Requests
+from cubecast.net.slow import SlowNews
+from cubecast.net.stats import Stats
 from cubecast.net.subscription import Policy
 from cubecast.net.tls import Tls
 from cubecast.net.tls_network import TlsNetwork
@@ -125,6 +127,8 @@ class Client(Asks):
         self._answers: dict[int, tuple[Attachment, asyncio.Future[msgspec.Raw]]] = {}
         self._asking = asyncio.Semaphore(MAX_REQUESTS // 2)
         self._listeners: list[Events] = []
+        self.slow = SlowNews(self.tell)
+        """Tells what the policies of our subscriptions drop."""
         self.listens = False
         """Whether it wants to hear what happens in the cluster."""
         self._traced = tracing.is_used()
@@ -206,10 +210,12 @@ class Client(Asks):
             self._pipeline.broken(reason)
         for subscription in list(self._subscriptions.values()):
             subscription.fail(Closed(reason))
+            self.slow.ended(subscription)
         for _, answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(Closed(reason))
                 answer.exception()
+        self.slow.close()
         for listener in self._listeners:
             listener.close(Closed(reason))
         self._here.set()
@@ -394,6 +400,10 @@ class Client(Asks):
     async def view(self) -> tuple[int, list[NodeId]]:
         """The number of the view its node is in (-1: none at present), and whom that suspects."""
         return await self._ask("view", "", tuple[int, list[NodeId]])
+
+    async def stats(self) -> Stats:
+        """The numbers of our node, as `Node.stats` has them; of topics, those that we may see."""
+        return await self._ask("stats", "", Stats)
 
     async def topics(self) -> dict[Topic, list[NodeId]]:
         """The topics of the cluster, and the slots subscribed to each."""

@@ -57,7 +57,7 @@ Places: TypeAlias = Annotated[tuple[Number, ...], msgspec.Meta(max_length=MAX_ME
 Position: TypeAlias = tuple[TopicName, Slot, Unsigned, Number]
 """A topic, a stream of it (slot and incarnation), and the number of its next message."""
 Positions: TypeAlias = Annotated[list[Position], msgspec.Meta(max_length=MAX_POSITIONS)]
-Question: TypeAlias = Literal["members", "topics", "explain", "subscribers", "view"]
+Question: TypeAlias = Literal["members", "topics", "explain", "subscribers", "view", "stats"]
 
 
 class Subscribe(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -309,3 +309,13 @@ def clipped(reason: object) -> str:
 def size_of(payloads: list[bytes]) -> int:
     """What messages count for in the windows, the same at both ends."""
     return sum(map(len, payloads)) + MESSAGE_OVERHEAD * len(payloads)
+
+
+def without_first(news: Deliver, count: int) -> Deliver:
+    """The messages after the first `count` of these; headers stay with their messages."""
+    return msgspec.structs.replace(
+        news,
+        first=news.first + count,
+        payloads=news.payloads[count:],
+        headed=tuple(place - count for place in news.headed if place >= count),
+    )

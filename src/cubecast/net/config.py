@@ -107,6 +107,9 @@ class NodeConfig:
     """How much later than this node another one may have read a new file of permissions."""
     audit_log: str = ""
     """Where refusals are written, "-" for stderr; empty: to the logger "cubecast.audit"."""
+    metrics: str = ""
+    """Where ``/metrics`` and ``/healthz`` are served, by HTTP and to all who reach it; ":9464",
+    a port alone, is on the loopback.  Empty: nowhere.  Needs prometheus-client."""
     trace_arrivals: bool = False
     """Record in the trace also in which order messages arrive, before they are put in order."""
     tls_ca: str = ""
@@ -170,7 +173,7 @@ class NodeConfig:
             raise ValueError(f"{first} is set, so {' and '.join(missing)} must be set, too")
 
     def _check_addresses(self) -> None:
-        for name in ("listen", "advertise"):
+        for name in ("listen", "advertise", "metrics"):
             try:
                 parse_address(getattr(self, name))
             except ValueError as error:

@@ -49,6 +49,11 @@ class Guests:
     def __contains__(self, connection: Connection) -> bool:
         return connection in self._sessions
 
+    @property
+    def load(self) -> tuple[int, int]:
+        """How many clients are attached, and the bytes that the node holds for them."""
+        return len(self._sessions), self._budget.used
+
     def attach(self, connection: Connection, movable: bool = False) -> None:
         """Take a client, or refuse it in words."""
         from cubecast import __version__  # which imports us

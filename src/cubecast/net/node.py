@@ -37,7 +37,6 @@ from cubecast.net.events import (
     Gap,
     MemberMute,
     PublisherBlocked,
-    SlowSubscriber,
     spans_by_source,
 )
 from cubecast.net.faults import LinkFaults
@@ -53,6 +52,8 @@ from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, ReceiptBook
 from cubecast.net.recorder import Recorder
 from cubecast.net.requests import Asks, Requests
+from cubecast.net.slow import SlowNews
+from cubecast.net.stats import Numbers, Stats
 from cubecast.net.subscription import Order, Policy, Subscription
 from cubecast.net.tls_network import TlsNetwork
 from cubecast.net.topics import Payload, check_topic, encode_payload, reply_topic, too_large
@@ -79,6 +80,7 @@ from cubecast.net.writes import Writes
 from cubecast.protocol.detector import DetectorMessage
 from cubecast.protocol.explain import Explanation
 from cubecast.protocol.member import Member
+from cubecast.protocol.membership import Membership
 from cubecast.protocol.messages import Ack, Frame
 from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import LIFE_BITS, Accusation, Denial, NodeId, Seq, Stream, Time, Topic
@@ -87,6 +89,7 @@ from cubecast.topology import members_of
 from cubecast.trace import Record
 
 if TYPE_CHECKING:
+    from cubecast.net.metrics import MetricsServer
     from cubecast.ordering.live import Ordered
 
 log = logging.getLogger("cubecast")
@@ -149,7 +152,12 @@ class Node(Asks):
         self._listings = Listings(self, config.join_timeout_s)
         self._receipts = ReceiptBook()
         self._audience = Audience()
+        self._slow = SlowNews(self.tell)
+        self.numbers = Numbers(self, self._loop.time())
+        """What is counted, for `stats`."""
         self.recorder = Recorder(self, trace, config.trace_arrivals)
+        self.metrics: MetricsServer | None = None
+        """Serves the numbers by HTTP, if the configuration says so."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: Time = 0
         self.guests = Guests(self)
@@ -174,6 +182,11 @@ class Node(Asks):
         self._server = await self.network.listen(
             lambda: Connection(self, dialled=False), host, port
         )
+        try:
+            await self._serve_metrics()
+        except BaseException:
+            self._server.close()
+            raise
         self.address = advertised(self.config.advertise, *self._server.bound)
         self._warn_if_open_to_all(self._server.bound[0])
         try:
@@ -193,6 +206,13 @@ class Node(Asks):
         except BaseException:
             await self.shut_down()
             raise
+
+    async def _serve_metrics(self) -> None:
+        if self.config.metrics:
+            from cubecast.net.metrics import MetricsServer  # few nodes have one
+
+            self.metrics = MetricsServer(self)
+            await self.metrics.start(self.config.metrics)
 
     def _mind_descriptors(self, network: TcpNetwork | TlsNetwork) -> None:
         """Take no more connections than the process has room for, members excepted."""
@@ -255,6 +275,9 @@ class Node(Asks):
     def _stop(self) -> None:
         self._closing.stop_accepting()
         self.closed = True
+        self._slow.close()
+        if self.metrics is not None:
+            self.metrics.close()
         if self._timer is not None:
             self._timer.cancel()
         if self._server is not None:
@@ -581,6 +604,37 @@ class Node(Asks):
             "accepted": 0 if box is None else len(box.payloads),
         }
 
+    def stats(self) -> Stats:
+        """This node's numbers now: rates, queues, what waits, who lags, the view."""
+        self.check_alive()
+        return self.numbers.read(self._loop.time())
+
+    def recent_stats(self) -> Stats:
+        """The same, perhaps a moment old: what is handed out over the network."""
+        self.check_alive()
+        return self.numbers.recent(self._loop.time())
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the node is in a cluster at present."""
+        return self._presence.core is not None and not self.closed
+
+    @property
+    def memberships(self) -> Mapping[Topic, Membership]:
+        """Where the node stands with each topic it has to do with; empty while it is in no view."""
+        core = self._presence.core
+        return {} if core is None else core.memberships
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        """Those of the application and of light clients."""
+        return self._readers.subscriptions
+
+    def outbox_load(self, topic: Topic) -> tuple[int, bool]:
+        """Messages of a topic that are accepted and not sent, and whether `publish` has to wait."""
+        box = self._outboxes.get(topic)
+        return (0, False) if box is None else (len(box.payloads), box.blocked)
+
     def at_rest(self) -> bool:
         """Whether nothing of ours is on its way: no message, no operation, no delayed packet."""
         core = self._presence.core
@@ -648,6 +702,7 @@ class Node(Asks):
             # Before the burst ends: what others may have seen is in the trace already.
             stream = core.stream_of(topic)
             self.recorder.published(topic, stream, first, len(body), position)
+            self.numbers.published += len(body)
         finally:
             self.writes.end()
         return True
@@ -699,6 +754,7 @@ class Node(Asks):
     async def detach(self, subscription: Subscription[Any]) -> None:
         """Stop delivering to a subscription."""
         self._readers.detach(subscription)
+        self._slow.ended(subscription)
 
     def consumed(
         self, subscription: Subscription[Any], topic: Topic, stream: Stream, seq: Seq
@@ -712,7 +768,9 @@ class Node(Asks):
 
     def slow_subscriber(self, subscription: Subscription[Any]) -> None:
         """A subscription's policy had to act."""
-        self.tell(SlowSubscriber(subscription.topic, subscription.policy, subscription.dropped))
+        self.numbers.dropped += subscription.dropped - subscription.dropped_before
+        subscription.dropped_before = subscription.dropped
+        self._slow.acted(subscription)
 
     def publisher_blocked(self, topic: Topic, seconds: float) -> None:
         """A publisher waits for credit, and not just for a moment."""
@@ -751,6 +809,7 @@ class Node(Asks):
     def deliver(self, publication: Any) -> bool:
         if self.trace is not None:
             self.recorder.delivered(publication)
+        self.numbers.delivered += len(publication.body)
         return self._readers.deliver(publication)
 
     def joined(self, topic: Topic) -> None:

@@ -232,6 +232,7 @@ class Presence:
         assert view is not None
         self.core = self.last_core = member.core
         self.detector = member.detector
+        node.numbers.views += 1
         before, self._last_view, self.members = self._last_view, view, view.members
         was, self._slot = self._slot, member.node
         node.mesh.set_view(view)

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from operator import length_hint
 from typing import TYPE_CHECKING, Generic
 
-import msgspec
-
 from cubecast.codecs import Codec
 from cubecast.errors import Closed, CubecastError, NotAllowed, Overflow
 from cubecast.net.client_wire import (
@@ -21,9 +19,10 @@ from cubecast.net.client_wire import (
     Subscribed,
     Unsubscribe,
     size_of,
+    without_first,
 )
 from cubecast.net.context import ClosesAtEnd
-from cubecast.net.events import Gap, SlowSubscriber, spans_by_source
+from cubecast.net.events import Gap, spans_by_source
 from cubecast.net.floors import Floors
 from cubecast.net.message import Message, T_co, cut
 from cubecast.net.subscription import ENTERED_TWICE, NOT_ENTERED, Policy
@@ -113,6 +112,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
             self._closed = True
             self._news.set()
             self._client.shut(self._number)
+            self._client.slow.ended(self)
             if self._error is None:
                 for node in (self._source, self._next):
                     if node is not None and not node.over:
@@ -238,14 +238,14 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         if not rest:
             return None
         floors[key] += len(rest)
-        return msgspec.structs.replace(news, first=news.first + known, payloads=rest)
+        return without_first(news, known)
 
     def on_dropped(self, dropped: int) -> None:
         """The policy acted at the node."""
         dropped += self._dropped_before
         if dropped > self.dropped:
             self.dropped = dropped
-            self._client.tell(SlowSubscriber(self.topic, self.policy, dropped))
+            self._client.slow.acted(self)
 
     def on_ended(self, node: Attachment, news: Ended) -> None:
         """The node delivers nothing more, and says why."""

@@ -79,6 +79,7 @@ from cubecast.net.feed import Feed, deliver, parts
 from cubecast.net.headers import marked
 from cubecast.net.permissions import Identity
 from cubecast.net.receipt import Receipt
+from cubecast.net.stats import Stats
 from cubecast.net.subscription import READS, Subscription
 from cubecast.net.topics import check_topic, is_reply_topic
 from cubecast.net.wire import MESSAGE_OVERHEAD, WireError
@@ -518,6 +519,8 @@ class Session:
                 return node.members
             case "view":
                 return node.epoch, node.suspects
+            case "stats":
+                return self._seen(node.recent_stats())
             case "topics":
                 return {
                     topic: slots
@@ -562,6 +565,20 @@ class Session:
     def _may_see(self, topic: Topic) -> bool:
         access = self._node.access
         return access is None or access.sees(self.who, topic)
+
+    def _seen(self, stats: Stats) -> Stats:
+        """A reading without the topics that the client may not see; the sums stay.
+
+        A pattern tells which topics there may be, so permissions hide all of these.
+        """
+        if self._node.access is None:
+            return stats
+        readers = (one for one in stats.subscriptions if not set("+#") & set(one.topic))
+        return msgspec.structs.replace(
+            stats,
+            topics=[one for one in stats.topics if self._may_see(one.topic)],
+            subscriptions=[one for one in readers if self._may_see(one.topic)],
+        )
 
     def check_again(self) -> None:
         """There are new permissions: end the subscriptions that they do not allow."""

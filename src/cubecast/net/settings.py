@@ -334,7 +334,7 @@ def _of_type(hint: Any) -> Converter:
 
 def _converter(owner: type, name: str, annotation: str) -> Converter:
     """By the name's unit, else by the type."""
-    if name in ("listen", "advertise"):
+    if name in ("listen", "advertise", "metrics"):
         return _address
     if name in SECRETS:
         return _utf8

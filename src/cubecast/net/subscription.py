@@ -111,6 +111,8 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         """Whether the application was told that everything comes from now on."""
         self.dropped = 0
         """Messages this subscription's policy has dropped."""
+        self.dropped_before = 0
+        """Of these, what the node has counted."""
         self.on_slow: Callable[[], None] = _nothing
         """Called when the policy had to act."""
         self.yields: Callable[[], bool] = node.waits_to_publish
@@ -149,6 +151,12 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         for frame in self._frames:
             first.setdefault((frame.topic, frame.stream), frame.first)
         return first
+
+    @property
+    def load(self) -> tuple[int, int, int]:
+        """Messages and bytes that wait to be read, and the limit of the bytes."""
+        messages = sum(len(frame.body) for frame in self._frames)
+        return messages + length_hint(self._messages), self.unread, self._limit
 
     def behind(self, topic: Topic) -> int:
         """Bytes that are unread beyond its queue, if messages of this topic are read here."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from cubecast.net.address import DEFAULT_PORT, parse_address
+from cubecast.net.address import DEFAULT_PORT
 
 EXAMPLE = f'"127.0.0.1:{DEFAULT_PORT}"'
 
 
-def check_seed(seed: object, listen: str) -> None:
+def check_seed(seed: object) -> None:
     """TypeError or ValueError unless `seed` may be an address of another member, or None."""
     if seed is None:
         return
@@ -19,13 +19,6 @@ def check_seed(seed: object, listen: str) -> None:
         raise ValueError(
             'seed is empty: give "host:port" of a member, or begin a cluster with cubecast.start()'
         )
-    if "," not in seed:
-        host, port = parse_address(seed)
-        if port and (host, port) == parse_address(listen):
-            raise ValueError(
-                f"seed {seed!r} is this node's own address: name another member, or begin a "
-                "cluster with cubecast.start()"
-            )
 
 
 def check_listen(listen: object) -> None:

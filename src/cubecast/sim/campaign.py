@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cubecast.interrupts import held
 from cubecast.sim.chaos import Population, Verdict, population, run_schedule
 from cubecast.sim.drawing import draw_schedule
 from cubecast.sim.ingredients import draw_eventful
@@ -213,6 +216,25 @@ def _work(
         for block in blocks:
             yield block, run_block(block, settings)
         return
-    pool = stack.enter_context(ProcessPoolExecutor(jobs))
-    done = pool.map(run_block, blocks, [settings] * len(blocks))
+    pool = stack.enter_context(_workers(jobs))
+    resource_tracker.ensure_running()  # it would end the hold on signals when it starts
+    with held():  # all processes start here, and Ctrl-C is not theirs
+        done = pool.map(run_block, blocks, [settings] * len(blocks))
     yield from zip(blocks, done, strict=True)
+
+
+@contextmanager
+def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that are ended at once if the caller does not want their results any more."""
+    pool = ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=_IGNORE)
+    try:
+        yield pool
+    except BaseException:
+        for process in list(pool._processes.values()):
+            process.kill()  # the pool waits for what runs, which may take minutes
+        pool.shutdown(cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+_IGNORE = (signal.SIGINT, signal.SIG_IGN)

@@ -30,6 +30,7 @@ from typing import Any
 from cubecast.bench.peers import TOPIC, AsyncClient, Receive, Servers
 from cubecast.bench.relay import Relay, Route, relaying
 from cubecast.bench.workloads import Task
+from cubecast.interrupts import held
 
 CLUSTER = 3
 LAST = 2
@@ -104,9 +105,10 @@ class _Running:
         return 0 if self._relay is None else self._relay.delayed_bytes
 
     def start(self, binary: str, configuration: Path) -> None:
-        self._processes.append(
-            subprocess.Popen([binary, "-c", str(configuration)], stderr=subprocess.DEVNULL)
-        )
+        with held():
+            self._processes.append(
+                subprocess.Popen([binary, "-c", str(configuration)], stderr=subprocess.DEVNULL)
+            )
 
     def stop(self) -> None:
         for process in self._processes:
