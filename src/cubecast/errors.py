@@ -83,7 +83,7 @@ class NoAnswer(Unknown):
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(topic, reason)
-        self.args = (f"no answer to a request in {topic!r}, which may be handled: {reason}",)
+        self.args = (f"no answer to a request in {topic!r} ({reason}): it may have been handled",)
 
 
 class RequestFailed(CubecastError):
