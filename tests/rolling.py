@@ -86,6 +86,8 @@ class Tally:
     disordered: int = 0
     """Of one publisher out of turn, or before a cause: but for causes that are unknown."""
     moves: int = 0
+    finished: int = 0
+    """Readers that have heard the last words of all."""
     errors: Counter[str] = field(default_factory=Counter)
 
 
@@ -96,6 +98,8 @@ class Talker:
         self._number = number
         self._tally = tally
         self.sent = 0
+        self.counted = 0
+        """Messages before the last words, which some may miss."""
         self.unknown: set[tuple[int, int]] = set()
         self.read = [-1] * clients
         self.seen: set[tuple[int, int]] = set()
@@ -125,8 +129,11 @@ class Talker:
             await ready.wait()
             reading = asyncio.create_task(self._read(messages))
             await self._publish(client, pause_s)
-            await ready.wait()  # all have published; one word more each shows the end
-            await self.say(client, last=True)
+            await ready.wait()  # all have published; last words, until all have heard them
+            self.counted = self.sent
+            while self._tally.finished < len(self.read):
+                await self.say(client, last=True)
+                await asyncio.sleep(0.1)
             await reading
             self.missed = messages.missed
             watching.cancel()
@@ -178,7 +185,7 @@ class Talker:
         while len(ended) < len(self.read):
             message = await anext(messages)
             source, number, causes, last = json.loads(message.payload)
-            self._tally.delivered += 1
+            self._tally.delivered += not last
             self._tally.repeated += (source, number) in self.seen
             if number <= self.read[source]:
                 self.late.append({(source, number)})
@@ -189,6 +196,7 @@ class Talker:
             self.read[source] = max(number, self.read[source])
             if last:
                 ended.add(source)
+        self._tally.finished += 1
 
 
 async def rolling_restart(
@@ -221,7 +229,7 @@ async def rolling_restart(
 
 
 def count(talkers: list[Talker], tally: Tally) -> None:
-    sent = {(talker._number, number) for talker in talkers for number in range(talker.sent)}
+    sent = {(talker._number, number) for talker in talkers for number in range(talker.counted)}
     unknown = set().union(*(talker.unknown for talker in talkers))
     tally.published = len(sent)
     places = {one: place for talker in talkers for one, place in talker.places.items()}
