@@ -106,6 +106,8 @@ class Talker:
         self.missed = 0
         self.places: dict[tuple[int, int], tuple[int, int]] = {}  # by whom and which: slot, number
         self._spans: list[tuple[int, int, int]] = []  # slot, first and last that it was told of
+        self.shared: set[tuple[int, int]] = set()
+        """What it read at another node than that which published it."""
         self.inexact = False
         """Whether it was told that it may have missed more."""
         self.late: list[set[tuple[int, int]]] = []
@@ -193,6 +195,8 @@ class Talker:
                 self.late.append(early)
             self.seen.add((source, number))
             self.places[source, number] = message.source, message.seq
+            if self.client is not None and self.client.slot != message.source:
+                self.shared.add((source, number))
             self.read[source] = max(number, self.read[source])
             if last:
                 ended.add(source)
@@ -232,12 +236,14 @@ def count(talkers: list[Talker], tally: Tally) -> None:
     sent = {(talker._number, number) for talker in talkers for number in range(talker.counted)}
     unknown = set().union(*(talker.unknown for talker in talkers))
     tally.published = len(sent)
+    shared = set().union(*(talker.shared for talker in talkers))
     places = {one: place for talker in talkers for one, place in talker.places.items()}
     for talker in talkers:
         lost = sent - unknown - talker.seen
         tally.lost += len(lost)
         told = {one for one in lost if one in places and talker.was_told_of(places[one])}
-        tally.silent += 0 if talker.inexact else len(lost - told)
+        # Of what only a node had that died, nobody can tell.
+        tally.silent += 0 if talker.inexact else len((lost - told) & shared)
         tally.told += talker.missed
         # What only a node had that died is lost for ever, though its clients may have read it.
         gone = unknown | lost if talker.inexact else unknown
