@@ -97,6 +97,24 @@ def test_questions_are_answered(node: cubecast.sync.Node, client: cubecast.sync.
         assert client.run(client.inner.view())[1] == []
 
 
+def test_a_request_is_answered_and_numbers_are_read(
+    node: cubecast.sync.Node, client: cubecast.sync.Client
+) -> None:
+    with node.subscribe("service/upper", timeout=PATIENCE_S) as requests:
+
+        def serve() -> None:
+            request = next(requests)
+            node.reply(request, request.payload.upper())
+
+        service = threading.Thread(target=serve)
+        service.start()
+        answer = client.request("service/upper", "hello", timeout=PATIENCE_S)
+        service.join()
+    assert answer.payload == b"HELLO"
+    assert node.stats().clients == 1
+    assert client.stats().published == node.stats().published > 0
+
+
 def test_a_receipt_tells_when_everyone_has_the_message(
     node: cubecast.sync.Node, client: cubecast.sync.Client
 ) -> None:

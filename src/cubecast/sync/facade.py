@@ -15,8 +15,11 @@ from cubecast.net.node import Node as AsyncNode
 from cubecast.net.pipeline import ClientReceipt
 from cubecast.net.receipt import Receipt as AsyncReceipt
 from cubecast.net.remote import RemoteSubscription
+from cubecast.net.requests import TIMEOUT_S
+from cubecast.net.stats import Stats
 from cubecast.net.subscription import READS
 from cubecast.net.subscription import Subscription as AsyncSubscription
+from cubecast.net.topics import Payload
 from cubecast.net.wire import content_size
 from cubecast.protocol.port import NodeId, Topic
 from cubecast.sync.reading import Reader
@@ -140,16 +143,16 @@ class Facade(Generic[A]):
 
     @overload
     def publish(
-        self, topic: Topic, payload: bytes | str, *, receipt: Literal[True], **options: Any
+        self, topic: Topic, payload: Payload, *, receipt: Literal[True], **options: Any
     ) -> Receipt: ...
 
     @overload
     def publish(
-        self, topic: Topic, payload: bytes | str, *, receipt: Literal[False] = ..., **options: Any
+        self, topic: Topic, payload: Payload, *, receipt: Literal[False] = ..., **options: Any
     ) -> None: ...
 
     def publish(
-        self, topic: Topic, payload: bytes | str, *, receipt: bool = False, **options: Any
+        self, topic: Topic, payload: Payload, *, receipt: bool = False, **options: Any
     ) -> Receipt | None:
         """Publish one message; it waits, and raises, as the asynchronous `publish` does.
 
@@ -160,6 +163,19 @@ class Facade(Generic[A]):
         work = _publish(self._inner, reads, topic, payload, receipt, options)
         known = self._session.call(work)
         return None if known is None else Receipt(self._session, known)
+
+    def request(
+        self, topic: Topic, payload: Payload = b"", *, timeout: float = TIMEOUT_S, **options: Any
+    ) -> Message[Any]:
+        """Publish a request and return the first answer; it raises what the asynchronous one does.
+
+        `options` are those of the asynchronous `request` (`headers`, `codec`).
+        """
+        return self.run(self._inner.request(topic, payload, timeout=timeout, **options))
+
+    def reply(self, request: Message[Any], payload: Payload, **options: Any) -> None:
+        """Answer a message that wants a reply (`Message.reply`)."""
+        self.run(request.reply(payload, **options))
 
     def events(self, *, timeout: float | None = None) -> Reader[Event]:
         """Members joining and leaving, slow subscribers and the like, from now on.
@@ -183,6 +199,10 @@ class Facade(Generic[A]):
     def explain(self, topic: Topic) -> Mapping[str, object]:
         """What the node knows of a topic, and what waits for what."""
         return self.run(_explain(self._inner, topic))
+
+    def stats(self) -> Stats:
+        """A reading of the numbers of the node, or of the node that a client is attached to."""
+        return self.run(_stats(self._inner))
 
     @property
     def slot(self) -> NodeId:
@@ -234,7 +254,7 @@ async def _publish(
     inner: AsyncNode | AsyncClient,
     reads: AsyncSubscription | RemoteSubscription | None,
     topic: Topic,
-    payload: bytes | str,
+    payload: Payload,
     receipt: bool,
     options: dict[str, Any],
 ) -> AsyncReceipt | ClientReceipt | None:
@@ -253,6 +273,10 @@ async def _members(inner: AsyncNode | AsyncClient) -> dict[NodeId, str]:
 
 async def _explain(inner: AsyncNode | AsyncClient, topic: Topic) -> Mapping[str, object]:
     return inner.explain(topic) if isinstance(inner, AsyncNode) else await inner.explain(topic)
+
+
+async def _stats(inner: AsyncNode | AsyncClient) -> Stats:
+    return inner.stats() if isinstance(inner, AsyncNode) else await inner.stats()
 
 
 def _size_of(message: Message) -> int:
