@@ -187,6 +187,16 @@ def test_topics_are_listed_for_people(seed: str) -> None:
         assert ["listed", "1"] in [row.split() for row in rows]
 
 
+def test_topics_for_replies_are_listed_on_request_only(seed: str) -> None:
+    reply = "$replies/~/" + "0" * 32
+    with background("sub", reply, *at(seed)):
+        wait_for_subscriber(reply, seed)
+        told = cubecast("topics", *at(seed))
+        assert reply not in told.stdout
+        assert "1 topics for replies are left out; --all lists them" in told.stderr
+        assert reply in answer("topics", "--all", *at(seed))
+
+
 def test_nodes_are_listed_and_clients_are_none(seed: str) -> None:
     assert sorted(addresses(seed)) == [0, 1, 2]
     assert addresses(seed)[0] == seed

@@ -75,6 +75,27 @@ async def test_a_client_goes_on_at_its_node_when_that_is_back_and_hears_what_it_
 
 
 @live
+async def test_a_client_that_ends_up_in_another_cluster_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its node began anew without a seed: what is said in the former cluster is not counted."""
+    async with cluster(1) as nodes:
+        where = nodes[0].address
+        async with (
+            cubecast.connect(where, patience_s=PATIENCE_S) as client,
+            client.subscribe(TOPIC),
+        ):
+            events, former = client.events(), client.cluster
+            await nodes.pop().close()
+            await event_of(events, Detached)
+            async with cubecast.start(where) as anew:
+                assert anew.cluster != former
+                assert await event_of(events, Reattached) == Reattached(where, 0, 0, False)
+            assert client.cluster == anew.cluster
+            assert f"is in cluster {anew.cluster} now, and was in {former}" in caplog.text
+
+
+@live
 async def test_a_client_goes_to_another_node_of_its_list_when_its_own_is_killed() -> None:
     async with (
         cluster(3) as nodes,

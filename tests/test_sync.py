@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from terminal import in_front
@@ -113,6 +114,26 @@ def test_a_request_is_answered_and_numbers_are_read(
     assert answer.payload == b"HELLO"
     assert node.stats().clients == 1
     assert client.stats().published == node.stats().published > 0
+
+
+def test_a_request_can_be_refused(
+    node: cubecast.sync.Node, client: cubecast.sync.Client
+) -> None:
+    with node.subscribe("service/upper", timeout=PATIENCE_S) as requests:
+        service = threading.Thread(target=lambda: node.reply_error(next(requests), "not today"))
+        service.start()
+        with pytest.raises(cubecast.RequestFailed, match="not today"):
+            client.request("service/upper", timeout=PATIENCE_S)
+        service.join()
+
+
+def test_a_typed_topic_is_refused_before_anything_is_lost(client: cubecast.sync.Client) -> None:
+    """A coroutine that nobody awaits would send nothing."""
+    topic = cubecast.TypedTopic("sensors/hall", cubecast.codecs.json(int))
+    through: Any = client
+    for use in (lambda: topic.publish(through, 1), lambda: topic.subscribe(through)):
+        with pytest.raises(TypeError, match=r"with cubecast.sync, publish\(topic.name"):
+            use()
 
 
 def test_a_receipt_tells_when_everyone_has_the_message(

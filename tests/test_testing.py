@@ -497,3 +497,12 @@ async def test_what_makes_no_sense_is_refused() -> None:
             cluster.partition({0}, {5})
         with pytest.raises(ValueError, match="probability"):
             cluster.lose(0, 1, 2.0)
+
+
+@on_virtual_time
+async def test_killing_and_restarting_nodes_that_are_not_there_is_told_in_words() -> None:
+    async with Cluster(2) as cluster:
+        with pytest.raises(KeyError, match="no node 5; there are"):
+            cluster.kill(5)
+        with pytest.raises(KeyError, match=r"node 1 was not killed; .* comes back by grow"):
+            await cluster.restart(1)

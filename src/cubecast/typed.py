@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from collections.abc import Coroutine
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from cubecast.codecs import Codec, check_codec
 from cubecast.net.callbacks import Callback, Listener
@@ -71,7 +73,7 @@ class TypedTopic(Generic[T]):
         timeout: float | None = None,
     ) -> ClientReceipt: ...
 
-    async def publish(
+    def publish(
         self,
         through: Node | Client,
         value: T,
@@ -79,14 +81,15 @@ class TypedTopic(Generic[T]):
         headers: Headers | None = None,
         receipt: bool = False,
         timeout: float | None = None,
-    ) -> Receipt | ClientReceipt | None:
+    ) -> Coroutine[Any, Any, Receipt | ClientReceipt | None]:
         """Publish a value through a node or a light client, as their `publish` does.
 
         Raises what that raises, and TypeError or ValueError if the codec does not take the value:
         then nothing was sent.
         """
+        _refuse_facade(through)
         payload = self.codec.encode(value)
-        return await through.publish(
+        return through.publish(
             self.name, payload, headers=headers, receipt=receipt, timeout=timeout
         )
 
@@ -104,6 +107,7 @@ class TypedTopic(Generic[T]):
         self, at: Node | Client, *, policy: Policy = "block", queue_bytes: int | None = None
     ) -> Subscription[T] | RemoteSubscription[T]:
         """Read values at a node or a light client: ``async with topic.subscribe(node)``."""
+        _refuse_facade(at)
         return at.subscribe(self.name, policy=policy, queue_bytes=queue_bytes, codec=self.codec)
 
     def on(
@@ -115,6 +119,17 @@ class TypedTopic(Generic[T]):
         queue_bytes: int | None = None,
     ) -> Listener:
         """Have `callback` called for each message: ``async with topic.on(node, callback)``."""
+        _refuse_facade(at)
         return at.on(
             self.name, callback, policy=policy, queue_bytes=queue_bytes, codec=self.codec
+        )
+
+
+def _refuse_facade(through: Node | Client) -> None:
+    """TypeError for objects of `cubecast.sync`: a coroutine that is never awaited sends nothing."""
+    if not iscoroutinefunction(through.publish):
+        raise TypeError(
+            f"a TypedTopic needs an asynchronous node or client, not {type(through).__name__} of "
+            f"{type(through).__module__}: with cubecast.sync, publish(topic.name, "
+            "topic.codec.encode(value)) and subscribe(topic.name, codec=topic.codec)"
         )

@@ -36,7 +36,7 @@ from cubecast.cli.reading import POLICIES, Reading, read_topic
 from cubecast.cli.why import explained
 from cubecast.logs import escaped, guard
 from cubecast.net.subscription import Policy
-from cubecast.net.topics import MAX_PAYLOAD
+from cubecast.net.topics import MAX_PAYLOAD, is_reply_topic
 from cubecast.net.units import SIZES, parse_quantity
 from cubecast.topology import Tree
 
@@ -335,6 +335,9 @@ def topics(
     tls_key: TlsKeyOption = None,
     tls_crl: TlsCrlOption = None,
     config: ConfigOption = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="List the topics for replies to requests, too.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List the topics of a cluster and the nodes subscribed to each; every node is asked.
@@ -343,6 +346,7 @@ def topics(
 
     \b
       cubecast topics
+      cubecast topics --all
       cubecast topics --json
     """
     access = cluster_access("topics", config, secret, name, tls_ca, tls_cert, tls_key, tls_crl)
@@ -350,6 +354,11 @@ def topics(
     if as_json:
         typer.echo(json.dumps({"topics": known}))
         return
+    replies = [] if everything else [topic for topic in known if is_reply_topic(topic)]
+    for topic in replies:
+        del known[topic]
+    if replies:
+        typer.echo(f"{len(replies)} topics for replies are left out; --all lists them", err=True)
     if not known:
         typer.echo("no topics", err=True)
         return

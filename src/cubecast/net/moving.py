@@ -44,6 +44,7 @@ class Traveller(Host, Protocol):
 
     listens: bool
     patience_s: float
+    cluster: str
 
     def tell(self, event: Event) -> None: ...
     def all_subscriptions(self) -> list[RemoteSubscription]: ...
@@ -165,6 +166,7 @@ class Moving:
                 if not node.over:
                     node.lose("it leaves the cluster")
             self._task = None
+            self._warn_of_another_cluster(node)
             self._client.arrive(node)
             self._client.tell(Reattached(node.address, node.slot, self._missed, self._exact))
             if node.over:  # since then
@@ -176,6 +178,16 @@ class Moving:
             log.exception("a client cannot go on at another node")
             self._task = None
             self._client.give_up(f"{reason}; {error!r}")
+
+    def _warn_of_another_cluster(self, node: Attachment) -> None:
+        """What was said in the former cluster does not come here, and cannot be counted."""
+        assert node.welcome is not None
+        if node.welcome.cluster != self._client.cluster:
+            self._exact = False
+            log.warning(
+                "the node at %s is in cluster %s now, and was in %s: what is said there is missed",
+                node.address, node.welcome.cluster, self._client.cluster,
+            )  # fmt: skip
 
     async def _next_node(self, former: Attachment) -> Attachment:
         """Any but the former node while that is there; then that one first."""

@@ -177,6 +177,10 @@ class Facade(Generic[A]):
         """Answer a message that wants a reply (`Message.reply`)."""
         self.run(request.reply(payload, **options))
 
+    def reply_error(self, request: Message[Any], text: str) -> None:
+        """Refuse a message that wants a reply (`Message.reply_error`)."""
+        self.run(request.reply_error(text))
+
     def events(self, *, timeout: float | None = None) -> Reader[Event]:
         """Members joining and leaving, slow subscribers and the like, from now on.
 

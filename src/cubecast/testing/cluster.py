@@ -175,13 +175,19 @@ class Cluster:
 
     def kill(self, slot: int) -> None:
         """A node ends at once, as its process would by SIGKILL; the others find out."""
-        node = self._nodes.pop(slot)
+        node = self[slot]
+        del self._nodes[slot]
         self._killed[slot] = node.address
         self._ended.add(process_of(node.uid))
         node.kill()
 
     async def restart(self, slot: int) -> Node:
         """A node that was killed begins again at its address, with nothing."""
+        if slot not in self._killed:
+            raise KeyError(
+                f"node {slot} was not killed; killed are {sorted(self._killed)}, and a node that "
+                "left by shrink() comes back by grow()"
+            )
         address = self._killed.pop(slot)
         return await self._start(replace(self._config, listen=address), slot)
 
