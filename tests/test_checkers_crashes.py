@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_checkers import A, B, C, Story
+from test_checkers import A, B, C, D, Story
 
 from cubecast.trace import Property, Record, check, merge
 
@@ -167,6 +167,15 @@ def test_who_left_is_owed_nothing_but_its_delivery_binds() -> None:
 
 def test_counted_gaps_excuse_as_many_messages_of_the_dead() -> None:
     story = drama(A, B, C).publish(A, 0).publish(A, 1).deliver(0, A, B).deliver(1, A, B)
+    assert story.survivors().gap(C, seq=1).broken() == [("agreement", C, 1)]
+    assert story.gap(C, seq=1).broken() == []
+
+
+def test_a_message_that_died_with_its_publisher_takes_no_place_of_a_counted_gap() -> None:
+    """A node cannot count a message of which no survivor knows."""
+    story = drama(A, B, C).publish(D, "unknown").crash(D)
+    for id in (0, 1):
+        story.publish(A, id).deliver(id, A, B)
     assert story.survivors().gap(C, seq=1).broken() == [("agreement", C, 1)]
     assert story.gap(C, seq=1).broken() == []
 
@@ -342,6 +351,8 @@ class Life:
         self.shadow: set[int] = set()
         """All that was delivered here, with its past."""
         self.gaps: set[int] = set()
+        self.counted: list[tuple[int, int]] = []
+        """(messages published by then, messages lost) of each gap without an id."""
         self.joined: int | None = None
         """Messages published when the open subscription began."""
 
@@ -392,8 +403,11 @@ class Oracle:
         del self.now[life.node]
 
     def gap(self, life: Life, record: Record) -> None:
-        assert isinstance(record.id, int)
-        life.gaps.add(record.id)
+        if record.id is None:
+            life.counted.append((len(self.past), record.seq))
+        else:
+            assert isinstance(record.id, int)
+            life.gaps.add(record.id)
 
     def discard(self, life: Life, record: Record) -> None:
         assert isinstance(record.id, int)
@@ -426,6 +440,20 @@ class Oracle:
             if id in known and not self.publishers[id].up
         )
 
+    def uncounted(self) -> Counter[int]:
+        """Node -> how many of these are left when each place of a counted gap covers one message.
+
+        By Hall's theorem: of the messages from any one on, those that are more than the places of
+        the gaps that come later.
+        """
+        found: Counter[int] = Counter()
+        for life in self.lives:
+            owed = [id for node, id in self.disagreeing() if node == life.node and life.up]
+            for place, id in enumerate(owed):
+                room = sum(count for published, count in life.counted if published > id)
+                found[life.node] = max(found[life.node], len(owed) - place - room)
+        return +found
+
 
 @settings(max_examples=500, deadline=None)
 @given(histories())
@@ -437,6 +465,26 @@ def test_completeness_and_agreement_agree_with_their_definitions(records: list[R
         found[violation.property].append((violation.node, violation.id))
     assert sorted(found["completeness"]) == oracle.incomplete()
     assert sorted(found["agreement"]) == oracle.disagreeing()
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(["known", "unknown", "of the living", "gap", "gaps"])))
+def test_agreement_lets_a_place_of_a_counted_gap_cover_one_message(deeds: list[str]) -> None:
+    """C delivers nothing; B delivers what A and B publish, and nobody what D does."""
+    story = drama().join(B).join(C)
+    published = 0
+    for deed in deeds:
+        if deed.startswith("gap"):
+            story.gap(C, seq=len(deed) - 2)
+            continue
+        story.publish({"known": A, "unknown": D}.get(deed, B), published)
+        if deed != "unknown":
+            story.deliver(published, B)
+        published += 1
+    story.crash(A, D)
+    report = check(story.records, ["agreement"], limit=10_000)
+    found = Counter(violation.node for violation in report.violations)
+    assert found == Oracle(story.records).uncounted()
 
 
 def test_who_left_the_cluster_waits_for_nothing_and_who_stays_does() -> None:

@@ -5,9 +5,13 @@ A hundred run here, a thousand in ``make soak``.  A failure is replayed by its s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from cubecast.net.config import NodeConfig
+from cubecast.net.node import Node
+from cubecast.protocol.port import Stream
 from cubecast.sim.ingredients import draw_eventful
 from cubecast.sim.schedule import Fault, Schedule, Step, checked
 from cubecast.testing import Cluster, run
@@ -46,6 +50,24 @@ def test_ten_eventful_schedules_on_live_nodes(block: int) -> None:
 def test_a_thousand_eventful_schedules_on_live_nodes(block: int) -> None:
     for seed in range(BLOCK * block, BLOCK * block + BLOCK):
         run(played(draw_eventful(seed, 2 + seed % 5), seed))
+
+
+def test_a_counted_gap_excuses_what_survivors_know_of_the_dead() -> None:
+    """Seed 423: a lossy node misses messages of two nodes that crash, one of them cut off."""
+    report, _ = run(played(draw_eventful(423, 5), 423))
+    assert report.needless == 0
+
+
+def test_a_gap_that_leaves_out_the_dead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgetful(node: Node, topic: str, skipped: Mapping[Stream, tuple[int, int]]) -> None:
+        """Report only what nodes of the present view published."""
+        known = {stream: span for stream, span in skipped.items() if stream[0] in node.members}
+        whole(node, topic, known)
+
+    whole = Node.gap
+    monkeypatch.setattr(Node, "gap", forgetful)
+    with pytest.raises(AssertionError, match=r"agreement: .* node 1, topic 't', message '0\."):
+        run(played(draw_eventful(423, 5), 423))
 
 
 def test_the_same_schedule_and_seed_leave_the_same_trace() -> None:

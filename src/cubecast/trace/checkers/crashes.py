@@ -40,14 +40,18 @@ class Agreement(Checker):
                     self._judge(topic, seat, up, time)
 
     def _judge(self, topic: Topic, seat: Seat, up: list[Seat], time: int) -> None:
+        """Only what a life that is up delivered needs an excuse, and so takes a place of a gap."""
         publisher = topic.causality.publisher
-        orphans = [index for index in missing_at(topic, seat) if not publisher(index).up]
+        witnesses: dict[int, int] = {}
+        for index in missing_at(topic, seat):
+            if not publisher(index).up:
+                other = next((other for other in up if other.has(index)), None)
+                if other is not None:
+                    witnesses[index] = other.node
         excuses = self.excuses.get(seat)
-        for index in orphans if excuses is None else excuses.unexcused(orphans):
-            other = next((other for other in up if other.has(index)), None)
-            if other is not None:
-                why = f"not delivered, but node {other.node} did before its publisher was gone"
-                self.tally.add(seat.node, topic.name, topic.ids[index], time, why)
+        for index in witnesses if excuses is None else excuses.unexcused(witnesses):
+            why = f"not delivered, but node {witnesses[index]} did before its publisher was gone"
+            self.tally.add(seat.node, topic.name, topic.ids[index], time, why)
 
 
 class LossReports(Checker):
