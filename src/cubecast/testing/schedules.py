@@ -24,7 +24,7 @@ from cubecast.net.headers import RESERVED
 from cubecast.net.message import Message
 from cubecast.net.node import Node
 from cubecast.net.subscription import Subscription
-from cubecast.protocol.port import NodeId, Time
+from cubecast.protocol.port import NodeId, Stream, Time
 from cubecast.sim.plan import plan_of
 from cubecast.sim.schedule import Schedule, Step
 from cubecast.testing.cluster import Cluster
@@ -184,9 +184,13 @@ class _Player:
         return None
 
     async def _publish(self, node: Node, topic: str, count: int) -> None:
-        """Publish numbers; every third has a header that says the same.  After several, ask."""
+        """Publish numbers; every third has a header that says the same, every fourth is retained.
+
+        After several, ask.
+        """
         for number in range(count):
-            await node.publish(topic, str(number), headers=_headers(number))
+            retain = number % 4 == 0
+            await node.publish(topic, str(number), headers=_headers(number), retain=retain)
         if count > 1:
             with suppress(NoAnswer, NotSent):  # there may be no reader, and nodes die
                 answer = await node.request(topic, str(count), headers=_headers(count), timeout=5)
@@ -205,8 +209,14 @@ class _Player:
             await subscription.close()
 
     async def _read(self, subscription: Subscription) -> None:
+        handed: dict[tuple[str, Stream], int] = {}  # the retained value of each stream
         async for message in subscription:
             assert _set_by_applications(message) == _headers(int(message.payload)), message
+            stream = message.topic, message.frame.stream
+            if message.retained:
+                handed[stream] = message.seq
+            else:
+                assert message.seq > handed.get(stream, -1), f"after its successor: {message}"
             if message.wants_reply:
                 await message.reply(message.payload)
 
