@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 from test_live import TOPIC, cluster, live
+from test_permissions import written
 
 import cubecast
 from cubecast.errors import CubecastError, NotSent
@@ -432,6 +434,25 @@ def test_a_broken_value_is_refused_where_bytes_become_messages(lie: Kept) -> Non
     packet = encode_control(Parcel(0, broken))
     with pytest.raises(WireError, match="broken"):
         decode_control(packet)
+
+
+@live
+async def test_a_value_goes_to_and_comes_from_members_that_may_have_it_alone(
+    tmp_path: Path,
+) -> None:
+    rule = '[[rule]]\nwho = "node:"\npublish = ["in", "both"]\nsubscribe = ["out/#", "both"]\n'
+    async with cluster(2, permissions=str(written(tmp_path, rule))) as (node, _):
+        assert node.access is not None
+        for topic, told, believed in (
+            ("in", False, True),
+            ("out/1", True, True),
+            ("both", True, True),
+            ("other", False, False),
+        ):
+            parcel = Parcel(0, Answer(topic, 0, 0, (), 0, kept=value(5)))
+            bare = Parcel(0, Answer(topic, 0, 0, (), 0))
+            assert node.access.outgoing(parcel, 1) == (parcel if told else bare)
+            assert node.access.control(parcel, 1, None, "") == (parcel if believed else bare)
 
 
 def test_values_wait_in_answers_only_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

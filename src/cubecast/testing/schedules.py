@@ -59,6 +59,7 @@ class _Player:
         self.wanted: dict[NodeId, dict[str, bool]] = {node: {} for node in range(schedule.nodes)}
         """What every application wants, and whether it would rather miss messages."""
         self.tasks: set[asyncio.Task[None]] = set()
+        self.findings: list[AssertionError] = []
         self.closing: set[NodeId] = set()
         self.beginning: set[NodeId] = set()
 
@@ -95,6 +96,8 @@ class _Player:
                 raise error
         self.tasks.clear()
         await self.cluster.settle()
+        if self.findings:
+            raise self.findings[0]
 
     async def stop(self) -> None:
         for task in self.tasks:
@@ -204,9 +207,15 @@ class _Player:
         if self.cluster.places.get(place) is node and topic in self.wanted[place]:
             self.readers[place, topic] = subscription
             reading = asyncio.ensure_future(self._read(subscription))
-            reading.add_done_callback(lambda task: task.cancelled() or task.exception())
+            reading.add_done_callback(self._note_finding)
         else:
             await subscription.close()
+
+    def _note_finding(self, reading: asyncio.Task[None]) -> None:
+        """A reader ended: with its node, or because it read what it should not have."""
+        error = None if reading.cancelled() else reading.exception()
+        if isinstance(error, AssertionError):
+            self.findings.append(error)
 
     async def _read(self, subscription: Subscription) -> None:
         handed: dict[tuple[str, Stream], int] = {}  # the retained value of each stream
