@@ -158,6 +158,22 @@ def test_light_clients_publish_and_get_retained_values_as_nodes_do() -> None:
     run(main())
 
 
+def test_typed_topics_and_callbacks_have_retained_values() -> None:
+    async def main() -> None:
+        topic = cubecast.TypedTopic("numbers", cubecast.codecs.json(int))
+        async with Cluster(2) as nodes:
+            await topic.publish(nodes[0], 17, retain=True)
+            await nodes.settle()
+            async with topic.subscribe(nodes[1]) as messages:
+                message = await anext(messages)
+                assert (message.value, message.retained) == (17, True)
+            called: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+            async with nodes[1].on("numbers", called.set_result):
+                assert (await called).retained
+
+    run(main())
+
+
 def test_a_client_that_moves_is_not_handed_values_again() -> None:
     async def main() -> None:
         async with Cluster(3) as nodes:

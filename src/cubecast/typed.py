@@ -47,6 +47,7 @@ class TypedTopic(Generic[T]):
         headers: Headers | None = None,
         receipt: Literal[False] = False,
         timeout: float | None = None,
+        retain: bool = False,
     ) -> None: ...
 
     @overload
@@ -58,6 +59,7 @@ class TypedTopic(Generic[T]):
         headers: Headers | None = None,
         receipt: Literal[True],
         timeout: float | None = None,
+        retain: bool = False,
     ) -> Receipt: ...
 
     @overload
@@ -69,6 +71,7 @@ class TypedTopic(Generic[T]):
         headers: Headers | None = None,
         receipt: Literal[True],
         timeout: float | None = None,
+        retain: bool = False,
     ) -> ClientReceipt: ...
 
     async def publish(
@@ -79,6 +82,7 @@ class TypedTopic(Generic[T]):
         headers: Headers | None = None,
         receipt: bool = False,
         timeout: float | None = None,
+        retain: bool = False,
     ) -> Receipt | ClientReceipt | None:
         """Publish a value through a node or a light client, as their `publish` does.
 
@@ -87,7 +91,7 @@ class TypedTopic(Generic[T]):
         """
         payload = self.codec.encode(value)
         return await through.publish(
-            self.name, payload, headers=headers, receipt=receipt, timeout=timeout
+            self.name, payload, headers=headers, receipt=receipt, timeout=timeout, retain=retain
         )
 
     @overload

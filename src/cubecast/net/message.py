@@ -129,7 +129,8 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
     def published_at(self) -> float:
         """When its publisher sent it, in seconds since the epoch, by that node's clock.
 
-        It is the time of the frame: messages that were gathered in one tick have the same.
+        It is the time of the frame: messages that were gathered in one tick have the same.  Of a
+        frame with a retained message, it is above the times of those that its publisher had seen.
         """
         body = self.frame.body
         assert isinstance(body, Payloads | Outgoing)
