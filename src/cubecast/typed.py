@@ -49,6 +49,7 @@ class TypedTopic(Generic[T]):
         headers: Headers | None = None,
         receipt: Literal[False] = False,
         timeout: float | None = None,
+        retain: bool = False,
     ) -> None: ...
 
     @overload
@@ -60,6 +61,7 @@ class TypedTopic(Generic[T]):
         headers: Headers | None = None,
         receipt: Literal[True],
         timeout: float | None = None,
+        retain: bool = False,
     ) -> Receipt: ...
 
     @overload
@@ -71,6 +73,7 @@ class TypedTopic(Generic[T]):
         headers: Headers | None = None,
         receipt: Literal[True],
         timeout: float | None = None,
+        retain: bool = False,
     ) -> ClientReceipt: ...
 
     def publish(
@@ -81,6 +84,7 @@ class TypedTopic(Generic[T]):
         headers: Headers | None = None,
         receipt: bool = False,
         timeout: float | None = None,
+        retain: bool = False,
     ) -> Coroutine[Any, Any, Receipt | ClientReceipt | None]:
         """Publish a value through a node or a light client, as their `publish` does.
 
@@ -90,7 +94,7 @@ class TypedTopic(Generic[T]):
         _refuse_facade(through)
         payload = self.codec.encode(value)
         return through.publish(
-            self.name, payload, headers=headers, receipt=receipt, timeout=timeout
+            self.name, payload, headers=headers, receipt=receipt, timeout=timeout, retain=retain
         )
 
     @overload

@@ -165,6 +165,9 @@ def pub(
     config: ConfigOption = None,
     file: Annotated[Path | None, typer.Option(help="Publish each line of this file.")] = None,
     rate: Annotated[float, typer.Option(help="Messages per second; 0: as fast as it goes.")] = 0,
+    retain: Annotated[
+        bool, typer.Option("--retain", help="Keep the last for later subscribers; empty: remove.")
+    ] = False,
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long to wait for the subscribers.")
     ] = 30.0,
@@ -180,6 +183,7 @@ def pub(
       cubecast pub chat/room1 "hello"
       seq 1000 | cubecast pub numbers --rate 100
       cubecast pub log --file today.log --timeout 5
+      cubecast pub sensors/kitchen 21.5 --retain
     """
     if message is not None and file is not None:
         refuse("pub", "a message or --file, not both")
@@ -194,7 +198,7 @@ def pub(
             os.read(descriptor, 0)  # a directory, or a stdin that is closed, says so here
     except OSError as error:
         refuse("pub", f"cannot read {file or 'stdin'}: {error.strerror or error}")
-    run("pub", _pub(topic, lines_of(message, descriptor), at, known, rate, timeout))
+    run("pub", _pub(topic, lines_of(message, descriptor), at, known, rate, timeout, retain))
 
 
 class LineTooLong(cubecast.CubecastError):
@@ -250,7 +254,13 @@ async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
 
 
 async def _pub(
-    topic: str, lines: AsyncIterator[bytes], at: str, access: Access, rate: float, timeout: float
+    topic: str,
+    lines: AsyncIterator[bytes],
+    at: str,
+    access: Access,
+    rate: float,
+    timeout: float,
+    retain: bool,
 ) -> None:
     async with access.connect(at) as client:
         loop = asyncio.get_running_loop()
@@ -260,7 +270,7 @@ async def _pub(
         try:
             async for line in lines:
                 async with asyncio.timeout(timeout):
-                    receipt = await client.publish(topic, line, receipt=True)
+                    receipt = await client.publish(topic, line, receipt=True, retain=retain)
                 if rate:
                     next_at += 1 / rate
                     await asyncio.sleep(next_at - loop.time())

@@ -14,6 +14,8 @@ At the first hop:
    not wait in vain nor take the living for mute, and nobody counts it as a subscriber.  If it may
    not publish either, and for a REGISTER of one that may not publish, the wave ends here.
 3. A node that answers a wave is not counted as a subscriber of what it may not subscribe to.
+4. A retained value goes only to members that may subscribe to its topic, also on its way to others;
+   and it is taken only from members that may subscribe or publish to it.
 
 Nodes read a new file one after the other, within `permissions_grace_s`.  For so long after it read
 one, a node lets itself do only what the rules before allow as well, and lets other members do also
@@ -147,11 +149,22 @@ class Access:
         heard: Wave | Answer
         if type(carried) is Wave and carried.origin == sender:
             heard = self._wave(carried, connection, name)
-        elif type(carried) is Answer and carried.members >> sender & 1:
+        elif type(carried) is Answer and (carried.members >> sender & 1 or carried.kept):
             heard = self._answer(carried, sender, connection, name)
         else:
             return message
         return message if heard is carried else Parcel(message.number, heard)
+
+    def outgoing(self, message: Control, peer: NodeId) -> Control:
+        """A control message as `peer` may read it: a retained value is for subscribers (4)."""
+        if type(message) is not Parcel or type(message.message) is not Answer:
+            return message
+        answer = message.message
+        if answer.kept is None:
+            return message
+        if self._lets(name_of(self._node.mesh.connection_with(peer)), "subscribe", answer.topic):
+            return message
+        return Parcel(message.number, msgspec.structs.replace(answer, kept=None))
 
     def indirect(
         self, message: Frame | Ack | Control, sender: NodeId
@@ -187,6 +200,10 @@ class Access:
         self, answer: Answer, sender: NodeId, connection: Connection | None, name: str
     ) -> Answer:
         if self._lets(name, "subscribe", answer.topic):
+            return answer
+        if answer.kept is not None and not self._lets(name, "publish", answer.topic):
+            answer = msgspec.structs.replace(answer, kept=None)
+        if not answer.members >> sender & 1:
             return answer
         self._note(sender, name, "subscribe", answer.topic, connection)
         others = ~(1 << sender)

@@ -56,6 +56,7 @@ from cubecast.net.moving import Moving
 from cubecast.net.pipeline import ClientReceipt, Pipeline
 from cubecast.net.remote import RemoteSubscription
 from cubecast.net.requests import Asks, Requests
+from cubecast.net.retained import mark
 from cubecast.net.slow import SlowNews
 from cubecast.net.stats import Stats
 from cubecast.net.subscription import Policy
@@ -314,6 +315,7 @@ class Client(Asks):
         headers: Headers | None = None,
         receipt: Literal[False] = False,
         timeout: float | None = None,
+        retain: bool = False,
     ) -> None: ...
 
     @overload
@@ -325,6 +327,7 @@ class Client(Asks):
         headers: Headers | None = None,
         receipt: Literal[True],
         timeout: float | None = None,
+        retain: bool = False,
     ) -> ClientReceipt: ...
 
     @overload
@@ -336,6 +339,7 @@ class Client(Asks):
         headers: Headers | None = None,
         receipt: bool,
         timeout: float | None = None,
+        retain: bool = False,
     ) -> ClientReceipt | None: ...
 
     async def publish(
@@ -346,11 +350,13 @@ class Client(Asks):
         headers: Headers | None = None,
         receipt: bool = False,
         timeout: float | None = None,
+        retain: bool = False,
     ) -> ClientReceipt | None:
         """Publish one message; it waits if the node has no room for it.
 
         `payload` is bytes, or what else holds bytes, or text, which is sent as UTF-8.
         `headers` are a few short texts by name that travel with it (`Message.headers`).
+        `retain` has it kept for those who subscribe later, as at a node.
 
         It returns when the message is on its way; `flush`, or leaving the client, tells when
         the node has taken it.  Raises `NotSent` after `timeout` seconds in which the node took
@@ -358,6 +364,8 @@ class Client(Asks):
         if `timeout` passes or the connection breaks while it waits for the node's word on a topic
         that is new to it.
         """
+        if retain:
+            payload, headers = mark(topic, payload, headers), None
         if headers is not None or self._traced or type(payload) is not bytes:
             payload = self._prepared(payload, headers)
         if len(payload) > MAX_PAYLOAD:

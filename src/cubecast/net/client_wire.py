@@ -69,6 +69,8 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True, array_like=True):
     queue_bytes: QueueBytes
     located: bool = False
     """Say in `Subscribed` where in each stream it begins."""
+    retained: bool = True
+    """Hand out the retained values of the topic, or of the topics that match."""
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -151,6 +153,8 @@ class Deliver(msgspec.Struct, frozen=True, tag=True, array_like=True):
     payloads: list[Payload]
     headed: Places = ()
     """The messages with headers, by their places: these are blobs (`headers.py`)."""
+    retained: bool = False
+    """A retained value, which was published before the subscription began."""
 
 
 class Dropped(msgspec.Struct, frozen=True, tag=True, array_like=True):

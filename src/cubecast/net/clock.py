@@ -1,7 +1,7 @@
 """The wall clock, for what people are told: when a message was published.
 
-Nothing waits for it and nothing is ordered by it; delays are of the loop's monotonic clock.  So it
-may be wrong, or be set while a node runs.
+Nothing waits for it, and it orders nothing but concurrent retained values (`retained.py`); delays
+are of the loop's monotonic clock.  So it may be wrong, or be set while a node runs.
 """
 
 from __future__ import annotations

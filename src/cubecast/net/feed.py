@@ -92,4 +92,5 @@ def deliver(number: int, dropped: int, messages: list[Message]) -> Deliver:
         [(stream.source, stream.incarnation, seq) for stream, seq in frame.barrier],
         payloads,
         headed,
+        first.retained,
     )

@@ -20,7 +20,7 @@ from cubecast.errors import DecodeError
 from cubecast.net import headers
 from cubecast.net.headers import NO_HEADERS, Headers
 from cubecast.net.topics import Payload, is_reply_topic
-from cubecast.net.wire import Outgoing, Payloads
+from cubecast.net.wire import Lasting, Outgoing, Payloads
 from cubecast.protocol.messages import Frame
 from cubecast.protocol.port import NodeId, Seq, Topic
 
@@ -91,6 +91,22 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
         return b""
 
     @property
+    def retained(self) -> bool:
+        """Whether it was published before the subscription began, and kept (`retain=True`)."""
+        return type(self.frame.body) is Lasting
+
+    @property
+    def stamp(self) -> tuple[int, NodeId, int, Seq]:
+        """Orders the retained messages of a topic the same way everywhere, causes first.
+
+        It is the time, then the slot and life of the publisher, and the number.  A subscriber that
+        wants the newest value alone keeps the message with the highest stamp.
+        """
+        body, stream = self.frame.body, self.frame.stream
+        assert isinstance(body, Payloads | Outgoing)
+        return body.time, stream.source, stream.incarnation, self.seq
+
+    @property
     def wants_reply(self) -> bool:
         """Whether it is a request, which `reply` answers."""
         return False
@@ -113,7 +129,8 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
     def published_at(self) -> float:
         """When its publisher sent it, in seconds since the epoch, by that node's clock.
 
-        It is the time of the frame: messages that were gathered in one tick have the same.
+        It is the time of the frame: messages that were gathered in one tick have the same.  Of a
+        frame with a retained message, it is above the times of those that its publisher had seen.
         """
         body = self.frame.body
         assert isinstance(body, Payloads | Outgoing)

@@ -52,6 +52,7 @@ from cubecast.net.readers import Readers
 from cubecast.net.receipt import Receipt, ReceiptBook
 from cubecast.net.recorder import Recorder
 from cubecast.net.requests import Asks, Requests
+from cubecast.net.retained import Retained, mark
 from cubecast.net.slow import SlowNews
 from cubecast.net.stats import Numbers, Stats
 from cubecast.net.subscription import Order, Policy, Subscription
@@ -148,6 +149,8 @@ class Node(Asks):
         self._careful = self._traced  # every publication is looked at closely
         self.leftovers: list[Leftover] = []
         """Once the node is closed: accepted publications that not everyone is known to have."""
+        self.keeper = Retained()
+        """The retained values that this node keeps."""
         self._readers = Readers(self)
         self._listings = Listings(self, config.join_timeout_s)
         self._receipts = ReceiptBook()
@@ -497,6 +500,7 @@ class Node(Asks):
         headers: Headers | None = None,
         receipt: Literal[False] = False,
         timeout: float | None = None,
+        retain: bool = False,
     ) -> None: ...
 
     @overload
@@ -508,6 +512,7 @@ class Node(Asks):
         headers: Headers | None = None,
         receipt: Literal[True],
         timeout: float | None = None,
+        retain: bool = False,
     ) -> Receipt: ...
 
     @overload
@@ -519,6 +524,7 @@ class Node(Asks):
         headers: Headers | None = None,
         receipt: bool,
         timeout: float | None = None,
+        retain: bool = False,
     ) -> Receipt | None: ...
 
     async def publish(
@@ -529,17 +535,22 @@ class Node(Asks):
         headers: Headers | None = None,
         receipt: bool = False,
         timeout: float | None = None,
+        retain: bool = False,
     ) -> Receipt | None:
         """Publish one message; it waits for credit if subscribers are slow.
 
         `payload` is bytes, or what else holds bytes, or text, which is sent as UTF-8.
         `headers` are a few short texts by name that travel with it (`Message.headers`).
+        With `retain`, whoever subscribes later is handed the newest such message of the topic first
+        (`Message.retained`); one with an empty payload removes it.
 
         A publish that raises or is cancelled was not sent and will not be; `NotSent` after
         `timeout` seconds in which no credit came back at all (`NodeConfig.publish_timeout_s` if
         None).  One that returns is sent unless the node closes first; closing tells, and a
         receipt, which also tells when everyone has taken the message in.
         """
+        if retain:
+            payload, headers = mark(topic, payload, headers), None
         if headers is not None or self._careful or type(payload) is not bytes:
             payload = self._prepared(topic, payload, headers)
         if len(payload) > MAX_PAYLOAD:
@@ -692,6 +703,8 @@ class Node(Asks):
         core, member = self._presence.core, self.member
         if core is None:
             return member.publish(topic, body, size, self.now())  # it says when there is one
+        if body.headed:
+            self.keeper.stamp(body)
         first = core.next_seq(topic)
         size = frame_cost(size, core.dependencies(topic))
         position = self.recorder.position()
@@ -703,6 +716,8 @@ class Node(Asks):
             stream = core.stream_of(topic)
             self.recorder.published(topic, stream, first, len(body), position)
             self.numbers.published += len(body)
+            if body.headed:
+                self.keeper.published(topic, stream, first, body)
         finally:
             self.writes.end()
         return True
@@ -801,6 +816,8 @@ class Node(Asks):
         elif isinstance(message, Clusterwide):
             self._presence.say(peer, message)
         else:
+            if self.access is not None:
+                message = self.access.outgoing(message, peer)
             self.send(peer, encode_control(message))
 
     def reach(self, address: str, message: Any) -> None:
@@ -810,11 +827,13 @@ class Node(Asks):
         if self.trace is not None:
             self.recorder.delivered(publication)
         self.numbers.delivered += len(publication.body)
+        if publication.body.headed:
+            self.keeper.delivered(publication)
         return self._readers.deliver(publication)
 
     def joined(self, topic: Topic) -> None:
         self.recorder.membership("join", topic)
-        self._readers.joined(topic)
+        self._readers.joined(topic, self.keeper.take_news(topic))
 
     def gap(self, topic: Topic, skipped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
         count = sum(last - first + 1 for first, last in skipped.values())

@@ -14,6 +14,7 @@ from typing import Protocol
 from cubecast.errors import Closed, TooManyTopics
 from cubecast.net.ledger import Ledger
 from cubecast.net.patterns import Pattern
+from cubecast.net.retained import Retained
 from cubecast.net.subscription import Subscription
 from cubecast.protocol.member import Member
 from cubecast.protocol.messages import Frame
@@ -33,6 +34,8 @@ class Runtime(Protocol):
     def check_open(self) -> None: ...
     def now(self) -> Time: ...
     def membership_called(self, topic: Topic, joins: bool) -> None: ...
+    @property
+    def keeper(self) -> Retained: ...
 
 
 class Readers:
@@ -83,6 +86,7 @@ class Readers:
         if topic not in self._by_topic:
             self._expect(topic)
         self._by_topic[topic].append(subscription)
+        self._begin_with_value(subscription, topic)
         self._tell_attitude(topic)
         ready = self._joining.get(topic)
         if ready is not None:
@@ -101,6 +105,7 @@ class Readers:
         for topic, readers in self._by_topic.items():
             if pattern(topic):
                 readers.append(subscription)
+                self._begin_with_value(subscription, topic)
         if first:
             self._following[text] = self._loop.create_future()
             self._runtime.membership_called(text, True)
@@ -110,6 +115,13 @@ class Readers:
             raise TooManyTopics(text)
         for topic in [topic for topic in self._by_topic if pattern(topic)]:
             self._tell_attitude(topic)
+
+    def _begin_with_value(self, subscription: Subscription, topic: Topic) -> None:
+        """Hand out the retained value of a topic that the node is in; else `joined` does."""
+        if topic not in self._joining:
+            frame = self._runtime.keeper.frame(topic)
+            if frame is not None:
+                subscription.begin_with(frame)
 
     async def _not_lossy(self, subscription: Subscription) -> None:
         """Wait until nobody takes the node for lossy in a topic that the subscription reads.
@@ -310,9 +322,18 @@ class Readers:
                 reader.fail(TooManyTopics(pattern))
         _finish(self._following.pop(pattern, None), complete)
 
-    def joined(self, topic: Topic) -> None:
-        """The cut is fixed, or our attitude is known to all."""
-        _finish(self._joining.pop(topic, None))
+    def joined(self, topic: Topic, news: bool = False) -> None:
+        """The cut is fixed, or our attitude is known to all.
+
+        If the cut is fixed anew, `news` says that it covers a retained value which is newer than
+        what was known here.  Whoever reads already is handed that, and nothing that it may have.
+        """
+        ready = self._joining.pop(topic, None)
+        if ready is not None or news:
+            for reader in self._by_topic.get(topic, ()):
+                if news or not reader.entered:
+                    self._begin_with_value(reader, topic)
+        _finish(ready)
 
     def left(self, topic: Topic) -> None:
         """Nobody needs this node for the topic any more."""

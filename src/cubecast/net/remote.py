@@ -26,7 +26,7 @@ from cubecast.net.events import Gap, spans_by_source
 from cubecast.net.floors import Floors
 from cubecast.net.message import Message, T_co, cut
 from cubecast.net.subscription import ENTERED_TWICE, NOT_ENTERED, Policy
-from cubecast.net.wire import Outgoing, WireError
+from cubecast.net.wire import Lasting, Outgoing, WireError
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import NodeId, Seq, Stream, Topic
 
@@ -124,7 +124,9 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         """Begin anew at a node; until it has, the former one goes on."""
         self._next, self._began, self._early = node, None, []
         located = self.floors is not None
-        node.say(Subscribe(self._number, self.topic, self.policy, self._queue_bytes, located))
+        fresh = self._ready is not None and not self._ready.done()  # else it had them elsewhere
+        about = self._number, self.topic, self.policy, self._queue_bytes
+        node.say(Subscribe(*about, located, fresh))
 
     def waits_for(self, node: Attachment) -> bool:
         """Whether it is about to go on at a node, and does not yet."""
@@ -201,7 +203,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         if self._held >= self._window:
             raise WireError("more deliveries than it has credit for")
         self.on_dropped(news.dropped)
-        if self.floors is not None:
+        if self.floors is not None and not news.retained:  # what is retained is no step of a stream
             fresh = self._fresh(news, self.floors)
             if fresh is None:
                 return
@@ -219,7 +221,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
                 barrier,
                 Route(0, news.first, 0),
                 -1,
-                Outgoing(news.payloads, news.time, news.headed),
+                (Lasting if news.retained else Outgoing)(news.payloads, news.time, news.headed),
                 size,
             )
         )

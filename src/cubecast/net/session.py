@@ -419,6 +419,7 @@ class Session:
             subscription.share = self._share
             subscription.yields = self._yields
             subscription.on_slow = lambda: self._slow(feed)
+            subscription.wants_retained = request.retained
             feed.subscription = subscription
             async with subscription:
                 self._send(self._confirmation(request, feed, subscription))

@@ -19,6 +19,7 @@ from cubecast.net.context import ClosesAtEnd
 from cubecast.net.debts import Debts, Key
 from cubecast.net.message import Message, T_co, cut
 from cubecast.net.patterns import Pattern
+from cubecast.net.retained import is_retained
 from cubecast.net.wire import content_size
 from cubecast.protocol.messages import Frame
 from cubecast.protocol.port import Seq, Topic
@@ -107,6 +108,8 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         self._closed = False
         self._begun = False
         self._failure: CubecastError | None = None
+        self.wants_retained = True
+        """Whether it is handed the retained values of its topics."""
         self.entered = False
         """Whether the application was told that everything comes from now on."""
         self.dropped = 0
@@ -149,7 +152,8 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         """The first message of each stream that is queued."""
         first: dict[Key, Seq] = {}
         for frame in self._frames:
-            first.setdefault((frame.topic, frame.stream), frame.first)
+            if not is_retained(frame):
+                first.setdefault((frame.topic, frame.stream), frame.first)
         return first
 
     @property
@@ -188,6 +192,12 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         if self._ahead and self._had(frame):
             return True
         return self._queue(frame)
+
+    def begin_with(self, frame: Frame) -> None:
+        """Queue a retained value: nothing is owed for it, and no policy drops it."""
+        if self.wants_retained and not self._closed and self._failure is None:
+            self.wake()
+            self._put(frame, content_size(frame))
 
     def _queue(self, frame: Frame) -> bool:
         if self._closed or self._failure is not None:
@@ -415,7 +425,8 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         size = content_size(frame)
         self._gone(frame, size)
         if self._open_debts:
-            self._tell(self._debts.read(frame, size))
+            if not is_retained(frame):
+                self._tell(self._debts.read(frame, size))
             self.settle()
 
     def _gone(self, frame: Frame, size: int) -> None:

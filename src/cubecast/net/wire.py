@@ -29,6 +29,7 @@ import msgspec
 from cubecast.net.headers import MAX_PREFIX, check_blob
 from cubecast.net.topics import MAX_PAYLOAD as MAX_PAYLOAD
 from cubecast.protocol.errors import MAX_STREAMS
+from cubecast.protocol.keeping import Kept
 from cubecast.protocol.links import Carried
 from cubecast.protocol.listing import ENTRY, MAX_LISTING
 from cubecast.protocol.messages import (
@@ -62,6 +63,8 @@ BARRIER_OVERHEAD = 200
 about: a frame never costs less (`frame_cost`), so a window bounds memory and not payload alone."""
 MAX_MESSAGES = 1 << 16
 """Messages of one frame."""
+MAX_KEPT = 64 * 1024
+"""Bytes of a retained value, its headers included: every answer to a JOIN carries one."""
 MAX_TOPIC = 1024
 """Characters of a topic's name."""
 MAX_SLOTS = 1 << 13
@@ -204,6 +207,12 @@ class Outgoing(Collection[object]):
     def content(self) -> int:
         """What the messages cost."""
         return sum(map(len, self.payloads)) + MESSAGE_OVERHEAD * len(self.payloads)
+
+
+class Lasting(Outgoing):
+    """The body of a retained value that is handed to a subscription which began after it."""
+
+    __slots__ = ()
 
 
 def _mask_bytes(mask: int) -> bytes:
@@ -524,6 +533,7 @@ def _within_bounds(message: Control | Carried) -> bool:
                 and _set(message.members)
                 and _set(message.lossy)
                 and _listing(message.topics)
+                and (message.kept is None or _kept(message.kept))
             )
 
 
@@ -552,6 +562,19 @@ def _listing(topics: tuple[tuple[Topic, int], ...]) -> bool:
     return len(topics) <= MAX_LISTING // ENTRY and all(
         _topic(topic) and _set(members) for topic, members in topics
     )
+
+
+def _kept(value: Kept) -> bool:
+    """A retained value that a subscription can be handed."""
+    if not (_stream(value.stream) and _number(value.seq) and _number(value.time)):
+        return False
+    if len(value.blob) > MAX_KEPT:
+        return False
+    try:
+        check_blob(value.blob)
+    except ValueError:
+        return False
+    return True
 
 
 def _stream(stream: Stream) -> bool:

@@ -42,6 +42,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable
 from typing import Protocol
 
+from cubecast.protocol.keeping import Keeper
 from cubecast.protocol.listing import Listed
 from cubecast.protocol.marks import Marks
 from cubecast.protocol.membership import Membership, Standing
@@ -58,6 +59,7 @@ class Owner(Protocol):
 
     node: NodeId
     marks: Marks
+    keeper: Keeper
 
     @property
     def memberships(self) -> dict[Topic, Membership]: ...
@@ -189,13 +191,15 @@ class Discovery:
         """What this node answers: the topics it has a membership for, and whether it is in.
 
         Not those that it would let go: it is in for the sake of a pattern, and nothing happens.
+        But also those of which it keeps a retained value.
         """
         me = 1 << self._owner.node
-        return {
-            topic: me if membership.standing in (Standing.JOINING, Standing.IN) else 0
-            for topic, membership in self._owner.memberships.items()
-            if self._owner.needs(topic)
-        }
+        known = dict.fromkeys(self._owner.keeper.topics(), 0)  # a pattern wants their values
+        for topic, membership in self._owner.memberships.items():
+            if topic in known or self._owner.needs(topic):
+                inside = membership.standing in (Standing.JOINING, Standing.IN)
+                known[topic] = me if inside else 0
+        return known
 
     def saw(self, topic: Topic) -> None:
         """A wave or a node that came back names a topic: answers under way may be older."""

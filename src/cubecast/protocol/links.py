@@ -43,11 +43,13 @@ Carried: TypeAlias = Stable | Release | Suspended | Settled | CaughtUp | Mute | 
 
 
 def weight(message: Carried) -> int:
-    """What a message costs to keep: one, one for each entry of its vector, and for 8 names."""
+    """What a message costs to keep: one, one for each entry of its vector, for 8 names, and for 64
+    bytes of a retained value."""
     if type(message) is not Answer:
         return 1
     entries = len(message.vector) + len(message.over) + len(message.own)
-    return 1 + entries + len(message.topics) // 8
+    value = 0 if message.kept is None else len(message.kept.blob) // 64
+    return 1 + entries + len(message.topics) // 8 + value
 
 
 class Link:

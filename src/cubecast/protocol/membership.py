@@ -28,6 +28,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from cubecast.protocol.errors import MAX_STREAMS, ProtocolError
+from cubecast.protocol.keeping import NOTHING_KEPT, Keeper
 from cubecast.protocol.messages import Op, Release, Suspended, Wave
 from cubecast.protocol.port import NodeId, Port, Seq, Stream, Time
 from cubecast.protocol.questions import Question, Questions
@@ -83,6 +84,7 @@ class Membership:
         self._operations = 0  # how many of ours began
         self._claims: Gathering | None = None  # what a JOIN gathered, while publishers are asked
         self._questions = Questions(core.topic, core.node, waves)
+        self.keeper: Keeper = NOTHING_KEPT
         core.on_slow = self._ask_members
         core.ask_publisher = self._ask_publisher
         core.may_be_passed_over = self._may_be_passed_over
@@ -422,6 +424,8 @@ class Membership:
         if not self._want_in:  # unsubscribed meanwhile: nothing was or will be delivered
             self.core.pass_by(result.vector, now)
             return
+        if result.kept is not None:
+            self.keeper.learn(self.core.topic, result.kept)
         self._port.joined(self.core.topic)
         if reached is not None:
             skipped = self._skipped(reached, result.vector)

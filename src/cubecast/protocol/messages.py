@@ -13,6 +13,7 @@ from typing import ClassVar, TypeAlias
 
 import msgspec
 
+from cubecast.protocol.keeping import Kept
 from cubecast.protocol.port import NodeId, Seq, Stream, Topic
 
 Barrier: TypeAlias = tuple[tuple[Stream, Seq], ...]
@@ -300,6 +301,8 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
     own: Barrier = ()
     """What nodes of the subtree say of themselves: the stream in which each publishes to the topic,
     and its last message (-1: none)."""
+    kept: Kept | None = None
+    """To a JOIN: the newest retained value of the topic in the subtree."""
 
 
 class Parcel(msgspec.Struct, frozen=True, tag=True):

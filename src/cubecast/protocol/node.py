@@ -22,6 +22,7 @@ from cubecast.protocol.errors import (
 from cubecast.protocol.explain import Explanation, behind, explain
 from cubecast.protocol.horizon import KEPT_LIVES, Horizon
 from cubecast.protocol.housekeeping import Housekeeping
+from cubecast.protocol.keeping import NOTHING_KEPT, Keeper
 from cubecast.protocol.links import Carried, Links
 from cubecast.protocol.marks import Marks
 from cubecast.protocol.membership import Membership, Standing
@@ -115,6 +116,8 @@ class CubecastNode:
         self.marks: Marks = marks if marks is not None else Marks()
         """Which branches of recovery were taken, for tests."""
         self._port = port
+        self.keeper: Keeper = getattr(port, "keeper", NOTHING_KEPT)
+        """What keeps retained values; a port may have one."""
         self._incarnation = incarnation
         self._links = Links(port, self.config)
         self._waves = Waves(node, self._links, cluster)
@@ -491,6 +494,12 @@ class CubecastNode:
             self._membership(topic).adopt()
 
     def _contribution(self, wave: Wave) -> Contribution:
+        """Apply an operation of another node, and what we say to it; what we keep goes with it."""
+        own = self._applied(wave)
+        kept = self.keeper.kept(wave.topic) if wave.op is Op.JOIN else None
+        return own if kept is None else own._replace(kept=kept)
+
+    def _applied(self, wave: Wave) -> Contribution:
         membership = self._memberships.get(wave.topic)
         if membership is not None:
             return membership.apply(wave)
@@ -832,5 +841,6 @@ class CubecastNode:
             self._cores[topic] = core
             self._agenda.untidy = True
             membership = self.membership_class(core, self._waves, self._port)
+            membership.keeper = self.keeper
             self._memberships[topic] = membership
         return membership

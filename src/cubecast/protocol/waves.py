@@ -19,12 +19,15 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from cubecast.protocol.errors import MAX_STREAMS, MAX_WAVES, ProtocolError
+from cubecast.protocol.keeping import Kept, newer
 from cubecast.protocol.links import Links
 from cubecast.protocol.listing import Listing
 from cubecast.protocol.messages import Answer, Op, Wave
 from cubecast.protocol.port import NodeId, Seq, Stream, Time, Topic
 from cubecast.topology import MAX_DIMENSION, children, cluster, cluster_mask, members_of, parent
 
+MAX_VALUES_BYTES = 64 * 1024 * 1024
+"""Bytes of retained values in answers that are not complete; beyond, values are left out."""
 WaveId = tuple[NodeId, Topic, int, int]
 """Origin, topic, number, and the view it began in: the next owner of a slot counts anew."""
 
@@ -40,6 +43,8 @@ class Contribution(NamedTuple):
     own: tuple[Stream, Seq] | None = None
     """The stream in which the node itself publishes to the topic, and its last message (-1: none).
     A node that has nothing to do with the topic, and never forgot one, says nothing."""
+    kept: Kept | None = None
+    """To a JOIN: the retained value of the topic that the node keeps."""
 
 
 NOTHING = Contribution({}, False)
@@ -50,6 +55,7 @@ class Gathering:
 
     __slots__ = (
         "awaited",
+        "kept",
         "listing",
         "lossy",
         "members",
@@ -74,6 +80,7 @@ class Gathering:
         self.members = 0
         self.lossy = 0
         self.listing: Listing | None = None  # of a TOPICS wave
+        self.kept: Kept | None = None  # of a JOIN
 
     def merge(
         self,
@@ -189,6 +196,7 @@ class Waves:
         member = 1 << self._node if own.member else 0
         mine = () if own.own is None else (own.own,)
         gathering.merge(own.vector, member, member if own.lossy else 0, own.over, mine)
+        gathering.kept = own.kept
         if topics is not None:
             gathering.listing = Listing(topics)
         self._gatherings[wave.origin, wave.topic, wave.number, wave.epoch] = gathering
@@ -212,7 +220,14 @@ class Waves:
         gathering.merge(vector, answer.members, answer.lossy, answer.over, answer.own, sender)
         if gathering.listing is not None:
             gathering.listing.merge(answer.topics, answer.more)
+        if answer.kept is not None and gathering.wave.op is Op.JOIN and self._has_room():
+            gathering.kept = newer(gathering.kept, answer.kept)
         return self._finish(gathering, now)
+
+    def _has_room(self) -> bool:
+        """Whether one more retained value may wait here for the rest of its answer."""
+        held = sum(len(one.kept.blob) for one in self._gatherings.values() if one.kept is not None)
+        return held < MAX_VALUES_BYTES
 
     def _check_speaks_for_subtree(self, answer: Answer, wave: Wave, sender: NodeId) -> None:
         """What a node alone can know of itself comes from its own part of the tree.
@@ -247,6 +262,7 @@ class Waves:
             wave.epoch,
             tuple(gathering.over.items()),
             tuple(gathering.own.values()),
+            gathering.kept,
         )
         self._links.send(gathering.parent, answer, now)
         return None

@@ -24,7 +24,7 @@ from cubecast.net.headers import RESERVED
 from cubecast.net.message import Message
 from cubecast.net.node import Node
 from cubecast.net.subscription import Subscription
-from cubecast.protocol.port import NodeId, Time
+from cubecast.protocol.port import NodeId, Stream, Time
 from cubecast.sim.plan import plan_of
 from cubecast.sim.schedule import Schedule, Step
 from cubecast.testing.cluster import Cluster
@@ -59,6 +59,7 @@ class _Player:
         self.wanted: dict[NodeId, dict[str, bool]] = {node: {} for node in range(schedule.nodes)}
         """What every application wants, and whether it would rather miss messages."""
         self.tasks: set[asyncio.Task[None]] = set()
+        self.findings: list[AssertionError] = []
         self.closing: set[NodeId] = set()
         self.beginning: set[NodeId] = set()
 
@@ -95,6 +96,8 @@ class _Player:
                 raise error
         self.tasks.clear()
         await self.cluster.settle()
+        if self.findings:
+            raise self.findings[0]
 
     async def stop(self) -> None:
         for task in self.tasks:
@@ -184,9 +187,13 @@ class _Player:
         return None
 
     async def _publish(self, node: Node, topic: str, count: int) -> None:
-        """Publish numbers; every third has a header that says the same.  After several, ask."""
+        """Publish numbers; every third has a header that says the same, every fourth is retained.
+
+        After several, ask.
+        """
         for number in range(count):
-            await node.publish(topic, str(number), headers=_headers(number))
+            retain = number % 4 == 0
+            await node.publish(topic, str(number), headers=_headers(number), retain=retain)
         if count > 1:
             with suppress(NoAnswer, NotSent):  # there may be no reader, and nodes die
                 answer = await node.request(topic, str(count), headers=_headers(count), timeout=5)
@@ -200,13 +207,25 @@ class _Player:
         if self.cluster.places.get(place) is node and topic in self.wanted[place]:
             self.readers[place, topic] = subscription
             reading = asyncio.ensure_future(self._read(subscription))
-            reading.add_done_callback(lambda task: task.cancelled() or task.exception())
+            reading.add_done_callback(self._note_finding)
         else:
             await subscription.close()
 
+    def _note_finding(self, reading: asyncio.Task[None]) -> None:
+        """A reader ended: with its node, or because it read what it should not have."""
+        error = None if reading.cancelled() else reading.exception()
+        if isinstance(error, AssertionError):
+            self.findings.append(error)
+
     async def _read(self, subscription: Subscription) -> None:
+        handed: dict[tuple[str, Stream], int] = {}  # the retained value of each stream
         async for message in subscription:
             assert _set_by_applications(message) == _headers(int(message.payload)), message
+            stream = message.topic, message.frame.stream
+            if message.retained:
+                handed[stream] = message.seq
+            else:
+                assert message.seq > handed.get(stream, -1), f"after its successor: {message}"
             if message.wants_reply:
                 await message.reply(message.payload)
 
