@@ -34,7 +34,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cubecast.lab.cells import Cell
 from cubecast.spark.errors import ResultsError
@@ -45,6 +44,7 @@ from cubecast.spark.seal import (
     json_facts,
     parquet_note,
     parquet_table,
+    read_whole,
     seal_of,
     sealed_json,
     sealed_parquet,
@@ -360,7 +360,7 @@ class Results:
         """One of the tables as it was written last, or some columns of it."""
         content = self.files.whole(_table_file(name))
         names = None if columns is None else [*columns]
-        return pq.read_table(pa.BufferReader(content), columns=names)
+        return read_whole(content, columns=names)
 
     def require_tables(self) -> None:
         """Refuse a directory without finished tables, and say what to do about it."""

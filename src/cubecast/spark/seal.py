@@ -90,10 +90,19 @@ def _regrouped(tables: Iterable[pa.Table]) -> Iterable[pa.Table]:
         yield pa.concat_tables(waiting).combine_chunks()
 
 
+def read_whole(content: bytes, **options: Any) -> pa.Table:
+    """A table that is in memory already.
+
+    Threads would save nothing, and a process that ends while Arrow still starts them is aborted:
+    "terminate called without an active exception", seen once on a busy machine.
+    """
+    return pq.read_table(pa.BufferReader(content), use_threads=False, pre_buffer=False, **options)
+
+
 def parquet_table(content: bytes, schema: pa.Schema) -> pa.Table:
     """The rows of a sealed Parquet file; raises `DamagedError` if it has other columns."""
     try:
-        return pq.read_table(pa.BufferReader(content), schema=schema)
+        return read_whole(content, schema=schema)
     except (OSError, pa.ArrowException) as error:
         what = " ".join(str(error).split())
         raise DamagedError(f"not what this version writes: {what}") from None
