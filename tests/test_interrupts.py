@@ -222,8 +222,20 @@ def check(command: Command, run: Run) -> None:
         assert word not in run.errors, run.errors
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.words)
-@pytest.mark.parametrize("moment", ["start", "middle", "twice"])
+MOMENTS = [
+    pytest.param(
+        command,
+        moment,
+        id=f"{moment}-{command.words}",
+        marks=() if moment == "middle" or place % 6 == 0 else pytest.mark.soak,
+    )
+    for moment in ("start", "middle", "twice")
+    for place, command in enumerate(COMMANDS)
+]
+"""All commands in the middle; at the other moments each sixth, and all of them in the soak runs."""
+
+
+@pytest.mark.parametrize(("command", "moment"), MOMENTS)
 def test_ctrl_c_takes_one_line_and_leaves_nothing(
     command: Command, moment: str, node: str, mute: str, tmp_path: Path
 ) -> None:
