@@ -222,9 +222,7 @@ def test_a_join_that_is_refused_names_the_address(seed: str) -> None:
     *logged, said = done.stderr.splitlines()
     reason = "the cluster secret is not the same"
     assert said == f"cubecast node: cannot join the cluster at {seed}: {reason}"
-    assert [line.endswith(f"{seed} refused us: {reason}") for line in logged] == [
-        True
-    ]
+    assert [line.endswith(f"{seed} refused us: {reason}") for line in logged] == [True]
 
 
 def test_an_address_is_a_text() -> None:

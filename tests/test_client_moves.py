@@ -154,9 +154,7 @@ async def test_a_client_with_patience_waits_for_its_first_node() -> None:
     async with cluster(1) as nodes:
         where = nodes[0].address
         await nodes.pop().close()
-        attaching = asyncio.create_task(
-            cubecast.connect(where, patience_s=PATIENCE_S).__aenter__()
-        )
+        attaching = asyncio.create_task(cubecast.connect(where, patience_s=PATIENCE_S).__aenter__())
         await asyncio.sleep(0)
         await join(nodes, listen=where)
         client = await attaching

@@ -129,9 +129,7 @@ def hoards(raw: bytes) -> None:
     ("fault", "what"),
     [(raises, "raises IndexError"), (burns, "is slow"), (hoards, "takes much memory")],
 )
-def test_a_broken_decoder_is_found(
-    fault: Any, what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_decoder_is_found(fault: Any, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoders, "SLOW_S", 0.05)
     monkeypatch.setattr(decoders, "MEASURE_EVERY", 1)
     _, complaints = fuzz_decoders("test/broken", 200, broken_target(fault))
@@ -142,9 +140,7 @@ def test_a_broken_decoder_is_found(
 # -- state -----------------------------------------------------------------------------------------
 
 
-def test_a_run_goes_on_where_it_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(campaign.BLOCKS, "decoders", 100)
     path, at_once = tmp_path / "state.json", State(7)
     Campaign(at_once, decoders=broken_target(raises)).run({"decoders": 400})
@@ -225,9 +221,9 @@ def test_a_broken_node_is_found(
         monkeypatch.setattr(session, "PATIENCE_S", 1.0)
     command = (sys.executable, MUTANTS, mutant)
     patience_s = 1.0 if mutant == "mute" else campaign.ROUND_TRIP_S
-    state = Campaign(
-        State(4), command=command, loops=("asyncio",), round_trip_s=patience_s
-    ).run({"client": 100})
+    state = Campaign(State(4), command=command, loops=("asyncio",), round_trip_s=patience_s).run(
+        {"client": 100}
+    )
     found = [one.what for one in state.findings]
     for part in expected:
         assert any(part in what for what in found), (part, found)

@@ -45,9 +45,7 @@ def latency(cell: Cell, more: float = 0.0) -> float:
     return float(cell.settings["nodes"]) + 0.1 * cell.seed + more
 
 
-def finished(
-    out: Path, cells: list[Cell], *, lacking: int = 0, more: float = 0.0
-) -> Path:
+def finished(out: Path, cells: list[Cell], *, lacking: int = 0, more: float = 0.0) -> Path:
     """A directory as a run leaves it; the last `lacking` cells have no result."""
     there = cells[: len(cells) - lacking]
     results = Results(out)

@@ -116,9 +116,7 @@ def test_a_request_is_answered_and_numbers_are_read(
     assert client.stats().published == node.stats().published > 0
 
 
-def test_a_request_can_be_refused(
-    node: cubecast.sync.Node, client: cubecast.sync.Client
-) -> None:
+def test_a_request_can_be_refused(node: cubecast.sync.Node, client: cubecast.sync.Client) -> None:
     with node.subscribe("service/upper", timeout=PATIENCE_S) as requests:
         service = threading.Thread(target=lambda: node.reply_error(next(requests), "not today"))
         service.start()

@@ -32,6 +32,7 @@ STATE = "tracestate"
 MAX_STATE = 512
 """Characters of a ``tracestate`` that are passed on, as W3C asks at least."""
 
+
 def is_used() -> bool:
     """Whether the application has imported OpenTelemetry: without it there is no span."""
     return "opentelemetry.trace" in sys.modules

@@ -124,9 +124,7 @@ class TypedTopic(Generic[T]):
     ) -> Listener:
         """Have `callback` called for each message: ``async with topic.on(node, callback)``."""
         _refuse_facade(at)
-        return at.on(
-            self.name, callback, policy=policy, queue_bytes=queue_bytes, codec=self.codec
-        )
+        return at.on(self.name, callback, policy=policy, queue_bytes=queue_bytes, codec=self.codec)
 
 
 def _refuse_facade(through: Node | Client) -> None:

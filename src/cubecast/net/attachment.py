@@ -207,5 +207,3 @@ class Attachment:
             self._end(why)
         if not self.ended.done():
             self.ended.set_result(None)
-
-

@@ -79,9 +79,7 @@ class Connection(asyncio.BufferedProtocol):
     as anybody said: good for a log and for faults, not for trust.
     """
 
-    def __init__(
-        self, owner: Owner, dialled: bool, link: NodeId = NOBODY, peer: str = ""
-    ) -> None:
+    def __init__(self, owner: Owner, dialled: bool, link: NodeId = NOBODY, peer: str = "") -> None:
         """`peer` is the uid of the one that is meant to be dialled, if that is known."""
         self._owner = owner
         self.dialled = dialled

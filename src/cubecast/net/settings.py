@@ -125,9 +125,7 @@ def load_settings(
     except ValueError as error:
         raise ConfigError(_blame(str(error), origins, named)) from None
     origins = {key: origins.get(key, "default") for key in KEYS}
-    return Settings(
-        config, join, preset, origins, client_name=name, exposed=tuple(exposed), **logs
-    )
+    return Settings(config, join, preset, origins, client_name=name, exposed=tuple(exposed), **logs)
 
 
 def _secret_path(source: _Source, key: str) -> Path:

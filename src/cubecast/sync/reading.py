@@ -185,9 +185,7 @@ class Reader(Generic[T]):
         return item
 
 
-async def _begin(
-    session: Session[Any], source: Source[T], size_of: Callable[[T], int]
-) -> Ahead[T]:
+async def _begin(session: Session[Any], source: Source[T], size_of: Callable[[T], int]) -> Ahead[T]:
     ahead = Ahead(source, size_of)
     session.run_beside(ahead.fill())
     return ahead

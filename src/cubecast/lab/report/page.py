@@ -146,9 +146,7 @@ def _section(
     )
 
 
-def _picture(
-    experiment: Experiment, name: str, plot: Plot, drawing: Drawing | None
-) -> Picture:
+def _picture(experiment: Experiment, name: str, plot: Plot, drawing: Drawing | None) -> Picture:
     title = f"{experiment.id} {plot.name}".strip() + f". {plot.title.rstrip('.')}."
     if drawing is None:
         return Picture(name, title, None, ())

@@ -110,9 +110,7 @@ def _printed_once(spots: Sequence[Spot]) -> list[tuple[str, float, list[float]]]
 # -- lines ----------------------------------------------------------------------------------------
 
 
-def _draw_lines(
-    axes: Any, plot: Plot, shown: Curves, printed: Sequence[Mark], size: Size
-) -> None:
+def _draw_lines(axes: Any, plot: Plot, shown: Curves, printed: Sequence[Mark], size: Size) -> None:
     places = places_of(shown)
     dense = plot.kind == "timeline"
     for index, (curve, look) in enumerate(zip(shown.curves, looks_of(shown), strict=True)):

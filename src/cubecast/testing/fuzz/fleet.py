@@ -59,9 +59,7 @@ class Process:
         ]
 
     @classmethod
-    async def start(
-        cls, command: Sequence[str], name: str, loop: str, join: str | None
-    ) -> Process:
+    async def start(cls, command: Sequence[str], name: str, loop: str, join: str | None) -> Process:
         """A victim that is in the cluster and listens."""
         options = ["--loop", loop, *([] if join is None else ["--join", join])]
         process = await asyncio.create_subprocess_exec(

@@ -16,7 +16,7 @@ from cubecast.testing.fuzz.packets import clipped, packet
 JSON_KINDS = frozenset((CONTROL, HELLO, VIEW, DETECTOR))
 DEPTHS = (100, 2_000, 20_000)
 """Levels of nesting: below, about and above what a parser that calls itself can take."""
-NOT_TEXT = (b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf8\x88\x80\x80\x80", b"\x00", b'\\ud800', b'"')
+NOT_TEXT = (b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf8\x88\x80\x80\x80", b"\x00", b"\\ud800", b'"')
 """Bytes that are no UTF-8, or no JSON."""
 LARGEST = 1 << 20
 """Bytes of a packet that is made here, about: what is larger is slow to make, and no worse."""
