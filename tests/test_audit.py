@@ -125,3 +125,16 @@ def test_an_audit_log_that_can_never_be_written_is_refused_at_once(
 ) -> None:
     with pytest.raises(ConfigError, match="audit_log"):
         LineWriter(str(tmp_path / name))
+
+
+@live
+async def test_without_a_file_a_refused_connection_is_not_logged_a_second_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    book = Audit("", lambda: "0 at here")
+    with caplog.at_level("INFO", logger="cubecast"):
+        book.refused("10.0.0.1:5", "the secret is not the same")  # who refuses it logs it
+        book.denied("client:alice", "publish", "a", "no rule allows it")
+        book.close()
+    assert [json.loads(line)["what"] for line in caplog.messages] == ["publish"]
+    assert book.count == 2

@@ -918,3 +918,24 @@ async def test_who_is_not_attached_may_not_speak_as_a_client_nor_attach_twice() 
 def test_every_message_counts_for_its_bytes_and_what_it_costs_beside_them() -> None:
     assert size_of([b"abc", b"", b"de"]) == 5 + 3 * MESSAGE_OVERHEAD
     assert size_of([]) == 0
+
+
+@live
+async def test_reading_ends_without_an_error_when_the_application_closes_the_client() -> None:
+    seen: list[bytes] = []
+    async with cluster(1) as nodes, cubecast.connect(nodes[0].address) as client:
+        async with client.subscribe("chat") as messages:
+
+            async def read() -> None:
+                async for message in messages:
+                    seen.append(message.payload)  # noqa: PERF401 - it is looked at meanwhile
+
+            reading = asyncio.create_task(read())
+            await nodes[0].publish("chat", "the last one")
+            while not seen:
+                await asyncio.sleep(0.001)
+            await client.close()
+            await reading
+            assert seen == [b"the last one"]
+        with pytest.raises(Closed):  # to begin something is another matter
+            await client.subscribe("chat").__aenter__()

@@ -494,3 +494,27 @@ async def test_a_service_at_a_client_answers_more_clients_than_it_may_have_topic
             async with cubecast.connect(nodes[0].address) as asker:
                 answer = await asker.request(TOPIC, f"client {number}", timeout=20)
                 assert answer.payload == f"CLIENT {number}".encode()
+
+
+@on_virtual_time
+async def test_requests_that_a_listener_leaves_in_its_queue_are_counted_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    begun = asyncio.Event()
+
+    async def slowly(message: Message) -> bytes:
+        begun.set()
+        await asyncio.sleep(1)
+        return message.payload
+
+    async with Cluster(2) as nodes:
+        listener = await nodes[1].on(TOPIC, slowly).__aenter__()
+        asked = [asyncio.create_task(nodes[0].request(TOPIC, str(n), timeout=5)) for n in range(4)]
+        await begun.wait()
+        await asyncio.sleep(0.5)
+        await nodes[0].publish(TOPIC, "wants no answer")
+        await asyncio.sleep(0.1)
+        await listener.close()
+        ended = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(one) for one in ended[1:]] == [NoAnswer] * 3
+    assert "3 queued requests of 'service/upper' stay without an answer" in caplog.text

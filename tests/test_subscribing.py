@@ -11,6 +11,7 @@ import pytest
 import cubecast
 from cubecast.errors import Closed, Overflow
 from cubecast.net.topics import MAX_TOPIC_BYTES
+from cubecast.protocol.port import Stream
 from cubecast.testing import Cluster, on_virtual_time
 
 TOPIC = "chat/room1"
@@ -161,6 +162,26 @@ async def test_a_subscription_that_was_left_behind_says_that_and_not_that_it_is_
                     await anext(messages)
                 assert "unread" not in str(caught.value)
                 assert messages.dropped == 3
+
+
+@on_virtual_time
+async def test_a_subscription_that_blocks_is_not_called_slow_because_its_node_was_away() -> None:
+    async with Cluster(1) as cluster:
+        node = cluster[0]
+        async with (
+            cubecast.connect(node.address, network=node.network) as client,
+            node.subscribe(TOPIC) as near,
+            client.subscribe(TOPIC) as far,
+        ):
+            events = [node.events(), client.events()]
+            await client.members()  # the node knows by now that the client listens
+            node.gap(TOPIC, {Stream(7, 1): (0, 2)})  # as after an exclusion
+            for told in events:
+                async with asyncio.timeout(LONG_S):
+                    assert await anext(told) == cubecast.Gap(TOPIC, {7: [(0, 2)]})
+            await asyncio.sleep(10)
+            assert not [event for told in events for event in told._kept]
+            assert near.dropped == far.dropped == 3
 
 
 @on_virtual_time

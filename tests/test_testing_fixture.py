@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -248,6 +249,21 @@ def test_imports():
 """
     )
     assert "1 passed" in out
+
+
+def test_a_test_that_waits_for_ever_is_told_its_line_and_the_mark_says_when(
+    tests_of: Callable[..., str],
+) -> None:
+    told = tests_of(
+        """
+@pytest.mark.cubecast(2, limit_s=60)
+async def test_waiting(cubecast_cluster):
+    async with cubecast_cluster[0].subscribe("chat") as messages:
+        await anext(messages)
+"""
+    )
+    assert "not at an end after 60 s of virtual time" in told
+    assert re.search(r"waits in test_waiting \(.*:\d+\), inside _next_frame", told)
 
 
 def test_the_marker_is_listed(tests_of: Callable[..., str]) -> None:

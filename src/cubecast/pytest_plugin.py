@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 FIXTURE = "cubecast_cluster"
 MARKER = (
-    "cubecast(nodes=3, *, seed=0, check=True, config=None, secret='', client_secret=''): "
-    "what cluster the fixture cubecast_cluster gives"
+    "cubecast(nodes=3, *, seed=0, check=True, config=None, secret='', client_secret='', "
+    "limit_s=14400): what cluster the fixture cubecast_cluster gives, and how many seconds of "
+    "virtual time the test may take"
 )
 
 
@@ -59,5 +60,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
     names = pyfuncitem._fixtureinfo.argnames
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
-    run(with_given(pyfuncitem.funcargs.values(), partial(test, **arguments)))
+    limit_s = pyfuncitem.funcargs[FIXTURE].limit_s
+    run(with_given(pyfuncitem.funcargs.values(), partial(test, **arguments)), limit_s=limit_s)
     return True

@@ -352,6 +352,9 @@ def topics(
 ) -> None:
     """List the topics of a cluster and the nodes subscribed to each; every node is asked.
 
+    A pattern is not a topic. A node that reads a pattern is listed with each topic that matches it
+    and that was used; before that it is not listed.
+
     Examples:
 
     \b

@@ -40,6 +40,7 @@ MAX_TEXT = 256
 LAST_LINES_S = 0.5
 """How long a node that closes waits for its last lines."""
 STDERR = "-"
+CONNECT = "connect"
 
 
 class Refusal(NamedTuple):
@@ -77,7 +78,7 @@ class Audit:
         """A connection was refused: a wrong secret, certificate, name or cluster."""
         address = str(connection)
         host = address.rpartition(":")[0]  # every attempt has another port
-        self.denied(host or address, "connect", "", why, address)
+        self.denied(host or address, CONNECT, "", why, address)
 
     def denied(self, who: str, what: str, topic: str, why: str, address: str = "") -> None:
         """Somebody was refused something."""
@@ -121,10 +122,10 @@ class Audit:
             "count": count,
         }
         line = json.dumps(record)  # ASCII: what a peer chose cannot steer a terminal
-        if self._writer is None:
-            log.warning("%s", line)
-        else:
+        if self._writer is not None:
             self._writer.write(line)
+        elif kind.what != CONNECT:  # the log of the node has refused connections already
+            log.warning("%s", line)
 
     @property
     def dropped(self) -> int:

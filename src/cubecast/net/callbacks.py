@@ -7,7 +7,7 @@
    message is handed out all the same.  If the message is a request, the error answers it.
 3. `close` lets the call that runs finish, for at most the node's `leave_timeout_s`, and then
    cancels it and waits for its end, for as long again.  What is queued behind it is not handed
-   out any more.
+   out any more; requests among that stay without an answer from here, and are counted in the log.
 4. What a call returns for a request, bytes or text, answers it; None does not.
 5. A subscription that ends by itself (cut off, or too many topics for its pattern) is logged.
 """
@@ -111,11 +111,12 @@ class Listener(ClosesAtEnd):
                 self._task.result()
 
     async def _drain(self) -> None:
+        unanswered = 0
         try:
             async for message in self.subscription:
                 if self._closing:
-                    return
-                if self._traced:
+                    unanswered += message.wants_reply
+                elif self._traced:
                     with tracing.continued(message):
                         await self._call(message)
                 else:
@@ -127,6 +128,10 @@ class Listener(ClosesAtEnd):
         except CubecastError as error:
             log.error("callbacks of %r end: %s", self.subscription.topic, error)
             raise
+        finally:
+            if unanswered:
+                topic = self.subscription.topic
+                log.warning("%d queued requests of %r stay without an answer", unanswered, topic)
 
     async def _call(self, message: Message[Any]) -> None:
         try:

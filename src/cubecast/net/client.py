@@ -210,7 +210,7 @@ class Client(Asks):
         if self._pipeline is not None:
             self._pipeline.broken(reason)
         for subscription in list(self._subscriptions.values()):
-            subscription.fail(Closed(reason))
+            subscription.fail(Closed(reason), told=self.closing)
             self.slow.ended(subscription)
         for _, answer in self._answers.values():
             if not answer.done():

@@ -106,7 +106,8 @@ class NodeConfig:
     permissions_grace_s: float = 10.0
     """How much later than this node another one may have read a new file of permissions."""
     audit_log: str = ""
-    """Where refusals are written, "-" for stderr; empty: to the logger "cubecast.audit"."""
+    """Where refusals are written, "-" for stderr; empty: to the logger "cubecast.audit", but for
+    refused connections, which the node's log has."""
     metrics: str = ""
     """Where ``/metrics`` and ``/healthz`` are served, by HTTP and to all who reach it; ":9464",
     a port alone, is on the loopback.  Empty: nowhere.  Needs prometheus-client."""

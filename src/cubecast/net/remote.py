@@ -85,6 +85,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         self._news = asyncio.Event()
         self._closed = False
         self._error: CubecastError | None = None
+        self._told = False  # the application knows why nothing more comes
         self.dropped = 0
         """Messages this subscription's policy has dropped, at the node."""
 
@@ -170,9 +171,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
             self._take(news)
         self._client.switched()
 
-    def _tell_missed(
-        self, missed: dict[Topic, dict[Stream, tuple[Seq, Seq]]], exact: bool
-    ) -> None:
+    def _tell_missed(self, missed: dict[Topic, dict[Stream, tuple[Seq, Seq]]], exact: bool) -> None:
         count = 0
         for topic, spans in sorted(missed.items()):
             count += sum(last - first + 1 for first, last in spans.values())
@@ -268,10 +267,14 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         else:
             self.fail(Closed(news.reason))
 
-    def fail(self, error: CubecastError) -> None:
-        """Nothing more will come: whoever reads is told after the last message."""
+    def fail(self, error: CubecastError, told: bool = False) -> None:
+        """Nothing more will come: the reader is told after the last message.
+
+        `told`: the application ends the client itself, so the iteration just ends, as at a node.
+        """
         if self._error is None:
             self._error = error
+            self._told = told
         self._next, self._began, self._early = None, None, []
         self._client.switched()
         if self._ready is not None and not self._ready.done():
@@ -304,7 +307,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
             self._done = 0
             self._messages = iter(cut(self._reading, self.codec, self._client))
             return
-        if self._closed:
+        if self._closed or self._told:
             raise StopAsyncIteration
         if self._error is not None:
             raise self._error

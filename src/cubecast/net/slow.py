@@ -35,8 +35,8 @@ class SlowNews:
         self._told: dict[Dropping, tuple[int, asyncio.TimerHandle]] = {}
 
     def acted(self, subscription: Dropping) -> None:
-        """A policy had to act."""
-        if subscription not in self._told:
+        """A policy had to act; one that blocks does not, and a `Gap` tells what it missed."""
+        if subscription.policy != "block" and subscription not in self._told:
             self._say(subscription)
 
     def _say(self, subscription: Dropping) -> None:

@@ -9,8 +9,11 @@ from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from cubecast import Message, topology
+from cubecast.codecs import Codec
 from cubecast.net.client import Client as AsyncClient
 from cubecast.net.events import Event
+from cubecast.net.headers import Headers
+from cubecast.net.message import T_co
 from cubecast.net.node import Node as AsyncNode
 from cubecast.net.pipeline import ClientReceipt
 from cubecast.net.receipt import Receipt as AsyncReceipt
@@ -51,7 +54,7 @@ class Receipt:
         self._session.call(self._receipt.stable(timeout))
 
 
-class Subscription(Reader[Message]):
+class Subscription(Reader[Message[T_co]], Generic[T_co]):
     """The messages of a topic, or of a pattern: ``for message in client.subscribe(topic)``.
 
     It is subscribed when it is made.  Close it, or use it as a context manager, to end it; one that
@@ -62,7 +65,7 @@ class Subscription(Reader[Message]):
     def __init__(
         self,
         session: Session[Any],
-        source: AsyncSubscription | RemoteSubscription,
+        source: AsyncSubscription[T_co] | RemoteSubscription[T_co],
         timeout: float | None,
         last: threading.local,
     ) -> None:
@@ -77,7 +80,7 @@ class Subscription(Reader[Message]):
         """Messages this subscription's policy has dropped."""
         return self._source.dropped
 
-    def _next(self, timeout: float | None) -> Message:
+    def _next(self, timeout: float | None) -> Message[T_co]:
         message = super()._next(timeout)
         self._last.read = weakref.ref(self._source)
         return message
@@ -130,15 +133,31 @@ class Facade(Generic[A]):
         """The asynchronous node or client; its methods belong to its own thread: see `run`."""
         return self._inner
 
+    @overload
     def subscribe(
-        self, topic: Topic, *, timeout: float | None = None, **options: Any
-    ) -> Subscription:
+        self, topic: Topic, *, timeout: float | None = None, codec: None = None, **options: Any
+    ) -> Subscription: ...
+
+    @overload
+    def subscribe(
+        self, topic: Topic, *, timeout: float | None = None, codec: Codec[T], **options: Any
+    ) -> Subscription[T]: ...
+
+    def subscribe(
+        self,
+        topic: Topic,
+        *,
+        timeout: float | None = None,
+        codec: Codec[Any] | None = None,
+        **options: Any,
+    ) -> Subscription[Any]:
         """Subscribe, and return when everything published from then on will be delivered.
 
-        `options` are those of the asynchronous `subscribe` (`policy`, `queue_bytes`).  `timeout` is
-        how many seconds subscribing may take, and then each message: `TimeoutError` if it is more.
+        With a `codec`, `Message.value` is what it makes of the payload.  `options` are the others
+        of the asynchronous `subscribe` (`policy`, `queue_bytes`).  `timeout` is how many seconds
+        subscribing may take, and then each message: `TimeoutError` if it is more.
         """
-        source = self.run(_made(self._inner, topic, options))
+        source = self.run(_made(self._inner, topic, {"codec": codec, **options}))
         return Subscription(self._session, source, timeout, self._last)
 
     @overload
@@ -164,14 +183,40 @@ class Facade(Generic[A]):
         known = self._session.call(work)
         return None if known is None else Receipt(self._session, known)
 
+    @overload
     def request(
-        self, topic: Topic, payload: Payload = b"", *, timeout: float = TIMEOUT_S, **options: Any
-    ) -> Message[Any]:
-        """Publish a request and return the first answer; it raises what the asynchronous one does.
+        self,
+        topic: Topic,
+        payload: Payload = b"",
+        *,
+        headers: Headers | None = None,
+        timeout: float = TIMEOUT_S,
+        codec: None = None,
+    ) -> Message: ...
 
-        `options` are those of the asynchronous `request` (`headers`, `codec`).
-        """
-        return self.run(self._inner.request(topic, payload, timeout=timeout, **options))
+    @overload
+    def request(
+        self,
+        topic: Topic,
+        payload: Payload = b"",
+        *,
+        headers: Headers | None = None,
+        timeout: float = TIMEOUT_S,
+        codec: Codec[T],
+    ) -> Message[T]: ...
+
+    def request(
+        self,
+        topic: Topic,
+        payload: Payload = b"",
+        *,
+        headers: Headers | None = None,
+        timeout: float = TIMEOUT_S,
+        codec: Codec[Any] | None = None,
+    ) -> Message[Any]:
+        """Publish a request and return the first answer, as the asynchronous `request` does."""
+        work = self._inner.requests.request(topic, payload, headers, timeout, codec)
+        return self.run(work)
 
     def reply(self, request: Message[Any], payload: Payload, **options: Any) -> None:
         """Answer a message that wants a reply (`Message.reply`)."""

@@ -7,7 +7,7 @@ from types import TracebackType
 from cubecast.net.config import NodeConfig
 from cubecast.net.node import Node
 from cubecast.testing.cluster import Cluster
-from cubecast.testing.virtual import Given
+from cubecast.testing.virtual import LIMIT_S, Given
 
 NODES = 3
 NOT_OPEN = (
@@ -32,11 +32,14 @@ class GivenCluster(Cluster, Given):
         config: NodeConfig | None = None,
         secret: str = "",
         client_secret: str = "",
+        limit_s: float = LIMIT_S,
     ) -> None:
         super().__init__(
             nodes, seed=seed, trace=check, config=config, secret=secret, client_secret=client_secret
         )
         self._is_open = False
+        self.limit_s = limit_s
+        """Seconds of virtual time that the test may take."""
 
     async def __aenter__(self) -> GivenCluster:
         if not self._is_open:  # a test may open it once more, as it would any cluster

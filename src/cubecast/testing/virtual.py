@@ -21,9 +21,11 @@ import abc
 import asyncio
 import functools
 import selectors
+import sysconfig
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
+from pathlib import Path
 from types import CodeType
 from typing import Any, ParamSpec, TypeVar, TypeVarTuple
 
@@ -39,6 +41,8 @@ TURN_S = 1e-6
 LIMIT_S = 14_400.0
 """A run of more than four hours of virtual time is taken to wait for something that never comes."""
 PATIENCE_S = 30.0
+LIBRARIES = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"))
+"""Where a line is none of the application's."""
 CLEANING_UP_S = 600.0
 """After a deadlock whoever waited is cancelled, and has so long to clean up."""
 
@@ -131,19 +135,22 @@ class _IdleSelector(selectors.DefaultSelector):
 
 
 def _where(task: asyncio.Task[Any]) -> str:
-    """Where a task waits: in which of its own coroutine's lines, and where inside."""
+    """Where a task waits: in which line of the application or the test, and where inside."""
     places: list[str] = []
+    asked = ""
     waiter: Any = task.get_coro()
     while waiter is not None:
         frame = getattr(waiter, "cr_frame", None) or getattr(waiter, "gi_frame", None)
         if frame is None:
             break
         places.append(_place(frame.f_code, frame.f_lineno))
+        if not frame.f_code.co_filename.startswith(LIBRARIES):
+            asked = places[-1]
         waiter = getattr(waiter, "cr_await", None) or getattr(waiter, "gi_yieldfrom", None)
     if not places:
         return "has not begun"
-    inside = "" if len(places) == 1 else f", inside {places[-1]}"
-    return f"waits in {places[0]}{inside}"
+    first, last = asked or places[0], places[-1]
+    return f"waits in {first}" if first == last else f"waits in {first}, inside {last}"
 
 
 def _place(code: CodeType, line: int) -> str:
