@@ -35,8 +35,8 @@ from cubecast.bench.processes import (
     unwinding_on_sigterm,
 )
 from cubecast.bench.usage import cpu_seconds, resident_bytes
-from cubecast.net.config import NodeConfig
-from cubecast.net.node import Node
+from cubecast.net.node.node import Node
+from cubecast.net.settings.config import NodeConfig
 from cubecast.trace import Header, Record, Report, check, merge, read_jsonl
 from cubecast.trace.files import encode_header
 

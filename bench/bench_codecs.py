@@ -25,9 +25,9 @@ import pydantic
 
 import cubecast
 from cubecast import codecs
-from cubecast.net.headers import pack
 from cubecast.net.message import cut
-from cubecast.net.wire import FrameDecoder, Outgoing, encode_frame, topic_id
+from cubecast.net.wire.headers import pack
+from cubecast.net.wire.packets import FrameDecoder, Outgoing, encode_frame, topic_id
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Stream
 

@@ -18,8 +18,8 @@ import statistics
 from random import Random
 from typing import NamedTuple
 
-from cubecast.net.presets import PRESETS, detector_for
-from cubecast.protocol.detector import DetectorConfig
+from cubecast.net.settings.presets import PRESETS, detector_for
+from cubecast.protocol.cluster.detector import DetectorConfig
 from cubecast.protocol.port import NodeId, Time
 from cubecast.sim.detection import Detection, Rounds
 from cubecast.topology import dimension_for, mask_of, members_of

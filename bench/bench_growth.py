@@ -33,8 +33,8 @@ from cubecast.bench.processes import (
     gather,
     unwinding_on_sigterm,
 )
-from cubecast.net.config import NodeConfig
-from cubecast.net.node import Node
+from cubecast.net.node.node import Node
+from cubecast.net.settings.config import NodeConfig
 from cubecast.trace import check, merge, read_jsonl
 
 TOPIC = "all"

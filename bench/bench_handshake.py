@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Pipe
 
 import cubecast
-from cubecast.net import keys
-from cubecast.net.handshake import Handshake
-from cubecast.net.hello import decode_greeting
-from cubecast.net.keys import Keys, Purpose, salt_of
+from cubecast.net.security import keys
+from cubecast.net.security.handshake import Handshake
+from cubecast.net.security.keys import Keys, Purpose, salt_of
+from cubecast.net.wire.hello import decode_greeting
 
 SECRET = "known to the processes of a benchmark"
 SALT = salt_of("benchmark")

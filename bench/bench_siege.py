@@ -26,7 +26,7 @@ from siege.terms import GROUPS, Terms
 from siege.verdict import Limits, Sample, Verdict, judge, table
 
 from cubecast.bench.processes import BenchError, unwinding_on_sigterm
-from cubecast.net.keys import check_secret, new_secret
+from cubecast.net.security.keys import check_secret, new_secret
 
 
 def _arguments() -> argparse.Namespace:

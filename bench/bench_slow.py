@@ -44,9 +44,9 @@ from cubecast.bench.processes import (
     unwinding_on_sigterm,
 )
 from cubecast.errors import NotSent
-from cubecast.net.config import NodeConfig
-from cubecast.net.node import Node
-from cubecast.net.subscription import Policy, Subscription
+from cubecast.net.node.node import Node
+from cubecast.net.reading.subscription import Policy, Subscription
+from cubecast.net.settings.config import NodeConfig
 
 TOPIC = "slow"
 TIMEOUT_S = 120.0

@@ -27,9 +27,9 @@ from itertools import pairwise
 from typing import Any
 
 import cubecast
-from cubecast.net.client_wire import BATCH_BYTES, DELIVER_WINDOW, PUBLISH_WINDOW
-from cubecast.net.config import NodeConfig
-from cubecast.net.wire import MESSAGE_OVERHEAD, frame_overhead
+from cubecast.net.settings.config import NodeConfig
+from cubecast.net.wire.clients import BATCH_BYTES, DELIVER_WINDOW, PUBLISH_WINDOW
+from cubecast.net.wire.packets import MESSAGE_OVERHEAD, frame_overhead
 
 TOPIC = "slow"
 SIZES = (100, 1024, 8 * 1024, 64 * 1024)

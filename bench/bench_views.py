@@ -27,8 +27,7 @@ from copy import copy
 from random import Random
 from typing import Any, cast
 
-from cubecast.net.view_wire import decode_detector, decode_view, encode_detector, encode_view
-from cubecast.net.wire import (
+from cubecast.net.wire.packets import (
     FrameDecoder,
     Outgoing,
     decode_ack,
@@ -38,13 +37,14 @@ from cubecast.net.wire import (
     encode_frame,
     topic_id,
 )
+from cubecast.net.wire.views import decode_detector, decode_view, encode_detector, encode_view
+from cubecast.protocol.cluster.agreement import EpochConfig
+from cubecast.protocol.cluster.detector import DetectorConfig, DetectorMessage
+from cubecast.protocol.cluster.member import Member
+from cubecast.protocol.cluster.views import Clusterwide, Who, genesis
 from cubecast.protocol.config import Config
-from cubecast.protocol.detector import DetectorConfig, DetectorMessage
-from cubecast.protocol.epochs import EpochConfig
-from cubecast.protocol.member import Member
 from cubecast.protocol.messages import Ack, Frame
 from cubecast.protocol.port import MemberPort, Message, NodeId, Port, Process
-from cubecast.protocol.views import Clusterwide, Who, genesis
 from cubecast.sim.lives import MortalWorld, Packet
 from cubecast.sim.networks import Uniform
 from cubecast.sim.params import Params

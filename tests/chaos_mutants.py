@@ -17,17 +17,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from cubecast.protocol import finals
-from cubecast.protocol.epochs import Epochs
-from cubecast.protocol.guard import Guard
-from cubecast.protocol.member import Member
-from cubecast.protocol.membership import Membership
-from cubecast.protocol.messages import Op, Wave
-from cubecast.protocol.node import CubecastNode
-from cubecast.protocol.port import Message, NodeId, Seq, Stream, Time
-from cubecast.protocol.recovery import RecoveringTopic
-from cubecast.protocol.streams import Branch, Inbox
-from cubecast.protocol.views import (
+from cubecast.protocol.cluster.agreement import Epochs
+from cubecast.protocol.cluster.member import Member
+from cubecast.protocol.cluster.node import CubecastNode
+from cubecast.protocol.cluster.views import (
     TO_ANYONE,
     Depart,
     Final,
@@ -38,7 +31,14 @@ from cubecast.protocol.views import (
     Reports,
     View,
 )
-from cubecast.protocol.waves import Contribution
+from cubecast.protocol.messages import Op, Wave
+from cubecast.protocol.port import Message, NodeId, Seq, Stream, Time
+from cubecast.protocol.subscriptions.membership import Membership
+from cubecast.protocol.subscriptions.waves import Contribution
+from cubecast.protocol.topic import stream_ends as finals
+from cubecast.protocol.topic.guard import Guard
+from cubecast.protocol.topic.recovery import RecoveringTopic
+from cubecast.protocol.topic.streams import Branch, Inbox
 from cubecast.sim.chaos import Population, Verdict, draw_schedule, run_schedule
 from cubecast.sim.protocols import members
 from cubecast.sim.schedule import read_schedule

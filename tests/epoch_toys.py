@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from cubecast.protocol.epochs import EpochConfig, Epochs
-from cubecast.protocol.marks import Marks
-from cubecast.protocol.port import NodeId, Time
-from cubecast.protocol.views import (
+from cubecast.protocol.branch_counts import Marks
+from cubecast.protocol.cluster.agreement import EpochConfig, Epochs
+from cubecast.protocol.cluster.views import (
     TO_ANYONE,
     Beacon,
     Change,
@@ -24,6 +23,7 @@ from cubecast.protocol.views import (
     Who,
     genesis,
 )
+from cubecast.protocol.port import NodeId, Time
 
 CONFIG = EpochConfig(answer_after=12, repeat_after=3, beacon_every=16, enter_every=4)
 

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-from cubecast.net.wire import CLIENT
+from cubecast.net.wire.packets import CLIENT
 from cubecast.testing.fuzz.scene import HOSTILE
 from cubecast.testing.fuzz.victim import Victim, main
 

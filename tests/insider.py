@@ -15,11 +15,19 @@ from typing import Any
 from test_hostile_member import SECRET, packet_of
 from test_live import PATIENCE_S
 
-from cubecast.net.node import Node
-from cubecast.net.view_wire import decode_view, encode_detector, encode_view
-from cubecast.net.wire import VIEW
-from cubecast.protocol.detector import DetectorMessage
-from cubecast.protocol.views import Ballot, Clusterwide, Install, Installed, View, ViewId, Who
+from cubecast.net.node.node import Node
+from cubecast.net.wire.packets import VIEW
+from cubecast.net.wire.views import decode_view, encode_detector, encode_view
+from cubecast.protocol.cluster.detector import DetectorMessage
+from cubecast.protocol.cluster.views import (
+    Ballot,
+    Clusterwide,
+    Install,
+    Installed,
+    View,
+    ViewId,
+    Who,
+)
 from cubecast.testing.dialler import Dialler
 
 

@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 from chaos_mutants import mutant, of_topics
 
-from cubecast.protocol.discovery import Discovery
-from cubecast.protocol.epochs import Epochs
-from cubecast.protocol.member import Member
-from cubecast.protocol.membership import Membership
+from cubecast.protocol.cluster.agreement import Epochs
+from cubecast.protocol.cluster.member import Member
+from cubecast.protocol.cluster.node import CubecastNode
+from cubecast.protocol.cluster.views import Depart, Install
 from cubecast.protocol.messages import ROUTE_BITS, Stable
-from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Port, Publication, Time
-from cubecast.protocol.recovery import RecoveringTopic
-from cubecast.protocol.views import Depart, Install
-from cubecast.protocol.waves import Gathering
+from cubecast.protocol.subscriptions.discovery import Discovery
+from cubecast.protocol.subscriptions.membership import Membership
+from cubecast.protocol.subscriptions.waves import Gathering
+from cubecast.protocol.topic.recovery import RecoveringTopic
 
 # -- gaps that nobody needs ------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class KeepsTopicsForEver(Member):
 
 class Amnesiac(CubecastNode):
     def _present_horizon(self, now: Time) -> Any:
-        from cubecast.protocol.horizon import Horizon
+        from cubecast.protocol.cluster.horizon import Horizon
 
         return Horizon(1 << 40)
 

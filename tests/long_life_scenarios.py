@@ -7,8 +7,8 @@ from collections.abc import Callable
 from member_toys import Flying, Members
 from test_returning_nodes import Story
 
-from cubecast.protocol.member import Member
-from cubecast.protocol.views import Depart
+from cubecast.protocol.cluster.member import Member
+from cubecast.protocol.cluster.views import Depart
 from cubecast.sim.faults import Cut
 from cubecast.trace import check
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from member_toys import Flying, Members, both, kind, link
 
-from cubecast.protocol.member import Member
+from cubecast.protocol.cluster.member import Member
+from cubecast.protocol.cluster.views import Depart
 from cubecast.protocol.port import Stream
-from cubecast.protocol.views import Depart
 
 
 def what_an_heir_passed_on_before_it_was_one_is_not_delivered_above_the_end(

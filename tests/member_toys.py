@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from cubecast.protocol.cluster.agreement import EpochConfig
+from cubecast.protocol.cluster.member import Member
+from cubecast.protocol.cluster.views import Seal, Who, genesis
 from cubecast.protocol.config import Config
-from cubecast.protocol.epochs import EpochConfig
-from cubecast.protocol.member import Member
 from cubecast.protocol.port import (
     Accusation,
     Denial,
@@ -19,7 +20,6 @@ from cubecast.protocol.port import (
     Time,
     Topic,
 )
-from cubecast.protocol.views import Seal, Who, genesis
 
 CONFIG = Config(ack_delay=0, stable_delay=0, resend_after=20, resend_max=80)
 EPOCHS = EpochConfig(answer_after=30, repeat_after=5, beacon_every=20, enter_every=5)

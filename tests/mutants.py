@@ -16,15 +16,15 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from cubecast.protocol.causal import CausalFront
-from cubecast.protocol.links import Links
-from cubecast.protocol.membership import Membership, Standing
+from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.messages import Frame, Op, Wave
-from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Port, Seq, Stream
-from cubecast.protocol.recovery import RecoveringTopic
-from cubecast.protocol.streams import Branch, Inbox
-from cubecast.protocol.waves import Contribution, Gathering
+from cubecast.protocol.subscriptions.links import Links
+from cubecast.protocol.subscriptions.membership import Membership, Standing
+from cubecast.protocol.subscriptions.waves import Contribution, Gathering
+from cubecast.protocol.topic.causal import CausalFront
+from cubecast.protocol.topic.recovery import RecoveringTopic
+from cubecast.protocol.topic.streams import Branch, Inbox
 from cubecast.sim.params import Params
 from cubecast.sim.run import run
 from cubecast.sim.scenarios import SCENARIOS, Scenario

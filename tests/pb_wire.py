@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from cubecast.protocol.paper.vcube_pb import Tree, VCubePB
 from cubecast.protocol.port import Message, NodeId, Publication, Time, Topic
-from cubecast.protocol.vcube_pb import Tree, VCubePB
 from cubecast.sim.vcube_top import VCubeTop
 from cubecast.topology import mask_of
 

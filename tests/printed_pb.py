@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cubecast.protocol.paper.vcube_pb import Ack, Top, TopicState, Tree, VCubePB
+from cubecast.protocol.paper.vcube_ps import NEVER, NOBODY, Ident, Idents
 from cubecast.protocol.port import NodeId, Port, Process
-from cubecast.protocol.vcube_pb import Ack, Top, TopicState, Tree, VCubePB
-from cubecast.protocol.vcube_ps import NEVER, NOBODY, Ident, Idents
 from cubecast.topology import children, members_of
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from member_toys import EPOCHS, Flying, Members, both, kind, link
 
-from cubecast.protocol.absence import MAX_ABSENT, Absences
-from cubecast.protocol.epochs import EpochConfig
+from cubecast.protocol.cluster.absence import MAX_ABSENT, Absences
+from cubecast.protocol.cluster.agreement import EpochConfig
+from cubecast.protocol.cluster.views import Absent, Ballot, Beacon, Enter, View, ViewId, Who
 from cubecast.protocol.port import Stream
-from cubecast.protocol.views import Absent, Ballot, Beacon, Enter, View, ViewId, Who
 
 
 def who(number: int) -> Who:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cubecast.protocol import admission
-from cubecast.protocol.admission import Admission
-from cubecast.protocol.views import Enter, Who
+from cubecast.protocol.cluster import admission
+from cubecast.protocol.cluster.admission import Admission
+from cubecast.protocol.cluster.views import Enter, Who
 
 
 def enter(uid: str, address: str, wish: int = -1) -> Enter:

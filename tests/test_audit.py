@@ -13,8 +13,8 @@ import pytest
 from test_live import PATIENCE_S, live
 
 from cubecast.errors import ConfigError
-from cubecast.net import audit
-from cubecast.net.audit import Audit, LineWriter
+from cubecast.net.security import audit
+from cubecast.net.security.audit import Audit, LineWriter
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

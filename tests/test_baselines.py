@@ -10,8 +10,8 @@ import pytest
 
 from cubecast.baselines import BestEffort, BrokerTree, FixedTree, SingleRoot
 from cubecast.baselines.brokers import broker_ids
+from cubecast.protocol.paper.vcube_ps import VCubePS
 from cubecast.protocol.port import NodeId, Port, Process, Time, Topic
-from cubecast.protocol.vcube_ps import VCubePS
 from cubecast.sim.faults import Faults, Hold
 from cubecast.sim.networks import SendingQueue, Uniform
 from cubecast.sim.world import Network, World

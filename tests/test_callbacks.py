@@ -13,9 +13,9 @@ from test_live import TOPIC, cluster, live, small_window
 
 import cubecast
 from cubecast.errors import Overflow, TooManyTopics
-from cubecast.net import outbox as outbox_module
-from cubecast.net.node import Node
-from cubecast.protocol import discovery
+from cubecast.net.node.node import Node
+from cubecast.net.publishing import outbox as outbox_module
+from cubecast.protocol.subscriptions import discovery
 
 
 async def until(count: int, seen: list[Any]) -> None:

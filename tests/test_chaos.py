@@ -14,7 +14,7 @@ import pytest
 from mortals import Failing, Listener, Silent, people
 
 from cubecast.baselines import Flood
-from cubecast.protocol.node import CubecastNode
+from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.sim.campaign import Counts, CountsError, Settings, Tally, blocks_of, campaign
 from cubecast.sim.chaos import (
     Population,

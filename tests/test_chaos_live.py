@@ -25,8 +25,8 @@ from cubecast.chaos.run import chaos_run, judge
 from cubecast.chaos.schedule import Action, Condition, draw, split
 from cubecast.chaos.tracelog import RecordedWrites, TraceLog
 from cubecast.cli.app import app
-from cubecast.net.config import NodeConfig
-from cubecast.net.node import Node
+from cubecast.net.node.node import Node
+from cubecast.net.settings.config import NodeConfig
 from cubecast.sim.schedule import Fault, Schedule, checked
 from cubecast.testing.memory import MemoryNetwork
 from cubecast.trace import Header, Record, read_jsonl

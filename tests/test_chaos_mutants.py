@@ -11,7 +11,7 @@ import pytest
 from chaos_mutants import MUTANTS, SEEDS, Mutant, catch, run_file
 from mortals import Silent, people
 
-from cubecast.protocol.member import Member
+from cubecast.protocol.cluster.member import Member
 from cubecast.sim.chaos import draw_schedule, population, run_schedule
 
 SYMPTOMS = {

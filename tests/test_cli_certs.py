@@ -15,7 +15,7 @@ from tls_toys import shifted
 from typer.testing import CliRunner, Result
 
 from cubecast.cli.app import app
-from cubecast.net import authority as authority_module
+from cubecast.net.security import authority as authority_module
 
 
 def certs(*arguments: object) -> Result:

@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 
 from cubecast.cli.app import app
 from cubecast.cli.why import explained
-from cubecast.net.address import parse_address
+from cubecast.net.links.address import parse_address
 
 __all__ = ["seed"]  # the fixture
 

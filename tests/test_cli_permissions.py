@@ -11,7 +11,7 @@ from test_permissions import written
 from typer.testing import CliRunner
 
 from cubecast.cli.app import app
-from cubecast.net.permission_file import read_permissions
+from cubecast.net.security.permission_file import read_permissions
 
 RULES = """
 [[rule]]

@@ -13,9 +13,13 @@ from test_live import TOPIC, cluster, join, live, raw, small_window
 import cubecast
 from cubecast.cli.why import explained
 from cubecast.errors import AttachError, Closed, CubecastError, NotSent, Overflow, Unknown
-from cubecast.net import session as session_module
-from cubecast.net.client import Client
-from cubecast.net.client_wire import (
+from cubecast.net.client.client import Client
+from cubecast.net.client.subscription import RemoteSubscription
+from cubecast.net.events import MemberJoined, MemberLeft, SlowSubscriber
+from cubecast.net.gateway import session as session_module
+from cubecast.net.message import Message
+from cubecast.net.node.node import Node
+from cubecast.net.wire.clients import (
     PUBLISH_WINDOW,
     Deliver,
     FromClient,
@@ -29,12 +33,8 @@ from cubecast.net.client_wire import (
     encode,
     size_of,
 )
-from cubecast.net.events import MemberJoined, MemberLeft, SlowSubscriber
-from cubecast.net.hello import Attached, AttachRequest, Refused
-from cubecast.net.message import Message
-from cubecast.net.node import Node
-from cubecast.net.remote import RemoteSubscription
-from cubecast.net.wire import CLIENT, MESSAGE_OVERHEAD
+from cubecast.net.wire.hello import Attached, AttachRequest, Refused
+from cubecast.net.wire.packets import CLIENT, MESSAGE_OVERHEAD
 from cubecast.testing.dialler import Dialler
 
 UNDER_WAY = PUBLISH_WINDOW + 8 * 64 * 1024

@@ -14,14 +14,14 @@ from test_live import TOPIC, cluster, live, small_window
 
 import cubecast
 from cubecast.errors import Closed, CubecastError, NotSent, Unknown
-from cubecast.net import session as session_module
-from cubecast.net.client import Client
-from cubecast.net.client_wire import Farewell, FromClient, Publish, Read, Subscribe, Subscribed
-from cubecast.net.client_wire import decode_from_client as decode
-from cubecast.net.config import NodeConfig
-from cubecast.net.pipeline import Pipeline
+from cubecast.net.client.client import Client
+from cubecast.net.client.publishing import Pipeline
+from cubecast.net.gateway import session as session_module
+from cubecast.net.settings.config import NodeConfig
 from cubecast.net.topics import MAX_TOPIC_BYTES
-from cubecast.net.wire import MAX_PAYLOAD
+from cubecast.net.wire.clients import Farewell, FromClient, Publish, Read, Subscribe, Subscribed
+from cubecast.net.wire.clients import decode_from_client as decode
+from cubecast.net.wire.packets import MAX_PAYLOAD
 from cubecast.testing import Cluster, on_virtual_time
 
 LONG_S = 600.0

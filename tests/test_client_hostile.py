@@ -14,8 +14,10 @@ from test_live import TOPIC, cluster, live, subscribed
 from test_live_hostile import SECRET, still_works
 from test_wire import mutate
 
-from cubecast.net import client_wire as wire
-from cubecast.net.client_wire import (
+from cubecast.net.events import ConnectionLost, MemberJoined, MemberLeft, SlowSubscriber
+from cubecast.net.node.node import Node
+from cubecast.net.wire import clients as wire
+from cubecast.net.wire.clients import (
     BATCH_MESSAGES,
     MAX_QUEUE,
     MAX_TOPIC,
@@ -23,10 +25,8 @@ from cubecast.net.client_wire import (
     decode_from_node,
     encode,
 )
-from cubecast.net.events import ConnectionLost, MemberJoined, MemberLeft, SlowSubscriber
-from cubecast.net.headers import pack
-from cubecast.net.node import Node
-from cubecast.net.wire import CLIENT, MAX_PAYLOAD, PREFIX, WireError
+from cubecast.net.wire.headers import pack
+from cubecast.net.wire.packets import CLIENT, MAX_PAYLOAD, PREFIX, WireError
 
 BLOB = bytes(pack({"name": "value"}, b""))
 """A message with headers."""

@@ -13,7 +13,11 @@ from test_live import TOPIC, cluster, join, live
 
 import cubecast
 from cubecast.errors import AttachError, Closed, NotSent, Unknown
-from cubecast.net.client_wire import (
+from cubecast.net.client.publishing import Pipeline
+from cubecast.net.client.read_positions import Floors
+from cubecast.net.events import Detached, Events, Gap, Reattached
+from cubecast.net.node.node import Node
+from cubecast.net.wire.clients import (
     Answered,
     CatchUp,
     Declined,
@@ -25,10 +29,6 @@ from cubecast.net.client_wire import (
     Taken,
     decode_from_client,
 )
-from cubecast.net.events import Detached, Events, Gap, Reattached
-from cubecast.net.floors import Floors
-from cubecast.net.node import Node
-from cubecast.net.pipeline import Pipeline
 from cubecast.protocol.port import Stream
 
 PATIENCE_S = 20.0

@@ -9,11 +9,11 @@ from test_live import small_window
 
 import cubecast
 from cubecast.errors import Closed, NotSent, Unknown
-from cubecast.net.config import NodeConfig
-from cubecast.net.guests import LAST_WORDS_S
-from cubecast.net.node import Node
-from cubecast.net.remote import RemoteSubscription
-from cubecast.protocol.detector import DetectorConfig
+from cubecast.net.client.subscription import RemoteSubscription
+from cubecast.net.gateway.attached import LAST_WORDS_S
+from cubecast.net.node.node import Node
+from cubecast.net.settings.config import NodeConfig
+from cubecast.protocol.cluster.detector import DetectorConfig
 from cubecast.testing import Cluster, on_virtual_time
 
 TOPIC = "chat/room1"

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from cubecast.errors import JoinError
-from cubecast.net.address import parse_address
-from cubecast.net.config import NodeConfig
-from cubecast.net.node import Node
-from cubecast.net.view_wire import decode_view, encode_view
-from cubecast.net.wire import WireError
-from cubecast.protocol.views import Enter, Who
+from cubecast.net.links.address import parse_address
+from cubecast.net.node.node import Node
+from cubecast.net.settings.config import NodeConfig
+from cubecast.net.wire.packets import WireError
+from cubecast.net.wire.views import decode_view, encode_view
+from cubecast.protocol.cluster.views import Enter, Who
 from cubecast.testing import Cluster, on_virtual_time
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from cubecast.net.config import LARGEST_FRAME_BYTES, NodeConfig
-from cubecast.net.faults import CLEAR, LinkFaults, Rule, parse_rules
-from cubecast.net.wire import MAX_MESSAGES, MAX_PACKET
+from cubecast.net.links.faults import CLEAR, LinkFaults, Rule, parse_rules
+from cubecast.net.settings.config import LARGEST_FRAME_BYTES, NodeConfig
+from cubecast.net.wire.packets import MAX_MESSAGES, MAX_PACKET
+from cubecast.protocol.cluster.agreement import EpochConfig
+from cubecast.protocol.cluster.detector import DetectorConfig
 from cubecast.protocol.config import Config
-from cubecast.protocol.detector import DetectorConfig
-from cubecast.protocol.epochs import EpochConfig
 
 LEAST: list[tuple[type, str, float, dict[str, Any]]] = [
     (NodeConfig, "max_strangers", 1, {}),

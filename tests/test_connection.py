@@ -7,11 +7,11 @@ import asyncio
 import pytest
 from test_live import guarded, live
 
-from cubecast.net.connection import Connection
-from cubecast.net.faults import LinkFaults, Rule
-from cubecast.net.hello import NOBODY
-from cubecast.net.keys import Keys, Purpose
-from cubecast.net.writes import Writes
+from cubecast.net.links.connection import Connection
+from cubecast.net.links.faults import LinkFaults, Rule
+from cubecast.net.links.writes import Writes
+from cubecast.net.security.keys import Keys, Purpose
+from cubecast.net.wire.hello import NOBODY
 from cubecast.protocol.port import NodeId
 
 

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from cubecast.protocol.paper.vcube_pb import VCubePB
 from cubecast.protocol.port import NodeId, Port, Process, Time
-from cubecast.protocol.vcube_pb import VCubePB
 from cubecast.sim.crash_stop import CrashStopWorld, detection_range
 from cubecast.sim.networks import SendingQueue
 from cubecast.sim.params import Params

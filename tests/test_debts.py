@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from cubecast.net.debts import STEP_S, Debts, Key, put_off_bytes
-from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing, frame_cost
+from cubecast.net.reading.debts import STEP_S, Debts, Key, put_off_bytes
+from cubecast.net.wire.packets import MESSAGE_OVERHEAD, Outgoing, frame_cost
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Seq, Stream
 

@@ -21,9 +21,9 @@ from test_live import TOPIC, cluster, live
 
 import cubecast
 from cubecast.errors import AttachError
-from cubecast.net import descriptors
-from cubecast.net.descriptors import Places, Shortage, find_places, places
-from cubecast.net.transport import Factory, TcpNetwork
+from cubecast.net.links import descriptors
+from cubecast.net.links.descriptors import Places, Shortage, find_places, places
+from cubecast.net.links.transport import Factory, TcpNetwork
 from cubecast.testing.dialler import Dialler
 
 FEW = 96

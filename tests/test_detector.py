@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cubecast.net.presets import PRESETS, detector_for
-from cubecast.protocol import detector as wire
-from cubecast.protocol.detector import Detector, DetectorConfig, targets
-from cubecast.protocol.knowledge import MAX_NEWS, MAX_STAMP, Knowledge
+from cubecast.net.settings.presets import PRESETS, detector_for
+from cubecast.protocol.cluster import detector as wire
+from cubecast.protocol.cluster.detector import Detector, DetectorConfig, targets
+from cubecast.protocol.cluster.knowledge import MAX_NEWS, MAX_STAMP, Knowledge
 from cubecast.protocol.port import Message, NodeId, Time
 from cubecast.sim.detection import Detection, Rounds
 from cubecast.topology import (

@@ -9,9 +9,9 @@ import pytest
 from member_scenarios import only_the_member_itself_departs
 from member_toys import CONFIG, EPOCHS, Flying, Hand, Members, kind
 
-from cubecast.protocol.doubts import Doubts
-from cubecast.protocol.member import Member
-from cubecast.protocol.views import (
+from cubecast.protocol.cluster.member import Member
+from cubecast.protocol.cluster.removal import Doubts
+from cubecast.protocol.cluster.views import (
     Beacon,
     Depart,
     Doubt,

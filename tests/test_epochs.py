@@ -7,8 +7,8 @@ from epoch_toys import CONFIG, Toys
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cubecast.protocol.epochs import Epochs
-from cubecast.protocol.views import (
+from cubecast.protocol.cluster.agreement import Epochs
+from cubecast.protocol.cluster.views import (
     Ballot,
     Change,
     Enter,

@@ -15,10 +15,10 @@ import mutants
 import pytest
 
 from cubecast.baselines.best_effort import BestEffort
+from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.config import Config
-from cubecast.protocol.node import CubecastNode
+from cubecast.protocol.paper.vcube_ps import VCubePS
 from cubecast.protocol.port import Load, NodeId, Port, Process
-from cubecast.protocol.vcube_ps import VCubePS
 from cubecast.sim.explorer import EXACT, Case, Exploration, Rules, Step, explore
 from cubecast.sim.explorer.forms import CanonicalForm, Likeness
 from cubecast.trace import answers_before_questions, check

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
+from cubecast.protocol.cluster.agreement import EpochConfig, Epochs
+from cubecast.protocol.cluster.member import Member
+from cubecast.protocol.cluster.node import CubecastNode
+from cubecast.protocol.cluster.views import Final, Install, Report, Who, genesis
 from cubecast.protocol.config import Config
-from cubecast.protocol.epochs import EpochConfig, Epochs
-from cubecast.protocol.member import Member
-from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Load, NodeId, Process, Stream, Time
-from cubecast.protocol.recovery import RecoveringTopic
-from cubecast.protocol.streams import Inbox
-from cubecast.protocol.views import Final, Install, Report, Who, genesis
+from cubecast.protocol.topic.recovery import RecoveringTopic
+from cubecast.protocol.topic.streams import Inbox
 from cubecast.sim.explorer import EXACT, LONG, MEMBERS, Case, Rules, Step, explore
 
 CONFIG = Config(ack_delay=0, stable_delay=0, resend_after=2, patience=0, forget_after=0)

@@ -8,9 +8,9 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cubecast.protocol.finals import Claims, close, decide
+from cubecast.protocol.cluster.views import Final, Held, Reports, Unread
 from cubecast.protocol.port import NodeId, Seq, Stream
-from cubecast.protocol.views import Final, Held, Reports, Unread
+from cubecast.protocol.topic.stream_ends import Claims, close, decide
 
 DEAD = [Stream(5, 0), Stream(6, 0), Stream(7, 0)]
 LIVE = Stream(0, 0)

@@ -6,9 +6,9 @@ from collections import Counter
 
 from member_toys import CONFIG, EPOCHS, Flying, Members, both, kind, link
 
-from cubecast.protocol.membership import Standing
 from cubecast.protocol.port import LIFE_BITS, NodeId, Stream
-from cubecast.protocol.recovery import RecoveringTopic
+from cubecast.protocol.subscriptions.membership import Standing
+from cubecast.protocol.topic.recovery import RecoveringTopic
 
 ROUND = CONFIG.forget_after
 

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from msgspec import inspect
 
-from cubecast.net.client_wire import decode_from_client, decode_from_node
-from cubecast.net.hello import decode_greeting
-from cubecast.net.view_wire import decode_detector, decode_view
-from cubecast.net.wire import (
+from cubecast.net.wire.clients import decode_from_client, decode_from_node
+from cubecast.net.wire.hello import decode_greeting
+from cubecast.net.wire.packets import (
     CLIENT,
     CONTROL,
     DETECTOR,
@@ -24,7 +23,8 @@ from cubecast.net.wire import (
     WireError,
     decode_control,
 )
-from cubecast.protocol.discovery import Discovery
+from cubecast.net.wire.views import decode_detector, decode_view
+from cubecast.protocol.subscriptions.discovery import Discovery
 from cubecast.testing.fuzz import (
     Campaign,
     Lore,

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from cubecast.net import keys
-from cubecast.net.handshake import WRONG_SECRET, WRONG_TOKEN, Handshake, Refusal
-from cubecast.net.hello import Door, Hello, Opening, Ready, decode_greeting, encode_greeting
-from cubecast.net.keys import MIN_SECRET, Keys, Purpose, check_secret, new_secret, salt_of
-from cubecast.net.wire import VERSION, WireError
+from cubecast.net.security import keys
+from cubecast.net.security.handshake import WRONG_SECRET, WRONG_TOKEN, Handshake, Refusal
+from cubecast.net.security.keys import MIN_SECRET, Keys, Purpose, check_secret, new_secret, salt_of
+from cubecast.net.wire.hello import Door, Hello, Opening, Ready, decode_greeting, encode_greeting
+from cubecast.net.wire.packets import VERSION, WireError
 
 SECRET, OTHER = "a secret of length", "another of length"
 HOME, ABROAD = salt_of("home"), salt_of("abroad")

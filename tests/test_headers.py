@@ -12,11 +12,12 @@ from test_wire import TOPICS, example_frame
 
 import cubecast
 from cubecast.errors import NotSent
-from cubecast.net import headers, wire
-from cubecast.net.client_wire import Deliver, without_first
-from cubecast.net.headers import MAX_HEADER_BYTES, MAX_HEADERS, MAX_NAME, Headed, pack
 from cubecast.net.message import Message, RichMessage, cut
-from cubecast.net.wire import (
+from cubecast.net.wire import headers
+from cubecast.net.wire import packets as wire
+from cubecast.net.wire.clients import Deliver, without_first
+from cubecast.net.wire.headers import MAX_HEADER_BYTES, MAX_HEADERS, MAX_NAME, Headed, pack
+from cubecast.net.wire.packets import (
     HEADED,
     MAX_PAYLOAD,
     FrameDecoder,

@@ -16,9 +16,13 @@ from test_live import TOPIC, cluster, live, small_window
 
 import cubecast
 from cubecast.errors import CubecastError, NotSent
-from cubecast.net import session as session_module
-from cubecast.net.budget import Budget, Share
-from cubecast.net.client_wire import (
+from cubecast.net.events import KEPT, ConnectionLost
+from cubecast.net.gateway import session as session_module
+from cubecast.net.gateway.budget import Budget, Share
+from cubecast.net.gateway.session import BACKLOG, Session
+from cubecast.net.node.node import Node
+from cubecast.net.reading.subscription import Policy, Subscription
+from cubecast.net.wire.clients import (
     Answered,
     Ask,
     Declined,
@@ -36,12 +40,8 @@ from cubecast.net.client_wire import (
     Unsubscribe,
     size_of,
 )
-from cubecast.net.events import KEPT, ConnectionLost
-from cubecast.net.node import Node
-from cubecast.net.parts import PART_BYTES, cut
-from cubecast.net.session import BACKLOG, Session
-from cubecast.net.subscription import Policy, Subscription
-from cubecast.net.wire import PREFIX, VIEW
+from cubecast.net.wire.packets import PREFIX, VIEW
+from cubecast.net.wire.parts import PART_BYTES, cut
 from cubecast.protocol.config import Config
 
 MIB = 1024 * 1024

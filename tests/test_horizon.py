@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cubecast.protocol.horizon import KEPT_VIEWS, Horizon
+from cubecast.protocol.cluster.horizon import KEPT_VIEWS, Horizon
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cubecast.protocol import guard, links, stream_table, waves
+from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.config import Config
 from cubecast.protocol.errors import ProtocolError
 from cubecast.protocol.messages import (
@@ -33,8 +33,9 @@ from cubecast.protocol.messages import (
     Suspended,
     Wave,
 )
-from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Stream
+from cubecast.protocol.subscriptions import links, waves
+from cubecast.protocol.topic import guard, stream_table
 
 LIAR = 3
 HONEST = (0, 1, 2)

@@ -22,10 +22,13 @@ from test_wire import mutate
 
 import cubecast
 from cubecast.errors import JoinError, NotSent, Unknown
-from cubecast.net import connection as connection_module
-from cubecast.net.config import NodeConfig
-from cubecast.net.handshake import Handshake
-from cubecast.net.hello import (
+from cubecast.net.links import connection as connection_module
+from cubecast.net.node.node import Node
+from cubecast.net.reading.subscription import Subscription
+from cubecast.net.security.handshake import Handshake
+from cubecast.net.security.keys import Keys
+from cubecast.net.settings.config import NodeConfig
+from cubecast.net.wire.hello import (
     AttachRequest,
     Hello,
     Opening,
@@ -33,11 +36,7 @@ from cubecast.net.hello import (
     Refused,
     encode_greeting,
 )
-from cubecast.net.keys import Keys
-from cubecast.net.node import Node
-from cubecast.net.subscription import Subscription
-from cubecast.net.view_wire import decode_view, encode_detector, encode_forward, encode_view
-from cubecast.net.wire import (
+from cubecast.net.wire.packets import (
     MAX_TOPIC,
     PREFIX,
     VIEW,
@@ -46,19 +45,9 @@ from cubecast.net.wire import (
     encode_control,
     encode_frame,
 )
-from cubecast.protocol import detector
-from cubecast.protocol.config import Config
-from cubecast.protocol.messages import (
-    Ack,
-    Answer,
-    Frame,
-    Parcel,
-    ParcelAck,
-    Release,
-    Stable,
-    Wave,
-)
-from cubecast.protocol.views import (
+from cubecast.net.wire.views import decode_view, encode_detector, encode_forward, encode_view
+from cubecast.protocol.cluster import detector
+from cubecast.protocol.cluster.views import (
     Ballot,
     Beacon,
     Depart,
@@ -71,6 +60,17 @@ from cubecast.protocol.views import (
     View,
     ViewId,
     Who,
+)
+from cubecast.protocol.config import Config
+from cubecast.protocol.messages import (
+    Ack,
+    Answer,
+    Frame,
+    Parcel,
+    ParcelAck,
+    Release,
+    Stable,
+    Wave,
 )
 from cubecast.testing.dialler import Dialler, Identity
 from cubecast.topology import parent

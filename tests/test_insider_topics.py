@@ -19,8 +19,8 @@ from test_mute_members import quick, told, until
 
 import cubecast
 from cubecast.errors import NotSent, Unknown
-from cubecast.net.node import Node
-from cubecast.net.wire import MAX_NUMBER, Outgoing
+from cubecast.net.node.node import Node
+from cubecast.net.wire.packets import MAX_NUMBER, Outgoing
 from cubecast.protocol.messages import ROUTE_BITS, Answer, Frame, Parcel, Route
 from cubecast.protocol.port import LIFE_BITS, Stream
 

@@ -16,14 +16,14 @@ from insider import Lives, all_talk, as_member, insider, invented, said_of, unti
 from test_hostile_member import SECRET
 from test_live import cluster, join, live
 
-from cubecast.net.config import NodeConfig
-from cubecast.net.node import Node
-from cubecast.protocol.belief import LEAP_LIMIT, MAX_EPOCH, MAX_LEAP
-from cubecast.protocol.detector import DetectorConfig, Notice
-from cubecast.protocol.epochs import EpochConfig
-from cubecast.protocol.knowledge import MAX_STAMP
-from cubecast.protocol.telling import difference
-from cubecast.protocol.views import (
+from cubecast.net.node.node import Node
+from cubecast.net.settings.config import NodeConfig
+from cubecast.protocol.cluster.agreement import EpochConfig
+from cubecast.protocol.cluster.belief import LEAP_LIMIT, MAX_EPOCH, MAX_LEAP
+from cubecast.protocol.cluster.detector import DetectorConfig, Notice
+from cubecast.protocol.cluster.knowledge import MAX_STAMP
+from cubecast.protocol.cluster.view_broadcast import difference
+from cubecast.protocol.cluster.views import (
     Ballot,
     Beacon,
     Enter,

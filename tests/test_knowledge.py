@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from test_detector import Alone
 
+from cubecast.protocol.cluster.detector import Notice, Vouch, targets
+from cubecast.protocol.cluster.knowledge import MAX_NEWS, MAX_STAMP, MAX_STAMP_LEAP, Knowledge
 from cubecast.protocol.config import Config
-from cubecast.protocol.detector import Notice, Vouch, targets
-from cubecast.protocol.knowledge import MAX_NEWS, MAX_STAMP, MAX_STAMP_LEAP, Knowledge
-from cubecast.protocol.pacing import AckPace
+from cubecast.protocol.topic.ack_timing import AckPace
 
 
 def knowledge(node: int = 0, members: int = 0b1111, incarnation: int = 0) -> Knowledge:

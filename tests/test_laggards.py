@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from mutants import AnswersForItself, symptoms_of
 
+from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.config import Config
-from cubecast.protocol.laggards import Laggards, Verdict
-from cubecast.protocol.membership import Membership
 from cubecast.protocol.messages import Answer, Direct, Parcel, Suspended
-from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Port, Process, Seq, Stream
-from cubecast.protocol.recovery import RecoveringTopic
-from cubecast.protocol.streams import Branch, Inbox
+from cubecast.protocol.subscriptions.membership import Membership
+from cubecast.protocol.topic.laggards import Laggards, Verdict
+from cubecast.protocol.topic.recovery import RecoveringTopic
+from cubecast.protocol.topic.streams import Branch, Inbox
 from cubecast.sim.explorer import Case, Rules, Step, explore
 from cubecast.sim.params import Params
 from cubecast.sim.run import run

@@ -15,12 +15,12 @@ from test_live import TOPIC, guarded
 from test_live_faults import CUT
 
 import cubecast
-from cubecast.net.view_wire import decode_view, encode_view
-from cubecast.net.wire import MAX_PACKET
-from cubecast.protocol import member as member_module
-from cubecast.protocol.node import CubecastNode
+from cubecast.net.wire.packets import MAX_PACKET
+from cubecast.net.wire.views import decode_view, encode_view
+from cubecast.protocol.cluster import member as member_module
+from cubecast.protocol.cluster.node import CubecastNode
+from cubecast.protocol.cluster.views import Ends, Enter, Who
 from cubecast.protocol.port import Stream
-from cubecast.protocol.views import Ends, Enter, Who
 from cubecast.testing import Cluster, on_virtual_time
 
 TOPICS, STREAMS = 13, 50_000

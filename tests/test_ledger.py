@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cubecast.net.ledger import Ledger
+from cubecast.net.reading.ledger import Ledger
 from cubecast.protocol.port import Stream
 
 STREAM = Stream(1, 7)

@@ -13,9 +13,9 @@ from cubecast.protocol.errors import (
     MAX_UNACKED_WEIGHT,
     ProtocolError,
 )
-from cubecast.protocol.links import Links, weight
 from cubecast.protocol.messages import Answer, Parcel, ParcelAck, Release
 from cubecast.protocol.port import Message, NodeId, Port, Stream, Time
+from cubecast.protocol.subscriptions.links import Links, weight
 
 CONFIG = Config(resend_after=100, resend_max=350, resend_burst=3)
 S = Stream(0, 0)

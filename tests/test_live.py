@@ -12,11 +12,15 @@ from typing import Any
 import pytest
 
 from cubecast.errors import Closed, JoinError, NotSent, Unknown
-from cubecast.net import connection as connection_module
-from cubecast.net.config import NodeConfig
 from cubecast.net.events import PublisherBlocked
-from cubecast.net.handshake import Handshake
-from cubecast.net.hello import (
+from cubecast.net.links import connection as connection_module
+from cubecast.net.message import Message
+from cubecast.net.node.node import Node
+from cubecast.net.reading.subscription import Subscription
+from cubecast.net.security.handshake import Handshake
+from cubecast.net.security.keys import Keys
+from cubecast.net.settings.config import NodeConfig
+from cubecast.net.wire.hello import (
     Door,
     Hello,
     Opening,
@@ -24,11 +28,7 @@ from cubecast.net.hello import (
     encode_greeting,
     new_nonce,
 )
-from cubecast.net.keys import Keys
-from cubecast.net.message import Message
-from cubecast.net.node import Node
-from cubecast.net.subscription import Subscription
-from cubecast.net.wire import (
+from cubecast.net.wire.packets import (
     CONTROL,
     MAX_PACKET,
     PREFIX,

@@ -13,15 +13,15 @@ from typing import TypeAlias
 import pytest
 
 from cubecast.errors import Closed, CubecastError, JoinError, NotSent, Unknown
-from cubecast.net import presence
-from cubecast.net.client import Client
-from cubecast.net.config import NodeConfig
-from cubecast.net.connection import NOBODY
+from cubecast.net.client.client import Client
 from cubecast.net.events import Discarded, Event, Excluded, Gap, MemberLeft, Returned
-from cubecast.net.faults import LinkFaults, Rule
-from cubecast.net.node import Node
-from cubecast.net.receipt import Receipt
-from cubecast.net.subscription import Subscription
+from cubecast.net.links.connection import NOBODY
+from cubecast.net.links.faults import LinkFaults, Rule
+from cubecast.net.node import presence
+from cubecast.net.node.node import Node
+from cubecast.net.publishing.receipt import Receipt
+from cubecast.net.reading.subscription import Subscription
+from cubecast.net.settings.config import NodeConfig
 from cubecast.testing import Cluster, on_virtual_time
 from cubecast.trace import Report
 

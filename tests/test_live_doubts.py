@@ -10,10 +10,10 @@ import pytest
 from test_hostile_member import SECRET, until
 from test_live import cluster, live, raw
 
-from cubecast.net.config import NodeConfig
-from cubecast.net.node import Node
-from cubecast.net.view_wire import encode_forward, encode_view
-from cubecast.protocol.views import Depart, Enter, Who
+from cubecast.net.node.node import Node
+from cubecast.net.settings.config import NodeConfig
+from cubecast.net.wire.views import encode_forward, encode_view
+from cubecast.protocol.cluster.views import Depart, Enter, Who
 from cubecast.testing import Cluster, on_virtual_time
 
 

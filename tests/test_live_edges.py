@@ -11,9 +11,9 @@ from test_live import TOPIC, cluster, live, small_window, take
 
 import cubecast
 from cubecast.errors import NotSent, Overflow
-from cubecast.net.wire import MAX_PAYLOAD
+from cubecast.net.wire.packets import MAX_PAYLOAD
+from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.config import Config
-from cubecast.protocol.node import CubecastNode
 from cubecast.sim.networks import SendingQueue
 from cubecast.sim.world import World
 

@@ -14,13 +14,13 @@ from test_live import TOPIC, cluster, judge, live, raw, subscribed, take
 
 import cubecast
 from cubecast.errors import JoinError
-from cubecast.net.config import NodeConfig
-from cubecast.net.connection import Connection
-from cubecast.net.faults import MAX_HELD, LinkFaults, Rule, Shaper
-from cubecast.net.hello import Hello, Refused, new_nonce
-from cubecast.net.node import Node
-from cubecast.net.transport import Factory, Server, TcpNetwork
-from cubecast.net.wire import ACK, CONTROL, FRAME, HELLO, PREFIX, VERSION, encode_control
+from cubecast.net.links.connection import Connection
+from cubecast.net.links.faults import MAX_HELD, LinkFaults, Rule, Shaper
+from cubecast.net.links.transport import Factory, Server, TcpNetwork
+from cubecast.net.node.node import Node
+from cubecast.net.settings.config import NodeConfig
+from cubecast.net.wire.hello import Hello, Refused, new_nonce
+from cubecast.net.wire.packets import ACK, CONTROL, FRAME, HELLO, PREFIX, VERSION, encode_control
 from cubecast.protocol.config import Config
 from cubecast.protocol.messages import ParcelAck
 from cubecast.trace import Record

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from cubecast.net.node import Node
+from cubecast.net.node.node import Node
 from cubecast.sim import census as counting
 from cubecast.sim.census import census
 from cubecast.testing import Cluster, on_virtual_time

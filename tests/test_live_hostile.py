@@ -12,10 +12,10 @@ import pytest
 from test_live import TOPIC, cluster, live, raw, subscribed, take
 from test_wire import hostile_bytes
 
-from cubecast.net.hello import MAX_HELLO, Hello, encode_greeting, new_nonce
-from cubecast.net.node import Node
-from cubecast.net.subscription import Subscription
-from cubecast.net.wire import PREFIX, VERSION
+from cubecast.net.node.node import Node
+from cubecast.net.reading.subscription import Subscription
+from cubecast.net.wire.hello import MAX_HELLO, Hello, encode_greeting, new_nonce
+from cubecast.net.wire.packets import PREFIX, VERSION
 from cubecast.testing.dialler import Dialler
 
 SECRET = "open sesame, please"

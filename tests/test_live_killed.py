@@ -25,7 +25,7 @@ import asyncio, json, sys
 from pathlib import Path
 import cubecast
 from cubecast.chaos.tracelog import RecordedWrites, TraceLog
-from cubecast.net.node import Node
+from cubecast.net.node.node import Node
 from cubecast.trace import Header
 
 async def read(node, counts):

@@ -13,9 +13,9 @@ import pytest
 from test_live import TOPIC, join, judge
 
 from cubecast.bench.harness import Plan, measure
-from cubecast.net.faults import Rule
+from cubecast.net.links.faults import Rule
 from cubecast.net.loop import run_loop
-from cubecast.net.node import Node
+from cubecast.net.node.node import Node
 from cubecast.protocol.config import Config
 from cubecast.trace import Record, check
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from cubecast.net.config import NodeConfig
-from cubecast.net.node import Node
+from cubecast.net.node.node import Node
+from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.port import Stream
 from cubecast.sim.ingredients import draw_eventful
 from cubecast.sim.schedule import Fault, Schedule, Step, checked

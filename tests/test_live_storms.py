@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
-from cubecast.net.config import NodeConfig
-from cubecast.net.node import Node
-from cubecast.net.subscription import Subscription
+from cubecast.net.node.node import Node
+from cubecast.net.reading.subscription import Subscription
+from cubecast.net.settings.config import NodeConfig
 from cubecast.testing import Cluster, Rule, run
 
 TOPIC = "storm"

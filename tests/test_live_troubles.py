@@ -15,8 +15,8 @@ import pytest
 from test_live import TOPIC, cluster, judge, live, subscribed, take
 
 import cubecast
-from cubecast.net.config import NodeConfig
-from cubecast.net.node import Node
+from cubecast.net.node.node import Node
+from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.config import Config
 from cubecast.trace import Record
 

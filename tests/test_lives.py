@@ -9,7 +9,7 @@ from mortals import Listener
 
 from cubecast.baselines import Flood
 from cubecast.baselines.flood import FloodPub
-from cubecast.protocol.node import CubecastNode
+from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.port import NodeId, Port, Stream, Time, Topic
 from cubecast.sim.faults import Cut, Faults, Pause, Slow
 from cubecast.sim.lives import LedgerError, MortalWorld

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from cubecast.protocol.node import CubecastNode
+from cubecast.protocol.cluster.node import CubecastNode
+from cubecast.protocol.cluster.views import Install
 from cubecast.protocol.port import Time
-from cubecast.protocol.views import Install
 from cubecast.sim import census as counting
 from cubecast.sim.census import census
 from cubecast.sim.longlife import Chronicle, DayEnd, LifePlan, live

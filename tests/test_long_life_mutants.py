@@ -13,9 +13,9 @@ import pytest
 from chaos_mutants import people_of
 
 from cubecast.errors import NotSent
-from cubecast.net.config import NodeConfig
-from cubecast.net.subscription import Subscription
-from cubecast.protocol.member import Member
+from cubecast.net.reading.subscription import Subscription
+from cubecast.net.settings.config import NodeConfig
+from cubecast.protocol.cluster.member import Member
 from cubecast.sim.chaos import run_schedule
 from cubecast.sim.ingredients import draw_eventful
 from cubecast.testing import Cluster, run

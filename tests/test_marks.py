@@ -21,8 +21,8 @@ import test_returning_nodes
 import test_telling
 import test_view_lies
 
-from cubecast.protocol import member
-from cubecast.protocol.member import Member
+from cubecast.protocol.cluster import member
+from cubecast.protocol.cluster.member import Member
 from cubecast.sim.chaos import _Run, draw_schedule, population, run_schedule
 from cubecast.sim.ingredients import draw_eventful
 

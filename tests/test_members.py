@@ -8,12 +8,12 @@ import pytest
 from member_scenarios import SCENARIOS
 from member_toys import CONFIG, EPOCHS, Flying, Members, both, kind, link
 
-from cubecast.protocol.detector import DetectorConfig, Notice
-from cubecast.protocol.member import Member
-from cubecast.protocol.membership import Standing
+from cubecast.protocol.cluster.detector import DetectorConfig, Notice
+from cubecast.protocol.cluster.member import Member
+from cubecast.protocol.cluster.views import Ballot, Enter, Final, Install, Stuck, View, ViewId, Who
 from cubecast.protocol.messages import Op
 from cubecast.protocol.port import Stream
-from cubecast.protocol.views import Ballot, Enter, Final, Install, Stuck, View, ViewId, Who
+from cubecast.protocol.subscriptions.membership import Standing
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
-from cubecast.net.connection import HANDSHAKE_S, Connection
-from cubecast.net.faults import LinkFaults
-from cubecast.net.keys import Keys, Purpose
-from cubecast.net.mesh import FIRST_PAUSE_S, LONGEST_PAUSE_S, Mesh
-from cubecast.net.transport import Factory, Server
-from cubecast.net.writes import Writes
+from cubecast.net.links.connection import HANDSHAKE_S, Connection
+from cubecast.net.links.faults import LinkFaults
+from cubecast.net.links.mesh import FIRST_PAUSE_S, LONGEST_PAUSE_S, Mesh
+from cubecast.net.links.transport import Factory, Server
+from cubecast.net.links.writes import Writes
+from cubecast.net.security.keys import Keys, Purpose
+from cubecast.protocol.cluster.views import Ballot, View, ViewId, Who
 from cubecast.protocol.port import NodeId
-from cubecast.protocol.views import Ballot, View, ViewId, Who
 from cubecast.testing import on_virtual_time
 
 

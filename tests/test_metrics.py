@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import cubecast
 from cubecast.errors import ConfigError
-from cubecast.net import metrics
-from cubecast.net.config import NodeConfig
+from cubecast.net.node import metrics
+from cubecast.net.settings.config import NodeConfig
 
 TOPIC = "numbers"
 LIMIT_S = 60.0

@@ -10,8 +10,8 @@ import mutants
 import pytest
 from mutants import MUTANTS, Mutant, symptoms_of
 
+from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.config import Config
-from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Port, Process
 from cubecast.sim.explorer import Case, Rules, Step, explore
 

@@ -19,9 +19,9 @@ from test_live import PATIENCE_S, live, take
 import cubecast
 from cubecast.cli.why import explained
 from cubecast.errors import NotSent, Unknown
-from cubecast.net.config import NodeConfig
 from cubecast.net.events import Events
-from cubecast.net.node import Node
+from cubecast.net.node.node import Node
+from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.config import Config
 from cubecast.protocol.messages import Answer, Parcel, ParcelAck
 

@@ -10,7 +10,7 @@ import pytest
 from member_toys import CONFIG, Flying, Members, both, kind, link
 from test_topic_core import Page
 
-from cubecast.net.wire import (
+from cubecast.net.wire.packets import (
     MAX_NUMBER,
     FrameDecoder,
     Outgoing,
@@ -18,6 +18,7 @@ from cubecast.net.wire import (
     encode_frame,
     topic_id,
 )
+from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.messages import (
     Answer,
     Frame,
@@ -29,7 +30,6 @@ from cubecast.protocol.messages import (
     Stable,
     Wave,
 )
-from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Stream
 from cubecast.topology import parent
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from cubecast.net import noise
-from cubecast.net.noise import PROTOCOL, TAG_BYTES, Broken, CipherState, NoiseHandshake
+from cubecast.net.security import noise
+from cubecast.net.security.noise import PROTOCOL, TAG_BYTES, Broken, CipherState, NoiseHandshake
 
 VECTORS = json.loads((Path(__file__).parent / "noise_vectors.json").read_text())["vectors"]
 PSK = bytes(range(32))

@@ -14,8 +14,8 @@ from test_subscription import EACH, STREAM, Desk, frame
 
 import cubecast
 from cubecast.net.checks import check_order
-from cubecast.net.faults import LinkFaults, Rule
-from cubecast.net.subscription import Subscription
+from cubecast.net.links.faults import LinkFaults, Rule
+from cubecast.net.reading.subscription import Subscription
 from cubecast.ordering.services.cubecast import CubecastService, members_at
 from cubecast.testing import on_virtual_time
 from cubecast.trace import Record

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from cubecast.errors import NotSent
-from cubecast.net.config import NodeConfig
-from cubecast.net.outbox import BLOCKED_NEWS_S, LOOPS_FIRST_S, Outbox
-from cubecast.net.subscription import READS, Subscription
-from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing
+from cubecast.net.publishing.outbox import BLOCKED_NEWS_S, LOOPS_FIRST_S, Outbox
+from cubecast.net.reading.subscription import READS, Subscription
+from cubecast.net.settings.config import NodeConfig
+from cubecast.net.wire.packets import MESSAGE_OVERHEAD, Outgoing
 from cubecast.protocol.config import Config
 from cubecast.protocol.port import Topic
 from cubecast.testing import Cluster, on_virtual_time

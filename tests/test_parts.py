@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cubecast.net import connection as connection_module
-from cubecast.net import parts
-from cubecast.net.parts import MAX_WHOLE, PART_HEADER, Parts, cut, fits
-from cubecast.net.view_wire import decode_view, encode_view
-from cubecast.net.wire import (
+from cubecast.net.links import connection as connection_module
+from cubecast.net.wire import parts
+from cubecast.net.wire.packets import (
     ACK,
     CLIENT,
     CONTROL,
@@ -25,8 +23,10 @@ from cubecast.net.wire import (
     PacketBuffer,
     WireError,
 )
+from cubecast.net.wire.parts import MAX_WHOLE, PART_HEADER, Parts, cut, fits
+from cubecast.net.wire.views import decode_view, encode_view
+from cubecast.protocol.cluster.views import Enter, Who
 from cubecast.protocol.port import Stream
-from cubecast.protocol.views import Enter, Who
 from cubecast.testing import Cluster, Rule, on_virtual_time
 
 SMALL = 100

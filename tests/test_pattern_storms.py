@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.config import Config
-from cubecast.protocol.discovery import Discovery
-from cubecast.protocol.membership import Membership, Standing
 from cubecast.protocol.messages import Op, Wave
-from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Port, Process, Time, Topic
+from cubecast.protocol.subscriptions.discovery import Discovery
+from cubecast.protocol.subscriptions.membership import Membership, Standing
 from cubecast.sim.codec import WireCodec
 from cubecast.sim.explorer import (
     EXACT,

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from test_live import cluster, join, judge, live, small_window, take
 
 from cubecast.errors import CubecastError, TooManyTopics
-from cubecast.net.node import Node
-from cubecast.net.patterns import Pattern, is_pattern
-from cubecast.net.subscription import Subscription
-from cubecast.net.wire import WireError, decode_control, encode_control
-from cubecast.protocol import discovery, listing
-from cubecast.protocol.listing import ENTRY, MAX_LISTING, Listing
+from cubecast.net.node.node import Node
+from cubecast.net.reading.patterns import Pattern, is_pattern
+from cubecast.net.reading.subscription import Subscription
+from cubecast.net.wire.packets import WireError, decode_control, encode_control
 from cubecast.protocol.messages import Answer, Parcel
+from cubecast.protocol.subscriptions import discovery
+from cubecast.protocol.subscriptions import topic_names as listing
+from cubecast.protocol.subscriptions.topic_names import ENTRY, MAX_LISTING, Listing
 from cubecast.trace import Record
 from cubecast.trace.checkers.patterns import matcher_of
 

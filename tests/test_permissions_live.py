@@ -17,11 +17,11 @@ from tls_toys import Pki
 
 import cubecast
 from cubecast.errors import AttachError, ConfigError, NotAllowed
-from cubecast.net import access
-from cubecast.net import node as node_module
-from cubecast.net.config import NodeConfig
-from cubecast.net.node import Node
-from cubecast.net.tls import tls_keys
+from cubecast.net.node import node as node_module
+from cubecast.net.node.node import Node
+from cubecast.net.security import access
+from cubecast.net.security.tls import tls_keys
+from cubecast.net.settings.config import NodeConfig
 from cubecast.testing import Cluster, on_virtual_time
 
 ALL_NODES = '[[rule]]\nwho = ["node:", "node:*"]\npublish = ["#"]\nsubscribe = ["#"]\n'

@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
+from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.config import Config
 from cubecast.protocol.messages import Frame, Route
-from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import NodeId, Stream
 from cubecast.sim.faults import Faults, Hold, Partition
 from cubecast.sim.networks import SendingQueue

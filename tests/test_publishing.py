@@ -13,9 +13,9 @@ from test_live import TOPIC, cluster, live, small_window, take
 
 import cubecast
 from cubecast.errors import Closed, NotSent, Unknown
-from cubecast.net import outbox as outbox_module
-from cubecast.net.node import Node
-from cubecast.net.receipt import Receipt
+from cubecast.net.node.node import Node
+from cubecast.net.publishing import outbox as outbox_module
+from cubecast.net.publishing.receipt import Receipt
 
 PAYLOAD = bytes(100)
 

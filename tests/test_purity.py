@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SRC = Path(__file__).parent.parent / "src" / "cubecast"
-CORE = [*sorted((SRC / "protocol").glob("*.py")), SRC / "topology.py"]
+CORE = [*sorted((SRC / "protocol").rglob("*.py")), SRC / "topology.py"]
 PURE = {
     "__future__", "collections", "collections.abc", "dataclasses", "enum", "functools",
     "hashlib", "heapq", "typing", "msgspec",

@@ -14,9 +14,9 @@ import pytest
 from test_live import small_window
 
 import cubecast
-from cubecast.net.config import NodeConfig
-from cubecast.net.debts import put_off_bytes
-from cubecast.net.wire import MESSAGE_OVERHEAD, frame_overhead
+from cubecast.net.reading.debts import put_off_bytes
+from cubecast.net.settings.config import NodeConfig
+from cubecast.net.wire.packets import MESSAGE_OVERHEAD, frame_overhead
 from cubecast.testing import Cluster, run
 
 LIMIT_S = 600.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cubecast.net.hello import NOBODY
-from cubecast.net.recorder import LOSSY, Recorder
+from cubecast.net.node.recorder import LOSSY, Recorder
+from cubecast.net.wire.hello import NOBODY
+from cubecast.protocol.cluster.views import Ballot, View, ViewId, Who
 from cubecast.protocol.port import NodeId, Stream, Time
-from cubecast.protocol.views import Ballot, View, ViewId, Who
 from cubecast.trace import Record
 
 

@@ -12,14 +12,14 @@ from test_live import TOPIC, cluster, join, live, raw, subscribed, take
 
 import cubecast
 from cubecast.errors import AttachError, JoinError
-from cubecast.net.config import NodeConfig
-from cubecast.net.handshake import Handshake
-from cubecast.net.hello import AttachRequest, Hello, Refused, decode_greeting, encode_greeting
-from cubecast.net.keys import Keys
-from cubecast.net.node import Node
-from cubecast.net.view_wire import encode_view
-from cubecast.net.wire import HELLO, PREFIX, SEALED, VERSION
-from cubecast.protocol.views import Enter, Who
+from cubecast.net.node.node import Node
+from cubecast.net.security.handshake import Handshake
+from cubecast.net.security.keys import Keys
+from cubecast.net.settings.config import NodeConfig
+from cubecast.net.wire.hello import AttachRequest, Hello, Refused, decode_greeting, encode_greeting
+from cubecast.net.wire.packets import HELLO, PREFIX, SEALED, VERSION
+from cubecast.net.wire.views import encode_view
+from cubecast.protocol.cluster.views import Enter, Who
 from cubecast.testing.dialler import Dialler, Identity
 from cubecast.testing.relay import Change, relay
 

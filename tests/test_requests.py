@@ -14,11 +14,11 @@ from test_permissions import written
 
 import cubecast
 from cubecast import CallbackFailed, NoAnswer, NotAllowed, NotSent, RequestFailed, Unknown, codecs
-from cubecast.net import answers as answers_module
-from cubecast.net import requests as requests_module
-from cubecast.net import session as session_module
-from cubecast.net.headers import pack
+from cubecast.net.gateway import session as session_module
 from cubecast.net.message import ID, REPLY, Message
+from cubecast.net.requests import answers as answers_module
+from cubecast.net.requests import requests as requests_module
+from cubecast.net.wire.headers import pack
 from cubecast.testing import Cluster, on_virtual_time
 
 TOPIC = "service/upper"

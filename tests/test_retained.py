@@ -16,17 +16,19 @@ from test_permissions import written
 
 import cubecast
 from cubecast.errors import CubecastError, NotSent
-from cubecast.net import outbox, retained, wire
-from cubecast.net.faults import Rule
-from cubecast.net.headers import MAX_HEADERS, pack
+from cubecast.net.links.faults import Rule
 from cubecast.net.message import Message
-from cubecast.net.node import Node
-from cubecast.net.retained import MAX_VALUE, MAX_VALUES, RETAIN, Retained, mark
-from cubecast.net.subscription import Subscription
-from cubecast.net.wire import WireError, decode_control, encode_control
-from cubecast.protocol.keeping import Kept
+from cubecast.net.node import retained
+from cubecast.net.node.node import Node
+from cubecast.net.node.retained import MAX_VALUE, MAX_VALUES, RETAIN, Retained, mark
+from cubecast.net.publishing import outbox
+from cubecast.net.reading.subscription import Subscription
+from cubecast.net.wire import packets as wire
+from cubecast.net.wire.headers import MAX_HEADERS, pack
+from cubecast.net.wire.packets import WireError, decode_control, encode_control
 from cubecast.protocol.messages import Answer, Parcel
 from cubecast.protocol.port import Stream
+from cubecast.protocol.topic.retained import Kept
 from cubecast.testing import Cluster, run
 
 
@@ -479,5 +481,5 @@ def test_values_wait_in_answers_only_up_to_a_bound(monkeypatch: pytest.MonkeyPat
             return await value_at(nodes[1])
 
     assert run(main()) == b"kept"
-    monkeypatch.setattr("cubecast.protocol.waves.MAX_VALUES_BYTES", 0)
+    monkeypatch.setattr("cubecast.protocol.subscriptions.waves.MAX_VALUES_BYTES", 0)
     assert run(main()) is None

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from member_toys import Flying, Members, both, kind, link
 
-from cubecast.protocol.member import Member
+from cubecast.protocol.cluster.member import Member
 from cubecast.protocol.port import NodeId, Time
 from cubecast.sim.chaos import _Run, draw_schedule, population
 from cubecast.sim.faults import Cut, Faults

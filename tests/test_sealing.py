@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cubecast.net.noise import CipherState
-from cubecast.net.sealing import ALONE_BYTES, RECORD_BYTES, Opener, Sealer
-from cubecast.net.wire import MAX_PACKET, PREFIX, SEAL_BYTES, SEALED, PacketBuffer, WireError
+from cubecast.net.security.noise import CipherState
+from cubecast.net.security.sealing import ALONE_BYTES, RECORD_BYTES, Opener, Sealer
+from cubecast.net.wire.packets import (
+    MAX_PACKET,
+    PREFIX,
+    SEAL_BYTES,
+    SEALED,
+    PacketBuffer,
+    WireError,
+)
 
 KEY = bytes(range(32))
 

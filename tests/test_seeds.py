@@ -9,8 +9,8 @@ from test_live import TOPIC, cluster, live
 
 import cubecast
 from cubecast.errors import JoinError
-from cubecast.net.address import format_address
-from cubecast.net.reach import Way, parse_seeds, unfit
+from cubecast.net.links.address import format_address
+from cubecast.net.links.reach import Way, parse_seeds, unfit
 
 
 async def closed_port() -> str:

@@ -17,10 +17,10 @@ from test_live import TOPIC, live
 import cubecast
 from cubecast.cli.config import _written, shown
 from cubecast.errors import ConfigError
-from cubecast.net.config import PARTS, NodeConfig
-from cubecast.net.node import Node
-from cubecast.net.presets import PRESETS
-from cubecast.net.settings import KEYS, TLS_KEYS, load_config, load_settings
+from cubecast.net.node.node import Node
+from cubecast.net.settings.config import PARTS, NodeConfig
+from cubecast.net.settings.presets import PRESETS
+from cubecast.net.settings.sources import KEYS, TLS_KEYS, load_config, load_settings
 from cubecast.protocol.config import Config
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from cubecast.net.wire import Outgoing, encode_frame
-from cubecast.protocol.detector import Test as LinkTest
+from cubecast.net.wire.packets import Outgoing, encode_frame
+from cubecast.protocol.cluster.detector import Test as LinkTest
+from cubecast.protocol.cluster.node import CubecastNode
+from cubecast.protocol.cluster.views import Beacon, Depart, Enter, Who, genesis
 from cubecast.protocol.messages import (
     Ack,
     Answer,
@@ -25,9 +27,7 @@ from cubecast.protocol.messages import (
     Suspended,
     Wave,
 )
-from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import Stream
-from cubecast.protocol.views import Beacon, Depart, Enter, Who, genesis
 from cubecast.sim.chaos import draw_schedule, population, run_schedule
 from cubecast.sim.codec import CodecError, WireCodec
 from cubecast.sim.networks import Uniform

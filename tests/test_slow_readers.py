@@ -17,10 +17,10 @@ from test_live import TOPIC, small_window
 
 import cubecast
 from cubecast.errors import NotSent
-from cubecast.net.client_wire import BATCH_BYTES, DELIVER_WINDOW, PUBLISH_WINDOW
-from cubecast.net.config import NodeConfig
-from cubecast.net.debts import put_off_bytes
-from cubecast.net.wire import FRAME_OVERHEAD, MESSAGE_OVERHEAD, frame_overhead
+from cubecast.net.reading.debts import put_off_bytes
+from cubecast.net.settings.config import NodeConfig
+from cubecast.net.wire.clients import BATCH_BYTES, DELIVER_WINDOW, PUBLISH_WINDOW
+from cubecast.net.wire.packets import FRAME_OVERHEAD, MESSAGE_OVERHEAD, frame_overhead
 from cubecast.testing import Cluster, on_virtual_time, run
 
 MiB = 1024 * 1024

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 import cubecast
-from cubecast.net import stats as stats_module
-from cubecast.net.slow import TELL_EVERY_S
+from cubecast.net.node import stats as stats_module
+from cubecast.net.reading.slow import TELL_EVERY_S
 from cubecast.testing import Cluster, on_virtual_time
 
 TOPIC = "numbers"

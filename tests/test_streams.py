@@ -6,7 +6,7 @@ import pytest
 
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Seq, Stream
-from cubecast.protocol.streams import NOT_TAKING, Branch, Inbox
+from cubecast.protocol.topic.streams import NOT_TAKING, Branch, Inbox
 
 STREAM = Stream(0, 0)
 FIRST, SECOND = Route(0, 0, 0b1111), Route(1, 4, 0b0111)

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from cubecast.net.node import Node
-from cubecast.net.subscription import READS, SETTLE_SHARE, Policy, Subscription
-from cubecast.net.wire import MESSAGE_OVERHEAD, Outgoing, frame_cost
+from cubecast.net.node.node import Node
+from cubecast.net.reading.subscription import READS, SETTLE_SHARE, Policy, Subscription
+from cubecast.net.wire.packets import MESSAGE_OVERHEAD, Outgoing, frame_cost
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Seq, Stream, Topic
 from cubecast.testing import on_virtual_time

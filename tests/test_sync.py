@@ -23,8 +23,8 @@ from test_live import small_window
 
 import cubecast
 from cubecast.errors import AttachError, Closed, NotSent
-from cubecast.net.config import NodeConfig
-from cubecast.net.subscription import Subscription as AsyncSubscription
+from cubecast.net.reading.subscription import Subscription as AsyncSubscription
+from cubecast.net.settings.config import NodeConfig
 from cubecast.sync import reading
 from cubecast.sync.session import Session
 

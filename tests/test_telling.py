@@ -11,9 +11,9 @@ from epoch_toys import CONFIG, Toys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cubecast.net.view_wire import encode_view
-from cubecast.protocol.telling import Telling, difference, patience, restored
-from cubecast.protocol.views import (
+from cubecast.net.wire.views import encode_view
+from cubecast.protocol.cluster.view_broadcast import Telling, difference, patience, restored
+from cubecast.protocol.cluster.views import (
     Absent,
     Ballot,
     Change,

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from cubecast.errors import JoinError
-from cubecast.net.config import NodeConfig
 from cubecast.net.events import Gap
 from cubecast.net.message import Message
-from cubecast.net.node import Node
-from cubecast.net.subscription import Subscription
+from cubecast.net.node.node import Node
+from cubecast.net.reading.subscription import Subscription
+from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.port import Stream
 from cubecast.testing import (
     Cluster,

@@ -13,9 +13,9 @@ import pytest
 
 import cubecast
 from cubecast.errors import AttachError, Closed, JoinError, Unknown
-from cubecast.net.config import NodeConfig
-from cubecast.net.faults import Rule
-from cubecast.net.node import Node
+from cubecast.net.links.faults import Rule
+from cubecast.net.node.node import Node
+from cubecast.net.settings.config import NodeConfig
 from cubecast.testing import Cluster, on_virtual_time, run
 from cubecast.trace import Record
 

@@ -25,13 +25,12 @@ from tls_toys import (
 
 import cubecast
 from cubecast.errors import AttachError, ConfigError, JoinError
-from cubecast.net import authority as authority_module
-from cubecast.net import secured, tls_files, tls_network
-from cubecast.net.address import parse_address
-from cubecast.net.config import NodeConfig
-from cubecast.net.hello import Hello, Refused, decode_greeting, encode_greeting, new_nonce
-from cubecast.net.node import Node
-from cubecast.net.tls import (
+from cubecast.net.links.address import parse_address
+from cubecast.net.node.node import Node
+from cubecast.net.security import authority as authority_module
+from cubecast.net.security import tls_connection as secured
+from cubecast.net.security import tls_files, tls_network
+from cubecast.net.security.tls import (
     Certificate,
     Tls,
     TlsError,
@@ -40,8 +39,10 @@ from cubecast.net.tls import (
     stated,
     tls_keys,
 )
-from cubecast.net.tls_network import TlsNetwork
-from cubecast.net.wire import VERSION
+from cubecast.net.security.tls_network import TlsNetwork
+from cubecast.net.settings.config import NodeConfig
+from cubecast.net.wire.hello import Hello, Refused, decode_greeting, encode_greeting, new_nonce
+from cubecast.net.wire.packets import VERSION
 
 AsyncTest = Callable[..., Coroutine[Any, Any, None]]
 

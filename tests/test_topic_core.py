@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cubecast.protocol.cluster.horizon import Horizon
+from cubecast.protocol.cluster.node import CubecastNode
+from cubecast.protocol.cluster.views import Final
 from cubecast.protocol.config import Config
-from cubecast.protocol.horizon import Horizon
 from cubecast.protocol.messages import (
     Ack,
     Barrier,
@@ -18,7 +20,6 @@ from cubecast.protocol.messages import (
     Route,
     Stable,
 )
-from cubecast.protocol.node import CubecastNode
 from cubecast.protocol.port import (
     LIFE_BITS,
     Message,
@@ -29,8 +30,7 @@ from cubecast.protocol.port import (
     Time,
     Topic,
 )
-from cubecast.protocol.recovery import RecoveringTopic
-from cubecast.protocol.views import Final
+from cubecast.protocol.topic.recovery import RecoveringTopic
 
 EVERYONE = 0b1111
 ROUTE = Route(0, 0, EVERYONE)

@@ -19,7 +19,7 @@ from cubecast import codecs, tracing
 from cubecast.errors import DecodeError
 from cubecast.net.events import CallbackFailed
 from cubecast.net.message import Message, TypedMessage, cut
-from cubecast.net.wire import Outgoing
+from cubecast.net.wire.packets import Outgoing
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Stream
 from cubecast.testing import Cluster, on_virtual_time

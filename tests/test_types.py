@@ -42,10 +42,10 @@ async def mistakes(node: cubecast.Node, message: cubecast.Message[Reading]) -> N
 """
 REVEALED = [
     "None",
-    "cubecast.net.receipt.Receipt",
-    "cubecast.net.pipeline.ClientReceipt",
-    "cubecast.net.subscription.Subscription[bytes]",
-    "cubecast.net.remote.RemoteSubscription[Reading]",
+    "cubecast.net.publishing.receipt.Receipt",
+    "cubecast.net.client.publishing.ClientReceipt",
+    "cubecast.net.reading.subscription.Subscription[bytes]",
+    "cubecast.net.client.subscription.RemoteSubscription[Reading]",
     "Reading",
     "dict[int, int]",
     "explain.Waiting, {",

@@ -11,7 +11,7 @@ import pytest
 from pb_wire import T, Wire
 from printed_pb import Line3, Line6, Line16, Line28Of52, Lines38
 
-from cubecast.protocol.vcube_pb import Tree, VCubePB
+from cubecast.protocol.paper.vcube_pb import Tree, VCubePB
 from cubecast.sim.networks import Uniform
 from cubecast.sim.params import Params
 from cubecast.sim.protocols import maker

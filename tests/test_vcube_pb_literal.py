@@ -14,8 +14,8 @@ import pytest
 from pb_wire import Dead, Ident, Plug, T, Wire
 from printed_pb import ForgetsTheBranch, Line23, Line31, Line40
 
+from cubecast.protocol.paper.vcube_pb import VCubePB
 from cubecast.protocol.port import NodeId, Stream
-from cubecast.protocol.vcube_pb import VCubePB
 from cubecast.topology import cluster, cluster_members, members_of
 
 BOTTOM = -1

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from cubecast.protocol.paper.vcube_ps import Ack, Pub, Sub, Uns, VCubePS
 from cubecast.protocol.port import Message, NodeId, Port, Publication, Time, Topic
-from cubecast.protocol.vcube_ps import Ack, Pub, Sub, Uns, VCubePS
 from cubecast.sim.networks import Uniform
 from cubecast.sim.world import World
 from cubecast.topology import mask_of

@@ -10,7 +10,7 @@ from epoch_toys import CONFIG as TOY_CONFIG
 from epoch_toys import Toys
 from member_toys import CONFIG, EPOCHS, Hand, Members, kind
 
-from cubecast.protocol.belief import (
+from cubecast.protocol.cluster.belief import (
     BALLOTS_OF_OTHERS,
     LEAP_LIMIT,
     MAX_EPOCH,
@@ -21,10 +21,8 @@ from cubecast.protocol.belief import (
     History,
     leap,
 )
-from cubecast.protocol.errors import ProtocolError
-from cubecast.protocol.member import PATIENT_REQUESTS, Member
-from cubecast.protocol.messages import ROUTE_BITS
-from cubecast.protocol.views import (
+from cubecast.protocol.cluster.member import PATIENT_REQUESTS, Member
+from cubecast.protocol.cluster.views import (
     Absent,
     Ballot,
     Beacon,
@@ -41,6 +39,8 @@ from cubecast.protocol.views import (
     Who,
     genesis,
 )
+from cubecast.protocol.errors import ProtocolError
+from cubecast.protocol.messages import ROUTE_BITS
 
 
 def view_at(epoch: int, round_: int = 1, *nodes: int) -> View:

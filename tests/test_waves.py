@@ -7,12 +7,12 @@ from typing import cast
 import pytest
 from test_links import CONFIG, Wire
 
-from cubecast.protocol import waves as waves_module
 from cubecast.protocol.errors import MAX_STREAMS, ProtocolError
-from cubecast.protocol.links import Links
 from cubecast.protocol.messages import Answer, Op, Parcel, Wave
 from cubecast.protocol.port import NodeId, Port, Stream
-from cubecast.protocol.waves import NOTHING, Contribution, Gathering, Waves
+from cubecast.protocol.subscriptions import waves as waves_module
+from cubecast.protocol.subscriptions.links import Links
+from cubecast.protocol.subscriptions.waves import NOTHING, Contribution, Gathering, Waves
 from cubecast.topology import children, parent
 
 ALL = 0b1111

@@ -14,20 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cubecast.net import hello, wire
-from cubecast.net.address import DEFAULT_PORT, format_address, parse_address
-from cubecast.net.headers import pack
-from cubecast.net.view_wire import (
-    OVERHEAD,
-    Forward,
-    decode_detector,
-    decode_forward,
-    decode_view,
-    encode_detector,
-    encode_forward,
-    encode_view,
-)
-from cubecast.net.wire import (
+from cubecast.net.links.address import DEFAULT_PORT, format_address, parse_address
+from cubecast.net.wire import hello
+from cubecast.net.wire import packets as wire
+from cubecast.net.wire.headers import pack
+from cubecast.net.wire.packets import (
     ACK,
     CONTROL,
     DETECTOR,
@@ -50,8 +41,18 @@ from cubecast.net.wire import (
     encode_frame,
     topic_id,
 )
-from cubecast.protocol import detector, views
-from cubecast.protocol.belief import MAX_EPOCH
+from cubecast.net.wire.views import (
+    OVERHEAD,
+    Forward,
+    decode_detector,
+    decode_forward,
+    decode_view,
+    encode_detector,
+    encode_forward,
+    encode_view,
+)
+from cubecast.protocol.cluster import detector, views
+from cubecast.protocol.cluster.belief import MAX_EPOCH
 from cubecast.protocol.messages import (
     Ack,
     Answer,

@@ -14,17 +14,12 @@ from typing import Any
 
 import pytest
 
-from cubecast.net import client_wire, hello, mesh, parts, session
-from cubecast.net.address import parse_address
-from cubecast.net.view_wire import (
-    MAX_STATED_VIEW,
-    MAX_VERSION,
-    decode_detector,
-    decode_view,
-    encode_detector,
-    encode_view,
-)
-from cubecast.net.wire import (
+from cubecast.net.gateway import session
+from cubecast.net.links import mesh
+from cubecast.net.links.address import parse_address
+from cubecast.net.wire import clients as client_wire
+from cubecast.net.wire import hello, parts
+from cubecast.net.wire.packets import (
     MAX_MESSAGES,
     MAX_NUMBER,
     MAX_PACKET,
@@ -37,28 +32,21 @@ from cubecast.net.wire import (
     decode_control,
     encode_control,
 )
-from cubecast.protocol import detector, port
-from cubecast.protocol.absence import MAX_ABSENT
-from cubecast.protocol.belief import MAX_EPOCH
-from cubecast.protocol.epochs import MAX_SLOTS as MAX_MEMBERS
-from cubecast.protocol.knowledge import MAX_NEWS
-from cubecast.protocol.listing import ENTRY, MAX_LISTING
-from cubecast.protocol.messages import (
-    Answer,
-    Direct,
-    Op,
-    Parcel,
-    ParcelAck,
-    Probe,
-    Release,
-    Settled,
-    Stable,
-    Suspended,
-    Wave,
+from cubecast.net.wire.views import (
+    MAX_STATED_VIEW,
+    MAX_VERSION,
+    decode_detector,
+    decode_view,
+    encode_detector,
+    encode_view,
 )
-from cubecast.protocol.port import Stream
-from cubecast.protocol.recovery import MAX_UNREAD
-from cubecast.protocol.views import (
+from cubecast.protocol import port
+from cubecast.protocol.cluster import detector
+from cubecast.protocol.cluster.absence import MAX_ABSENT
+from cubecast.protocol.cluster.agreement import MAX_SLOTS as MAX_MEMBERS
+from cubecast.protocol.cluster.belief import MAX_EPOCH
+from cubecast.protocol.cluster.knowledge import MAX_NEWS
+from cubecast.protocol.cluster.views import (
     Ballot,
     Beacon,
     Depart,
@@ -75,6 +63,22 @@ from cubecast.protocol.views import (
     ViewId,
     Who,
 )
+from cubecast.protocol.messages import (
+    Answer,
+    Direct,
+    Op,
+    Parcel,
+    ParcelAck,
+    Probe,
+    Release,
+    Settled,
+    Stable,
+    Suspended,
+    Wave,
+)
+from cubecast.protocol.port import Stream
+from cubecast.protocol.subscriptions.topic_names import ENTRY, MAX_LISTING
+from cubecast.protocol.topic.recovery import MAX_UNREAD
 
 Path = tuple[str | int, ...]
 

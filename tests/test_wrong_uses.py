@@ -15,8 +15,8 @@ from test_cli_live import COMMAND, at, seed
 from test_live import TOPIC, cluster, live
 
 import cubecast
-from cubecast.net.client import Client
-from cubecast.net.node import Node
+from cubecast.net.client.client import Client
+from cubecast.net.node.node import Node
 from cubecast.net.topics import MAX_PAYLOAD
 
 __all__ = ["seed"]  # the fixture

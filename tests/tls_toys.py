@@ -13,11 +13,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from cubecast.net import authority as authority_module
-from cubecast.net import tls_files
-from cubecast.net.authority import Authority, create
-from cubecast.net.tls import Role, Tls
-from cubecast.net.tls_network import TlsNetwork
+from cubecast.net.security import authority as authority_module
+from cubecast.net.security import tls_files
+from cubecast.net.security.authority import Authority, create
+from cubecast.net.security.tls import Role, Tls
+from cubecast.net.security.tls_network import TlsNetwork
 
 
 class Pki:

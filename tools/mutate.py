@@ -49,7 +49,7 @@ KNOWN = ROOT / "docs" / "mutation.md"
 COPIED = ("src", "tests", "scenarios", "docs", "examples", "bench", "tools", "pyproject.toml",
           "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "LICENSE")  # fmt: skip
 
-SUBJECTS = ("protocol/*.py", "net/*.py", "lab/verdicts/*.py")
+SUBJECTS = ("protocol/**/*.py", "net/**/*.py", "lab/verdicts/*.py")
 NOT_OURS = ("protocol/vcube_p?.py",)
 """The papers' protocols are kept as printed, flaws included."""
 START_S = 3.0
@@ -375,7 +375,7 @@ def main() -> int:
     running = commands.add_parser("run", help="try a sample of mutants")
     running.add_argument("--count", type=int, default=200)
     running.add_argument("--seed", type=int, default=1)
-    running.add_argument("--only", nargs="*", help="files, as in protocol/links.py")
+    running.add_argument("--only", nargs="*", help="files, as in protocol/subscriptions/links.py")
     running.add_argument("--mutant", nargs="*", help="these, by name")
     running.add_argument("--again", default="nothing", help="verdicts that do not count: survived")
     running.add_argument("--budget", type=float, default=60.0, help="CPU seconds of tests a mutant")

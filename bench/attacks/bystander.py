@@ -22,9 +22,9 @@ from siege.witness import Witness
 
 from cubecast.bench.processes import be_child
 from cubecast.errors import CubecastError, JoinError
-from cubecast.net.config import NodeConfig
 from cubecast.net.events import Discarded, Gap
-from cubecast.net.node import Node
+from cubecast.net.node.node import Node
+from cubecast.net.settings.config import NodeConfig
 
 EVERY_S = 0.02
 """Between two publications of a node to the quiet topic, and between two looks at its view."""

@@ -18,10 +18,10 @@ import cubecast
 from attacks.bystander import PRIVATE, joined
 from attacks.scene import Scene
 from cubecast.errors import CubecastError
-from cubecast.net.address import parse_address
-from cubecast.net.hello import Hello, encode_greeting
-from cubecast.net.node import Node
-from cubecast.net.wire import HELLO, SEALED, VERSION, Outgoing, encode_frame
+from cubecast.net.links.address import parse_address
+from cubecast.net.node.node import Node
+from cubecast.net.wire.hello import Hello, encode_greeting
+from cubecast.net.wire.packets import HELLO, SEALED, VERSION, Outgoing, encode_frame
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Stream
 from cubecast.testing.relay import relay

@@ -21,7 +21,7 @@ from attacks.bystander import TRIES, joined
 from attacks.scene import ANSWER_S, Ended, Scene, Staged
 from cubecast.bench.processes import BenchError, Child, gather, tell_all
 from cubecast.errors import CubecastError
-from cubecast.net.keys import new_secret
+from cubecast.net.security.keys import new_secret
 from cubecast.testing.operators import free_address
 
 CALM_S = 0.5

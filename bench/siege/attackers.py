@@ -10,8 +10,8 @@ from random import Random
 
 from cubecast.bench.processes import be_child
 from cubecast.errors import CubecastError
-from cubecast.net.handshake import Refusal
-from cubecast.net.wire import WireError
+from cubecast.net.security.handshake import Refusal
+from cubecast.net.wire.packets import WireError
 from siege import clients, outsiders, strangers
 from siege.grounds import Attack, Grounds
 from siege.honest import Warnings

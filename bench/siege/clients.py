@@ -6,8 +6,9 @@ import asyncio
 from contextlib import AsyncExitStack, suppress
 
 from cubecast.errors import CubecastError
-from cubecast.net.client import Client
-from cubecast.net.client_wire import (
+from cubecast.net.client.client import Client
+from cubecast.net.security.handshake import Refusal
+from cubecast.net.wire.clients import (
     MAX_QUEUE,
     Ask,
     Ping,
@@ -17,9 +18,8 @@ from cubecast.net.client_wire import (
     Unsubscribe,
     encode,
 )
-from cubecast.net.handshake import Refusal
-from cubecast.net.hello import Attached, AttachRequest, encode_greeting
-from cubecast.net.wire import CLIENT, PREFIX
+from cubecast.net.wire.hello import Attached, AttachRequest, encode_greeting
+from cubecast.net.wire.packets import CLIENT, PREFIX
 from siege.grounds import Attack, Grounds
 from siege.raw import Raw, dialled
 from siege.terms import BURST, STEADY

@@ -17,7 +17,7 @@ from typing import Literal
 
 from cubecast.bench.processes import be_child
 from cubecast.errors import AttachError, CubecastError
-from cubecast.net.client import Client
+from cubecast.net.client.client import Client
 from siege.honest import Warnings
 from siege.terms import BURST, GUESTS, STEADY, TALK, Terms
 from siege.witness import Witness

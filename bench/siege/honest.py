@@ -22,8 +22,8 @@ from cubecast.bench.processes import be_child
 from cubecast.bench.usage import cpu_seconds, resident_bytes
 from cubecast.errors import CubecastError, NotSent
 from cubecast.net.events import Discarded, Excluded, Gap, Returned
-from cubecast.net.node import Node
-from cubecast.net.subscription import Subscription
+from cubecast.net.node.node import Node
+from cubecast.net.reading.subscription import Subscription
 from siege.terms import BURST, JUDGED, LIES, PADDING, STEADY, TALK, Terms, payload_of
 from siege.witness import ANSWER, QUESTION, Latencies, Witness
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from cubecast.net.view_wire import decode_view, encode_forward, encode_view
-from cubecast.net.wire import PREFIX, VIEW, encode_control
-from cubecast.protocol.messages import ParcelAck
-from cubecast.protocol.views import (
+from cubecast.net.wire.packets import PREFIX, VIEW, encode_control
+from cubecast.net.wire.views import decode_view, encode_forward, encode_view
+from cubecast.protocol.cluster.views import (
     Ballot,
     Beacon,
     Depart,
@@ -20,6 +19,7 @@ from cubecast.protocol.views import (
     ViewId,
     Who,
 )
+from cubecast.protocol.messages import ParcelAck
 from siege.grounds import Attack, Grounds
 from siege.raw import Raw, dialled
 

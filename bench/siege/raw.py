@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from cubecast.net.hello import Greeting, Refused
+from cubecast.net.wire.hello import Greeting, Refused
 from cubecast.testing.dialler import Dialler
 
 DIAL_S = 5.0

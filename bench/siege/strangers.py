@@ -7,11 +7,18 @@ from contextlib import AsyncExitStack, suppress
 
 import cubecast
 from cubecast.errors import CubecastError
-from cubecast.net.address import parse_address
-from cubecast.net.handshake import Refusal
-from cubecast.net.hello import Door, Hello, Opening, decode_greeting, encode_greeting, new_nonce
-from cubecast.net.keys import Purpose
-from cubecast.net.wire import HELLO, PREFIX, VERSION, PacketBuffer, WireError
+from cubecast.net.links.address import parse_address
+from cubecast.net.security.handshake import Refusal
+from cubecast.net.security.keys import Purpose
+from cubecast.net.wire.hello import (
+    Door,
+    Hello,
+    Opening,
+    decode_greeting,
+    encode_greeting,
+    new_nonce,
+)
+from cubecast.net.wire.packets import HELLO, PREFIX, VERSION, PacketBuffer, WireError
 from cubecast.testing.dialler import reset
 from siege.grounds import Attack, Grounds
 from siege.raw import dialled

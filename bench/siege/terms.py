@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cubecast.net.config import NodeConfig
+from cubecast.net.settings.config import NodeConfig
 
 STEADY = "siege/steady"
 BURST = "siege/burst"

@@ -35,10 +35,9 @@ from cubecast.opening import Opening, opening
 
 if TYPE_CHECKING:
     from cubecast import codecs, logs, sync, tracing
-    from cubecast.net.answers import Answers
-    from cubecast.net.callbacks import Listener
-    from cubecast.net.client import Client
-    from cubecast.net.config import NodeConfig
+    from cubecast.net.client.client import Client
+    from cubecast.net.client.publishing import ClientReceipt
+    from cubecast.net.client.subscription import RemoteSubscription
     from cubecast.net.events import (
         CallbackFailed,
         ConnectionLost,
@@ -56,17 +55,18 @@ if TYPE_CHECKING:
         Returned,
         SlowSubscriber,
     )
-    from cubecast.net.faults import LinkFaults, Rule
+    from cubecast.net.links.faults import LinkFaults, Rule
+    from cubecast.net.links.transport import Network
     from cubecast.net.message import Message
-    from cubecast.net.node import Node
-    from cubecast.net.pipeline import ClientReceipt
-    from cubecast.net.receipt import Receipt
-    from cubecast.net.remote import RemoteSubscription
-    from cubecast.net.settings import load_config
-    from cubecast.net.stats import Stats
-    from cubecast.net.subscription import Policy, Subscription
-    from cubecast.net.tls import Tls
-    from cubecast.net.transport import Network
+    from cubecast.net.node.node import Node
+    from cubecast.net.node.stats import Stats
+    from cubecast.net.publishing.receipt import Receipt
+    from cubecast.net.reading.callbacks import Listener
+    from cubecast.net.reading.subscription import Policy, Subscription
+    from cubecast.net.requests.answers import Answers
+    from cubecast.net.security.tls import Tls
+    from cubecast.net.settings.config import NodeConfig
+    from cubecast.net.settings.sources import load_config
     from cubecast.ordering.config import OrderedConfig
     from cubecast.ordering.library import ordered
     from cubecast.ordering.live import Ordered
@@ -141,10 +141,10 @@ __all__ = [
 
 
 _PLACES = {
-    "Answers": "cubecast.net.answers",
+    "Answers": "cubecast.net.requests.answers",
     "CallbackFailed": "cubecast.net.events",
-    "Client": "cubecast.net.client",
-    "ClientReceipt": "cubecast.net.pipeline",
+    "Client": "cubecast.net.client.client",
+    "ClientReceipt": "cubecast.net.client.publishing",
     "ConnectionLost": "cubecast.net.events",
     "CutDenied": "cubecast.net.events",
     "Detached": "cubecast.net.events",
@@ -152,31 +152,31 @@ _PLACES = {
     "Event": "cubecast.net.events",
     "Excluded": "cubecast.net.events",
     "Gap": "cubecast.net.events",
-    "LinkFaults": "cubecast.net.faults",
-    "Listener": "cubecast.net.callbacks",
+    "LinkFaults": "cubecast.net.links.faults",
+    "Listener": "cubecast.net.reading.callbacks",
     "MemberJoined": "cubecast.net.events",
     "MemberLeft": "cubecast.net.events",
     "MemberMute": "cubecast.net.events",
     "Message": "cubecast.net.message",
-    "Network": "cubecast.net.transport",
-    "Node": "cubecast.net.node",
-    "NodeConfig": "cubecast.net.config",
+    "Network": "cubecast.net.links.transport",
+    "Node": "cubecast.net.node.node",
+    "NodeConfig": "cubecast.net.settings.config",
     "Ordered": "cubecast.ordering.live",
     "OrderedConfig": "cubecast.ordering.config",
     "OrderedMessage": "cubecast.ordering.unread",
-    "Policy": "cubecast.net.subscription",
+    "Policy": "cubecast.net.reading.subscription",
     "PublisherBlocked": "cubecast.net.events",
     "Reattached": "cubecast.net.events",
-    "Receipt": "cubecast.net.receipt",
-    "RemoteSubscription": "cubecast.net.remote",
+    "Receipt": "cubecast.net.publishing.receipt",
+    "RemoteSubscription": "cubecast.net.client.subscription",
     "Returned": "cubecast.net.events",
-    "Rule": "cubecast.net.faults",
+    "Rule": "cubecast.net.links.faults",
     "SlowSubscriber": "cubecast.net.events",
-    "Stats": "cubecast.net.stats",
-    "Subscription": "cubecast.net.subscription",
-    "Tls": "cubecast.net.tls",
+    "Stats": "cubecast.net.node.stats",
+    "Subscription": "cubecast.net.reading.subscription",
+    "Tls": "cubecast.net.security.tls",
     "TypedTopic": "cubecast.typed",
-    "load_config": "cubecast.net.settings",
+    "load_config": "cubecast.net.settings.sources",
     "ordered": "cubecast.ordering.library",
 }
 """Where the names are that are imported when they are asked for.
@@ -243,9 +243,9 @@ async def join(
     """
     from dataclasses import replace
 
-    from cubecast.net.config import NodeConfig
-    from cubecast.net.node import Node
-    from cubecast.net.tls import tls_keys
+    from cubecast.net.node.node import Node
+    from cubecast.net.security.tls import tls_keys
+    from cubecast.net.settings.config import NodeConfig
     from cubecast.net.usage import check_config, check_listen, check_seed
 
     check_listen(listen)
@@ -324,7 +324,7 @@ async def connect(
     publication that was on its way, and that the lost node may have sent, it says `Unknown`; with
     `retry_unknown=True` it is sent again, and may be delivered twice.
     """
-    from cubecast.net.client import Client
+    from cubecast.net.client.client import Client
     from cubecast.net.usage import check_addresses, check_timeout
 
     check_addresses(addresses)

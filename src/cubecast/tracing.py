@@ -24,8 +24,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from cubecast.net.headers import MAX_HEADER_BYTES, MAX_HEADERS, Headers
 from cubecast.net.message import Message
+from cubecast.net.wire.headers import MAX_HEADER_BYTES, MAX_HEADERS, Headers
 
 PARENT = "traceparent"
 STATE = "tracestate"

@@ -7,18 +7,18 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from cubecast.codecs import Codec, check_codec
-from cubecast.net.callbacks import Callback, Listener
 from cubecast.net.checks import check_subscription
-from cubecast.net.headers import Headers
-from cubecast.net.remote import RemoteSubscription
-from cubecast.net.subscription import Policy, Subscription
+from cubecast.net.client.subscription import RemoteSubscription
+from cubecast.net.reading.callbacks import Callback, Listener
+from cubecast.net.reading.subscription import Policy, Subscription
+from cubecast.net.wire.headers import Headers
 from cubecast.protocol.port import Topic
 
 if TYPE_CHECKING:
-    from cubecast.net.client import Client
-    from cubecast.net.node import Node
-    from cubecast.net.pipeline import ClientReceipt
-    from cubecast.net.receipt import Receipt
+    from cubecast.net.client.client import Client
+    from cubecast.net.client.publishing import ClientReceipt
+    from cubecast.net.node.node import Node
+    from cubecast.net.publishing.receipt import Receipt
 
 T = TypeVar("T")
 

@@ -23,8 +23,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeAlias
 
+from cubecast.protocol.paper.vcube_ps import NOBODY, Held, Ident, Idents
 from cubecast.protocol.port import Load, NodeId, Port, Seq, Stream, Time, Topic
-from cubecast.protocol.vcube_ps import NOBODY, Held, Ident, Idents
 from cubecast.topology import children, dimension_for, forwarding_children
 
 Step: TypeAlias = Callable[[NodeId, int, int], tuple[NodeId, ...]]

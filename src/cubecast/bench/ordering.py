@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias
 import cubecast
 from cubecast.bench.processes import be_child
 from cubecast.bench.usage import cpu_seconds
-from cubecast.net.config import NodeConfig
+from cubecast.net.settings.config import NodeConfig
 from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.live import Ordered
 from cubecast.ordering.service import EventService

@@ -41,7 +41,7 @@ from cubecast.chaos.processes import Heard, Process
 from cubecast.chaos.schedule import Action, Condition, actions_of, delay_s
 from cubecast.chaos.tracelog import mend
 from cubecast.interrupts import held
-from cubecast.net.faults import CLEAR, Rule
+from cubecast.net.links.faults import CLEAR, Rule
 from cubecast.sim.schedule import Fault, Schedule, Step
 
 START_S = 60.0

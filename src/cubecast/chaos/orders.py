@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cubecast.net.faults import Rule
+from cubecast.net.links.faults import Rule
 
 
 class Load(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from cubecast.net.writes import Writes
+from cubecast.net.links.writes import Writes
 from cubecast.trace import Header, MessageId, Record
 from cubecast.trace.files import encode_header
 

@@ -44,8 +44,6 @@ from cubecast.chaos.orders import (
 )
 from cubecast.chaos.tracelog import RecordedWrites, TraceLog
 from cubecast.errors import Closed, CubecastError, JoinError, NotSent, Unknown
-from cubecast.net.address import format_address, parse_address
-from cubecast.net.config import NodeConfig
 from cubecast.net.events import (
     ConnectionLost,
     Event,
@@ -55,11 +53,13 @@ from cubecast.net.events import (
     MemberLeft,
     PublisherBlocked,
 )
-from cubecast.net.faults import LinkFaults, Rule
+from cubecast.net.links.address import format_address, parse_address
+from cubecast.net.links.faults import LinkFaults, Rule
 from cubecast.net.loop import run_loop
 from cubecast.net.message import Message
-from cubecast.net.node import Node
-from cubecast.net.subscription import Subscription
+from cubecast.net.node.node import Node
+from cubecast.net.reading.subscription import Subscription
+from cubecast.net.settings.config import NodeConfig
 from cubecast.trace import Header
 
 DEEPEST = 3

@@ -13,8 +13,8 @@ import typer
 
 from cubecast.cli.output import console, counted, refuse
 from cubecast.errors import CubecastError
-from cubecast.net.authority import CA_DAYS, DAYS, Authority, Issued, create
-from cubecast.net.tls import Role
+from cubecast.net.security.authority import CA_DAYS, DAYS, Authority, Issued, create
+from cubecast.net.security.tls import Role
 
 MAX_DAYS = 36500
 

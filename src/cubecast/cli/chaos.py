@@ -24,7 +24,7 @@ from cubecast.chaos.schedule import DRAWN, draw, runnable, split
 from cubecast.chaos.story import Verdict, happenings, judgement, shares
 from cubecast.cli.live import stop_signals
 from cubecast.cli.output import console, progress_console, refuse, summarise
-from cubecast.net.presets import PRESETS
+from cubecast.net.settings.presets import PRESETS
 from cubecast.sim.schedule import Schedule, ScheduleError, read_schedule
 
 DEFAULT_NODES = 8

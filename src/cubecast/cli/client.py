@@ -35,9 +35,9 @@ from cubecast.cli.output import console, refuse
 from cubecast.cli.reading import POLICIES, Reading, read_topic
 from cubecast.cli.why import explained
 from cubecast.logs import escaped, guard
-from cubecast.net.subscription import Policy
+from cubecast.net.reading.subscription import Policy
+from cubecast.net.settings.units import SIZES, parse_quantity
 from cubecast.net.topics import MAX_PAYLOAD, is_reply_topic
-from cubecast.net.units import SIZES, parse_quantity
 from cubecast.topology import Tree
 
 T = TypeVar("T")

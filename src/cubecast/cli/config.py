@@ -15,11 +15,11 @@ import cubecast
 from cubecast.cli.output import refuse
 from cubecast.errors import ConfigError
 from cubecast.logs import FORMATS, LEVELS
-from cubecast.net.config import PARTS, NodeConfig
-from cubecast.net.presets import PRESETS
-from cubecast.net.settings import TLS_KEYS, Settings, load_settings
-from cubecast.net.tls import Tls
-from cubecast.net.units import format_duration, format_size
+from cubecast.net.security.tls import Tls
+from cubecast.net.settings.config import PARTS, NodeConfig
+from cubecast.net.settings.presets import PRESETS
+from cubecast.net.settings.sources import TLS_KEYS, Settings, load_settings
+from cubecast.net.settings.units import format_duration, format_size
 
 DEFAULT_LISTEN = "127.0.0.1:7400"
 EXPOSED = "%s: others on this machine can read the secret: chmod 600 %s"

@@ -29,7 +29,7 @@ from cubecast.cli.demo_screens import (
 )
 from cubecast.cli.demo_simulated import demo_simulated
 from cubecast.cli.output import console, refuse
-from cubecast.net.faults import Rule
+from cubecast.net.links.faults import Rule
 from cubecast.trace import (
     Header,
     Record,

@@ -17,7 +17,7 @@ import msgspec
 
 from cubecast.cli.demo_worker import Finished, Join, Leave, Left, Order, Ready, Report, Talk
 from cubecast.interrupts import held
-from cubecast.net.faults import LinkFaults, Rule
+from cubecast.net.links.faults import LinkFaults, Rule
 from cubecast.topology import Tree, cluster, dimension_for, mask_of
 from cubecast.trace import Record, merge
 

@@ -17,7 +17,7 @@ import msgspec
 
 import cubecast
 from cubecast.cli.demo_chat import answer, question
-from cubecast.net.faults import LinkFaults, parse_rules
+from cubecast.net.links.faults import LinkFaults, parse_rules
 from cubecast.net.loop import run_loop
 from cubecast.trace import Record
 

@@ -38,9 +38,9 @@ from cubecast.cli.config import (
 )
 from cubecast.cli.output import refuse
 from cubecast.logs import Handler, escaped, guard, install
-from cubecast.net.address import format_address, parse_address
+from cubecast.net.links.address import format_address, parse_address
+from cubecast.net.links.reach import find_way, parse_seeds
 from cubecast.net.loop import run_loop
-from cubecast.net.reach import find_way, parse_seeds
 
 log = logging.getLogger("cubecast")
 

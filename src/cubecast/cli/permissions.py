@@ -10,8 +10,8 @@ import typer
 
 from cubecast.cli.output import counted, refuse
 from cubecast.errors import ConfigError
-from cubecast.net.permission_file import read_permissions, token_line
-from cubecast.net.permissions import Clause, Identity, Permissions, Verdict
+from cubecast.net.security.permission_file import read_permissions, token_line
+from cubecast.net.security.permissions import Clause, Identity, Permissions, Verdict
 from cubecast.net.topics import check_name, check_topic
 
 REFUSED = 1

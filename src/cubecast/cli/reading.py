@@ -18,8 +18,8 @@ from cubecast.cli.live import stop_signal
 from cubecast.cli.output import counted
 from cubecast.cli.printer import Printer
 from cubecast.logs import escaped, escaped_but_layout
-from cubecast.net.remote import RemoteSubscription
-from cubecast.net.subscription import Policy
+from cubecast.net.client.subscription import RemoteSubscription
+from cubecast.net.reading.subscription import Policy
 
 POLICIES: tuple[str, ...] = get_args(Policy)
 TELL_EVERY_S = 5.0

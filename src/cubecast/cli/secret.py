@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from cubecast.net.keys import new_secret
+from cubecast.net.security.keys import new_secret
 
 
 def secret() -> None:

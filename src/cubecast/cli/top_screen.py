@@ -16,7 +16,7 @@ from rich.text import Text
 import cubecast
 from cubecast.cli.output import counted
 from cubecast.logs import escaped
-from cubecast.net.stats import SubscriptionStats, TopicStats
+from cubecast.net.node.stats import SubscriptionStats, TopicStats
 
 if TYPE_CHECKING:
     from cubecast.cli.top import Round

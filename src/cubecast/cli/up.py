@@ -29,8 +29,8 @@ from cubecast.cli.config import (
 )
 from cubecast.cli.output import counted, refuse
 from cubecast.logs import guard
-from cubecast.net.address import format_address, parse_address
-from cubecast.net.config import NodeConfig
+from cubecast.net.links.address import format_address, parse_address
+from cubecast.net.settings.config import NodeConfig
 
 BEYOND_LEAVE_S = 30.0
 """What processes may take to end beside leaving the cluster; many of them share few processors."""

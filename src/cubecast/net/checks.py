@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
-from cubecast.net.patterns import Pattern, is_pattern
-from cubecast.net.subscription import Order, Policy
+from cubecast.net.reading.patterns import Pattern, is_pattern
+from cubecast.net.reading.subscription import Order, Policy
 from cubecast.net.topics import check_name
 from cubecast.protocol.port import Topic
 

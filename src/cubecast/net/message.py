@@ -17,15 +17,15 @@ import msgspec
 
 from cubecast.codecs import Codec
 from cubecast.errors import DecodeError
-from cubecast.net import headers
-from cubecast.net.headers import NO_HEADERS, Headers
 from cubecast.net.topics import Payload, is_reply_topic
-from cubecast.net.wire import Lasting, Outgoing, Payloads
+from cubecast.net.wire import headers
+from cubecast.net.wire.headers import NO_HEADERS, Headers
+from cubecast.net.wire.packets import Lasting, Outgoing, Payloads
 from cubecast.protocol.messages import Frame
 from cubecast.protocol.port import NodeId, Seq, Topic
 
 if TYPE_CHECKING:
-    from cubecast.net.requests import Asks, Requests
+    from cubecast.net.requests.requests import Asks, Requests
 
 if TYPE_CHECKING:  # the default, which makes `Message` a `Message[bytes]`, is of Python 3.13
     from typing_extensions import TypeVar

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cubecast.net.address import DEFAULT_PORT
+from cubecast.net.links.address import DEFAULT_PORT
 
 EXAMPLE = f'"127.0.0.1:{DEFAULT_PORT}"'
 

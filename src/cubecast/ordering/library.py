@@ -11,10 +11,10 @@ from importlib import import_module
 from typing import Any
 
 from cubecast.errors import CubecastError
-from cubecast.net.client import Client
-from cubecast.net.config import NodeConfig
-from cubecast.net.node import Node
-from cubecast.net.tls import Tls, tls_keys
+from cubecast.net.client.client import Client
+from cubecast.net.node.node import Node
+from cubecast.net.security.tls import Tls, tls_keys
+from cubecast.net.settings.config import NodeConfig
 from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.live import Ordered
 from cubecast.ordering.messages import Member

@@ -56,9 +56,9 @@ class Config:
 
     mute_after: Time = 0
     """A member that leaves a wave unanswered for this long, and a quarter more for each level of
-    the tree below it, is taken for dead although it answers tests (`cubecast.protocol.mutes`);
-    0: never.  More than the detector's `deaf_after`: who is merely slow or cut off was found by
-    then."""
+    the tree below it, is taken for dead although it answers tests
+    (`cubecast.protocol.subscriptions.mute_members`); 0: never.  More than the detector's
+    `deaf_after`: who is merely slow or cut off was found by then."""
 
     idle_topics: int = 1024
     """So many topics that this node has left are kept at the most, the youngest."""

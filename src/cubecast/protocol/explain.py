@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Required, TypedDict
 
-from cubecast.protocol.membership import Membership
-from cubecast.protocol.mutes import Mutes
 from cubecast.protocol.port import NodeId, Seq, Stream, Time
-from cubecast.protocol.recovery import RecoveringTopic
-from cubecast.protocol.streams import Inbox
-from cubecast.protocol.waves import Waves
+from cubecast.protocol.subscriptions.membership import Membership
+from cubecast.protocol.subscriptions.mute_members import Mutes
+from cubecast.protocol.subscriptions.waves import Waves
+from cubecast.protocol.topic.recovery import RecoveringTopic
+from cubecast.protocol.topic.streams import Inbox
 from cubecast.topology import members_of
 
 

@@ -2,7 +2,8 @@
 
 `Frame` and `Ack` are the traffic of every publication: plain slotted objects, cheap to make and
 never changed after they are sent.  Everything else is rare: frozen, tagged structures.  What must
-arrive once and in order travels in a `Parcel` over the links of `cubecast.protocol.links`.
+arrive once and in order travels in a `Parcel` over the links of
+`cubecast.protocol.subscriptions.links`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import ClassVar, TypeAlias
 
 import msgspec
 
-from cubecast.protocol.keeping import Kept
 from cubecast.protocol.port import NodeId, Seq, Stream, Topic
+from cubecast.protocol.topic.retained import Kept
 
 Barrier: TypeAlias = tuple[tuple[Stream, Seq], ...]
 """Direct dependencies: the last message of each stream that must be delivered before."""

@@ -18,7 +18,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from cubecast.protocol.marks import Marks
+from cubecast.protocol.branch_counts import Marks
 
 PACKAGES = ("cubecast.protocol.", "cubecast.topology")
 """Objects of classes from these modules are followed."""

@@ -3,7 +3,8 @@
 A simulated network hands objects from node to node, so what the wire format cannot say passes
 unseen: a negative number, a set that is too large, a type that comes back as another.  With
 ``World(..., codec=WireCodec())`` every message that leaves a node is encoded as live nodes do it
-(`cubecast.net.wire`, `cubecast.net.view_wire`) and decoded again; the receiver gets what came out.
+(`cubecast.net.wire.packets`, `cubecast.net.wire.views`) and decoded again; the receiver gets what
+came out.
 
 Invariants:
 
@@ -20,8 +21,7 @@ from collections import Counter
 from struct import error as StructError
 from typing import Any, Protocol
 
-from cubecast.net.view_wire import decode_detector, decode_view, encode_detector, encode_view
-from cubecast.net.wire import (
+from cubecast.net.wire.packets import (
     Control,
     FrameDecoder,
     Outgoing,
@@ -33,10 +33,11 @@ from cubecast.net.wire import (
     encode_frame,
     topic_id,
 )
-from cubecast.protocol.detector import DetectorMessage
+from cubecast.net.wire.views import decode_detector, decode_view, encode_detector, encode_view
+from cubecast.protocol.cluster.detector import DetectorMessage
+from cubecast.protocol.cluster.views import Clusterwide
 from cubecast.protocol.messages import Ack, Frame, Parcel
 from cubecast.protocol.port import Message
-from cubecast.protocol.views import Clusterwide
 
 UNENCODABLE = (WireError, StructError, OverflowError, ValueError, TypeError)
 LONGEST_TOLD = 300

@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from cubecast.protocol.paper.vcube_pb import Top, VCubePB
 from cubecast.protocol.port import NodeId, Port, Process, Time, Topic
-from cubecast.protocol.vcube_pb import Top, VCubePB
 from cubecast.sim.crash_stop import CrashStopWorld, detection_range
 from cubecast.sim.networks import Uniform
 from cubecast.sim.vcube_top import VCubeTop

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from cubecast.protocol.detector import Detector, DetectorConfig
+from cubecast.protocol.cluster.detector import Detector, DetectorConfig
 from cubecast.protocol.port import Message, NodeId, Time
 from cubecast.topology import members_of
 

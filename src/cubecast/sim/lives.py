@@ -36,7 +36,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, cast
 
-from cubecast.protocol.membership import Standing
+from cubecast.protocol.cluster.views import TO_ANYONE
 from cubecast.protocol.port import (
     Accusation,
     Denial,
@@ -50,7 +50,7 @@ from cubecast.protocol.port import (
     Time,
     Topic,
 )
-from cubecast.protocol.views import TO_ANYONE
+from cubecast.protocol.subscriptions.membership import Standing
 from cubecast.sim.world import Handler, Network, SimPort, Spans, World, message_record
 from cubecast.topology import members_of
 from cubecast.trace import Kind, Record
@@ -172,7 +172,7 @@ class MortalWorld(World):
         self.views.pop(node, None)
 
     def leave(self, node: NodeId) -> None:
-        """`node` leaves the cluster gracefully, as a live node does (`cubecast.net.closing`).
+        """`node` leaves the cluster gracefully, as a live node does (`cubecast.net.node.closing`).
 
         Its application ends every subscription.  When all that it published is stable, and what it
         said is acknowledged, it asks to be let go; then nobody is there.

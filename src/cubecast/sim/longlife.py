@@ -34,11 +34,11 @@ from random import Random
 from statistics import median
 from typing import Any, cast
 
-from cubecast.protocol.detector import DetectorConfig
-from cubecast.protocol.epochs import EpochConfig
-from cubecast.protocol.member import Member
+from cubecast.protocol.cluster.agreement import EpochConfig
+from cubecast.protocol.cluster.detector import DetectorConfig
+from cubecast.protocol.cluster.member import Member
+from cubecast.protocol.cluster.views import Who, genesis
 from cubecast.protocol.port import MemberPort, Message, NodeId, Port, Process, Time, Topic
-from cubecast.protocol.views import Who, genesis
 from cubecast.sim.census import Tables, census
 from cubecast.sim.lives import MortalWorld
 from cubecast.sim.networks import Uniform

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from cubecast.baselines import BestEffort, BrokerTree, FixedTree, Flood, SingleRoot, ToldTree
 from cubecast.baselines.brokers import broker_ids
 from cubecast.plugins import PluginError, Registry
-from cubecast.protocol.detector import DetectorConfig
-from cubecast.protocol.epochs import EpochConfig
-from cubecast.protocol.member import Member
-from cubecast.protocol.node import CubecastNode
+from cubecast.protocol.cluster.agreement import EpochConfig
+from cubecast.protocol.cluster.detector import DetectorConfig
+from cubecast.protocol.cluster.member import Member
+from cubecast.protocol.cluster.node import CubecastNode
+from cubecast.protocol.cluster.views import Who, genesis
+from cubecast.protocol.paper.vcube_pb import VCubePB
+from cubecast.protocol.paper.vcube_ps import VCubePS
 from cubecast.protocol.port import MemberPort, NodeId, Port, Process, Time, Topic
-from cubecast.protocol.vcube_pb import VCubePB
-from cubecast.protocol.vcube_ps import VCubePS
-from cubecast.protocol.views import Who, genesis
 from cubecast.sim.codec import Codec, WireCodec
 from cubecast.sim.params import Params
 from cubecast.sim.vcube_top import VCubeTop

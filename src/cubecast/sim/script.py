@@ -58,7 +58,9 @@ from typing import Any, Literal, cast
 import msgspec
 
 from cubecast.baselines import best_effort, single_root
-from cubecast.protocol import detector, messages, vcube_pb, vcube_ps, views
+from cubecast.protocol import messages
+from cubecast.protocol.cluster import detector, views
+from cubecast.protocol.paper import vcube_pb, vcube_ps
 from cubecast.protocol.port import NodeId, Time, Topic
 from cubecast.sim.faults import Hold, Partition
 from cubecast.sim.lives import MortalWorld

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cubecast.protocol.paper.vcube_pb import SUBSCRIBER, News
 from cubecast.protocol.port import NodeId, Port, Time, Topic
-from cubecast.protocol.vcube_pb import SUBSCRIBER, News
 from cubecast.topology import members_of
 
 

@@ -18,8 +18,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from cubecast.baselines.brokers import broker_ids
+from cubecast.protocol.paper.vcube_ps import Pub
 from cubecast.protocol.port import Message, NodeId, Publication, Time, Topic
-from cubecast.protocol.vcube_ps import Pub
 from cubecast.sim.metrics import Meter
 from cubecast.sim.networks import SendingQueue
 from cubecast.sim.world import Handler, SimPort, World

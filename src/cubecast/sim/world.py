@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cubecast.net.patterns import Pattern
+from cubecast.net.reading.patterns import Pattern
 from cubecast.protocol.port import (
     Message,
     NodeId,

@@ -19,8 +19,8 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 import cubecast
-from cubecast.net.client import Client as AsyncClient
-from cubecast.net.node import Node as AsyncNode
+from cubecast.net.client.client import Client as AsyncClient
+from cubecast.net.node.node import Node as AsyncNode
 from cubecast.sync.facade import Client, Node, Receipt, Subscription
 from cubecast.sync.reading import Reader
 from cubecast.sync.session import Session

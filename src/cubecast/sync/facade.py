@@ -10,20 +10,20 @@ from typing import Any, Generic, Literal, TypeVar, overload
 
 from cubecast import Message, topology
 from cubecast.codecs import Codec
-from cubecast.net.client import Client as AsyncClient
+from cubecast.net.client.client import Client as AsyncClient
+from cubecast.net.client.publishing import ClientReceipt
+from cubecast.net.client.subscription import RemoteSubscription
 from cubecast.net.events import Event
-from cubecast.net.headers import Headers
 from cubecast.net.message import T_co
-from cubecast.net.node import Node as AsyncNode
-from cubecast.net.pipeline import ClientReceipt
-from cubecast.net.receipt import Receipt as AsyncReceipt
-from cubecast.net.remote import RemoteSubscription
-from cubecast.net.requests import TIMEOUT_S
-from cubecast.net.stats import Stats
-from cubecast.net.subscription import READS
-from cubecast.net.subscription import Subscription as AsyncSubscription
+from cubecast.net.node.node import Node as AsyncNode
+from cubecast.net.node.stats import Stats
+from cubecast.net.publishing.receipt import Receipt as AsyncReceipt
+from cubecast.net.reading.subscription import READS
+from cubecast.net.reading.subscription import Subscription as AsyncSubscription
+from cubecast.net.requests.requests import TIMEOUT_S
 from cubecast.net.topics import Payload
-from cubecast.net.wire import content_size
+from cubecast.net.wire.headers import Headers
+from cubecast.net.wire.packets import content_size
 from cubecast.protocol.port import NodeId, Topic
 from cubecast.sync.reading import Reader
 from cubecast.sync.session import Session

@@ -9,7 +9,7 @@ async def test_an_answer_waits_for_its_question():
         cluster.check()
 """
 
-from cubecast.net.faults import LinkFaults, Rule
+from cubecast.net.links.faults import LinkFaults, Rule
 from cubecast.testing.cluster import Cluster
 from cubecast.testing.memory import MemoryNetwork
 from cubecast.testing.virtual import Deadlock, VirtualLoop, on_virtual_time, run

@@ -13,12 +13,12 @@ from typing import Any
 
 from cubecast import connect
 from cubecast.errors import NotSent, Unknown
-from cubecast.net.client import Client
-from cubecast.net.config import NodeConfig
-from cubecast.net.faults import CLEAR, LinkFaults, Rule
-from cubecast.net.node import Node
+from cubecast.net.client.client import Client
+from cubecast.net.links.faults import CLEAR, LinkFaults, Rule
+from cubecast.net.node.node import Node
+from cubecast.net.settings.config import NodeConfig
+from cubecast.protocol.cluster.views import process_of
 from cubecast.protocol.port import Stream
-from cubecast.protocol.views import process_of
 from cubecast.testing.memory import MemoryNetwork
 from cubecast.trace import Record, Report, check
 

@@ -14,19 +14,19 @@ import struct
 from contextlib import suppress
 from typing import Self
 
-from cubecast.net.address import parse_address
-from cubecast.net.handshake import READY, Handshake
-from cubecast.net.hello import Greeting, Refused, decode_greeting, encode_greeting
-from cubecast.net.keys import Keys, Purpose
-from cubecast.net.noise import CipherState
-from cubecast.net.sealing import Opener
-from cubecast.net.wire import HELLO, MAX_PACKET, PREFIX, SEALED, PacketBuffer, cut_packets
+from cubecast.net.links.address import parse_address
+from cubecast.net.security.handshake import READY, Handshake
+from cubecast.net.security.keys import Keys, Purpose
+from cubecast.net.security.noise import CipherState
+from cubecast.net.security.sealing import Opener
+from cubecast.net.wire.hello import Greeting, Refused, decode_greeting, encode_greeting
+from cubecast.net.wire.packets import HELLO, MAX_PACKET, PREFIX, SEALED, PacketBuffer, cut_packets
 
 UID = "raw"
 
 
 class Identity:
-    """Who shakes hands by hand; a `Party` of `cubecast.net.handshake`."""
+    """Who shakes hands by hand; a `Party` of `cubecast.net.security.handshake`."""
 
     def __init__(
         self,

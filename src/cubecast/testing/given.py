@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from cubecast.net.config import NodeConfig
-from cubecast.net.node import Node
+from cubecast.net.node.node import Node
+from cubecast.net.settings.config import NodeConfig
 from cubecast.testing.cluster import Cluster
 from cubecast.testing.virtual import LIMIT_S, Given
 

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from cubecast.net.transport import Factory
+from cubecast.net.links.transport import Factory
 
 FIRST_PORT = 40_000
 LAST_PORT = 65_535

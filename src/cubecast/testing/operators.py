@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from cubecast.net.address import parse_address
+from cubecast.net.links.address import parse_address
 
 GARBAGE = b"GET / HTTP/1.0\r\n\r\n"
 DIAL_S = 60.0

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TypeAlias
 
-from cubecast.net.address import parse_address
-from cubecast.net.wire import PacketBuffer
+from cubecast.net.links.address import parse_address
+from cubecast.net.wire.packets import PacketBuffer
 
 Change: TypeAlias = Callable[[int, bytes], list[bytes]]
 """What a relay makes of a packet; its number on the way."""

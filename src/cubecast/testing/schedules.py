@@ -19,11 +19,11 @@ from contextlib import suppress
 from functools import partial
 
 from cubecast.errors import CubecastError, NoAnswer, NotSent
-from cubecast.net.faults import Rule
-from cubecast.net.headers import RESERVED
+from cubecast.net.links.faults import Rule
 from cubecast.net.message import Message
-from cubecast.net.node import Node
-from cubecast.net.subscription import Subscription
+from cubecast.net.node.node import Node
+from cubecast.net.reading.subscription import Subscription
+from cubecast.net.wire.headers import RESERVED
 from cubecast.protocol.port import NodeId, Stream, Time
 from cubecast.sim.plan import plan_of
 from cubecast.sim.schedule import Schedule, Step

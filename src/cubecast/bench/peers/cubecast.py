@@ -9,9 +9,9 @@ from collections.abc import Callable
 from cubecast.bench.peers import TOPIC, AsyncClient, Receive
 from cubecast.bench.peers.brokerless import nothing as servers
 from cubecast.bench.workloads import ANSWERER, ASKER, Task
-from cubecast.net.config import NodeConfig
-from cubecast.net.node import Node
-from cubecast.net.subscription import Subscription
+from cubecast.net.node.node import Node
+from cubecast.net.reading.subscription import Subscription
+from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.port import NodeId
 from cubecast.topology import dimension_for, tree
 

@@ -6,7 +6,7 @@ from cubecast.bench.peers import AsyncClient
 from cubecast.bench.peers import cubecast as plain
 from cubecast.bench.peers.brokerless import nothing as servers
 from cubecast.bench.workloads import Task
-from cubecast.net.config import NodeConfig
+from cubecast.net.settings.config import NodeConfig
 
 __all__ = ["client", "servers"]
 

@@ -12,7 +12,7 @@ from cubecast.bench.peers import AsyncClient, Servers
 from cubecast.bench.peers import cubecast as plain
 from cubecast.bench.peers.brokerless import nothing
 from cubecast.bench.workloads import Task
-from cubecast.net.config import NodeConfig
+from cubecast.net.settings.config import NodeConfig
 
 __all__ = ["client", "servers"]
 
@@ -25,7 +25,7 @@ def _folder(task: Task) -> Path:
 @contextmanager
 def servers(task: Task) -> Iterator[Servers]:
     """No servers; a CA and a certificate, for as long as the run takes."""
-    from cubecast.net.authority import create
+    from cubecast.net.security.authority import create
 
     folder = _folder(task)
     folder.mkdir(mode=0o700)

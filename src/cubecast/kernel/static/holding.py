@@ -7,7 +7,7 @@ bit of the row, and who does is one pass over adjacent words.  Blocks have room 
 messages; one that is too small or empty is kept for another row.
 
 Of several messages that can be delivered the one that arrived first is delivered first, as
-`cubecast.protocol.vcube_ps` does.
+`cubecast.protocol.paper.vcube_ps` does.
 """
 
 from __future__ import annotations

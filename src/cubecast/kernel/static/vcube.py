@@ -1,4 +1,4 @@
-"""VCube-PS: [J] Algorithm 2 for static membership, as `cubecast.protocol.vcube_ps` does it."""
+"""[J] Algorithm 2 for static membership, as `cubecast.protocol.paper.vcube_ps` does it."""
 
 from __future__ import annotations
 

@@ -16,15 +16,15 @@ from weakref import WeakKeyDictionary
 
 from cubecast.errors import Closed
 from cubecast.net.topics import check_topic
-from cubecast.net.wire import MAX_PAYLOAD
+from cubecast.net.wire.packets import MAX_PAYLOAD
 from cubecast.ordering.messages import Member
 from cubecast.ordering.service import OnEvent, OnFailure, OnMessage, Promises
 from cubecast.ordering.services.names import INBOX, check_name
 from cubecast.ordering.timestamps import Topic
 
 if TYPE_CHECKING:
-    from cubecast.net.node import Node
-    from cubecast.net.subscription import Subscription
+    from cubecast.net.node.node import Node
+    from cubecast.net.reading.subscription import Subscription
 
 HIDDEN = "$" + INBOX
 FOR_EVER_S = 1e9

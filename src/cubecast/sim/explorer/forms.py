@@ -111,7 +111,7 @@ MEMBERS = replace(
     | {"View.slots", "View.places", "View.mask", "View.checksum"},
     unordered=PRODUCTION.unordered | {"Member._told", "Admission.departing", "Attempt.reports"},
 )
-"""The production protocol where nodes die (`cubecast.protocol.member`).
+"""The production protocol where nodes die (`cubecast.protocol.cluster.member`).
 
 Without order besides: looked up by key, or sorted before it is gone through.  The settings are the
 same in all states, and have delays in them that would be taken for times.  `_due` is the earliest

@@ -15,7 +15,8 @@ from functools import cache
 from io import BytesIO
 from typing import Any, NamedTuple, TypeAlias
 
-from cubecast.net.patterns import Pattern
+from cubecast.net.reading.patterns import Pattern
+from cubecast.protocol.cluster.views import View
 from cubecast.protocol.port import (
     Accusation,
     Denial,
@@ -29,7 +30,6 @@ from cubecast.protocol.port import (
     Time,
     Topic,
 )
-from cubecast.protocol.views import View
 from cubecast.sim.explorer.forms import LONG, CanonicalForm, Likeness
 
 _SETTLE_LIMIT = 1000

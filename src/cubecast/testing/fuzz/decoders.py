@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from cubecast.net.client_wire import decode_from_client, decode_from_node
-from cubecast.net.hello import decode_greeting, decode_introduction
-from cubecast.net.noise import CipherState
-from cubecast.net.parts import MAX_HELD, Parts
-from cubecast.net.sealing import Opener, Sealer
-from cubecast.net.view_wire import decode_detector, decode_forward, decode_view
-from cubecast.net.wire import (
+from cubecast.net.security.noise import CipherState
+from cubecast.net.security.sealing import Opener, Sealer
+from cubecast.net.wire.clients import decode_from_client, decode_from_node
+from cubecast.net.wire.hello import decode_greeting, decode_introduction
+from cubecast.net.wire.packets import (
     ACK,
     CLIENT,
     CONTROL,
@@ -42,6 +40,8 @@ from cubecast.net.wire import (
     decode_control,
     topic_id,
 )
+from cubecast.net.wire.parts import MAX_HELD, Parts
+from cubecast.net.wire.views import decode_detector, decode_forward, decode_view
 from cubecast.testing.fuzz.grammar import Lore
 from cubecast.testing.fuzz.mutation import Mutator
 from cubecast.testing.fuzz.packets import Maker

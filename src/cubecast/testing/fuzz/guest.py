@@ -7,12 +7,12 @@ from random import Random
 
 import msgspec
 
-from cubecast.net.client_wire import Ping, encode
-from cubecast.net.headers import pack
-from cubecast.net.hello import AttachRequest, encode_greeting
-from cubecast.net.keys import Keys
 from cubecast.net.message import ID, REPLY
-from cubecast.net.wire import PREFIX, VIEW
+from cubecast.net.security.keys import Keys
+from cubecast.net.wire.clients import Ping, encode
+from cubecast.net.wire.headers import pack
+from cubecast.net.wire.hello import AttachRequest, encode_greeting
+from cubecast.net.wire.packets import PREFIX, VIEW
 from cubecast.testing.dialler import Identity
 from cubecast.testing.fuzz.liar import RUDE, RUDE_PACKETS, SLY, SLY_PACKETS, Liar
 from cubecast.testing.fuzz.packets import packet

@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 
 from cubecast.errors import CubecastError, JoinError
-from cubecast.net.connection import Connection
-from cubecast.net.keys import Keys
-from cubecast.net.node import Node
-from cubecast.net.view_wire import encode_detector
-from cubecast.net.wire import CLIENT, CONTROL, HELLO, PREFIX, SEALED
-from cubecast.protocol.detector import Test
+from cubecast.net.links.connection import Connection
+from cubecast.net.node.node import Node
+from cubecast.net.security.keys import Keys
+from cubecast.net.wire.packets import CLIENT, CONTROL, HELLO, PREFIX, SEALED
+from cubecast.net.wire.views import encode_detector
+from cubecast.protocol.cluster.detector import Test
 from cubecast.protocol.errors import ProtocolError
 from cubecast.protocol.messages import Parcel
 from cubecast.protocol.port import NodeId

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from random import Random
 
-from cubecast.net.wire import WireError
+from cubecast.net.wire.packets import WireError
 from cubecast.testing.fuzz.grammar import Lore
 from cubecast.testing.fuzz.mutation import Mutator
 from cubecast.testing.fuzz.packets import Maker

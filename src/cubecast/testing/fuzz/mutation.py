@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from cubecast.net.wire import CLIENT, CONTROL, DETECTOR, HELLO, PREFIX, VIEW
+from cubecast.net.wire.packets import CLIENT, CONTROL, DETECTOR, HELLO, PREFIX, VIEW
 from cubecast.testing.fuzz.grammar import EDGES, WORDS
 from cubecast.testing.fuzz.packets import clipped, packet
 

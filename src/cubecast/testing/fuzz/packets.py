@@ -9,12 +9,10 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from cubecast.net import headers
-from cubecast.net.client_wire import FromClient, FromNode
-from cubecast.net.hello import Greeting, Introduction
-from cubecast.net.parts import PART_BYTES, PART_HEADER
-from cubecast.net.view_wire import FORWARDED, ROUTE
-from cubecast.net.wire import (
+from cubecast.net.wire import headers
+from cubecast.net.wire.clients import FromClient, FromNode
+from cubecast.net.wire.hello import Greeting, Introduction
+from cubecast.net.wire.packets import (
     ACK,
     ACK_HEADER,
     CLIENT,
@@ -32,9 +30,11 @@ from cubecast.net.wire import (
     Control,
     topic_id,
 )
-from cubecast.protocol.detector import DetectorMessage
-from cubecast.protocol.links import Carried
-from cubecast.protocol.views import Clusterwide
+from cubecast.net.wire.parts import PART_BYTES, PART_HEADER
+from cubecast.net.wire.views import FORWARDED, ROUTE
+from cubecast.protocol.cluster.detector import DetectorMessage
+from cubecast.protocol.cluster.views import Clusterwide
+from cubecast.protocol.subscriptions.links import Carried
 from cubecast.testing.fuzz.grammar import EDGES, Grammar, Lore
 
 TYPES: dict[int, inspect.Type] = {

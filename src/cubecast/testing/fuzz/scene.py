@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cubecast.net.config import NodeConfig
+from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.config import Config
 
 QUIET = "quiet/conversation"

@@ -6,9 +6,9 @@ from base64 import b64encode
 from collections.abc import Sequence
 from random import Random
 
-from cubecast.net.hello import Hello, encode_greeting
-from cubecast.net.keys import Keys
-from cubecast.net.wire import HELLO, PREFIX, SEALED, VERSION
+from cubecast.net.security.keys import Keys
+from cubecast.net.wire.hello import Hello, encode_greeting
+from cubecast.net.wire.packets import HELLO, PREFIX, SEALED, VERSION
 from cubecast.testing.dialler import Identity
 from cubecast.testing.fuzz.grammar import EDGES
 from cubecast.testing.fuzz.liar import Liar

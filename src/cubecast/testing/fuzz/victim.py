@@ -20,11 +20,11 @@ from contextlib import suppress
 from typing import Any
 
 from cubecast.errors import CubecastError, NotSent, Unknown
-from cubecast.net.config import NodeConfig
-from cubecast.net.connection import Connection
 from cubecast.net.events import Excluded
+from cubecast.net.links.connection import Connection
 from cubecast.net.loop import run_loop
-from cubecast.net.node import Node
+from cubecast.net.node.node import Node
+from cubecast.net.settings.config import NodeConfig
 from cubecast.testing.fuzz.scene import ATTACKED, END_OF_RECORD, HOSTILE, QUIET, config
 
 TALK_S = 0.02

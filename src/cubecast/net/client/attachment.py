@@ -1,0 +1,209 @@
+"""One connection of a light client to one node, from the first word to the end.
+
+It shakes hands, shows that the client is there, and notices if the node is not.  What the node
+says is handed to the client, which may have two of these for a moment: the one that it leaves, and
+the one where it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from cubecast.errors import Closed
+from cubecast.net.links.address import parse_address
+from cubecast.net.links.connection import REFUSED, Connection
+from cubecast.net.links.faults import LinkFaults
+from cubecast.net.links.transport import Network
+from cubecast.net.links.writes import Writes
+from cubecast.net.security.keys import Keys, Purpose
+from cubecast.net.wire.clients import (
+    Farewell,
+    FromClient,
+    FromNode,
+    Ping,
+    Pong,
+    decode_from_node,
+    encode,
+)
+from cubecast.net.wire.hello import (
+    NOBODY,
+    Attached,
+    AttachRequest,
+    Refused,
+    decode_greeting,
+    encode_greeting,
+)
+from cubecast.net.wire.packets import CLIENT, HELLO, WireError
+from cubecast.protocol.port import NodeId
+
+UNREAD_BYTES = 64 * 1024 * 1024
+"""What the node may leave unread: far more than requests and publications can be on their way."""
+
+
+class Host(Protocol):
+    """The client that an attachment belongs to."""
+
+    keys: Keys
+    name: str
+    uid: str
+    faults: LinkFaults
+    movable: bool
+
+    def heard(self, attachment: Attachment, message: FromNode) -> None:
+        """The node says something."""
+
+    def detached(self, attachment: Attachment, reason: str) -> None:
+        """The connection has ended, or is of no use any more."""
+
+
+class Attachment:
+    """A client at one node; the owner of the connection between them."""
+
+    purpose: Purpose = "client"
+
+    def __init__(self, host: Host, address: str) -> None:
+        self._host = host
+        self.address = address
+        self.keys, self.name, self.uid = host.keys, host.name, host.uid
+        self.salt = ""
+        self.slot: NodeId = NOBODY
+        self.faults = host.faults
+        self.writes = Writes()
+        self.unread_bytes = UNREAD_BYTES
+        self._loop = asyncio.get_running_loop()
+        self._attached: asyncio.Future[Attached] = self._loop.create_future()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        """Done when the connection is gone."""
+        self.welcome: Attached | None = None
+        self.over = False
+        """Whether nothing can be said any more."""
+        self.connection: Connection | None = None
+        self._dialling: Connection | None = None
+        self._heard_at = 0.0
+        self._pinging: asyncio.TimerHandle | None = None
+        self._why = ""
+
+    async def attach(self, network: Network) -> Attached:
+        """Dial the node and be taken; `OSError` or `Closed` if that fails."""
+        host, port = parse_address(self.address)
+        connection = self._dialling = Connection(self, dialled=True)
+        await network.dial(lambda: connection, host, port)
+        self.connection = connection
+        try:
+            welcome = await self._attached
+        except BaseException:
+            self.over = True
+            connection.abort()
+            raise
+        self._heard_at = self._loop.time()
+        self._ping()
+        return welcome
+
+    @property
+    def silent(self) -> bool:
+        """Whether the other end took the connection and has said nothing."""
+        return self._dialling is not None and self._dialling.silent
+
+    def say(self, message: FromClient) -> None:
+        """Send to the node; `Closed` if it is gone."""
+        self.send(encode(message))
+
+    def send(self, packet: bytes) -> None:
+        """Send a packet; `Closed` if the node is gone."""
+        if self.over or self.connection is None:
+            raise Closed(self._why or "the client is not attached")
+        self.connection.send(packet)
+
+    def _ping(self) -> None:
+        """Show that we are here, and notice if the node is not."""
+        assert self.welcome is not None
+        silence_s = self.welcome.silence_s
+        if self._loop.time() - self._heard_at > silence_s:
+            self.lose(f"nothing heard from the node for {silence_s:g} s")
+            return
+        self.say(Ping())
+        self._pinging = self._loop.call_later(silence_s / 3, self._ping)
+
+    def lose(self, reason: str) -> None:
+        """The connection is of no use: end it at once."""
+        self._end(reason)
+        if self.connection is not None:
+            self.connection.abort()
+
+    async def close(self, reason: str) -> None:
+        """End the connection, after what was said is sent."""
+        self.stop()
+        if self.connection is not None:
+            self.connection.close(reason)
+            await asyncio.wait([self.ended], timeout=1.0)
+            self.connection.abort()
+
+    def stop(self) -> None:
+        """Say and hear nothing more."""
+        self.over = True
+        if self._pinging is not None:
+            self._pinging.cancel()
+
+    def _end(self, reason: str) -> None:
+        if not self.over:
+            self.stop()
+            self._why = reason
+            self._host.detached(self, reason)
+
+    # -- the connection's owner ------------------------------------------------------------------
+
+    def learn_salt(self, salt: str) -> None:
+        """It is of no use: a client does not mind which cluster it is attached to."""
+
+    def turned_away(self, connection: Connection, reason: str) -> None:
+        """Nobody dials a client."""
+
+    def opened(self, connection: Connection) -> None:
+        """It proves nothing yet."""
+
+    def connected(self, connection: Connection) -> None:
+        """The handshake is complete."""
+        connection.send(encode_greeting(AttachRequest(self._host.movable)))
+
+    def received(self, connection: Connection, packets: list[tuple[int, bytes]]) -> None:
+        """Hand packets to whom they concern."""
+        self._heard_at = self._loop.time()
+        for kind, raw in packets:
+            if kind == CLIENT and self.welcome is not None:
+                self._on_message(decode_from_node(raw))
+            elif kind == HELLO:
+                self._on_greeting(connection, raw)
+            else:
+                raise WireError(f"a packet of kind {kind} to a client")
+
+    def _on_greeting(self, connection: Connection, raw: bytes) -> None:
+        message = decode_greeting(raw)
+        match message:
+            case Attached() if not self._attached.done():
+                self.welcome, self.slot = message, message.slot
+                self._attached.set_result(message)
+            case Refused():
+                connection.close(REFUSED + message.reason)
+            case _:
+                raise WireError(f"{type(message).__name__} to a client")
+
+    def _on_message(self, message: FromNode) -> None:
+        match message:
+            case Pong():
+                pass
+            case Farewell(reason):
+                self._why = reason
+            case _ if not self.over:
+                self._host.heard(self, message)
+
+    def disconnected(self, connection: Connection, reason: str) -> None:
+        """Whoever waits is told why."""
+        if not self._attached.done():
+            self._attached.set_exception(Closed(reason))
+            self._attached.exception()
+        if self.welcome is not None:
+            why = f"the connection to the node at {self.address} ended: {self._why or reason}"
+            self._end(why)
+        if not self.ended.done():
+            self.ended.set_result(None)

@@ -1,0 +1,171 @@
+"""The light clients of one node: who is attached, and what becomes of them at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from cubecast.errors import CubecastError
+from cubecast.net.events import Returned
+from cubecast.net.gateway.budget import Budget, Share
+from cubecast.net.gateway.session import Session
+from cubecast.net.links.connection import Connection
+from cubecast.net.wire.clients import MAX_CLIENT_PACKET, PUBLISH_WINDOW, clipped
+from cubecast.net.wire.hello import Attached, encode_greeting
+from cubecast.net.wire.packets import WireError
+from cubecast.protocol.port import Topic
+
+if TYPE_CHECKING:
+    from cubecast.net.node.node import Node
+
+POLL_S = 0.005
+LAST_WORDS_S = 1.0
+"""How long a client that does not read may keep a node that has left from closing."""
+
+
+class Guests:
+    """The sessions of one node, by their connections.
+
+    A client whose connection broke counts until what it had handed over is published, so
+    `NodeConfig.max_clients` bounds those as well.
+
+    Topics that clients have used count, whoever used them and whether or not it is still there,
+    until the node forgets them: `NodeConfig.clients_topics` bounds those.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._budget = Budget(node.config.clients_bytes, node.config.max_clients)
+        self.max_clients = node.config.max_clients
+        """Those that the process has descriptors for."""
+        self._topics: dict[Topic, Topic] = {}
+        self._sessions: dict[Connection, Session] = {}
+        self._finishing: set[asyncio.Task[None]] = set()
+        self._leaving = False
+        self._closed_door = False  # whether clients are sent away, and nobody new is taken
+        self._loop = asyncio.get_running_loop()
+
+    def __contains__(self, connection: Connection) -> bool:
+        return connection in self._sessions
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """How many clients are attached, and the bytes that the node holds for them."""
+        return len(self._sessions), self._budget.used
+
+    def attach(self, connection: Connection, movable: bool = False) -> None:
+        """Take a client, or refuse it in words."""
+        from cubecast import __version__  # which imports us
+
+        node, config = self._node, self._node.config
+        if self._leaving or self._closed_door:
+            connection.refuse("the node leaves the cluster")
+        elif len(self._sessions) + len(self._finishing) >= self.max_clients:
+            why = "" if self.max_clients == config.max_clients else ", all it may open files for"
+            connection.refuse(f"the node has {self.max_clients} clients already{why}")
+        else:
+            connection.hold_to(MAX_CLIENT_PACKET)
+            share = Share(self._budget, config.client_bytes)
+            self._sessions[connection] = Session(node, connection, share, movable)
+            timeout, silence = config.publish_timeout_s, config.client_silence_s
+            allowed = PUBLISH_WINDOW, timeout, silence
+            welcome = Attached(node.slot, node.uid, __version__, node.cluster, *allowed)
+            connection.send(encode_greeting(welcome))
+
+    def received(self, connection: Connection, raw: bytes) -> None:
+        """A packet of a client; one that breaks the rules hears which, and is gone."""
+        session = self._sessions.get(connection)
+        if session is None:
+            raise WireError("a client's message from somebody who is not attached")
+        try:
+            session.received(raw, self._leaving)
+        except WireError as error:
+            session.farewell(clipped(error))
+            raise
+
+    def drop(self, connection: Connection) -> None:
+        """A connection ended; what its client handed over is still published."""
+        session = self._sessions.pop(connection, None)
+        if session is not None:
+            publishing = session.end()
+            if publishing is not None:
+                self._finishing.add(publishing)
+                publishing.add_done_callback(self._finishing.discard)
+
+    def use_topic(self, topic: Topic) -> Topic:
+        """A client names a topic: its one copy here; `CubecastError` if there are too many."""
+        known = self._topics.get(topic)
+        if known is None:
+            limit = self._node.config.clients_topics
+            if len(self._topics) >= limit:
+                raise CubecastError(
+                    f"the clients of this node have used {limit} topics, and it has not forgotten "
+                    "them yet (clients_topics, forget_after)"
+                )
+            known = self._topics[topic] = topic
+        return known
+
+    def drop_topics(self, topics: Iterable[Topic]) -> None:
+        """A client is gone: those of its topics that the node never knew count no more."""
+        for topic in topics:
+            if not self._node.vocabulary.knows(topic):
+                self._topics.pop(topic, None)
+
+    def forgotten(self, topic: Topic) -> None:
+        """The node keeps nothing of a topic any more."""
+        self._topics.pop(topic, None)
+
+    def check_again(self, withdrawn: set[str]) -> None:
+        """There are new permissions; `withdrawn` are names whose tokens are no longer valid."""
+        for session in list(self._sessions.values()):
+            if session.who.name in withdrawn:
+                session.farewell("its token was withdrawn")
+            else:
+                session.check_again()
+
+    def moved(self, event: Returned) -> None:
+        """The node is in the cluster again, perhaps in another slot."""
+        for session in self._sessions.values():
+            session.moved(event)
+
+    async def hand_over(self, limit_s: float) -> None:
+        """Have clients that can go on at another node do so, for at most `limit_s`.
+
+        Until they have, this node serves them as ever, so they miss nothing.
+        """
+        self._closed_door = True
+        for session in self._sessions.values():
+            session.announce_leave()
+        began = self._loop.time()
+        while self._loop.time() < began + limit_s:
+            if not any(session.moving for session in self._sessions.values()):
+                return
+            await asyncio.sleep(POLL_S)
+
+    async def finish(self) -> None:
+        """Take nothing more, and hand the node what was taken."""
+        self._leaving = True
+        tasks = {session.publishing for session in self._sessions.values()} | self._finishing
+        # A client's publication that fails is that client's to hear of, not the node's.
+        await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
+
+    async def end_subscriptions(self) -> None:
+        """Let every subscription send what it has left, and that it has ended.
+
+        The node has closed them all, so their tasks end by themselves, except where a client does
+        not read.
+        """
+        tasks = [task for session in self._sessions.values() for task in session.serving]
+        if tasks:
+            await asyncio.wait(tasks, timeout=LAST_WORDS_S)
+
+    def close(self, reason: str) -> None:
+        """End every session."""
+        self._leaving = True
+        for session in self._sessions.values():
+            session.farewell(reason)
+            if session.publishing is not None:
+                session.publishing.cancel()
+        for task in self._finishing:
+            task.cancel()

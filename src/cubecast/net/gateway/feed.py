@@ -1,0 +1,96 @@
+"""One subscription of a light client at its node: how much may be sent, and in which packets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from cubecast.net.message import Message, has_headers
+from cubecast.net.reading.subscription import Subscription
+from cubecast.net.wire.clients import BATCH_BYTES, DELIVER_WINDOW, Deliver
+from cubecast.net.wire.headers import PREFIX_BYTES, blob_of
+from cubecast.net.wire.packets import MESSAGE_OVERHEAD, Outgoing, Payloads, WireError
+
+
+class Feed:
+    """One subscription of a client: what was sent and not read, and how much may be."""
+
+    def __init__(self, number: int, queue_bytes: int) -> None:
+        self.number = number
+        self.queue_bytes = queue_bytes
+        self.window = min(queue_bytes, DELIVER_WINDOW)
+        self.subscription: Subscription | None = None
+        self.telling = False
+        self._unread = 0
+        self._credit = asyncio.Event()
+        self._credit.set()
+
+    @property
+    def room(self) -> int:
+        """What may be sent now."""
+        return self.window - self._unread
+
+    def sent(self, size: int) -> None:
+        """So much is on its way to the application."""
+        self._unread += size
+        if self._unread >= self.window:
+            self._credit.clear()
+
+    def read(self, size: int) -> None:
+        """The application has read so much of it."""
+        if size > self._unread:
+            raise WireError(f"{size} bytes read of {self._unread}")
+        self._unread -= size
+        if self._unread < self.window:
+            self._credit.set()
+
+    async def credit(self) -> None:
+        """Wait until something may be sent."""
+        await self._credit.wait()
+
+    def abandon(self) -> None:
+        """Nobody will read it: let go of what waits here, at once."""
+        if self.subscription is not None:
+            self.subscription.abandon()
+
+
+def parts(messages: list[Message]) -> Iterator[list[Message]]:
+    """Cut the messages of a frame into what fits a packet; they stay in order."""
+    start = size = 0
+    headed = has_headers(messages[0].frame)
+    for index, message in enumerate(messages):
+        size += len(message.payload) + MESSAGE_OVERHEAD
+        if headed:
+            size += PREFIX_BYTES + len(message.encoded_headers)
+        if size >= BATCH_BYTES:
+            yield messages[start : index + 1]
+            start, size = index + 1, 0
+    if start < len(messages):
+        yield messages[start:]
+
+
+def deliver(number: int, dropped: int, messages: list[Message]) -> Deliver:
+    """The packet that delivers consecutive messages of one frame."""
+    first = messages[0]
+    frame = first.frame
+    body = frame.body
+    assert isinstance(body, Payloads | Outgoing)
+    headed: tuple[int, ...] = ()
+    if has_headers(frame):
+        payloads = [blob_of(one.encoded_headers, one.payload) for one in messages]
+        headed = tuple(place for place, one in enumerate(messages) if one.encoded_headers)
+    else:
+        payloads = [one.payload for one in messages]
+    return Deliver(
+        number,
+        dropped,
+        first.topic,
+        first.source,
+        frame.stream.incarnation,
+        first.seq,
+        body.time,
+        [(stream.source, stream.incarnation, seq) for stream, seq in frame.barrier],
+        payloads,
+        headed,
+        first.retained,
+    )

@@ -1,0 +1,120 @@
+"""How a node ends: once, whoever asks and however often, and whatever becomes of the asker.
+
+1. Light clients that can go on at another node are told to, and served until they do, for a part
+   of `NodeConfig.leave_timeout_s`.  Then nothing new is begun: no subscription, no question.  Light
+   clients' publications that were taken are still handed over, then nothing more is accepted.
+2. The node leaves every topic, waits until what it published is stable and what it said is
+   acknowledged, and asks the others to go on without it; then its light clients are sent the
+   rest of what was delivered.  All that within `NodeConfig.leave_timeout_s`.
+3. Its connections, timers and waiters end in any case, also after a time-out or a failure.
+4. Whoever closes the node hears of accepted publications that are not known to be with everyone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from cubecast.net.gateway.attached import Guests
+from cubecast.net.node.presence import Presence
+from cubecast.net.publishing.outbox import Outbox
+from cubecast.net.reading.readers import Readers
+from cubecast.protocol.port import Topic
+
+if TYPE_CHECKING:
+    from cubecast.net.node.node import Node
+
+log = logging.getLogger("cubecast")
+
+POLL_S = 0.005
+HAND_OVER_SHARE = 0.3
+"""How much of `leave_timeout_s` light clients have to go on at another node."""
+
+
+class Closing:
+    """The end of one node."""
+
+    def __init__(
+        self,
+        node: Node,
+        guests: Guests,
+        readers: Readers,
+        presence: Presence,
+        outboxes: Mapping[Topic, Outbox],
+    ) -> None:
+        self._node = node
+        self._guests = guests
+        self._readers = readers
+        self._presence = presence
+        self._outboxes = outboxes
+        self._task: asyncio.Task[None] | None = None
+        self.begun = False
+        """Whether the node is about to leave, or has left."""
+        self.accepts = True
+        """Whether a publication is still taken."""
+
+    async def close(self) -> None:
+        """Leave and shut down; whoever is cancelled while it waits for that does not stop it."""
+        if self._task is None:
+            if self._node.closed:  # it never joined
+                return
+            self.begun = True
+            self._task = asyncio.get_running_loop().create_task(self._close())
+            self._task.add_done_callback(_look)
+        await asyncio.shield(self._task)
+
+    async def _close(self) -> None:
+        node = self._node
+        try:
+            async with asyncio.timeout(node.config.leave_timeout_s):  # no task: the same everywhere
+                await self._leave()
+        except TimeoutError:
+            log.warning("node %d left without an answer from everyone", node.slot)
+        finally:
+            await node.shut_down()
+        if node.leftovers:
+            raise max(node.leftovers, key=lambda leftover: leftover.unsent).error()
+
+    async def _leave(self) -> None:
+        await self._guests.hand_over(self._node.config.leave_timeout_s * HAND_OVER_SHARE)
+        await self._guests.finish()
+        self.stop_accepting()
+        await self._readers.leave_all()
+        while self._unsent():
+            await asyncio.sleep(POLL_S)
+        core = self._presence.core
+        if core is not None:
+            core.tell_stable(self._node.now())
+        while self._unacknowledged():
+            await asyncio.sleep(POLL_S)
+        await self._presence.depart()
+        await self._guests.end_subscriptions()
+
+    def _unsent(self) -> bool:
+        """Whether something of ours is not with everyone; also if we wait to be taken back."""
+        core = self._presence.core  # another one after an exclusion
+        waiting = any(box.payloads for box in self._outboxes.values())
+        return waiting or (core is not None and core.unstable() > 0)
+
+    def _unacknowledged(self) -> bool:
+        """Whether somebody has not taken what we said.
+
+        What others have under way through us they begin again when they hear that we are gone.
+        """
+        core = self._presence.core
+        return core is not None and core.unacked_parcels() > 0
+
+    def stop_accepting(self) -> None:
+        """Take no publication any more."""
+        self.begun = True
+        self.accepts = False
+        for box in self._outboxes.values():
+            box.stop()
+
+
+def _look(task: asyncio.Task[None]) -> None:
+    """What was left is logged; whoever asked and waits is told."""
+    if not task.cancelled():
+        task.exception()

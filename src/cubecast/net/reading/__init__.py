@@ -1,0 +1,1 @@
+"""What an application reads: subscriptions, their queues and credit, callbacks, patterns."""

@@ -1,0 +1,334 @@
+"""Requests: messages that name where their answers go; and the answers.
+
+A request is a message to a topic with two headers of cubecast: ``:reply``, the *reply topic* of the
+node or light client that asks, and ``:id``, a number of its choice.  An answer is a message to that
+reply topic with the same ``:id``; with ``:error`` it says in its payload why there is none.
+
+1. A node or client has one reply topic, ``$replies/NAME/UID``, for all its requests.  It is
+   subscribed to before the first request is sent, so no answer is missed, and until the node or
+   client closes.  A request leaves no topic behind.
+2. `MAX_PENDING` requests wait for answers at a time; one more is `NotSent`.  A request leaves the
+   table when it is answered, cancelled or timed out.
+3. An answer that no request in the table waits for is dropped and counted (`late`).
+4. Of several answers, those that `Answers` holds unread are at most `MAX_ANSWERS` and `MAX_BYTES`
+   and one; the rest is dropped and counted.  The task that reads the reply topic never waits.
+5. What a request says is a peer's word.  Only a text of the form of a reply topic is taken for
+   one, so that a request cannot make its reader publish elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+import weakref
+from typing import Any, Protocol, TypeVar, cast, overload
+
+from cubecast import tracing
+from cubecast.codecs import Codec, check_codec
+from cubecast.errors import CubecastError, NoAnswer, NotSent, RequestFailed, Unknown
+from cubecast.net.message import ID, REPLY, Message, typed
+from cubecast.net.requests.answers import Answers, One
+from cubecast.net.topics import Payload, check_topic, encode_payload
+from cubecast.net.usage import check_timeout
+from cubecast.net.wire.headers import MAX_HEADERS, MAX_PREFIX, Headed, Headers, check_headers, pack
+from cubecast.net.wire.packets import MAX_PAYLOAD
+from cubecast.protocol.port import Topic
+
+ERROR = ":error"
+"""The header of an answer that says why there is none."""
+MAX_PENDING = 16_384
+"""Requests of one node or client that wait for answers."""
+MAX_ERROR = 1024
+"""Characters of the text of an error that are sent."""
+OWN_HEADERS = 2
+TIMEOUT_S = 10.0
+"""How long a request waits for an answer if it is not said."""
+
+
+T = TypeVar("T")
+
+
+class Host(Protocol):
+    """What requests need of their node or client."""
+
+    def subscribe(self, topic: Topic) -> Any: ...
+    async def publish(self, topic: Topic, payload: Payload) -> Any: ...
+
+
+class Requests:
+    """The requests of one node or client, and its answers to those of others."""
+
+    def __init__(self, host: Host, topic: Topic, definite: bool) -> None:
+        """`topic` is the reply topic; `definite`: a publish that is cancelled was not sent."""
+        self._host = host
+        self.topic = topic
+        """The reply topic."""
+        self._definite = definite
+        self._pending: dict[str, One | Answers[Any]] = {}
+        self._numbers = 0
+        self._reader: asyncio.Task[None] | None = None
+        self._ready: asyncio.Task[None] | None = None
+        self.late = 0
+        """Answers that came too late, or in vain."""
+        self.ref = weakref.ref(self)
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        topic: Topic,
+        payload: Payload,
+        headers: Headers | None,
+        timeout: float,
+        codec: Codec[Any] | None,
+    ) -> Message[Any]:
+        """The first answer to a request."""
+        check_request(topic, timeout, codec)
+        one = One(topic)
+        number = self.enter(topic, one)
+        try:
+            async with asyncio.timeout(timeout):
+                await self.send(topic, payload, headers, number)
+                one.sent = True
+                answer = await one.future
+        except TimeoutError:
+            raise self.silence(topic, one.sent, timeout) from None
+        finally:
+            self.leave(number)
+        return opened(topic, answer, codec)
+
+    def enter(self, topic: Topic, waiting: One | Answers[Any]) -> str:
+        """The number of a request from now on; `NotSent` if there are too many."""
+        if len(self._pending) >= MAX_PENDING:
+            raise NotSent(topic, f"{MAX_PENDING} requests wait for answers already")
+        self._numbers += 1
+        number = str(self._numbers)
+        self._pending[number] = waiting
+        return number
+
+    def leave(self, number: str) -> None:
+        """Nobody waits for answers to that request any more."""
+        self._pending.pop(number, None)
+
+    async def send(
+        self, topic: Topic, payload: Payload, headers: Headers | None, number: str
+    ) -> None:
+        """Publish a request, once answers to it will be heard."""
+        blob = packed(payload, headers, {REPLY: self.topic, ID: number})
+        if self._reader is None:
+            await self._listen()
+        try:
+            await self._host.publish(topic, blob)
+        except Unknown as error:
+            raise NoAnswer(topic, error.reason) from error
+
+    def silence(self, topic: Topic, sent: bool, timeout: float) -> CubecastError:
+        """What to raise when time is up."""
+        if sent:
+            return NoAnswer(topic, f"none in {timeout:g} s")
+        if self._reader is None:
+            return NotSent(topic, f"the reply topic was not subscribed to in {timeout:g} s")
+        if self._definite:
+            return NotSent(topic, f"no credit for {timeout:g} s")
+        return NoAnswer(topic, f"not taken by the node in {timeout:g} s")
+
+    # -- hearing answers -------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        """Subscribe to the reply topic, once for all who wait for it."""
+        if self._ready is None:
+            loop = asyncio.get_running_loop()
+            self._ready = loop.create_task(self._begin(), context=contextvars.Context())
+            self._ready.add_done_callback(self._begun)
+        await asyncio.shield(self._ready)
+
+    async def _begin(self) -> None:
+        subscription = self._host.subscribe(self.topic)
+        await subscription.__aenter__()
+        loop, alone = asyncio.get_running_loop(), contextvars.Context()
+        self._reader = loop.create_task(self._read(subscription), context=alone)
+
+    def _begun(self, task: asyncio.Task[None]) -> None:
+        self._ready = None  # one that failed is tried again by the next request
+        if not task.cancelled():
+            task.exception()
+
+    async def _read(self, subscription: Any) -> None:
+        why = "no more answers are heard"
+        try:
+            async for message in subscription:
+                self._take(message)
+        except CubecastError as error:
+            why = str(error)
+        finally:
+            self._reader = None
+            for waiting in list(self._pending.values()):
+                waiting.fail(why)
+            await subscription.close()
+
+    def _take(self, answer: Message[Any]) -> None:
+        waiting = self._pending.get(answer.headers.get(ID, ""))
+        if waiting is None or not waiting.put(answer):
+            self.late += 1
+
+    # -- answering -------------------------------------------------------------------------------
+
+    async def reply(
+        self, message: Message[Any], payload: Payload, headers: Headers | None, error: str = ""
+    ) -> None:
+        """Answer a request; with an `error`, that is the name of what went wrong."""
+        asked = message.headers
+        target, number = asked[REPLY], asked[ID]
+        own = {ID: number, ERROR: error[:64]} if error else {ID: number}
+        await self._host.publish(target, packed(payload, headers, own))
+
+
+def check_request(topic: Topic, timeout: float, codec: Codec[Any] | None) -> None:
+    """TypeError or ValueError, in one line, unless such a request may be made."""
+    check_topic(topic)
+    check_timeout("timeout", timeout, "more than 0")
+    if timeout is None or math.isinf(timeout):
+        raise ValueError("timeout must be seconds, as 2.5: a request does not wait for ever")
+    if codec is not None:
+        check_codec(codec)
+
+
+def check_answer(result: object) -> bytes:
+    """The payload of what a handler returned; TypeError or ValueError if it can be none."""
+    payload = encode_payload(cast(Payload, result))  # it is checked there
+    if len(payload) > MAX_PAYLOAD - MAX_PREFIX:
+        raise ValueError(
+            f"an answer of {len(payload)} bytes is more than {MAX_PAYLOAD - MAX_PREFIX}"
+        )
+    return payload
+
+
+def check_count(count: int) -> None:
+    """TypeError or ValueError, in one line, unless so many answers may be waited for."""
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise TypeError(f"count must be a number of answers, not {count!r:.80}")
+    if count < 1:
+        raise ValueError(f"count must be at least 1, not {count}")
+
+
+def packed(payload: Payload, headers: Headers | None, own: dict[str, str]) -> Headed:
+    """The blob of a request or an answer, with the headers of the application."""
+    encoded = encode_payload(payload)
+    if headers:
+        check_headers(headers)
+        if len(headers) > MAX_HEADERS - OWN_HEADERS:
+            raise ValueError(
+                f"a request or an answer takes {MAX_HEADERS - OWN_HEADERS} headers, "
+                f"not {len(headers)}: put them in the payload"
+            )
+    if tracing.is_used():
+        traced = tracing.added(headers) or {}
+        if len(traced) <= MAX_HEADERS - OWN_HEADERS:
+            headers = traced
+    return pack({**headers, **own} if headers else own, encoded)
+
+
+def opened(topic: Topic, answer: Message[Any], codec: Codec[Any] | None) -> Message[Any]:
+    """An answer for the application; `RequestFailed` if it says why there is none."""
+    error = answer.headers.get(ERROR)
+    if error is not None:
+        text = answer.payload.decode(errors="replace")[:MAX_ERROR]
+        raise RequestFailed(topic, error, text, answer.source)
+    return answer if codec is None else typed(answer, codec)
+
+
+class Asks:
+    """What a node and a light client have in common: they make requests."""
+
+    requests: Requests
+    """Those that wait for answers; `requests.late` counts answers that came in vain."""
+
+    @overload
+    async def request(
+        self,
+        topic: Topic,
+        payload: Payload = b"",
+        *,
+        headers: Headers | None = None,
+        timeout: float = TIMEOUT_S,
+        codec: None = None,
+    ) -> Message: ...
+
+    @overload
+    async def request(
+        self,
+        topic: Topic,
+        payload: Payload = b"",
+        *,
+        headers: Headers | None = None,
+        timeout: float = TIMEOUT_S,
+        codec: Codec[T],
+    ) -> Message[T]: ...
+
+    async def request(
+        self,
+        topic: Topic,
+        payload: Payload = b"",
+        *,
+        headers: Headers | None = None,
+        timeout: float = TIMEOUT_S,
+        codec: Codec[Any] | None = None,
+    ) -> Message[Any]:
+        """Publish a request and return the first answer, a `Message`.
+
+        What a handler of `on` returns answers it, or `Message.reply`.  All subscribers of the topic
+        get the request; later answers are dropped.  `codec` decodes the answer (`Message.value`).
+
+        Raises `NotSent`, `NotAllowed` or `Closed` if the request was not sent, `NoAnswer` if none
+        came in `timeout` seconds or none can be heard any more (the request may be handled), and
+        `RequestFailed` if a handler raised: then it has the text.
+        """
+        return await self.requests.request(topic, payload, headers, timeout, codec)
+
+    @overload
+    def request_many(
+        self,
+        topic: Topic,
+        payload: Payload = b"",
+        *,
+        headers: Headers | None = None,
+        timeout: float = TIMEOUT_S,
+        count: int | None = None,
+        codec: None = None,
+    ) -> Answers: ...
+
+    @overload
+    def request_many(
+        self,
+        topic: Topic,
+        payload: Payload = b"",
+        *,
+        headers: Headers | None = None,
+        timeout: float = TIMEOUT_S,
+        count: int | None = None,
+        codec: Codec[T],
+    ) -> Answers[T]: ...
+
+    def request_many(
+        self,
+        topic: Topic,
+        payload: Payload = b"",
+        *,
+        headers: Headers | None = None,
+        timeout: float = TIMEOUT_S,
+        count: int | None = None,
+        codec: Codec[Any] | None = None,
+    ) -> Answers[Any]:
+        """Publish a request and read its answers: ``async for answer in node.request_many(...)``.
+
+        It ends after `count` answers, or `timeout` seconds after the first step; that no answer
+        came is no error here.  It raises what `request` raises otherwise.
+        """
+        check_request(topic, timeout, codec)
+        if count is not None:
+            check_count(count)
+        return Answers(self.requests, topic, payload, headers, timeout, count, codec)

@@ -1,0 +1,274 @@
+"""The permissions at work in one node: who is let in where, and what happens when the rules change.
+
+A request is checked where it enters the cluster: that of a client in its session, that of the
+application in `Node.publish` and `Node.subscribe`, that of another member at the first node that
+hears of it (the *first hop*).  What members relay for others is not checked again: whoever relays
+is trusted to have checked.
+
+At the first hop:
+
+1. A frame that comes from its publisher, who may not publish it, is dropped and counted in
+   `Node.explain`, unless a message that is here depends on it.  Then a member with other rules, or
+   with those of a moment ago, has taken it, and to drop it would stop the topic here for everyone.
+2. A JOIN of a node that may not subscribe becomes a REGISTER: all answer it, so its origin does
+   not wait in vain nor take the living for mute, and nobody counts it as a subscriber.  If it may
+   not publish either, and for a REGISTER of one that may not publish, the wave ends here.
+3. A node that answers a wave is not counted as a subscriber of what it may not subscribe to.
+4. A retained value goes only to members that may subscribe to its topic, also on its way to others;
+   and it is taken only from members that may subscribe or publish to it.
+
+Nodes read a new file one after the other, within `permissions_grace_s`.  For so long after it read
+one, a node lets itself do only what the rules before allow as well, and lets other members do also
+what the rules before allowed.  So nobody does what another has not read yet: a member that was
+granted a topic would join it and be no subscriber, and what was published before a right was
+withdrawn would never arrive.  Clients are their own node's affair: for them new rules hold at once.
+
+Bounds: `MAX_FORMER` rules of a moment ago; `MAX_VERDICTS` remembered verdicts of each kind, all
+forgotten when there are more, and when the rules change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from cubecast.errors import ConfigError, NotAllowed
+from cubecast.net.links.connection import Connection
+from cubecast.net.security.permission_file import Signature, read_permissions, signature
+from cubecast.net.security.permissions import Identity, Permissions, Verdict
+from cubecast.net.wire.packets import Control
+from cubecast.protocol.messages import Ack, Answer, Frame, Op, Parcel, Wave
+from cubecast.protocol.port import NodeId, Topic
+
+if TYPE_CHECKING:
+    from cubecast.net.node.node import Node
+
+log = logging.getLogger("cubecast")
+
+LOOK_S = 0.5
+"""How often to look whether the file has changed; it is read when it stays so."""
+MAX_VERDICTS = 16_384
+"""Each takes a topic and a line of reason, so they take 32 MiB at the very most."""
+MAX_FORMER = 8
+"""Files that are replaced faster than that within the grace are forgotten earlier."""
+DROPPED = "its publisher may not publish here"
+
+
+class Access:
+    """The doorkeeper of one node; there is none if no permissions are set."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._path = node.config.permissions
+        first = read_permissions(self._path, warn=False)
+        self._read_as: Signature = signature(first.files)
+        self._seen = self._read_as
+        self.permissions: Permissions = read_permissions(self._path)  # it may have changed just now
+        self._publish: dict[tuple[Identity, Topic], Verdict] = {}
+        self._frames: dict[tuple[str, Topic], bool] = {}  # by the name of the publisher
+        self._former: deque[Permissions] = deque(maxlen=MAX_FORMER)
+        self._timer: asyncio.TimerHandle | None = None
+        node.keys.tokens = self.permissions.tokens
+
+    @property
+    def own(self) -> Identity:
+        """Who this node is."""
+        return Identity("node", self._node.identity)
+
+    # -- what enters here ------------------------------------------------------------------------
+
+    def check(self, who: Identity, what: str, topic: str, address: str = "") -> None:
+        """Raise `NotAllowed`, and note it in the audit, if somebody may not do that."""
+        refusal = self.refusal(who, what, topic)
+        if refusal is not None:
+            self._node.audit.denied(str(who), what, topic, refusal.reason, address)
+            raise refusal
+
+    def refusal(self, who: Identity, what: str, topic: str) -> NotAllowed | None:
+        """What to raise if somebody may not do that; `what` is publish, subscribe or ask."""
+        if what == "publish":
+            verdict = self._may_publish(who, topic)
+        else:
+            verdict = self._may(who, what, topic)
+        return None if verdict.allowed else NotAllowed(topic, what, verdict.why)
+
+    def _may(self, who: Identity, what: str, topic: str) -> Verdict:
+        """What the rules say; of this node itself, also those of a moment ago."""
+        verdict = self.permissions.verdict(who, what, topic)
+        if not verdict.allowed or who != self.own:
+            return verdict
+        if all(one.verdict(who, what, topic).allowed for one in self._former):
+            return verdict
+        grace_s = self._node.config.permissions_grace_s
+        return Verdict(False, f"{verdict.why}, but only {grace_s:g} s after it was read")
+
+    def sees(self, who: Identity, topic: Topic) -> bool:
+        """Whether somebody may know of a topic."""
+        return self.permissions.sees(who, topic).allowed
+
+    def _may_publish(self, who: Identity, topic: Topic) -> Verdict:
+        known = self._publish.get((who, topic))
+        if known is None:
+            if len(self._publish) >= MAX_VERDICTS:
+                self._publish.clear()
+            known = self._publish[who, topic] = self._may(who, "publish", topic)
+        return known
+
+    # -- the first hop ---------------------------------------------------------------------------
+
+    def drops(self, frame: Frame, connection: Connection | None, name: str) -> bool:
+        """Whether to drop a frame that comes from its publisher, who has this name (1)."""
+        allowed = self._frames.get((name, frame.topic))
+        if allowed is None:
+            if len(self._frames) >= MAX_VERDICTS:
+                self._frames.clear()
+            allowed = self._lets(name, "publish", frame.topic)
+            self._frames[name, frame.topic] = allowed
+        if allowed or not self._node.core.refuse(frame, DROPPED):
+            return False
+        self._note(frame.stream.source, name, "publish", frame.topic, connection)
+        return True
+
+    def _lets(self, name: str, what: str, topic: Topic) -> bool:
+        """Whether a member may do that by the rules, or might a moment ago."""
+        who = Identity("node", name)
+        rules = (self.permissions, *self._former)
+        return any(one.verdict(who, what, topic).allowed for one in rules)
+
+    def control(
+        self, message: Control, sender: NodeId, connection: Connection | None, name: str
+    ) -> Control:
+        """A control message as it is to be understood (2 and 3)."""
+        if type(message) is not Parcel:
+            return message
+        carried = message.message
+        heard: Wave | Answer
+        if type(carried) is Wave and carried.origin == sender:
+            heard = self._wave(carried, connection, name)
+        elif type(carried) is Answer and (carried.members >> sender & 1 or carried.kept):
+            heard = self._answer(carried, sender, connection, name)
+        else:
+            return message
+        return message if heard is carried else Parcel(message.number, heard)
+
+    def outgoing(self, message: Control, peer: NodeId) -> Control:
+        """A control message as `peer` may read it: a retained value is for subscribers (4)."""
+        if type(message) is not Parcel or type(message.message) is not Answer:
+            return message
+        answer = message.message
+        if answer.kept is None:
+            return message
+        if self._lets(name_of(self._node.mesh.connection_with(peer)), "subscribe", answer.topic):
+            return message
+        return Parcel(message.number, msgspec.structs.replace(answer, kept=None))
+
+    def indirect(
+        self, message: Frame | Ack | Control, sender: NodeId
+    ) -> Frame | Ack | Control | None:
+        """A message of a member that came around a broken link, or in parts; None: drop it.
+
+        Its sender has the name that it proved by a connection to us; if there is none now, none.
+        """
+        connection = self._node.mesh.connection_with(sender)
+        name = name_of(connection)
+        if isinstance(message, Frame):
+            own = message.stream.source == sender
+            return None if own and self.drops(message, connection, name) else message
+        if isinstance(message, Ack):
+            return message
+        return self.control(message, sender, connection, name)
+
+    def _wave(self, wave: Wave, connection: Connection | None, name: str) -> Wave:
+        if wave.op not in (Op.JOIN, Op.REGISTER):
+            return wave
+        if wave.op is Op.JOIN:
+            if self._lets(name, "subscribe", wave.topic):
+                return wave
+            self._note(wave.origin, name, "subscribe", wave.topic, connection)
+        if self._lets(name, "publish", wave.topic):
+            return msgspec.structs.replace(wave, op=Op.REGISTER)
+        if wave.op is Op.REGISTER:
+            self._note(wave.origin, name, "publish", wave.topic, connection)
+        here = 1 << wave.origin | 1 << self._node.slot
+        return msgspec.structs.replace(wave, op=Op.REGISTER, cluster=here)
+
+    def _answer(
+        self, answer: Answer, sender: NodeId, connection: Connection | None, name: str
+    ) -> Answer:
+        if self._lets(name, "subscribe", answer.topic):
+            return answer
+        if answer.kept is not None and not self._lets(name, "publish", answer.topic):
+            answer = msgspec.structs.replace(answer, kept=None)
+        if not answer.members >> sender & 1:
+            return answer
+        self._note(sender, name, "subscribe", answer.topic, connection)
+        others = ~(1 << sender)
+        return msgspec.structs.replace(
+            answer, members=answer.members & others, lossy=answer.lossy & others
+        )
+
+    def _note(
+        self, slot: NodeId, name: str, what: str, topic: Topic, connection: Connection | None
+    ) -> None:
+        who = Identity("node", name)
+        why = f"node {slot}: {self.permissions.verdict(who, what, topic).why}"
+        self._node.audit.denied(str(who), what, topic, why, address_of(connection))
+
+    # -- new rules -------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Look now and then whether the file has changed, until `close`."""
+        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self.watch()
+        before, self._seen = self._seen, signature(self.permissions.files)
+        if self._seen == self._read_as or self._seen != before:
+            return  # as it was, or somebody is at it: the next look finds it complete
+        self._read_as = self._seen
+        try:
+            permissions = read_permissions(self._path)
+        except ConfigError as error:
+            log.error("the permissions stay as they were: %s", error)
+            return
+        if permissions.files != self.permissions.files:
+            self._read_as = ()  # we have not looked at these: read them once more
+        self._change(permissions)
+
+    def _change(self, permissions: Permissions) -> None:
+        before, self.permissions = self.permissions, permissions
+        self._former.append(before)
+        grace_s = self._node.config.permissions_grace_s
+        asyncio.get_running_loop().call_later(grace_s, self._forget, before)
+        self._publish.clear()
+        self._frames.clear()
+        now = self._node.keys.tokens = permissions.tokens
+        withdrawn = {name for name, token in before.tokens.items() if now.get(name) != token}
+        log.info("read new permissions from %s: %s", self._path, permissions)
+        self._node.permissions_changed(withdrawn)
+
+    def _forget(self, former: Permissions) -> None:
+        """By now everyone has read what came after these rules."""
+        if former in self._former:
+            self._former.remove(former)
+            self._publish.clear()
+            self._frames.clear()
+
+
+def address_of(connection: Connection | None) -> str:
+    """Where a connection comes from: its peer's socket address; empty if there is none."""
+    return "" if connection is None else connection.address
+
+
+def name_of(connection: Connection | None) -> str:
+    """The name that the peer of a connection proved; empty if it proved none."""
+    return "" if connection is None else connection.identity

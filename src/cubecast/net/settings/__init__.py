@@ -1,0 +1,1 @@
+"""How a node is set up: every bound and delay, presets, and where a setting comes from."""

@@ -1,0 +1,1 @@
+"""Bytes: packets between nodes, of views, of light clients, headers, handshakes (docs/wire.md)."""

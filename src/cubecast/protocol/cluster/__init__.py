@@ -1,0 +1,1 @@
+"""One node of the production protocol, and the agreement on who is in the cluster."""

@@ -1,0 +1,763 @@
+"""Agreement on views: who is in the cluster, one numbered epoch after the other.
+
+Theory of operation.  The lowest slot that its owner does not suspect *leads*.  To change the view
+it takes a new ballot and asks everyone who is to stay (`Prepare`).  Who follows the ballot freezes
+what the others leave behind and reports it (`Report`).  When **all** who stay have reported, the
+view is decided (`Install`) and told until all have it (`cubecast.protocol.cluster.view_broadcast`).
+Who does not report in time does not stay, and the next ballot is tried without it.  Newcomers and
+leavers come and go the same way, so a change of the cluster is one thing, whatever its reason.
+
+There is no majority: every side of a partition goes on.  What holds is this.
+
+1. *Agreement.*  If y installs v after some view, z installs w after the same view, and v differs
+   from w, then y is not in w or z is not in v.  Let v have the lower ballot.  If y were in w, y
+   reported to w's ballot: after it had installed v, then the leader adopted v; or before, then y
+   follows w's ballot and refuses v.  It makes no difference who told v to y, or when.
+2. *Succession.*  A leader that finds somebody in the next view already goes there itself, and takes
+   everyone along, before it changes anything.  So what one survivor acts on, all do.
+3. Every wait ends: for reports after `answer_after`, for a view to be installed when the silent are
+   suspected, and then a ballot without them; a leader that leaves waits for newcomers, whom it
+   does not watch, for `answer_after`.
+4. A node that is excluded while it lives hears of it (`cubecast.protocol.cluster.member`).
+5. No member can hold up the agreement for long (`cubecast.protocol.cluster.belief`): ballots of one
+   that does not lead, and objections of any, count so many times in one view.
+6. A view that cannot be told is not gone over to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from cubecast.protocol.branch_counts import Marks
+from cubecast.protocol.cluster.absence import Absences
+from cubecast.protocol.cluster.admission import Admission, ends_of
+from cubecast.protocol.cluster.belief import (
+    MAX_OBJECTIONS,
+    ballots_followed,
+    check_step,
+    is_near,
+    leap,
+)
+from cubecast.protocol.cluster.view_broadcast import Telling, difference, restored
+from cubecast.protocol.cluster.views import (
+    FIRST,
+    Absent,
+    Ballot,
+    Change,
+    Clusterwide,
+    Depart,
+    Enter,
+    Finals,
+    Install,
+    Installed,
+    Outlived,
+    Prepare,
+    Report,
+    Reports,
+    Stuck,
+    Unclear,
+    View,
+    ViewId,
+    Who,
+)
+from cubecast.protocol.errors import ProtocolError
+from cubecast.protocol.port import NodeId, Time
+from cubecast.protocol.topic.stream_ends import decide
+from cubecast.topology import members_of
+
+MAX_SLOTS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class EpochConfig:
+    """How long the agreement on views waits for whom, in the world's unit of time."""
+
+    answer_after: Time = 2_000
+    """A leader waits so long for reports, then goes on without the silent; a round trip to the
+    slowest node and what it takes to gather a report."""
+
+    repeat_after: Time = 500
+    """What was not answered is said again after this; below `answer_after` / 3, so that a lost
+    message excludes nobody."""
+
+    beacon_every: Time = 4_000
+    """A leader says this often to those it had to exclude where the cluster is."""
+
+    enter_every: Time = 1_000
+    """A node on its way into a cluster asks this often, each time another member."""
+
+    alone_after: Time = 30_000
+    """A node that was excluded and finds nobody to take it back for so long goes on by itself."""
+
+    absent_for: Time = 2_000_000
+    """An excluded node is looked for, and history kept for it, so long; not below `alone_after`:
+    it may be on its way back."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if 3 * self.repeat_after > self.answer_after:
+            raise ValueError(
+                f"answer_after ({self.answer_after}) must be at least three times "
+                f"repeat_after ({self.repeat_after})"
+            )
+        if self.absent_for < self.alone_after:
+            raise ValueError(
+                f"absent_for ({self.absent_for}) must not be below alone_after ({self.alone_after})"
+            )
+
+
+class Host(Protocol):
+    """What the agreement needs of its node."""
+
+    marks: Marks
+    """Which branches were taken, for tests."""
+
+    def send(self, slot: NodeId, message: Clusterwide) -> None: ...
+    def reach(self, address: str, message: Clusterwide) -> None: ...
+    def prepare(self, survivors: int) -> Reports: ...
+    def went_over(self, install: Install, now: Time) -> None: ...
+    def let_go(self, now: Time) -> None: ...
+    def elsewhere(self, view: View, uid: str, now: Time) -> None: ...
+    def left_behind(self, view: View, now: Time) -> None: ...
+    def wake(self, at: Time) -> None: ...
+    def can_tell(self, message: Clusterwide) -> bool:
+        """Whether a message can be encoded, and is not too large."""
+
+    def disbelieved(self, uid: str, why: str) -> None:
+        """Somebody said what is not believed."""
+
+
+class Attempt:
+    """A change of the view on its way: who has reported."""
+
+    __slots__ = ("again_at", "ballot", "deadline", "reports", "survivors")
+
+    def __init__(self, ballot: Ballot, survivors: int, again_at: Time, deadline: Time) -> None:
+        self.ballot = ballot
+        self.survivors = survivors
+        self.reports: dict[NodeId, Reports] = {}
+        self.again_at = again_at
+        self.deadline = deadline
+
+    @property
+    def complete(self) -> bool:
+        """Whether all have reported."""
+        return len(self.reports) == self.survivors.bit_count()
+
+    def missing(self) -> list[NodeId]:
+        """Those who have not reported."""
+        return [slot for slot in members_of(self.survivors) if slot not in self.reports]
+
+
+class Epochs:
+    """One node's part in the agreement on views."""
+
+    def __init__(
+        self,
+        slot: NodeId,
+        uid: str,
+        view: View,
+        host: Host,
+        config: EpochConfig,
+        key: str = "",
+    ) -> None:
+        """`key` makes the questions of this node its own (`cubecast.protocol.cluster.removal`)."""
+        self.slot = slot
+        self.uid = uid
+        self.view = view
+        self._host = host
+        self._config = config
+        self.promised = view.id.ballot
+        self.suspects = 0
+        self._silent = 0  # did not report in time; forgotten with the next view
+        self._admission = Admission(key)
+        self.attempt: Attempt | None = None
+        self._retry_at: Time | None = None  # until then another leads
+        self._complain_at: Time | None = None
+        self._absences = Absences(config.absent_for)
+        self._frozen = False  # somebody has reported here, and the next view is not known
+        self._install: Install | None = None  # how we came to `view`
+        self._telling: Telling | None = None  # who has said that it installed `_install`
+        self._leave_at: Time | None = None  # we go, and wait for newcomers until then
+        self._followed: dict[NodeId, int] = {}  # ballots by whose they were, in this view
+        self._objections: dict[NodeId, int] = {}  # by who made us give way, in this view
+
+    def came_by(self, install: Install, now: Time) -> None:
+        """We begin in a view that others made: whoever is behind us may need it."""
+        self._install = install
+        self._absences.learn(install.absent, install.view, now)
+
+    @property
+    def absent(self) -> tuple[Absent, ...]:
+        """Excluded, and not back: they may be alive and apart from us.  As the view names them."""
+        return self._absences.excluded()
+
+    def sought(self, now: Time) -> list[Absent]:
+        """Those of the absent who are not given up yet."""
+        return [one for one in self._absences.remembered(now) if not one.back]
+
+    def caught_up(self, slot: NodeId, now: Time) -> None:
+        """A member that came back has asked for all that it missed: leavers may have waited."""
+        self._absences.caught_up(self.view.members[slot].uid, now)
+        if self._admission.departing:
+            self._host.wake(now)
+
+    def remembered_from(self, now: Time) -> int | None:
+        """The first epoch that somebody missed: lives that ended before concern nobody any more.
+
+        None: there is nobody, and so no life that is over.
+        """
+        return self._absences.remembered_from(now)
+
+    # -- leading -----------------------------------------------------------------------------------
+
+    @property
+    def leader(self) -> NodeId:
+        """Who changes the view, as far as we know: the lowest slot that is not suspected."""
+        trusted = self.view.mask & ~self._doubted | 1 << self.slot
+        return (trusted & -trusted).bit_length() - 1
+
+    def suspect(self, suspects: int, now: Time) -> None:
+        """The detector's opinion has changed."""
+        self.suspects = suspects & ~(1 << self.slot)
+        if self.suspects >> self.promised.slot & 1:
+            self._retry_at = None  # whom we followed: do not wait for it
+        if self.attempt is not None and self.attempt.survivors & self.suspects:
+            self.attempt = None  # do not wait for those: begin anew without them
+            self._host.marks["attempt given up for a suspect"] += 1
+        if self._telling is not None:
+            self._telling.give_up(self.suspects)
+        self.consider(now)
+        if self._retry_at is None:
+            self._complain(now)  # the next leader may be past the view that we wait for
+
+    def lose(self, gone: int, now: Time) -> None:
+        """Members went over to another view: change ours without them."""
+        self._silent |= gone & ~(1 << self.slot)
+        if self.attempt is not None and self.attempt.survivors & gone:
+            self.attempt = None
+        if self._telling is not None:
+            self._telling.give_up(gone)
+        self.consider(now)
+
+    def consider(self, now: Time) -> None:
+        """Begin to change the view if we lead and there is a reason."""
+        if self.attempt is not None or self.leader != self.slot or self._retry_at is not None:
+            return
+        if self._goes:
+            return  # the others have a view, and whoever leads there changes it
+        survivors = self._survivors(now)
+        same = survivors == self.view.mask and not self._frozen
+        if same and not self._admission.admissible(self.view, self._doubted):
+            return
+        if self._untold() and same:
+            return  # first everyone gets here
+        self._begin(survivors, now)
+
+    def _untold(self) -> int:
+        """Whom we still have to tell of the view that we decided."""
+        return self._telling.untold if self._telling is not None and self._telling.leads else 0
+
+    @property
+    def _goes(self) -> bool:
+        """Whether we have decided on a view without us: all that is left is to tell the others."""
+        return self._install is not None and not self._install.view.has(self.uid)
+
+    def _survivors(self, now: Time) -> int:
+        """Those of the view who are to stay; leavers, too, while one that came back asks them."""
+        view, doubted = self.view, self._doubted
+        back = self._absences.catching_up(now) if self._admission.departing else set()
+        asking = [uid for uid in back if not doubted >> view.slots[uid] & 1]
+        going = self._admission.going(view, doubted, asking)
+        return view.mask & ~doubted & ~going
+
+    @property
+    def _doubted(self) -> int:
+        """Slots of those on whom we do not count."""
+        return self.suspects | self._silent
+
+    def _begin(self, survivors: int, now: Time) -> None:
+        self._host.marks["led"] += 1
+        ballot = Ballot(self.promised.round + 1, self.slot)
+        deadline = now + self._config.answer_after
+        self.attempt = Attempt(ballot, survivors, now + self._config.repeat_after, deadline)
+        self.promised = ballot
+        self._frozen = True
+        if survivors >> self.slot & 1:
+            self.attempt.reports[self.slot] = self._host.prepare(survivors)
+        self._ask_again(now)
+        self._host.wake(self.attempt.again_at)
+        self._decide_if_complete(now)
+
+    def _ask_again(self, now: Time) -> None:
+        attempt = self.attempt
+        assert attempt is not None
+        attempt.again_at = now + self._config.repeat_after
+        question = Prepare(attempt.ballot, self.view.id, attempt.survivors)
+        for slot in attempt.missing():
+            self._host.send(slot, question)
+
+    def on_report(self, report: Report, sender: NodeId, now: Time) -> None:
+        """A survivor has answered, perhaps that it is somewhere else."""
+        attempt = self.attempt
+        if attempt is None or report.ballot != attempt.ballot:
+            return
+        if report.installed is not None:
+            self._catch_up(report.installed, sender, now)
+        elif report.promised > attempt.ballot:
+            self._hear_objection(report.promised, sender, now)
+        elif attempt.survivors >> sender & 1:
+            attempt.reports[sender] = report.held
+            self._decide_if_complete(now)
+
+    def _hear_objection(self, ballot: Ballot, sender: NodeId, now: Time) -> None:
+        """A survivor follows a higher ballot than ours: let that come to something, or not."""
+        if not is_near(ballot, self.promised):
+            self._host.marks["objection that cannot be meant"] += 1
+            self._disbelieve(sender, f"it says that it follows ballot {ballot.round}")
+            return
+        count = self._objections[sender] = self._objections.get(sender, 0) + 1
+        if count > MAX_OBJECTIONS:
+            self._host.marks["went on without who objects"] += 1
+            self._disbelieve(sender, f"it objected to {count} changes of the cluster")
+            self._silent |= 1 << sender
+            self.attempt = None
+            self.consider(now)
+            return
+        self.promised = max(self.promised, Ballot(ballot.round, self.slot))
+        self._give_way(now)
+
+    def _disbelieve(self, slot: NodeId, why: str) -> None:
+        self._host.disbelieved(self.view.members[slot].uid, why)
+
+    def _give_way(self, now: Time) -> None:
+        """Another leads: let it, and look again when it should be through."""
+        self._host.marks["gave way"] += 1
+        self.attempt = None
+        pause = self._config.answer_after + self._config.repeat_after * (1 + self.slot % 4)
+        self._retry_at = now + pause
+        self._host.wake(self._retry_at)
+
+    def _catch_up(self, theirs: Install, sender: NodeId, now: Time) -> None:
+        """A survivor is not in our view: follow it, fetch it, or hear that it went another way."""
+        if theirs.view.id == self.view.id:
+            return  # it has just arrived here
+        self._check(theirs)
+        if theirs.parent == self.view.id and theirs.view.has(self.uid):
+            self._adopt(theirs, now)
+        elif theirs.view.epoch < self.view.epoch:
+            if self._install is not None:
+                self._host.marks["brought a survivor along"] += 1
+                self._host.send(sender, self._install)
+        else:
+            self._host.marks["survivor went another way"] += 1
+            self._host.elsewhere(theirs.view, self.view.members[sender].uid, now)
+
+    def _check(self, install: Install) -> None:
+        """Refuse a view that nobody can be in who was in ours."""
+        if install.parent == self.view.id:
+            check_step(install, self.view)
+            if is_near(install.ballot, self.promised):
+                return
+            reason = f"round {install.ballot.round} cannot be meant"
+        else:
+            reason = leap(install.view, self.view)
+        if reason:
+            raise ProtocolError(reason)
+
+    def _adopt(self, install: Install, now: Time) -> None:
+        """Whoever led before decided this, and somebody acts on it: so do we, and tell all.
+
+        The ballot is ours by now, for those who have promised it to us.
+        """
+        self._host.marks["adopted a view"] += 1
+        ballot = self.attempt.ballot if self.attempt is not None else self.promised
+        install = msgspec.structs.replace(install, ballot=ballot)
+        telling = self._prepare_telling(install)
+        if not self._host.can_tell(install):
+            self._cannot_tell(now)
+            return
+        self._go_over(install, now)
+        self._tell(telling, install, now)
+        self.consider(now)
+
+    def _cannot_tell(self, now: Time) -> None:
+        """The next view cannot be said: stay, and try again without those who wait for a place.
+
+        What they say of their past may be what is too large; they ask again.
+        """
+        self._host.marks["view that cannot be told"] += 1
+        self._admission.entering.clear()
+        self.attempt = None
+        self._retry_at = now + self._config.answer_after
+        self._host.wake(self._retry_at)
+
+    # -- deciding ----------------------------------------------------------------------------------
+
+    def _decide_if_complete(self, now: Time) -> None:
+        attempt = self.attempt
+        if attempt is None or not attempt.complete:
+            return
+        members = {slot: self.view.members[slot] for slot in members_of(attempt.survivors)}
+        places = {who.address for who in members.values()}
+        waiting = self._admission.admissible(self.view, self._doubted)
+        entering = [one for one in waiting if one.who.address not in places]
+        if len(entering) < len(waiting):
+            self._host.marks["newcomer waits for its former life"] += 1
+        for enter in entering:  # others' former lives are to go first: with the next view
+            slot = self._place(enter, members)
+            if slot is not None:
+                members[slot] = enter.who
+        if not members:
+            self._host.marks["last one left"] += 1
+            self._host.let_go(now)
+            return
+        view = View(ViewId(self.view.epoch + 1, attempt.ballot), members, self.view.cluster)
+        finals = self._finals(attempt.reports, view)
+        ends = ends_of(entering, view)
+        departing = self._admission.departing
+        excluded = [who for who in self.view.members.values() if who.uid not in departing]
+        returned = {enter.who.uid: enter.apart for enter in entering if enter.apart}
+        absent = self._absences.after(view, excluded, returned, now)
+        apart = min((enter.apart for enter in entering if enter.reached), default=0)
+        install = Install(attempt.ballot, self.view.id, view, finals, ends, absent, apart)
+        leavers = [
+            who
+            for who in self.view.members.values()
+            if who.uid in departing and not view.has(who.uid)
+        ]
+        telling = self._prepare_telling(install)
+        if not self._host.can_tell(install):
+            self._cannot_tell(now)
+            return
+        if view.has(self.uid):
+            self._go_over(install, now)
+        else:
+            self._host.marks["leader left"] += 1
+            self.attempt = None
+            self._install = install
+        self._tell(telling, install, now, leavers)
+        self.consider(now)
+
+    def _finals(self, reports: Mapping[NodeId, Reports], view: View) -> Finals:
+        """Where the streams end that nobody in the view publishes."""
+        finals = decide(reports, view.has_stream)
+        ends = {(topic, end.stream): end.seq for topic in finals for end in finals[topic]}
+        for report in reports.values():
+            for topic, held in report.items():
+                if any(one.have > ends.get((topic, one.stream), one.have) for one in held):
+                    self._host.marks["orphans cut"] += 1
+        return finals
+
+    def _place(self, enter: Enter, members: Collection[NodeId]) -> NodeId | None:
+        """The slot a newcomer wishes for, or the lowest free one."""
+        if 0 <= enter.wish < MAX_SLOTS and enter.wish not in members:
+            return enter.wish
+        self._host.marks["newcomer placed elsewhere"] += 1
+        return next((slot for slot in range(MAX_SLOTS) if slot not in members), None)
+
+    def _go_over(self, install: Install, now: Time) -> None:
+        """Leave the view we are in for the next one."""
+        self.view = install.view
+        self._install = install
+        self.promised = max(self.promised, install.ballot)
+        self.attempt = None
+        self._retry_at = self._complain_at = None
+        self._followed, self._objections = {}, {}
+        self._frozen = False
+        self._absences.learn(install.absent, install.view, now)
+        self._silent = 0
+        self._telling = None
+        self.suspects &= self.view.mask
+        self._admission.went_over(self.view)
+        self._host.went_over(install, now)
+
+    def _prepare_telling(self, install: Install) -> Telling:
+        """How to tell of the view after ours; to be made before we go there."""
+        change = difference(install, self.view, self._absences.entries)
+        return self._telling_of(install, change)
+
+    def _telling_of(self, install: Install, change: Change) -> Telling:
+        stay = self.view.mask & ~change.gone
+        wait = self._config.repeat_after
+        return Telling(self._host, wait, self.slot, install, change, stay)
+
+    def _tell(
+        self, telling: Telling, install: Install, now: Time, leavers: Collection[Who] = ()
+    ) -> None:
+        """Say the new view to everyone in it, newcomers included, until they have it.
+
+        As we went there, the detector may have had us decide on the next one; that is told then.
+        """
+        for who in leavers:
+            if who.uid != self.uid:
+                self._host.marks["told a leaver"] += 1
+                self._host.reach(who.address, install)  # once: who misses it asks again
+        if self._install is install:
+            self._telling = telling
+            telling.tell(not self._goes, now)
+            if self._goes:
+                self._leave_at = now + self._config.answer_after
+                self._host.wake(self._leave_at)
+            self._let_go_if_told(now)
+
+    def _let_go_if_told(self, now: Time) -> None:
+        if self._goes and not self._untold():
+            self._host.let_go(now)
+
+    def _leave_newcomers(self, now: Time) -> None:
+        """We go, and newcomers have not answered in time: wait for them no longer.
+
+        The detector watches those of our view only, so nothing else ends this wait: a newcomer may
+        have found a place elsewhere.  If not, it asks again: whoever stays tells it the view.
+        """
+        self._leave_at = None
+        if self._telling is not None and self._goes and self._telling.untold:
+            self._host.marks["newcomers left untold"] += 1
+            self._telling.give_up(self._telling.newcomers)
+            self._let_go_if_told(now)
+
+    def on_installed(self, ack: Installed, uid: str, now: Time) -> None:
+        """Members are where we are."""
+        install, telling = self._install, self._telling
+        if install is None or telling is None or ack.view != install.view.id:
+            return
+        slot = install.view.slot_of(uid)
+        if slot is None or not telling.heard(ack.there | 1 << slot) or not telling.leads:
+            return
+        if not telling.untold:
+            if self._goes:
+                self._host.let_go(now)
+            else:
+                self.consider(now)
+
+    # -- following ---------------------------------------------------------------------------------
+
+    def on_prepare(self, prepare: Prepare, sender: NodeId, now: Time) -> None:
+        """Somebody is about to change the view: follow it, unless we follow a later one."""
+        ballot = prepare.ballot
+        if prepare.parent != self.view.id or self._goes:
+            self._host.marks["asked in another view"] += 1
+            answer = Report(ballot, self.promised, self._install or self._genesis(), {})
+        elif ballot < self.promised:
+            self._host.marks["refused an old ballot"] += 1
+            answer = Report(ballot, self.promised, None, {})
+        elif not self._may_follow(ballot, sender):
+            return
+        else:
+            self.promised = ballot
+            self._frozen = True
+            if self.attempt is not None and self.attempt.ballot != ballot:
+                self._host.marks["attempt given up for a higher ballot"] += 1
+                self.attempt = None
+            self._retry_at = now + 2 * self._config.answer_after  # it leads now, not we
+            self._host.wake(self._retry_at)
+            held = self._host.prepare(prepare.survivors)
+            answer = Report(ballot, ballot, None, held)
+        self._host.send(sender, answer)
+
+    def _may_follow(self, ballot: Ballot, sender: NodeId) -> bool:
+        """Whether a ballot can be meant, and its owner has not had its share of this view.
+
+        To follow none is as if the question were lost: who asks goes on without us.
+        """
+        if not is_near(ballot, self.promised):
+            self._host.marks["ballot that cannot be meant"] += 1
+            self._disbelieve(sender, f"it asks for ballot {ballot.round}, we know {self.promised}")
+            return False
+        if ballot == self.promised:
+            return True  # asked again
+        count = self._followed[sender] = self._followed.get(sender, 0) + 1
+        limit = ballots_followed(len(self.view.members), self.leader == sender)
+        if count > limit:
+            self._host.marks["one ballot too many"] += 1
+            if count == limit + 1:
+                self._disbelieve(sender, f"nothing came of its {limit} ballots in this view")
+            return False
+        return True
+
+    def _genesis(self) -> Install:
+        """How we came to a view that nobody installed: it was the first."""
+        return Install(FIRST, self.view.id, self.view, {}, {})
+
+    def on_install(self, install: Install, now: Time) -> bool:
+        """The next view; True if we are in it, or past it, and its sender is to know."""
+        if install.view == self.view:
+            return True
+        self._check(install)
+        if install.parent != self.view.id and install.view.epoch > self.view.epoch:
+            # There was a view without us in between: whoever named us again had an old request.
+            self._host.left_behind(install.view, now)
+            return False
+        if install.parent != self.view.id:
+            return install.view.epoch < self.view.epoch and install.view.has(self.uid)
+        if install.ballot < self.promised:
+            self._vouch(now)
+            return False
+        if not install.view.has(self.uid):
+            if self.uid in self._admission.departing:
+                self._host.marks["let go"] += 1
+                self._host.let_go(now)
+            else:
+                self._host.marks["excluded by a view"] += 1
+                lowest = min(install.view.members)
+                self._host.elsewhere(install.view, install.view.members[lowest].uid, now)
+            return False
+        self._go_over(install, now)
+        self.consider(now)
+        return True
+
+    def on_change(self, change: Change, sender: NodeId, now: Time) -> None:
+        """The next view, as a difference: read it, go over, and pass it on."""
+        parent, address = self.view, self.view.members[sender].address
+        install = restored(change, parent, self._absences.entries)
+        if install is None:
+            self._cannot_follow(change, sender, address)
+            return
+        telling = self._telling_of(install, msgspec.structs.replace(change, down=False))
+        if not self.on_install(install, now) or self.view.id != change.view:
+            return
+        self._telling = telling
+        if change.down:
+            self._host.marks["passed a view on"] += 1
+            telling.pass_on(sender, address, now)
+        else:
+            telling.answer(address)
+
+    def _cannot_follow(self, change: Change, sender: NodeId, address: str) -> None:
+        """We are in the view that a change leads to, or past it; else we need the whole view."""
+        if change.view == self.view.id and change.check == self.view.checksum:
+            there = 1 << self.slot if self._telling is None else self._telling.there
+            self._host.reach(address, Installed(change.view, there))
+        elif change.view.epoch < self.view.epoch:
+            self._host.marks["told of a view that is past"] += 1
+            self._host.reach(address, Installed(change.view))
+        else:
+            self._host.marks["asked for a whole view"] += 1
+            self._host.send(sender, Unclear(change.view))
+
+    def on_unclear(self, unclear: Unclear, sender: NodeId) -> None:
+        """A member needs the whole of what we told it."""
+        if self._install is not None and self._install.view.id == unclear.view:
+            self._host.send(sender, self._install)
+
+    def _vouch(self, now: Time) -> None:
+        """A view was decided that we must refuse, as we follow a later ballot.
+
+        If nobody pursues that one, we do: whoever is in the view says so, and then it is ours, too.
+        """
+        self._host.marks["refused an old view"] += 1
+        gone = self.suspects >> self.promised.slot & 1  # it may have been when its ballot came
+        if self.attempt is None and (self._retry_at is None or gone) and not self._goes:
+            self._host.marks["vouched for an old view"] += 1
+            self._retry_at = None
+            self._begin(self._survivors(now), now)
+
+    def on_enter(self, enter: Enter, now: Time) -> None:
+        """A newcomer asks for a place: we lead, or know who does."""
+        who = enter.who
+        if self._admission.is_elsewhere(who, self._known_lives()):
+            self._host.marks["entry from another's address"] += 1
+            self._host.disbelieved(who.uid, f"it is not at {who.address}, where it asks to enter")
+        elif self.view.has(who.uid):
+            if self._install is not None and self._install.view.has(who.uid):
+                self._host.marks["entry told again"] += 1
+                self._host.reach(who.address, self._install)
+        elif self.leader != self.slot:
+            self._host.marks["entry passed on"] += 1
+            self._host.send(self.leader, enter)
+        elif any(gone.who.uid == who.uid for gone in self.absent):
+            self._host.marks["excluded life asks again"] += 1
+            self._host.reach(who.address, Outlived(who.uid))
+        elif self._admission.outlived(who, self._known_lives()):
+            self._host.marks["late entry of a former life"] += 1
+        elif not self._admission.may_enter(enter, self.view, self._doubted, self.absent):
+            self._host.marks["asked whether a newcomer is there"] += 1
+            self._host.reach(who.address, self._admission.doubt(who.uid, self.view))
+        else:
+            if self._admission.await_place(enter):
+                self._host.marks["entry replaced by a later life"] += 1
+            self.consider(now)
+
+    def _known_lives(self) -> Iterator[Who]:
+        yield from self.view.members.values()
+        for gone in self.absent:
+            yield gone.who
+
+    def depart(self, now: Time) -> None:
+        """We want to be let go; nobody but this node itself calls this."""
+        self._admission.departing[self.uid] = None
+        if self.leader != self.slot:
+            self._host.send(self.leader, Depart(self.uid))
+        else:
+            self.consider(now)
+
+    def on_depart(self, depart: Depart, now: Time) -> None:
+        """Somebody says that a member wants to be let go: only the member can prove it."""
+        slot = self.view.slot_of(depart.uid)
+        if slot is None or slot == self.slot:
+            return
+        if self.leader != self.slot:
+            self._host.marks["departure passed on"] += 1
+            self._host.send(self.leader, depart)
+        elif self._admission.may_leave(depart, self.view):
+            self._admission.departing[depart.uid] = None
+            self.consider(now)
+        else:
+            self._host.marks["asked whether a member leaves"] += 1
+            self._host.send(slot, self._admission.doubt(depart.uid, self.view))
+
+    def _complain(self, now: Time) -> None:
+        """We wait for a view that does not come, and do not lead: whoever does is to know."""
+        if self._frozen and self.attempt is None and self.leader != self.slot:
+            self._host.marks["complained"] += 1
+            self._host.send(self.leader, Stuck(self.view.id))
+            self._complain_at = now + self._config.answer_after
+            self._host.wake(self._complain_at)
+
+    def on_stuck(self, stuck: Stuck, sender: NodeId, now: Time) -> None:
+        """Somebody waits for a view: bring it here, or bring about a new one."""
+        if stuck.view == self.view.id:
+            self._frozen = True
+            self._host.marks["began for who was stuck"] += 1
+            self.consider(now)
+        elif self._install is not None and self._install.parent == stuck.view:
+            self._host.marks["brought the view to who was stuck"] += 1
+            change = None if self._telling is None else self._telling.change
+            self._host.send(sender, change or self._install)
+
+    def on_wake(self, now: Time) -> Time | None:
+        """Ask again, give up waiting, tell again; the next time something is due."""
+        attempt = self.attempt
+        if attempt is not None and attempt.deadline <= now:
+            self._host.marks["silent survivor dropped"] += 1
+            self._silent |= sum(1 << slot for slot in attempt.missing())
+            self.attempt = None
+            self.consider(now)
+        elif attempt is not None and attempt.again_at <= now:
+            self._ask_again(now)
+        if self._retry_at is not None and self._retry_at <= now:
+            self._retry_at = None
+            self.consider(now)
+            self._complain(now)
+        if self._complain_at is not None and self._complain_at <= now:
+            self._complain_at = None
+            self._complain(now)
+        if self._admission.departing:
+            self.consider(now)  # they may have waited for one that came back
+        if self._telling is not None and self._telling.on_wake(now):
+            self._host.marks["view told again"] += 1
+            self._let_go_if_told(now)
+        if self._leave_at is not None and self._leave_at <= now:
+            self._leave_newcomers(now)
+        attempt, telling = self.attempt, self._telling
+        again = attempt.again_at if attempt is not None else None
+        tell = telling.due if telling is not None else None
+        due = again, self._retry_at, self._complain_at, tell, self._leave_at
+        return min((at for at in due if at is not None), default=None)

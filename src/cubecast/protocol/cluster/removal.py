@@ -1,0 +1,42 @@
+"""Who may have a member removed: nobody but that member, or the process that is in its place.
+
+Members pass requests on, copies of requests come late, and any member may lie.  So a request that
+costs a member its place counts only with a proof.
+
+1. *To depart.*  The leader asks the leaver, at the leaver's address, with a nonce (`Doubt`); the
+   leaver repeats its request with the nonce.  Who did not get the question cannot answer it.
+2. *To enter at the address of a member* that is not suspected.  The leader asks at that address
+   whether the newcomer is there.  One process listens at an address: if the newcomer answers, the
+   member is gone, however short ago; if the member is alive, the newcomer is not there, and its
+   request is a late copy.  A process that was restarted at once thus waits for one round trip.
+
+A nonce is a keyed hash of the view and the uid, so nothing is kept of a question, and an answer is
+good in the view in which it was asked for.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from cubecast.protocol.cluster.views import Doubt, View
+
+NONCE_BYTES = 16
+
+
+class Doubts:
+    """The questions of one node; `key` is its own and secret."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def about(self, uid: str, view: View) -> Doubt:
+        """The question to `uid`, in this view."""
+        said = f"{view.id.epoch}/{view.id.ballot.round}/{view.id.ballot.slot}/{uid}".encode()
+        key = self._key.encode()
+        return Doubt(uid, blake2b(said, key=key, digest_size=NONCE_BYTES).hexdigest())
+
+    def settled(self, uid: str, proof: str, view: View) -> bool:
+        """Whether `proof` answers that question."""
+        return proof == self.about(uid, view).nonce
