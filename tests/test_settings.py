@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 from test_live import TOPIC, live
+from typer.testing import CliRunner
 
 import cubecast
-from cubecast.cli.config import _written, shown
+from cubecast.cli.app import app
+from cubecast.cli.config import preset_written, shown
 from cubecast.errors import ConfigError
 from cubecast.net.node.node import Node
 from cubecast.net.settings.config import PARTS, NodeConfig
-from cubecast.net.settings.presets import PRESETS
+from cubecast.net.settings.presets import BOUNDS, PRESETS, preset_values, table
 from cubecast.net.settings.sources import KEYS, TLS_KEYS, load_config, load_settings
 from cubecast.protocol.config import Config
 
@@ -70,31 +72,40 @@ def owner_of(config: NodeConfig, name: str) -> Any:
     return next(owner for owner in owners if hasattr(owner, name))
 
 
-def expected_row(name: str, annotation: str) -> list[str]:
-    row = [f"`{name}`"]
-    for preset in PRESETS:
-        config = NodeConfig.preset(preset)
-        value = getattr(owner_of(config, name), name)
-        row.append(str(_written(name, annotation, value)))
-    return row
-
-
 def test_the_table_of_the_page_is_what_the_code_says() -> None:
-    """A new field needs a row: `name`, unit, one value per preset, formula."""
-    rows = [
-        [cell.strip() for cell in line.strip("|\n").split("|")]
-        for line in PAGE.read_text(encoding="utf-8").splitlines()
-        if line.startswith("| `")
-    ]
-    documented = {row[0].strip("`") for row in rows}
-    assert documented == set(KEYS)
-    table = {row[0]: [row[0], *row[2:5]] for row in rows if len(row) == 6}
+    """The page has the table that `BOUNDS` makes, and a row for every other key."""
+    page = PAGE.read_text(encoding="utf-8")
+    rows = [row for row in page.splitlines() if row.startswith("| `")]
+    assert {row.split("`")[1] for row in rows} == set(KEYS)
+    made = ["| " + " | ".join((f"`{key}`", *rest)) + " |" for key, *rest in table(preset_written)]
+    assert "\n".join(made) in page
+
+
+def test_every_bound_and_delay_is_explained_and_formulas_come_before_their_use() -> None:
     files = {"permissions", "audit_log", *TLS_KEYS}
-    said_otherwise = {"secret", "client_secret", "listen", "advertise", "metrics", *files, *PARTS}
-    for owner in OWNERS:
-        for one in fields(owner):
-            if one.name not in said_otherwise:
-                assert table[f"`{one.name}`"] == expected_row(one.name, str(one.type))
+    no_bounds = {"secret", "client_secret", "listen", "advertise", "metrics", *files, *PARTS}
+    names = {one.name for owner in OWNERS for one in fields(owner)}
+    assert names - no_bounds == set(BOUNDS)
+    seen: set[str] = set()
+    for key, bound in BOUNDS.items():
+        named = set(re.findall(r"`(\w+)`", bound.words.split(":")[0].split(";")[0]))
+        assert named <= seen, f"{key} is explained by what comes after it"
+        seen.add(key)
+
+
+def test_a_fixed_bound_has_its_value_in_its_field_alone() -> None:
+    fixed = {key for key, bound in BOUNDS.items() if bound.formula is None}
+    assert all(BOUNDS[key].words.startswith("fixed") for key in fixed)
+    for preset in PRESETS:
+        assert not fixed & preset_values(preset).keys()
+
+
+def test_the_command_explains_bounds_and_delays() -> None:
+    shown = CliRunner().invoke(app, ["config", "--explain"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    (row,) = [line for line in shown.output.splitlines() if line.startswith("ack_delay ")]
+    assert row.split()[:5] == ["ack_delay", "µs", "1ms", "1ms", "30ms"]
+    assert "RTT / 10, at least 1 ms" in row
 
 
 # -- who wins -------------------------------------------------------------------------------------

@@ -10,14 +10,16 @@ from typing import Annotated
 
 import msgspec
 import typer
+from rich.table import Table
 
 import cubecast
-from cubecast.cli.output import refuse
+from cubecast.cli.output import console, refuse
 from cubecast.errors import ConfigError
 from cubecast.logs import FORMATS, LEVELS
 from cubecast.net.security.tls import Tls
 from cubecast.net.settings.config import PARTS, NodeConfig
 from cubecast.net.settings.presets import PRESETS
+from cubecast.net.settings.presets import table as bounds_table
 from cubecast.net.settings.sources import TLS_KEYS, Settings, load_settings
 from cubecast.net.settings.units import format_duration, format_size
 
@@ -235,11 +237,26 @@ def config(
     permissions: PermissionsOption = None,
     metrics: MetricsOption = None,
     config: ConfigOption = None,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Print every bound and delay by preset, and its formula."),
+    ] = False,
 ) -> None:
     """Print the configuration a node would run with, and where each value comes from.
 
-    The output is itself a configuration file, without the secret.
+    The output is itself a configuration file, without the secret. With --explain it is the table of
+    all bounds and delays: what they are in each preset, and by which formula.
+
+    Examples:
+
+    \b
+      cubecast config
+      cubecast config --preset wan
+      cubecast config --explain
     """
+    if explain:
+        console.print(_explained(), soft_wrap=True)
+        return
     flags = Flags(
         listen, advertise, join, secret, preset, log_format, log_level, named(permissions),
         metrics=metrics,
@@ -273,6 +290,25 @@ def shown(settings: Settings) -> list[str]:
         known = f"is set by {origins[key]}, and not shown" if getattr(node, key) else "is not set"
         lines.append(f"# {key} {known}")
     return lines
+
+
+def preset_written(preset: str) -> dict[str, str]:
+    """The bounds and delays of a preset as people write them."""
+    node = NodeConfig.preset(preset)
+    owners = (node, node.protocol, node.detector, node.epochs)
+    return {
+        one.name: str(_written(one.name, str(one.type), getattr(owner, one.name)))
+        for owner in owners
+        for one in fields(owner)
+    }
+
+
+def _explained() -> Table:
+    columns = ("key", "unit", *PRESETS, "formula")
+    table = Table(*columns, box=None, pad_edge=False, highlight=False)
+    for row in bounds_table(preset_written):
+        table.add_row(*(cell.replace("`", "") for cell in row))
+    return table
 
 
 def _written(name: str, annotation: str, value: object) -> object:

@@ -49,6 +49,10 @@ class ParamError(ValueError):
     """A parameter has a value that cannot be simulated."""
 
 
+_CORE = Config()
+"""The defaults of the production protocol, which stand there alone."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Params:
     """What can be set about a run; scenarios choose their own defaults."""
@@ -102,13 +106,13 @@ class Params:
     pauses: tuple[Pause, ...] = ()
     later: tuple[NodeId, ...] = ()
     """Nodes that are not there at the beginning, where nodes come and go."""
-    window: int = 64
+    window: int = _CORE.window
     """Production protocol: credit per publisher and topic, in messages."""
-    ack_delay: Time = 10
-    stable_delay: Time = 400
+    ack_delay: Time = _CORE.ack_delay
+    stable_delay: Time = _CORE.stable_delay
     resend_after: Time = 0
     """0: chosen from the network (four times the longest round trip to be expected)."""
-    patience: int = 2
+    patience: int = _CORE.patience
     """Probes a child may leave unanswered before it is called slow; 0: any number."""
     scale: Time = 10
     """replay: u.t. per second of the trace."""

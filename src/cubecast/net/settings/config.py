@@ -1,6 +1,6 @@
-"""How a live node is set up: every bound and delay, with its unit.
+"""How a live node is set up: the fields of its configuration, and the relations between them.
 
-`docs/configuration.md` has the table; `cubecast.net.settings.presets` has the formulas.
+A default is either a fixed number, in its field, or a formula in `cubecast.net.settings.presets`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,12 @@ def _names(part: str) -> frozenset[str]:
     return frozenset(one.name for one in fields(PARTS[part]))
 
 
+_LOCAL = preset_values("local")
+"""The defaults that are no fixed numbers."""
+
+
 def _local(part: str) -> Any:
-    values = preset_values("local")
-    return PARTS[part](**{name: values[name] for name in _names(part) & values.keys()})
+    return PARTS[part](**{name: _LOCAL[name] for name in _names(part) & _LOCAL.keys()})
 
 
 def local_protocol() -> Config:
@@ -77,16 +80,16 @@ class NodeConfig:
     frame_bytes: int = 128 * 1024
     """Publications of one tick share a frame up to this size."""
     frame_messages: int = 1024
-    queue_bytes: int = 4 * 1024 * 1024
+    queue_bytes: int = _LOCAL["queue_bytes"]
     """What a subscription may hold unread before its policy applies."""
-    join_timeout_s: float = 10.0
-    leave_timeout_s: float = 10.0
+    join_timeout_s: float = _LOCAL["join_timeout_s"]
+    leave_timeout_s: float = _LOCAL["leave_timeout_s"]
     max_strangers: int = 256
     """Connections that are not a member's, at a time; one more and the oldest is closed."""
-    unread_bytes: int = 64 * 1024 * 1024
+    unread_bytes: int = _LOCAL["unread_bytes"]
     """What a peer may leave unread before its connection is closed: as many windows as a peer is
     sent streams at a time.  What was lost is sent again after it is back."""
-    publish_timeout_s: float = 30.0
+    publish_timeout_s: float = _LOCAL["publish_timeout_s"]
     """A publish raises `NotSent` if no credit at all came back for this long."""
     max_clients: int = 1000
     """Light clients attached at a time; one more is refused."""
