@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import gc
+import sys
+
+import pytest
+
+if "support" not in sys.modules:  # a plugin of `support` came first
+    pytest.register_assert_rewrite("support")  # so that a helper that fails shows the values
 
 
 def pytest_collection_finish() -> None:
