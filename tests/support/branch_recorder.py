@@ -50,7 +50,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [
         item
         for item in items
-        if isinstance(item, pytest.Function) and not item.fixturenames and not item.own_markers
+        if isinstance(item, pytest.Function)
+        and not item.fixturenames
+        and not hasattr(item.function, "pytestmark")
     ]
 
 
