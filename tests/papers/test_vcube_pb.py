@@ -16,7 +16,8 @@ from cubecast.sim.protocols import maker
 from cubecast.sim.scenarios import publish_at
 from cubecast.sim.world import World
 from cubecast.trace import Record, check
-from support.pb_wire import T, Wire
+from support.paper_wire import T
+from support.pb_wire import Wire
 from support.printed_pb import Line3, Line6, Line16, Line28Of52, Lines38
 
 # [B] 5.3, "Difusão de mensagem": the two examples
@@ -91,7 +92,7 @@ def test_a_newcomer_skips_what_was_before_its_time() -> None:
     wire.settle()
     wire.nodes[3].subscribe(T, 5)
     wire.ring()
-    assert wire.joined == [3]
+    assert wire.joined == [(3, T)]
     wire.publish(0)
     wire.settle()
     assert wire.delivered[3] == [(0, 2)]
@@ -145,7 +146,7 @@ def test_who_leaves_is_sent_nothing_after_the_round() -> None:
     assert (0, 2) in wire.links()
     wire.settle()
     wire.ring()
-    assert wire.left == [2]
+    assert wire.left == [(2, T)]
     wire.publish(0)
     wire.settle()
     assert wire.delivered[2] == [(0, 1)]

@@ -15,7 +15,8 @@ import pytest
 from cubecast.protocol.paper.vcube_pb import VCubePB
 from cubecast.protocol.port import NodeId, Stream
 from cubecast.topology import cluster, cluster_members, members_of
-from support.pb_wire import Dead, Ident, Plug, T, Wire
+from support.paper_wire import Ident, Plug, T
+from support.pb_wire import Dead, Wire
 from support.printed_pb import ForgetsTheBranch, Line23, Line31, Line40
 
 BOTTOM = -1

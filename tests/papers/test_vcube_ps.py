@@ -13,102 +13,19 @@ from typing import Any
 import pytest
 
 from cubecast.protocol.paper.vcube_ps import Ack, Pub, Sub, Uns, VCubePS
-from cubecast.protocol.port import Message, NodeId, Port, Publication, Time, Topic
+from cubecast.protocol.port import NodeId, Port, Time, Topic
 from cubecast.sim.networks import Uniform
 from cubecast.sim.world import World
-from cubecast.topology import mask_of
 from cubecast.trace import Record, check
+from support import paper_wire
+from support.paper_wire import Ident, T
 
-T = "t"
-Ident = tuple[NodeId, int]
 
-
-class Wire:
-    """Nodes of VCube-PS and the messages between them, which move only when told to."""
+class Wire(paper_wire.Wire):
+    """Nodes of VCube-PS, which has no timers."""
 
     def __init__(self, nodes: int, members: Sequence[NodeId] = ()) -> None:
-        self.flying: list[tuple[NodeId, NodeId, Any]] = []
-        self.sent: list[tuple[NodeId, NodeId, Any]] = []
-        self.delivered: list[list[Ident]] = [[] for _ in range(nodes)]
-        self.joined: list[tuple[NodeId, Topic]] = []
-        self.left: list[tuple[NodeId, Topic]] = []
-        self.nodes = [VCubePS(node, Plug(self, node), nodes=nodes) for node in range(nodes)]
-        if members:
-            for process in self.nodes:
-                process.establish(T, mask_of(members))
-
-    def publish(self, node: NodeId, topic: Topic = T) -> Pub:
-        """Publish, and return the message if it was sent at once."""
-        before = len(self.sent)
-        assert self.nodes[node].publish(topic, (object(),), 1, 0)
-        return next((m for _, _, m in self.sent[before:] if type(m) is Pub), None)  # type: ignore[return-value]
-
-    def arrive(
-        self, source: NodeId, peer: NodeId, kind: str = "pub", by: NodeId | None = None
-    ) -> None:
-        """Let the oldest message of this kind (`by` one publisher) on one link arrive."""
-        for index, (a, b, message) in enumerate(self.flying):
-            if (a, b, message.kind) == (source, peer, kind) and by in (None, message.ident[0]):
-                del self.flying[index]
-                self.nodes[peer].on_message(message, source, 0)
-                return
-        raise AssertionError(f"no {kind} from {source} to {peer}: {self.flying}")
-
-    def settle(self, *kinds: str) -> None:
-        """Let everything arrive (of these kinds, if any are named), and what follows from it."""
-        while True:
-            for index, (source, peer, message) in enumerate(self.flying):
-                if not kinds or message.kind in kinds:
-                    del self.flying[index]
-                    self.nodes[peer].on_message(message, source, 0)
-                    break
-            else:
-                return
-
-    def links(self, kind: type) -> list[tuple[NodeId, NodeId]]:
-        """Every (from, to) a message of this class was sent on, in order."""
-        return [(a, b) for a, b, message in self.sent if type(message) is kind]
-
-
-class Plug:
-    """The port of one node on the wire."""
-
-    def __init__(self, wire: Wire, node: NodeId) -> None:
-        self.wire = wire
-        self.node = node
-
-    def relay(self, peers: Sequence[NodeId], message: Message) -> None:
-        for peer in peers:
-            self.control(peer, message)
-
-    def control(self, peer: NodeId, message: Message) -> None:
-        self.wire.flying.append((self.node, peer, message))
-        self.wire.sent.append((self.node, peer, message))
-
-    def deliver(self, publication: Publication) -> bool:
-        self.wire.delivered[self.node].append((publication.stream.source, publication.first))
-        return True
-
-    def joined(self, topic: Topic) -> None:
-        self.wire.joined.append((self.node, topic))
-
-    def left(self, topic: Topic) -> None:
-        self.wire.left.append((self.node, topic))
-
-    def discovered(self, topic: str) -> None:
-        raise AssertionError("nobody follows")
-
-    def followed(self, key: object, complete: bool) -> None:
-        raise AssertionError("nobody follows")
-
-    def listed(self, ticket: object, topics: object, complete: bool) -> None:
-        raise AssertionError("nobody follows")
-
-    def writable(self, topic: Topic) -> None:
-        raise AssertionError("nothing is ever refused")
-
-    def wake(self, at: Time) -> None:
-        raise AssertionError("there are no timers")
+        super().__init__(nodes, members, lambda node, port: VCubePS(node, port, nodes=nodes))
 
 
 # -- [J] 3.2.1: causal barriers -------------------------------------------------------------------

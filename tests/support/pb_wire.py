@@ -2,97 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from cubecast.protocol.paper.vcube_pb import Tree, VCubePB
-from cubecast.protocol.port import Message, NodeId, Publication, Time, Topic
+from cubecast.protocol.port import NodeId, Time
 from cubecast.sim.vcube_top import VCubeTop
-from cubecast.topology import mask_of
-
-T = "t"
-Ident = tuple[NodeId, int]
+from support import paper_wire
 
 
-class Plug:
-    """The port of one process on the wire."""
-
-    def __init__(self, wire: Wire, node: NodeId) -> None:
-        self.wire = wire
-        self.node = node
-
-    def relay(self, peers: Sequence[NodeId], message: Message) -> None:
-        self.wire.send(self.node, peers, message)
-
-    def control(self, peer: NodeId, message: Message) -> None:
-        self.wire.send(self.node, [peer], message)
-
-    def deliver(self, publication: Publication) -> bool:
-        ident = (publication.stream.source, publication.first)
-        self.wire.delivered[self.node].append(ident)
-        return True
-
-    def joined(self, topic: Topic) -> None:
-        self.wire.joined.append(self.node)
-
-    def left(self, topic: Topic) -> None:
-        self.wire.left.append(self.node)
-
-    def wake(self, at: Time) -> None:
-        self.wire.alarms.add((at, self.node))
-
-
-class Wire:
-    """Processes of VCube-PB and the messages between them, which move only when told to."""
+class Wire(paper_wire.Wire):
+    """A wire whose processes crash, and hear of it."""
 
     def __init__(
         self, nodes: int, members: Iterable[NodeId], kind: type[VCubePB] = VCubePB
     ) -> None:
-        self.flying: list[tuple[NodeId, NodeId, Any]] = []
-        self.sent: list[tuple[NodeId, NodeId, Any]] = []
-        self.delivered: list[list[Ident]] = [[] for _ in range(nodes)]
-        self.joined: list[NodeId] = []
-        self.left: list[NodeId] = []
         self.alarms: set[tuple[Time, NodeId]] = set()
         top = VCubeTop(10)
-        self.nodes = [
-            kind(node, Plug(self, node), nodes=nodes, top=top)  # type: ignore[arg-type]
-            for node in range(nodes)
-        ]
-        for process in self.nodes:
-            process.establish(T, mask_of(members))
-
-    def send(self, source: NodeId, peers: Sequence[NodeId], message: Any) -> None:
-        for peer in peers:
-            self.flying.append((source, peer, message))
-            self.sent.append((source, peer, message))
-
-    def publish(self, node: NodeId) -> None:
-        assert self.nodes[node].publish(T, (object(),), 1, 0)
-
-    def arrive(self, source: NodeId, peer: NodeId, kind: str = "pub") -> None:
-        """Let the oldest message of this kind on one link arrive."""
-        for index, (a, b, message) in enumerate(self.flying):
-            if (a, b, message.kind) == (source, peer, kind):
-                del self.flying[index]
-                self.nodes[peer].on_message(message, source, 0)
-                return
-        raise AssertionError(f"no {kind} from {source} to {peer}: {self.flying}")
-
-    def settle(self) -> None:
-        """Let everything arrive, and what follows from it."""
-        while self.flying:
-            source, peer, message = self.flying.pop(0)
-            self.nodes[peer].on_message(message, source, 0)
+        super().__init__(nodes, members, lambda node, port: kind(node, port, nodes=nodes, top=top))  # type: ignore[arg-type]
 
     def crash(self, node: NodeId) -> None:
         """`node` is heard and seen no more; what it sent is under way."""
-        process: Any = Dead()
-        self.nodes[node] = process
+        self.nodes[node] = Dead()
 
     def tell(self, crashed: NodeId, *nodes: NodeId) -> None:
         for node in nodes:
             self.nodes[node].crashed(crashed, 0)
+
+    def wake(self, at: Time, node: NodeId) -> None:
+        self.alarms.add((at, node))
 
     def ring(self) -> None:
         """The next round of tests brings its news."""
@@ -102,9 +40,8 @@ class Wire:
         for node in due:
             self.nodes[node].on_wake(now)
 
-    def links(self) -> list[tuple[NodeId, NodeId]]:
-        """Every (from, to) a publication was sent on, in order."""
-        return [(a, b) for a, b, message in self.sent if type(message) is Tree]
+    def links(self, kind: type = Tree) -> list[tuple[NodeId, NodeId]]:
+        return super().links(kind)
 
 
 class Dead:
