@@ -87,6 +87,12 @@ def test_every_test_file_is_in_a_room_and_has_a_name_of_its_own() -> None:
     assert len(files) > 200
 
 
+def test_the_map_of_the_tests_names_every_room() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rooms = {path.parent.relative_to(TESTS).parts[0] for path in TESTS.glob("*/**/*.py")}
+    assert [room for room in sorted(rooms) if f"`{room}/`" not in page] == []
+
+
 def test_no_module_of_support_hides_one_of_python() -> None:
     """Programs there are run by their path, and find the modules beside them first."""
     assert {path.stem for path in SUPPORT.glob("*.py")}.isdisjoint(sys.stdlib_module_names)

@@ -22,7 +22,10 @@ WHAT_TO_SET = (
     f"name a Python {PYTHON} with cubecast[lab] that is there (PYSPARK_PYTHON=/path/to/python), or "
     "send one along (--conf spark.archives=env.tar.gz#env and PYSPARK_PYTHON=./env/bin/python)"
 )
-WIRE = ("address", "hello", "keys", "parts", "patterns", "view_wire", "wire")
+WIRE = {
+    "links", "links.address", "reading", "reading.patterns", "security", "security.keys", "topics",
+    "wire", "wire.headers", "wire.hello", "wire.packets", "wire.parts", "wire.views",
+}  # fmt: skip
 """The encoders, which the simulator uses too: they know no sockets."""
 OF_NO_USE = {"asyncio", "typer", "click", "rich", "matplotlib", "cubecast.cli"}
 
