@@ -12,7 +12,7 @@ STAMP   := .venv/.complete
 SOURCES  = $(wildcard src tests bench examples tools)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test lint docs pyright soak siege bench results clean distclean
+.PHONY: help setup lock demo test test-fast lint docs pyright soak siege bench results clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

@@ -71,8 +71,8 @@ git -c init.defaultBranch=main -c advice.detachedHead=false clone --quiet cubeca
 cd cubecast
 say() { printf 'bare: %s\n' "$*"; }
 say "$(. /etc/os-release && echo "$PRETTY_NAME"), $(python3 --version), $(git log -1 --format='%h %s')"
-signals='tests/test_cli_live.py tests/test_cli_up.py tests/test_cli_errors.py tests/test_cli_sim.py
-    tests/test_demo.py tests/test_spark_kills.py'
+signals='tests/cli tests/sync tests/docs/test_tutorial.py tests/docs/test_web_chat.py tests/rules/test_signals.py
+    tests/spark/test_spark_kills.py tests/spark/test_spark_sessions.py'
 for step in $STEPS; do
     say "$step begins"
     case $step in

@@ -49,8 +49,8 @@ KNOWN = ROOT / "docs" / "mutation.md"
 COPIED = ("src", "tests", "scenarios", "docs", "examples", "bench", "tools", "pyproject.toml",
           "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "LICENSE")  # fmt: skip
 
-SUBJECTS = ("protocol/**/*.py", "net/**/*.py", "lab/verdicts/*.py")
-NOT_OURS = ("protocol/vcube_p?.py",)
+SUBJECTS = ("protocol/*.py", "net/*.py", "lab/verdicts/*.py")
+NOT_OURS = ("protocol/paper/*.py",)
 """The papers' protocols are kept as printed, flaws included."""
 START_S = 3.0
 """What a run of pytest takes besides its tests."""

@@ -1,7 +1,7 @@
 """Which branches of recovery were taken, and how often: for tests, nothing depends on it.
 
-A branch that no test takes is a branch that nobody knows to work; `tests/test_marks.py` requires
-that each name in this package is counted at least once.
+A branch that no test takes is a branch that nobody knows to work: `tests/protocol/test_marks.py`
+requires that each name in this package is counted at least once.
 """
 
 from __future__ import annotations

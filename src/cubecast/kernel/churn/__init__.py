@@ -5,7 +5,7 @@ nodes hears of two hundred changes per second, and acknowledges them.  This pack
 `cubecast.protocol.paper.vcube_ps` and `cubecast.baselines.told_tree` do in that scenario, as far as
 it bears on who receives what when: views, trees, waves of ACKs and what they collect, sending
 queues.  What it leaves out has no influence on that: the order of delivery, that is, causal
-barriers.  `tests/test_lab_churn.py` compares the two, number by number.
+barriers.  `tests/lab/test_lab_churn.py` compares the two, number by number.
 
 Events of one instant happen in the order in which they were planned, as in `cubecast.sim.world`:
 the near future is a ring of lists, the far one a heap, and an event's number says which of two is

@@ -10,7 +10,7 @@ sides know a key of 32 bytes, the *psk*.  The pattern is ``NNpsk0: -> psk, e; <-
 3. The first message can be sent again by whoever recorded it.  So who is dialled knows that the
    other side is there only when it opens something sealed.
 
-`tests/noise_vectors.json` has published vectors; `tests/test_noise.py` holds us to them.
+`tests/net/security/test_noise.py` holds this module to published vectors.
 """
 
 from __future__ import annotations

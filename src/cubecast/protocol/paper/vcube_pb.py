@@ -17,7 +17,7 @@ subscribe.
 
 Where the listing contradicts its text, or breaks the paper's own properties under the paper's own
 assumptions, this module does what the text says.  Each is a method of its own, and
-tests/test_vcube_pb_as_printed.py puts the printed line back and shows what breaks:
+tests/papers/test_vcube_pb_as_printed.py puts the printed line back and shows what breaks:
 
 1. 5.3:33 `q = j` is `y = j` (q is not bound).
 2. 5.2:44 `return` belongs to the `if` of line 42: otherwise nothing is ever passed on.

@@ -1,0 +1,480 @@
+"""Light clients that go from node to node: what they read, publish, miss and are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cubecast
+from cubecast.errors import AttachError, Closed, NotSent, Unknown
+from cubecast.net.client.publishing import Pipeline
+from cubecast.net.client.read_positions import Floors
+from cubecast.net.events import Detached, Events, Gap, Reattached
+from cubecast.net.node.node import Node
+from cubecast.net.wire.clients import (
+    Answered,
+    CatchUp,
+    Declined,
+    Farewell,
+    Position,
+    Publish,
+    Subscribe,
+    Subscribed,
+    Taken,
+    decode_from_client,
+)
+from cubecast.protocol.port import Stream
+from support.clients import raw_client
+from support.live import TOPIC, cluster, join, live
+
+PATIENCE_S = 20.0
+
+
+async def event_of(events: Events, kind: type) -> object:
+    async for event in events:
+        if isinstance(event, kind):
+            return event
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def list_of(nodes: list[Node]) -> str:
+    return ",".join(node.address for node in nodes)
+
+
+# -- when the node is gone -------------------------------------------------------------------------
+
+
+@live
+async def test_a_client_goes_on_at_its_node_when_that_is_back_and_hears_what_it_missed() -> None:
+    async with cluster(2) as nodes:
+        writer, host = nodes
+        where = host.address
+        async with (
+            cubecast.connect(where, patience_s=PATIENCE_S) as client,
+            client.subscribe(TOPIC) as messages,
+        ):
+            events = client.events()
+            await writer.publish(TOPIC, b"before")
+            assert (await anext(messages)).payload == b"before"
+            await nodes.pop().close()
+            assert isinstance(await event_of(events, Detached), Detached)
+            for number in range(3):
+                await writer.publish(TOPIC, b"missed %d" % number)
+            await join(nodes, listen=where)
+            gap = await event_of(events, Gap)
+            assert gap == Gap(TOPIC, {0: [(1, 3)]})
+            back = await event_of(events, Reattached)
+            assert back == Reattached(where, 1, 3, True)
+            await writer.publish(TOPIC, b"after")
+            assert (await anext(messages)).payload == b"after"
+            assert messages.missed == 3
+
+
+@live
+async def test_a_client_that_ends_up_in_another_cluster_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its node began anew without a seed: what is said in the former cluster is not counted."""
+    async with cluster(1) as nodes:
+        where = nodes[0].address
+        async with (
+            cubecast.connect(where, patience_s=PATIENCE_S) as client,
+            client.subscribe(TOPIC),
+        ):
+            events, former = client.events(), client.cluster
+            await nodes.pop().close()
+            await event_of(events, Detached)
+            async with cubecast.start(where) as anew:
+                assert anew.cluster != former
+                assert await event_of(events, Reattached) == Reattached(where, 0, 0, False)
+            assert client.cluster == anew.cluster
+            assert f"is in cluster {anew.cluster} now, and was in {former}" in caplog.text
+
+
+@live
+async def test_a_client_goes_to_another_node_of_its_list_when_its_own_is_killed() -> None:
+    async with (
+        cluster(3) as nodes,
+        cubecast.connect(list_of(nodes[::-1]), patience_s=PATIENCE_S) as client,
+        client.subscribe(TOPIC) as messages,
+    ):
+        assert client.slot == 2
+        events = client.events()
+        nodes.pop().kill()
+        back = await event_of(events, Reattached)
+        assert isinstance(back, Reattached)
+        assert back.address == client.address == nodes[1].address
+        await client.publish(TOPIC, b"from elsewhere")
+        assert (await anext(messages)).payload == b"from elsewhere"
+        assert sorted(await client.members()) in ([0, 1], [0, 1, 2])
+
+
+@live
+async def test_what_is_asked_subscribed_and_published_without_a_node_waits_for_one() -> None:
+    async with cluster(2) as nodes:
+        where = nodes[1].address
+        async with cubecast.connect(where, patience_s=PATIENCE_S) as client:
+            events = client.events()
+            await nodes.pop().close()
+            await event_of(events, Detached)
+            entering = asyncio.create_task(client.subscribe(TOPIC).__aenter__())
+            asking = asyncio.create_task(client.members())
+            publishing = asyncio.create_task(client.publish(TOPIC, b"later", receipt=True))
+            await asyncio.sleep(0)
+            assert not any(task.done() for task in (entering, asking, publishing))
+            await join(nodes, listen=where)
+            messages = await entering
+            assert sorted(await asking) == [0, 1]
+            receipt = await publishing
+            assert receipt is not None
+            assert (await anext(messages)).payload == b"later"
+            await receipt.stable()
+
+
+@live
+async def test_patience_ends_and_everything_that_waits_is_told() -> None:
+    async with (
+        cluster(1) as nodes,
+        cubecast.connect(nodes[0].address, patience_s=0.2) as client,
+        client.subscribe(TOPIC) as messages,
+    ):
+        await nodes.pop().close()
+        with pytest.raises(NotSent):
+            await client.publish(TOPIC, b"never")
+        with pytest.raises(Closed, match="the node left the cluster; cannot attach to a node at"):
+            await anext(messages)
+
+
+@live
+async def test_a_client_with_patience_waits_for_its_first_node() -> None:
+    async with cluster(1) as nodes:
+        where = nodes[0].address
+        await nodes.pop().close()
+        attaching = asyncio.create_task(cubecast.connect(where, patience_s=PATIENCE_S).__aenter__())
+        await asyncio.sleep(0)
+        await join(nodes, listen=where)
+        client = await attaching
+        assert client.address == where
+        await client.close()
+
+
+@live
+async def test_a_refusal_that_will_not_change_is_told_at_once() -> None:
+    async with cluster(1, secret="the secret of the cluster") as nodes:
+        with pytest.raises(AttachError, match="secret is not the same"):
+            async with cubecast.connect(
+                nodes[0].address, secret="not the same secret", patience_s=1e6
+            ):
+                raise AssertionError("it was let in")
+
+
+@live
+async def test_without_patience_a_client_ends_with_its_node_as_ever() -> None:
+    async with (
+        cluster(2) as nodes,
+        cubecast.connect(list_of(nodes[::-1])) as client,
+        client.subscribe(TOPIC) as messages,
+    ):
+        await nodes.pop().close()
+        with pytest.raises(Closed, match="the node leaves the cluster"):
+            await anext(messages)
+
+
+@pytest.mark.parametrize("patience_s", [-1.0, float("nan")])
+@live
+async def test_patience_is_a_number_of_seconds(patience_s: float) -> None:
+    with pytest.raises(ValueError, match="patience_s must be a number of seconds"):
+        async with cubecast.connect("127.0.0.1:1", patience_s=patience_s):
+            raise AssertionError("attached")
+
+
+@live
+async def test_a_subscription_that_the_next_node_refuses_ends_alone() -> None:
+    async with cluster(1) as nodes:
+        await join(nodes, client_subscriptions=1)
+        await join(nodes)
+        async with (
+            cubecast.connect(list_of(nodes[:0:-1]), patience_s=PATIENCE_S) as client,
+            client.subscribe(TOPIC) as kept,
+            client.subscribe("another") as refused,
+        ):
+            events = client.events()
+            nodes.pop().kill()
+            assert isinstance(await event_of(events, Reattached), Reattached)
+            with pytest.raises(Closed, match="a client may have 1 subscriptions, not more"):
+                await anext(refused)
+            await client.publish(TOPIC, b"still here")
+            assert (await anext(kept)).payload == b"still here"
+
+
+# -- when the node leaves --------------------------------------------------------------------------
+
+
+@live
+async def test_a_node_that_leaves_hands_its_clients_over_and_they_miss_nothing() -> None:
+    async with cluster(3) as nodes:
+        writer = nodes[0]
+        async with (
+            cubecast.connect(list_of(nodes[:0:-1]), patience_s=PATIENCE_S) as client,
+            client.subscribe(TOPIC) as messages,
+        ):
+            events = client.events()
+
+            async def write() -> None:
+                for number in range(300):
+                    await writer.publish(TOPIC, b"%d" % number)
+                    await asyncio.sleep(0.001)
+
+            writing = asyncio.create_task(write())
+            numbers = [int((await anext(messages)).payload) for _ in range(50)]
+            leaving = asyncio.create_task(nodes.pop().close())
+            numbers += [int((await anext(messages)).payload) for _ in range(250)]
+            await asyncio.gather(writing, leaving)
+            back = await event_of(events, Reattached)
+        assert numbers == list(range(300))
+        assert back == Reattached(nodes[1].address, nodes[1].slot, 0, True)
+
+
+@live
+async def test_what_is_published_while_the_node_leaves_is_sent_once_by_another() -> None:
+    async with cluster(3) as nodes:
+        writer = nodes[0]
+        async with (
+            writer.subscribe(TOPIC) as messages,
+            cubecast.connect(list_of(nodes[:0:-1]), patience_s=PATIENCE_S) as client,
+        ):
+            leaving = None
+            for number in range(400):
+                await client.publish(TOPIC, b"%d" % number)
+                if number == 100:
+                    leaving = asyncio.create_task(nodes.pop().close())
+                if number % 10 == 0:
+                    await asyncio.sleep(0.001)
+            await client.flush()
+            assert leaving is not None
+            await leaving
+            received = [int((await anext(messages)).payload) for _ in range(400)]
+        assert received == list(range(400))
+
+
+# -- publications under way ------------------------------------------------------------------------
+
+
+class Wire:
+    """What a pipeline sends, as its node would see it."""
+
+    def __init__(self) -> None:
+        self.sent: list[Publish] = []
+
+    def send(self, packet: bytes) -> None:
+        message = decode_from_client(packet)
+        assert isinstance(message, Publish)
+        self.sent.append(message)
+
+    def payloads(self) -> list[bytes]:
+        return [payload for message in self.sent for payload in message.payloads]
+
+
+def pipelines(retry_unknown: bool) -> tuple[Wire, Pipeline]:
+    wire = Wire()
+    return wire, Pipeline(wire.send, 1 << 20, 30.0, retry_unknown)
+
+
+async def sent(pipeline: Pipeline, payload: bytes) -> cubecast.ClientReceipt:
+    """Publish to a topic that the node knows, and let the packet go."""
+    pipeline._known.add(TOPIC)
+    receipt = await pipeline.publish(TOPIC, payload, True)
+    assert receipt is not None
+    await asyncio.sleep(0)
+    return receipt
+
+
+@live
+async def test_a_publication_that_the_lost_node_may_have_sent_is_unknown() -> None:
+    wire, pipeline = pipelines(retry_unknown=False)
+    receipt = await sent(pipeline, b"perhaps")
+    pipeline.interrupted("the cable")
+    waiting = await sent(pipeline, b"surely not")
+    with pytest.raises(Unknown, match="the cable"):
+        await receipt.stable()
+    again = Wire()
+    pipeline.resume(again.send, 1 << 20)
+    assert wire.payloads() == [b"perhaps"]
+    assert again.payloads() == [b"surely not"]
+    assert again.sent[0].number == 0
+    assert not waiting.is_stable
+    pipeline.on_taken(Taken(0))
+    await pipeline.flush()  # the receipt has told
+
+
+@live
+async def test_what_has_no_receipt_and_is_unknown_is_told_by_flush_once() -> None:
+    _, pipeline = pipelines(retry_unknown=False)
+    pipeline._known.add(TOPIC)
+    await pipeline.publish(TOPIC, b"perhaps", False)
+    await asyncio.sleep(0)
+    pipeline.interrupted("the cable")
+    pipeline.resume(Wire().send, 1 << 20)
+    with pytest.raises(Unknown, match="the cable"):
+        await pipeline.flush()
+    await pipeline.flush()
+
+
+@live
+async def test_a_publication_that_is_unknown_is_sent_again_before_later_ones_by_choice() -> None:
+    _, pipeline = pipelines(retry_unknown=True)
+    taken = await sent(pipeline, b"taken")
+    pipeline.on_taken(Taken(0))
+    perhaps = await sent(pipeline, b"perhaps")
+    pipeline.interrupted("the cable")
+    await sent(pipeline, b"later")
+    again = Wire()
+    pipeline.resume(again.send, 1 << 20)
+    assert again.payloads() == [b"taken", b"perhaps", b"later"]
+    pipeline.on_taken(Taken(2))
+    await pipeline.flush()
+    assert not taken.is_stable
+    assert not perhaps.is_stable
+    assert pipeline._used == 0
+
+
+@live
+async def test_what_a_leaving_node_declines_goes_to_the_next_in_order() -> None:
+    _, pipeline = pipelines(retry_unknown=False)
+    for payload in (b"1", b"2", b"3"):
+        await sent(pipeline, payload)
+    pipeline.hold()
+    await sent(pipeline, b"4")
+    pipeline.on_declined(Declined(2, "it leaves", leaving=True))
+    pipeline.on_declined(Declined(1, "it leaves", leaving=True))
+    pipeline.on_taken(Taken(0))
+    pipeline.interrupted("it has left")
+    again = Wire()
+    pipeline.resume(again.send, 1 << 20)
+    assert again.payloads() == [b"2", b"3", b"4"]
+    pipeline.on_taken(Taken(2))
+    await pipeline.flush()
+    assert pipeline._used == 0
+
+
+@live
+async def test_what_waits_for_a_node_is_sent_as_fast_as_it_is_taken() -> None:
+    _, pipeline = pipelines(retry_unknown=False)
+    pipeline.interrupted("the cable")
+    for number in range(40):
+        await sent(pipeline, b"%d" % number * 4000)
+    again = Wire()
+    pipeline.resume(again.send, 65536)
+    assert 0 < len(again.sent) < 40
+    while len(again.sent) < 40:
+        pipeline.on_taken(Taken(again.sent[-1].number))
+    assert [int(payload[:2]) % 10 for payload in again.payloads()][:3] == [0, 1, 2]
+
+
+@live
+async def test_what_still_waits_when_patience_ends_is_not_sent_unless_it_may_have_been() -> None:
+    _, pipeline = pipelines(retry_unknown=True)
+    perhaps = await sent(pipeline, b"perhaps")
+    pipeline.interrupted("the cable")
+    later = await sent(pipeline, b"later")
+    pipeline.broken("no node")
+    with pytest.raises(Unknown):
+        await perhaps.stable()
+    with pytest.raises(NotSent):
+        await later.stable()
+
+
+# -- positions -------------------------------------------------------------------------------------
+
+
+def positions(*entries: tuple[int, int]) -> list[Position]:
+    return [(TOPIC, source, 7, first) for source, first in entries]
+
+
+def test_floors_name_what_was_missed_and_never_sink() -> None:
+    floors = Floors()
+    assert floors.raise_to(positions((0, 5))) == {TOPIC: {Stream(0, 7): (0, 4)}}
+    floors[TOPIC, Stream(0, 7)] = 9
+    assert floors.covers(positions((0, 9)))
+    assert not floors.covers(positions((0, 10)))
+    assert not floors.covers(positions((1, 1)))
+    assert floors.raise_to(positions((0, 7))) == {}
+    assert list(floors.positions()) == positions((0, 9))
+    assert floors.raise_to(positions((0, 12))) == {TOPIC: {Stream(0, 7): (9, 11)}}
+    assert floors.are_known(positions((0, 12), (1, 3)), 0)
+    assert not floors.are_known(positions((1, 3)), 0)
+    assert not floors.are_known(positions((0, 12)), 1)
+
+
+def cuts() -> st.SearchStrategy[list[tuple[int, int]]]:
+    return st.dictionaries(st.integers(0, 3), st.integers(0, 20)).map(lambda one: list(one.items()))
+
+
+@given(st.lists(cuts(), max_size=6))
+def test_floors_account_for_every_message_once(history: list[list[tuple[int, int]]]) -> None:
+    """What lies below the floors was missed exactly once, as nothing is handed out here."""
+    floors = Floors()
+    missed: list[tuple[Stream, int]] = []
+    for cut in history:
+        for spans in floors.raise_to(positions(*cut)).values():
+            missed += list(_numbers(spans))
+    highest = {
+        source: max(first for cut in history for one, first in cut if one == source)
+        for source in {source for cut in history for source, _ in cut}
+    }
+    expected = [(Stream(source, 7), n) for source, top in highest.items() for n in range(top)]
+    assert sorted(missed) == sorted(expected)
+
+
+def _numbers(spans: dict[Stream, tuple[int, int]]) -> Iterator[tuple[Stream, int]]:
+    for stream, (first, last) in spans.items():
+        yield from ((stream, number) for number in range(first, last + 1))
+
+
+@live
+async def test_a_subscription_says_where_it_begins_if_it_is_asked() -> None:
+    async with (
+        cluster(2) as nodes,
+        raw_client(nodes[1]) as client,
+        nodes[1].subscribe(TOPIC) as messages,
+    ):
+        for number in range(4):
+            await nodes[0].publish(TOPIC, b"%d" % number)
+        for _ in range(4):
+            await anext(messages)
+        client.say(Subscribe(1, TOPIC, "block", 0, located=True))
+        news = await client.hear()
+        assert isinstance(news, Subscribed)
+        [(topic, source, _, first)] = news.positions
+        assert (topic, source, first, news.whole) == (TOPIC, 0, 4, True)
+
+
+@live
+async def test_a_client_that_asks_twice_at_once_to_catch_up_is_hung_up_on() -> None:
+    async with (
+        cluster(1) as (node,),
+        raw_client(node) as client,
+        node.subscribe(TOPIC) as messages,
+    ):
+        await node.publish(TOPIC, b"one")
+        await anext(messages)
+        own = node.core.stream_of(TOPIC)
+        ahead = [(TOPIC, own.source, own.incarnation, 10**6)]
+        client.say(CatchUp(1, ahead))
+        client.say(CatchUp(2, ahead))
+        farewell = await client.hear()
+        assert isinstance(farewell, Farewell)
+        assert farewell.reason == "CatchUp out of turn"
+
+
+@live
+async def test_catching_up_with_streams_that_are_gone_or_unknown_waits_for_nothing() -> None:
+    async with cluster(1) as nodes, raw_client(nodes[0]) as client:
+        client.say(CatchUp(5, [(TOPIC, 0, 0, 10**6), ("elsewhere", 9, 3, 1)]))
+        answer = await client.hear()
+        assert isinstance(answer, Answered)
+        assert answer.request == 5

@@ -1,0 +1,238 @@
+"""A relay between two ends that trust each other: on real sockets, it reads and forges nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+import pytest
+
+import cubecast
+from cubecast.errors import AttachError, JoinError
+from cubecast.net.node.node import Node
+from cubecast.net.security.handshake import Handshake
+from cubecast.net.security.keys import Keys
+from cubecast.net.settings.config import NodeConfig
+from cubecast.net.wire.hello import AttachRequest, Hello, Refused, decode_greeting, encode_greeting
+from cubecast.net.wire.packets import HELLO, PREFIX, SEALED, VERSION
+from cubecast.net.wire.views import encode_view
+from cubecast.protocol.cluster.views import Enter, Who
+from cubecast.testing.dialler import Dialler, Identity
+from cubecast.testing.relay import Change, relay
+from support.live import TOPIC, cluster, join, live, raw, subscribed, take, until
+
+SECRET, CLIENTS = "open sesame, please", "not for members"
+
+
+@live
+async def test_a_relay_on_a_dead_nodes_port_gets_its_diallers_to_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They mean the dead node, and whoever is reached says that it is another."""
+    caplog.set_level(logging.INFO, "cubecast")
+    async with cluster(3, secret=SECRET) as nodes:
+        address, slot = nodes[2].address, nodes[2].slot
+        nodes[2].kill()
+        async with relay(nodes[1].address, int(address.rpartition(":")[2])) as (_, one):
+            await until(lambda: one.packets >= 2)
+            await until(lambda: all(slot not in node.members for node in nodes[:2]))
+            async with subscribed(nodes[:2]) as subscriptions:
+                await nodes[0].publish(TOPIC, "a private word")
+                for subscription in subscriptions:
+                    assert [m.payload for m in await take(subscription, 1)] == [b"a private word"]
+        assert "another node is meant" in caplog.text
+        assert b"private" not in one.heard
+
+
+@live
+async def test_a_newcomer_that_joins_through_a_relay_is_safe_all_the_same() -> None:
+    """It gave the relay as an address, so the relay may carry; it sees seals and nothing else."""
+    async with cluster(2, secret=SECRET) as nodes, relay(nodes[0].address) as (address, one):
+        newcomer = Node(NodeConfig(secret=SECRET))
+        await newcomer.start(address)
+        nodes.append(newcomer)
+        async with subscribed(nodes) as subscriptions:
+            await newcomer.publish(TOPIC, "a private word")
+            for subscription in subscriptions:
+                assert [m.payload for m in await take(subscription, 1)] == [b"a private word"]
+        for secret in (b"private", newcomer.uid.encode(), nodes[0].uid.encode(), b"Enter"):
+            assert secret not in one.heard
+        assert nodes[0].cluster.encode() not in one.heard
+
+
+def forged(number: int, packet: bytes) -> list[bytes]:
+    if packet[4] != SEALED:
+        return [packet]
+    return [packet[:-1] + bytes((packet[-1] ^ 1,))]
+
+
+def repeated(number: int, packet: bytes) -> list[bytes]:
+    return [packet, packet] if packet[4] == SEALED else [packet]
+
+
+def left_out(number: int, packet: bytes) -> list[bytes]:
+    return [] if packet[4] == SEALED and number % 3 == 0 else [packet]
+
+
+def added(number: int, packet: bytes) -> list[bytes]:
+    plain = encode_view(Enter(Who("mallory", "127.0.0.1:1", 1), -1))
+    return [packet, plain] if packet[4] == SEALED else [packet]
+
+
+@pytest.mark.parametrize("change", [forged, repeated, left_out, added])
+@live
+async def test_what_a_relay_changes_repeats_leaves_out_or_adds_ends_the_connection(
+    change: Change, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "cubecast")
+    async with cluster(1, secret=SECRET) as nodes:
+        async with relay(nodes[0].address, change=change) as (address, _):
+            newcomer = Node(NodeConfig(secret=SECRET, join_timeout_s=1.0))
+            with suppress(JoinError):
+                await newcomer.start(address)
+            await until(lambda: "does not open" in caplog.text or "not sealed" in caplog.text)
+            await newcomer.shut_down()
+        assert "mallory" not in str(nodes[0].member.view)
+        assert (await join(nodes, secret=SECRET)).cluster == nodes[0].cluster
+
+
+@live
+async def test_a_clients_handshake_relayed_makes_no_member() -> None:
+    """A relay asks for a member's place with what a client says."""
+    member = encode_greeting(Hello(VERSION, "0" * 32, purpose="member", sealed=True))
+
+    def as_a_member(number: int, packet: bytes) -> list[bytes]:
+        return [member] if packet[4] == HELLO and b'"Hello"' in packet else [packet]
+
+    async with (
+        cluster(2, secret=SECRET) as nodes,
+        relay(nodes[0].address, change=as_a_member) as (address, _),
+    ):
+        with pytest.raises(AttachError, match="secret is not the same"):
+            async with cubecast.connect(address, secret=SECRET):
+                pass
+        assert len(nodes[0].members) == 2
+
+
+@live
+async def test_a_client_connection_is_never_a_members() -> None:
+    """Who attached, or is about to, may hold the very secret of members: it is a client."""
+    async with cluster(2, secret=SECRET) as nodes:
+        for first in (encode_greeting(AttachRequest()), b""):
+            async with raw(nodes[0]) as client:
+                await client.authenticate(SECRET, purpose="client")
+                client.write(first + encode_view(Enter(Who("raw", "127.0.0.1:1", 1), -1)))
+                await client.ended()
+        async with raw(nodes[0]) as client:  # nor is a member a client
+            await client.authenticate(SECRET)
+            client.greet(AttachRequest())
+            await client.ended()
+        async with raw(nodes[0]) as client:  # nor is it one because it has a member's uid
+            await client.authenticate(SECRET, nodes[1].uid, 1, purpose="client")
+            client.write(PREFIX.pack(3, 3) + b"{}")
+            await client.ended()
+        assert all(len(node.members) == 2 for node in nodes)
+
+
+@live
+async def test_who_has_the_secret_of_clients_is_no_member() -> None:
+    async with cluster(2, secret=SECRET, client_secret=CLIENTS) as nodes:
+        newcomer = Node(NodeConfig(secret=CLIENTS))
+        with pytest.raises(JoinError, match="secret is not the same"):
+            await newcomer.start(nodes[0].address)
+        with pytest.raises(AttachError, match="secret is not the same"):
+            async with cubecast.connect(nodes[0].address, secret=SECRET):
+                pass
+        async with cubecast.connect(nodes[1].address, secret=CLIENTS) as client:
+            await client.publish(TOPIC, "hello")
+            assert client.cluster == nodes[0].cluster
+
+
+@live
+async def test_who_has_the_secret_of_clients_is_taken_for_a_node_by_other_clients() -> None:
+    """It proves no more than that it knows what they know; tokens and certificates prove more."""
+    async with (
+        cluster(1, secret=SECRET, client_secret=CLIENTS) as nodes,
+        cluster(1, secret=CLIENTS) as impostors,
+        subscribed(impostors) as (heard,),
+        cubecast.connect(impostors[0].address, secret=CLIENTS) as client,
+    ):
+        await client.publish(TOPIC, "for the others")
+        assert [one.payload for one in await take(heard, 1)] == [b"for the others"]
+        assert client.cluster != nodes[0].cluster
+
+
+@live
+async def test_an_old_conversation_played_again_gets_no_further() -> None:
+    async with cluster(1, secret=SECRET) as nodes:
+        said: list[bytes] = []
+
+        def record(number: int, packet: bytes) -> list[bytes]:
+            said.append(packet)
+            return [packet]
+
+        async with (
+            relay(nodes[0].address, change=record) as (address, _),
+            cubecast.connect(address, secret=SECRET) as client,
+        ):
+            await client.publish(TOPIC, "once")
+        async with raw(nodes[0]) as replay:
+            for packet in said[::2]:
+                replay.write_clear(packet)
+            await replay.ended()
+        assert (await nodes[0].topics()).keys() == {TOPIC}
+
+
+@live
+async def test_before_the_secret_is_proved_a_stranger_learns_nothing_of_the_cluster() -> None:
+    async with cluster(3, secret=SECRET) as nodes, raw(nodes[0]) as stranger:
+        heard = b""
+        handshake = Handshake(Identity(Keys("not the right one")), dialled=True)
+        stranger.write(handshake.begin())
+        while (packet := await stranger.packet()) is not None:
+            heard += packet[1]
+            message = decode_greeting(packet[1])
+            if isinstance(message, Refused):
+                break
+            answer = handshake.take(message, packet[1])
+            if answer is not None:
+                stranger.write(answer)
+        for node in nodes:
+            for known in (node.uid, node.address, node.cluster):
+                assert known.encode() not in heard
+
+
+@live
+async def test_a_node_of_the_version_before_is_refused_in_its_own_words() -> None:
+    """What a node of version 3 says first, and what it understands."""
+    async with cluster(1, secret=SECRET) as nodes, raw(nodes[0]) as old:
+        body = b'{"type":"Hello","version":3,"uid":"old","slot":-1,"nonce":"%s"}' % (b"0" * 32)
+        old.write_clear(PREFIX.pack(1 + len(body), HELLO) + body)
+        packet = await old.packet()
+        assert packet is not None
+        assert packet[1][PREFIX.size :] == (
+            b'{"type":"Refused","reason":"version 3 is not spoken here, only %d"}' % VERSION
+        )
+
+
+@live
+async def test_a_node_of_the_version_before_says_why_it_refuses_us() -> None:
+    """It reads the fields that it knows of our `Hello`, and answers with its `Refused`."""
+
+    async def old(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client = Dialler(reader, writer)
+        packet = await client.packet()
+        assert packet is not None
+        for wanted in (b'"version":4', b'"uid":"-"', b'"slot":-1', b'"nonce":"'):
+            assert wanted in packet[1]
+        client.greet(Refused("version 4 is not spoken here, only 3"))
+        await client.ended()
+        await client.close()
+
+    server = await asyncio.start_server(old, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        node = Node(NodeConfig(secret=SECRET))
+        with pytest.raises(JoinError, match="version 4 is not spoken here, only 3"):
+            await node.start(f"{host}:{port}")

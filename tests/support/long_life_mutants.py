@@ -1,0 +1,160 @@
+"""Broken members of the kinds that only long or eventful lives give away.
+
+They are registered with those of `chaos_mutants`, whose format they follow.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from cubecast.protocol.cluster.agreement import Epochs
+from cubecast.protocol.cluster.member import Member
+from cubecast.protocol.cluster.node import CubecastNode
+from cubecast.protocol.cluster.views import Depart, Install
+from cubecast.protocol.messages import ROUTE_BITS, Stable
+from cubecast.protocol.port import Port, Publication, Time
+from cubecast.protocol.subscriptions.discovery import Discovery
+from cubecast.protocol.subscriptions.membership import Membership
+from cubecast.protocol.subscriptions.waves import Gathering
+from cubecast.protocol.topic.recovery import RecoveringTopic
+from support.chaos_mutants import mutant, of_topics
+
+# -- gaps that nobody needs ------------------------------------------------------------------------
+
+
+class Skittish(CubecastNode):
+    def install(self, install: Install, now: Time) -> None:
+        before = self.view
+        super().install(install, now)
+        assert before is not None
+        if before.mask & ~install.view.mask:
+            for membership in list(self.memberships.values()):
+                membership.cut_off()
+                membership.rejoin(now)
+
+
+@mutant("loss-reasons", 1)
+class JumpsAtEveryExclusion(Member):
+    """Jumps to a new cut in every topic whenever somebody was excluded, whoever it was."""
+
+    core_class = Skittish
+
+
+class PickyPort:
+    """Hands every third message of others to nobody and calls it a gap, once a view has changed."""
+
+    def __init__(self, topic: RecoveringTopic, port: Port) -> None:
+        self._topic = topic
+        self._port = port
+
+    def deliver(self, publication: Publication) -> bool:
+        stream, first = publication.stream, publication.first
+        if self._topic.epoch and stream != self._topic.own and first % 3 == 2:
+            last = first + len(publication.body) - 1
+            self._port.gap(publication.topic, {stream: (first, last)})
+            return True
+        return self._port.deliver(publication)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
+
+
+class Picky(RecoveringTopic):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.port = PickyPort(self, self.port)  # type: ignore[assignment]
+
+
+@mutant("loss-reasons", 1)
+class SkipsEveryThird(Member):
+    """Turns every third message of living publishers into a gap once a view has changed."""
+
+    core_class = of_topics(Picky)
+
+
+# -- what is forgotten, and when -------------------------------------------------------------------
+
+
+class Hoarder(CubecastNode):
+    def _clean_up(self, now: Time) -> None:
+        """Forget nothing."""
+
+
+class KeepsTopicsForEver(Member):
+    """Never forgets a topic, however long nobody has had to do with it."""
+
+    core_class = Hoarder
+
+
+class Amnesiac(CubecastNode):
+    def _present_horizon(self, now: Time) -> Any:
+        from cubecast.protocol.cluster.horizon import Horizon
+
+        return Horizon(1 << 40)
+
+
+class PrunesTooEarly(Member):
+    """Forgets history as if nobody were absent and all views had passed."""
+
+    core_class = Amnesiac
+
+
+# -- patterns ------------------------------------------------------------------------------------
+
+
+class Cutless(Membership):
+    by_pattern = False
+
+    def _finish_joining(self, result: Gathering, now: Time) -> None:
+        if self.by_pattern:
+            result.vector.clear()
+        super()._finish_joining(result, now)
+
+
+class Careless(Discovery):
+    def _join_existing(self, question: Any, wanted: Any, listed: Any, now: Time) -> None:
+        before = set(self._owner.memberships)
+        super()._join_existing(question, wanted, listed, now)
+        for topic, membership in self._owner.memberships.items():
+            if topic not in before:
+                membership.by_pattern = True  # type: ignore[attr-defined]
+
+
+class FollowsWithoutACut(Member):
+    """Joins what a pattern finds, and begins at the first message instead of at the cut."""
+
+    core_class = type(
+        "Core", (CubecastNode,), {"membership_class": Cutless, "discovery_class": Careless}
+    )
+
+
+# -- views -----------------------------------------------------------------------------------------
+
+
+class Unnumbered(RecoveringTopic):
+    def _pass_on(self, news: Stable, height: int, now: Time) -> None:
+        route = news.route & (1 << ROUTE_BITS) - 1
+        super()._pass_on(msgspec.structs.replace(news, route=route), height, now)
+
+
+class TellsRoutesWithoutTheirView(Member):
+    """Leaves the epoch out of the number of the route in what it says of stability."""
+
+    core_class = of_topics(Unnumbered)
+
+
+class Credulous(Epochs):
+    def on_depart(self, depart: Depart, now: Time) -> None:
+        if self.view.has(depart.uid) and self.leader == self.slot:
+            self._admission.departing[depart.uid] = None  # type: ignore[attr-defined]
+            self.consider(now)
+        else:
+            super().on_depart(depart, now)
+
+
+class TrustsDepartures(Member):
+    """Lets a member go because another one said that it wants to."""
+
+    epochs_class = Credulous
