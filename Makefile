@@ -11,6 +11,27 @@ BIN     := .venv/bin
 STAMP   := .venv/.complete
 SOURCES  = $(wildcard src tests bench examples tools)
 
+# What `make test-fast` runs: tests that compute, without sockets, processes, Spark and compiled code,
+# and without long random runs.
+FAST = \
+	tests/lab/test_lab_seeding.py tests/lab/test_lab_verdicts.py tests/lab/test_lab_verdicts_edges.py \
+	tests/lab/test_lab_verdicts_rules.py \
+	tests/net/publishing/test_outbox.py tests/net/reading/test_debts.py tests/net/reading/test_ledger.py \
+	tests/net/reading/test_subscription.py tests/net/security/test_handshake.py \
+	tests/net/security/test_noise.py tests/net/security/test_permissions.py \
+	tests/net/security/test_sealing.py tests/net/settings/test_config_bounds.py \
+	tests/net/wire/test_parts.py tests/net/wire/test_wire.py tests/net/wire/test_wire_bounds.py \
+	tests/ordering/test_ordering_faithful.py tests/ordering/test_ordering_gaps.py \
+	tests/ordering/test_ordering_judge.py tests/overlay/test_overlay_basis.py \
+	tests/papers/test_holes.py tests/papers/test_topology_papers.py tests/papers/test_vcube_pb.py \
+	tests/papers/test_vcube_ps.py \
+	tests/protocol/cluster tests/protocol/subscriptions tests/protocol/test_forgetting.py \
+	tests/protocol/test_production.py tests/protocol/topic/test_finals.py \
+	tests/protocol/topic/test_streams.py tests/protocol/topic/test_topic_core.py \
+	tests/rules tests/sim/test_faults.py tests/sim/test_lives.py tests/sim/test_networks.py \
+	tests/sim/test_replay.py tests/sim/test_scenarios.py tests/sim/test_schedule.py \
+	tests/sim/test_script.py tests/sim/test_sim_codec.py tests/topology tests/trace
+
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo test test-fast lint docs pyright soak siege bench results clean distclean
 
@@ -32,6 +53,10 @@ demo: $(STAMP) ## eight friends chat, each a real node; see an answer overtake i
 
 test: lint ## lint, check types and run the tests (ARGS goes to pytest)
 	$(BIN)/python -m pytest -n 2 -m 'not soak' $(ARGS)
+
+test-fast: $(STAMP) ## the edit loop: ruff, and the tests that only compute (ARGS goes to pytest)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/python -m pytest -n 2 -m 'not soak' $(FAST) $(ARGS)
 
 lint: $(STAMP) ## ruff on all Python files, mypy --strict on src
 	$(BIN)/ruff check $(SOURCES)
