@@ -8,8 +8,9 @@ how it ended, and which process had which message.  By it:
 
 1. A message that its publisher knows to be stable is read, or an event names it as missed, or *no
    process that lived had it* when the reader said that it may have missed more (`exact` False).
-2. A reader may say so only when it lost its node by a crash, and no process that lived knew a
-   stream that the reader had read of, or one of the node that crashed.  Else it must be exact.
+2. A reader may say so only when a node that it was at, or was about to go to, has crashed (or its
+   connection broke and it went on elsewhere), and the processes that lived knew no stream of that
+   node, or not all that the reader had read of.  Else it must be exact.
 3. Nothing is read twice, and no cause is read after its effect.  What its publisher does not know
    to be sent (`Unknown`) may come late.
 """
@@ -24,11 +25,12 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 
 import cubecast
+from cubecast.net.events import Events
 from cubecast.protocol.port import Stream
 
 Name = tuple[int, int]
@@ -68,6 +70,7 @@ class Truth:
         self._lives: dict[str, list[Life]] = {}
         self._holders: dict[Name, dict[Life, float]] = {}
         self._known: dict[Stream, dict[Life, float]] = {}
+        self._streams: dict[Life, set[Stream]] = {}
 
     def begins(self, address: str) -> None:
         """A process is about to start at an address."""
@@ -87,6 +90,10 @@ class Truth:
         self._holders.setdefault(name, {}).setdefault(life, _now())
         self._known.setdefault(stream, {}).setdefault(life, _now())
 
+    def published(self, life: Life, stream: Stream) -> None:
+        """A process published in a stream of its own."""
+        self._streams.setdefault(life, set()).add(stream)
+
     def survives(self, name: Name, at: float) -> bool:
         """Whether a process that lived at a time had a message then."""
         return any(life.is_up(at) and t <= at for life, t in self._holders.get(name, {}).items())
@@ -95,23 +102,32 @@ class Truth:
         """Whether a process that lived at a time had delivered some of a stream."""
         return any(life.is_up(at) and t <= at for life, t in self._known.get(stream, {}).items())
 
-    def may_be_inexact(self, move: Move, read: Iterable[Stream]) -> bool:
-        """Rule 2; `read` are the streams that the reader had read of."""
-        if not move.former.crashed or move.former.ended > move.at:
-            return False
-        mine = [stream for stream in read if stream.source == move.former_slot]
-        return not any(self.is_known(stream, move.at) for stream in mine) or any(
-            not self.is_known(stream, move.at) for stream in read
-        )
+    def may_be_inexact(self, move: Move) -> bool:
+        """Rule 2."""
+        lost = self._crashed_between(move.began, move.at)
+        elsewhere = move.torn and move.node is not move.former
+        if elsewhere or (move.former.crashed and move.former.ended <= move.at):
+            lost.append(move.former)
+        return any(
+            not any(self.is_known(one, move.at) for one in self._streams.get(life, ()))
+            for life in lost
+        ) or (bool(lost) and not all(self.is_known(one, move.at) for one in move.read))
+
+    def _crashed_between(self, start: float, end: float) -> list[Life]:
+        lives = [life for lives in self._lives.values() for life in lives]
+        return [life for life in lives if life.crashed and start <= life.ended <= end]
 
 
 @dataclass(frozen=True)
 class Move:
     """A client went on at a node; how many messages it says that it missed."""
 
+    began: float
     at: float
     former: Life
-    former_slot: int
+    node: Life
+    torn: bool
+    """Whether its connection broke, and not its node."""
     missed: int
     exact: bool
     read: frozenset[Stream]
@@ -211,8 +227,9 @@ class Talker:
         self.moves: list[Move] = []
         self._streams: set[Stream] = set()
         self._life: Life | None = None
-        self._slot = -1
-        self._since = 0.0
+        self._since = 0.0  # since when it is there
+        self._detached = 0.0
+        self._torn = False
         self._spans: list[tuple[int, int, int]] = []  # slot, first and last that it was told of
         self.late: list[tuple[int, set[Name]]] = []
         """As which in turn it read a message, and the causes of that which it had not read."""
@@ -246,19 +263,21 @@ class Talker:
             watching.cancel()
 
     def _arrived(self, client: cubecast.Client) -> None:
-        self._life, self._slot = self._truth.at(client.address), client.slot
-        self._since = _now()
+        self._life, self._since = self._truth.at(client.address), _now()
 
-    async def _watch(self, events: cubecast.Events) -> None:
+    async def _watch(self, events: Events) -> None:
         async for event in events:
             match event:
+                case cubecast.Detached():
+                    self._detached = _now()
                 case cubecast.Reattached(missed=missed, exact=exact):
                     assert self.client is not None
                     assert self._life is not None
                     read = frozenset(self._streams)
-                    move = Move(_now(), self._life, self._slot, missed, exact, read)
-                    self.moves.append(move)
+                    former, torn, self._torn = self._life, self._torn, False
                     self._arrived(self.client)
+                    where = self._detached, _now(), former, self._life, torn
+                    self.moves.append(Move(*where, missed, exact, read))
                 case cubecast.Gap(skipped=skipped):
                     for slot, spans in skipped.items():
                         self._spans += [(slot, first, last) for first, last in spans]
@@ -270,6 +289,11 @@ class Talker:
 
     def stop(self) -> None:
         self._stopping = True
+
+    def pull_cable(self) -> None:
+        assert self.client is not None
+        self._torn = True
+        self.client._lost("the cable")
 
     async def _publish(self, client: cubecast.Client, pause_s: float) -> None:
         while not self._stopping:
@@ -383,9 +407,7 @@ def count(talkers: list[Talker], tally: Tally, truth: Truth) -> None:
         tally.told += talker.missed
         tally.moves += len(talker.moves)
         tally.exact += len(talker.moves) - len(inexact)
-        tally.needlessly_inexact += sum(
-            not truth.may_be_inexact(move, move.read) for move in inexact
-        )
+        tally.needlessly_inexact += sum(not truth.may_be_inexact(move) for move in inexact)
         disorder = list(talker.disorder())
         tally.disordered += sum(one not in unknown for one in disorder)
         tally.late_unknown += sum(one in unknown for one in disorder)

@@ -382,6 +382,29 @@ def test_a_client_that_does_not_wait_for_its_former_node_publishes_out_of_turn(
     assert run(publishing_at_a_node_that_leaves()) == [b"after", b"before"]
 
 
+def test_a_client_that_comes_back_to_its_node_knows_what_it_missed() -> None:
+    """Its cable was pulled: the node has never published, and is there to say so."""
+
+    async def main() -> None:
+        async with (
+            Cluster(2) as nodes,
+            nodes.connect(1, 0, patience_s=PATIENCE_S) as client,
+            client.subscribe(TOPIC) as messages,
+        ):
+            events = client.events()
+            client._lost("the cable")
+            await event_of(events, Detached)
+            await nodes[0].publish(TOPIC, "missed")
+            back = await event_of(events, Reattached)
+            assert isinstance(back, Reattached)
+            assert (back.slot, back.exact) == (1, True)
+            await nodes[0].publish(TOPIC, "read")
+            while (await anext(messages)).payload != b"read":
+                pass
+
+    run(main())
+
+
 # -- publications under way ------------------------------------------------------------------------
 
 
@@ -529,6 +552,7 @@ def test_floors_name_what_was_missed_and_never_sink() -> None:
     assert floors.are_known(positions((0, 12), (1, 3)), 0)
     assert not floors.are_known(positions((1, 3)), 0)
     assert not floors.are_known(positions((0, 12)), 1)
+    assert Floors().are_known(positions((1, 3)), 1), "what it missed of node 1 is named"
 
 
 def cuts() -> st.SearchStrategy[list[tuple[int, int]]]:

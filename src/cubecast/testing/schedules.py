@@ -180,6 +180,8 @@ class _Player:
         match step.act:
             case "publish" | "burst" | "batch":
                 return self._publish(node, topic, step.count)
+            case "retain" | "remove":
+                return node.publish(topic, "" if step.act == "remove" else "0", retain=True)
             case "subscribe" | "follow" if topic not in self.wanted[step.node]:
                 return self._subscribe(step.node, topic, step.lossy)
             case "unsubscribe" | "unfollow":
