@@ -61,7 +61,7 @@ def relay_of(origin: NodeId) -> tuple[NodeId, NodeId, NodeId]:
     raise AssertionError("a tree of four has a relay")
 
 
-# -- retained values in open answers -----------------------------------------------------------------
+# -- retained values in open answers ---------------------------------------------------------------
 
 
 def check_values_bytes(waves: Waves) -> None:

@@ -12,7 +12,8 @@ A `ValueLog` has what happened; `judge` reads it beside the trace.  Properties, 
 2. *Newest first.*  A node that joins is handed a value whose stamp is not below that of any value
    which a node of its view kept when it subscribed, or that value is delivered to it afterwards, or
    reported as lost.
-3. *The same everywhere.*  When all is settled, every node that joins is handed the value with the
+3. *Causal order implies the order of stamps.*  A value has a higher stamp than its causes.
+4. *The same everywhere.*  When all is settled, every node that joins is handed the value with the
    highest stamp of all that running nodes keep (`same_everywhere`).
 """
 
@@ -105,7 +106,7 @@ class ValueLog:
 
 
 def judge(trace: list[Record], log: ValueLog) -> list[str]:
-    """What breaks properties 1 and 2."""
+    """What breaks properties 1, 2 and 3."""
     if not log.kept:
         return []
     return [*_Order(log).judge(trace), *_newest_first(trace, log)]
@@ -122,13 +123,16 @@ class _Reading:
 
 
 class _Order:
-    """Property 1.  Sets of messages are bit masks; a message's causes are taken from the trace."""
+    """Properties 1 and 3.
+
+    Sets of messages are bit masks; a message's causes are taken from the trace.
+    """
 
     def __init__(self, log: ValueLog) -> None:
         self._handed: dict[int, list[Handing]] = {}
         for one in log.handed:
             self._handed.setdefault(one.position, []).append(one)
-        self._values = {one.ident for one in log.kept}
+        self._values = {one.ident: one for one in log.kept}
         self._past: dict[int, int] = {}  # a message, and its causes
         self._seen: dict[tuple[NodeId, Topic], int] = {}  # by a node in its present life
         self._reading: dict[tuple[NodeId, Topic], _Reading] = {}
@@ -140,6 +144,15 @@ class _Order:
             yield from self._see(record)
         for one in self._handed.get(len(trace), ()):
             yield from self._hand(one)
+        yield from self._stamps()
+
+    def _stamps(self) -> Iterator[str]:
+        for effect in self._values.values():
+            past = self._past.get(effect.ident, 0)
+            for ident, cause in self._values.items():
+                is_cause = past >> ident & 1 and ident != effect.ident
+                if is_cause and cause.topic == effect.topic and cause.stamp >= effect.stamp:
+                    yield f"value {effect.ident} has a lower stamp than its cause {ident}"
 
     def _see(self, record: Record) -> Iterator[str]:
         key = record.node, record.topic
@@ -236,7 +249,7 @@ def _newest_first(trace: list[Record], log: ValueLog) -> Iterator[str]:
         view = lives.view(one.node, one.position)
         for kept in by_topic.get(one.topic, ()):
             if (
-                kept.position < asked
+                kept.position <= asked
                 and kept.stamp > one.stamp
                 and view >> kept.node & 1
                 and lives.lives_on(kept.node, kept.position, one.position)
@@ -251,7 +264,7 @@ def _newest_first(trace: list[Record], log: ValueLog) -> Iterator[str]:
 def same_everywhere(
     topic: Topic, kept: Mapping[NodeId, Kept | None], handed: Mapping[NodeId, Stamp | tuple[()]]
 ) -> Iterator[str]:
-    """Property 3: what nodes keep before others join, and what those then have."""
+    """Property 4: what nodes keep before others join, and what those then have."""
     stamps = [value.stamp for value in kept.values() if value is not None]
     newest: Stamp | tuple[()] = max(stamps, default=())
     for node, stamp in handed.items():
