@@ -4,6 +4,16 @@ from __future__ import annotations
 
 import gc
 
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "cubecast",
+    # How long an example takes says how busy the machine is, and nothing about the code.
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("cubecast")
+
 
 def pytest_collection_finish() -> None:
     """Take what was imported and collected out of the garbage collector's sight.
