@@ -29,7 +29,7 @@ import msgspec
 
 from cubecast.protocol.port import NodeId, Topic
 from cubecast.sim.drawing import draw_schedule
-from cubecast.sim.schedule import Fault, Schedule, Step, checked
+from cubecast.sim.schedule import Deed, Fault, Schedule, Step, checked
 from cubecast.trace import Record
 
 PATTERNS = ("#", "+", "reply/#", "reply/+", "room/+", "room/#")
@@ -235,7 +235,7 @@ class _Kitchen:
             fault = self.rng.choice(self.faults) if self.faults else None
             if fault is not None and self.rng.random() < 0.3:
                 at = min(int(fault.at) + self.rng.randint(-30, 60), self.length - 1)
-            act = "remove" if self.rng.random() < 0.15 else "retain"
+            act: Deed = "remove" if self.rng.random() < 0.15 else "retain"
             self.steps.append(Step(max(at, 0), act, self._node(), topic))
             for _ in range(self.rng.choice((0, 1, 2))):
                 left = self.rng.randrange(self.length)
