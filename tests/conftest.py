@@ -8,6 +8,15 @@ import sys
 import threading
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "cubecast",
+    # How long an example takes says how busy the machine is, and nothing about the code.
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("cubecast")
 
 if "support" not in sys.modules:  # a plugin of `support` came first
     pytest.register_assert_rewrite("support")  # so that a helper that fails shows the values

@@ -3,18 +3,31 @@
 Node 3 of a group of four runs the protocol like the others, and besides sends whatever the fuzzer
 thinks of.  Required: nothing but `ProtocolError` comes out of a node, and only for what node 3
 sent (an honest relay is never blamed for a liar); every container stays within its bound; another
-topic of the honest three loses nothing.
+topic of the honest three loses nothing, neither messages nor the retained value.
 """
 
 from __future__ import annotations
 
+import struct
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
+from cubecast.net.clock import wall_us
+from cubecast.net.node import retained
+from cubecast.net.node.retained import (
+    MAX_AHEAD_US,
+    MAX_BYTES,
+    RETAIN,
+    Retained,
+    is_value,
+)
+from cubecast.net.wire.headers import pack
+from cubecast.net.wire.packets import WireError, decode_control, encode_control
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.config import Config
 from cubecast.protocol.errors import ProtocolError
@@ -34,6 +47,8 @@ from cubecast.protocol.messages import (
 from cubecast.protocol.port import NodeId, Stream
 from cubecast.protocol.subscriptions import links, waves
 from cubecast.protocol.topic import guard
+from cubecast.protocol.topic.retained import Kept
+from cubecast.topology import parent
 from support.lies import ATTACKED, HONEST, LIAR, QUIET, WINDOW, Liar, check_bounds
 
 
@@ -44,6 +59,7 @@ class Desk:
         self.node = node
         self.world = world
         self.delivered: list[Any] = []
+        self.keeper = Retained()
         self.next_wake = 0
 
     def relay(self, peers: Any, message: Any) -> None:
@@ -52,6 +68,7 @@ class Desk:
 
     def control(self, peer: NodeId, message: Any) -> None:
         if self.node == LIAR:
+            message = self.world.change(message)
             self.world.heard.append(message)
         if peer in self.world.nodes:
             self.world.queue.append((self.node, peer, message))
@@ -77,6 +94,8 @@ class World:
         self.heard: list[Any] = []
         self.now = 0
         self.refused = 0
+        self.change: Callable[[Any], Any] = lambda message: message
+        """What the liar makes of what its node says in earnest."""
         self.nodes: dict[NodeId, CubecastNode] = {}
         self.desks = {node: Desk(node, self) for node in range(4)}
         for node, desk in self.desks.items():
@@ -156,6 +175,123 @@ def test_small_bounds_are_kept(seed: int, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(links, "MAX_EARLY_WEIGHT", 5)
     monkeypatch.setattr(waves, "MAX_WAVES", 2)
     attack(1000 + seed, 600)
+
+
+# -- retained values -------------------------------------------------------------------------------
+
+
+def crosses(message: Any) -> bool:
+    """Whether a message is one that comes off the wire."""
+    try:
+        return decode_control(encode_control(message)) == message
+    except (WireError, struct.error, OverflowError, ValueError):
+        return False
+
+
+def heard_by(joiner: NodeId) -> list[NodeId]:
+    """The honest nodes whose answers come to a node by honest ones alone."""
+    found = []
+    for node in HONEST:
+        way: NodeId | None = node
+        while way not in (joiner, LIAR):
+            assert way is not None
+            way = parent(joiner, way, 0b1111)
+        if way == joiner:
+            found.append(node)
+    return found
+
+
+def lie_about_values(seed: int, rounds: int) -> int:
+    """Honest nodes keep values and join again; how many lies the joiners heard."""
+    random, world, lies = Random(seed), World(), 0
+    liar = Liar(random, world.nodes, {node: node for node in range(4)}, world.heard)
+
+    def change(message: Any) -> Any:
+        nonlocal lies
+        answer = getattr(message, "message", None)
+        if not isinstance(message, Parcel) or not isinstance(answer, Answer):
+            return message
+        lie = Parcel(message.number, msgspec.structs.replace(answer, kept=liar.value()))
+        if not crosses(lie):  # it would be hung up on
+            return message
+        lies += 1
+        return lie
+
+    world.change = change
+    for number in range(rounds):
+        publisher, joiner = random.choice(HONEST), random.choice(HONEST)
+        time = max(random.randrange(100) + number, *(_time(world, node) + 1 for node in HONEST))
+        value = Kept(publisher, publisher, number, time, bytes(pack({RETAIN: ""}, b"%d" % number)))
+        world.desks[publisher].keeper.learn(QUIET, value)
+        world.nodes[joiner].unsubscribe(QUIET, world.now)
+        world.run()
+        stamps = [kept.stamp for node in heard_by(joiner) if (kept := _kept(world, node))]
+        world.nodes[joiner].subscribe(QUIET, world.now)
+        for _ in range(5):
+            world.run(100)
+        assert world.nodes[joiner].explain(QUIET, world.now)["standing"] == "in"
+        found = _kept(world, joiner)
+        best = max(stamps, default=())
+        assert (() if found is None else found.stamp) >= best, f"node {joiner}: {found}, {best}"
+        assert found is None or is_value(found.blob)
+        assert found is None or found.time <= wall_us() + MAX_AHEAD_US
+        check_bounds(world.nodes[joiner])
+    for node in HONEST:
+        assert len(world.desks[node].keeper) <= 1
+        assert world.desks[node].keeper.size <= MAX_BYTES
+    return lies
+
+
+def _kept(world: World, node: NodeId) -> Kept | None:
+    return world.desks[node].keeper.kept(QUIET)
+
+
+def _time(world: World, node: NodeId) -> int:
+    kept = _kept(world, node)
+    return 0 if kept is None else kept.time
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lies_about_retained_values_hide_none_and_break_no_keeper(seed: int) -> None:
+    assert lie_about_values(seed, 40) > 10
+
+
+def believes_the_future(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(retained, "MAX_AHEAD_US", 1 << 61)
+
+
+def relays_what_it_does_not_believe(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Retained, "believes", lambda keeper, value: True)
+
+
+def takes_what_it_hears_last(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(waves, "newer", lambda one, other: other)
+
+
+def takes_anything_for_a_value(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(retained, "is_value", lambda blob: True)
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        believes_the_future,
+        relays_what_it_does_not_believe,
+        takes_what_it_hears_last,
+        takes_anything_for_a_value,
+    ],
+)
+def test_a_node_that_believes_lies_about_values_is_caught(
+    mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch)
+
+    def attacks() -> None:
+        for seed in range(6):
+            lie_about_values(seed, 40)
+
+    with pytest.raises(AssertionError):
+        attacks()
 
 
 # -- one lie at a time ----------------------------------------------------------------------------

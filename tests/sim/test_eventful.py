@@ -64,7 +64,8 @@ def test_schedules_that_were_not_survived_once(seed: int, nodes: int | None) -> 
 ENOUGH = {
     "leaves": 200, "slots_handed_over": 100, "cut_short": 40, "follows": 400, "unfollows": 100,
     "names": 3000, "topics_born": 3000, "born_in_faults": 1000, "short_lived": 2000,
-    "topic_leaves": 2000, "lossy": 200, "batches": 400, "quiet": 20,
+    "topic_leaves": 2000, "lossy": 200, "batches": 400, "quiet": 20, "values": 500,
+    "values_handed": 800,
 }  # fmt: skip
 
 
@@ -87,6 +88,8 @@ def test_five_hundred_schedules_have_enough_of_everything() -> None:
     assert drawn["unfollow"] > 100, drawn
     assert drawn["lossy"] > 200, drawn
     assert drawn["batch"] > 400, drawn
+    assert drawn["retain"] > 500, drawn
+    assert drawn["remove"] > 100, drawn
     assert drawn["names"] > 5000, drawn
 
 

@@ -17,9 +17,13 @@ from support.terminal import in_front
 COMMAND = [sys.executable, "-m", "cubecast.cli.main"]
 
 
+GENEROUS_S = 180.0
+"""How long a command may take; on a busy machine one of them takes half a minute to begin."""
+
+
 def cubecast(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *arguments], input=stdin, capture_output=True, text=True, timeout=60
+        [*COMMAND, *arguments], input=stdin, capture_output=True, text=True, timeout=GENEROUS_S
     )
 
 

@@ -6,6 +6,11 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+import msgspec
+
+from cubecast.net.clock import wall_us
+from cubecast.net.node.retained import MAX_AHEAD_US, MAX_VALUE, RETAIN
+from cubecast.net.wire.headers import pack
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.messages import (
     Ack,
@@ -25,6 +30,7 @@ from cubecast.protocol.messages import (
 from cubecast.protocol.port import NodeId, Stream
 from cubecast.protocol.subscriptions import links, waves
 from cubecast.protocol.topic import guard, stream_table
+from cubecast.protocol.topic.retained import Kept
 
 LIAR = 3
 HONEST = (0, 1, 2)
@@ -157,11 +163,24 @@ class Liar:
                 vector = tuple((self.stream(), self.number()) for _ in range(random.randrange(5)))
                 named = tuple((self.topic(), mask) for _ in range(random.choice([0, 0, 3])))
                 lossy = random.getrandbits(4)
-                return Answer(self.topic(), origin, self.number(), vector, mask, lossy, named)
+                answer = Answer(self.topic(), origin, self.number(), vector, mask, lossy, named)
+                return msgspec.structs.replace(answer, kept=self.value())
             case _:
                 lossy = random.random() < 0.5
                 op = random.choice(list(Op))
                 return Wave(self.topic(), origin, self.number(), op, mask, lossy)
+
+    def value(self) -> Kept | None:
+        """A retained value: none, an old one, one from the future, a large one, none at all."""
+        random = self.random
+        payload = random.choice([b"lie", b"", bytes(MAX_VALUE - 100), bytes(2 * MAX_VALUE)])
+        headers = {random.choice([RETAIN, RETAIN, RETAIN, "kind"]): ""}
+        time = random.choice([0, 1, 5, random.randrange(200), wall_us() + 2 * MAX_AHEAD_US, HUGE])
+        stream = self.stream()
+        lie = Kept(*stream, self.number(), time, bytes(pack(headers, payload)))
+        if random.random() < 0.1:
+            lie = msgspec.structs.replace(lie, blob=random.randbytes(random.randrange(9)))
+        return random.choice([lie, lie, lie, None])
 
     def topic(self) -> str:
         return self.random.choice([ATTACKED, ATTACKED, ATTACKED, f"made up {self.number()}"])
@@ -203,3 +222,5 @@ def check_bounds(node: CubecastNode) -> None:
         assert len(link.early) <= links.MAX_EARLY_PARCELS
         assert link.early_weight <= links.MAX_EARLY_WEIGHT
     assert node.pending_waves() <= 2 * waves.MAX_WAVES
+    open_values = [one.kept for one in node._waves.waiting if one.kept is not None]
+    assert node._waves.values_bytes == sum(len(kept.blob) for kept in open_values)

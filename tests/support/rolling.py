@@ -2,6 +2,17 @@
 
 Every client publishes numbered messages to one topic and reads all of them.  A message names how
 far its publisher had read each other client, so a reader can judge the order of causes as well.
+
+The judge believes no client.  `Truth` has what happened: which process was at which address when,
+how it ended, and which process had which message.  By it:
+
+1. A message that its publisher knows to be stable is read, or an event names it as missed, or *no
+   process that lived had it* when the reader said that it may have missed more (`exact` False).
+2. A reader may say so only when a node that it was at, or was about to go to, has crashed (or its
+   connection broke and it went on elsewhere), and the processes that lived knew no stream of that
+   node, or not all that the reader had read of.  Else it must be exact.
+3. Nothing is read twice, and no cause is read after its effect.  What its publisher does not know
+   to be sent (`Unknown`) may come late.
 """
 
 from __future__ import annotations
@@ -16,8 +27,14 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import inf
 
 import cubecast
+from cubecast.net.events import Events
+from cubecast.protocol.port import Stream
+
+Name = tuple[int, int]
+"""A message: the number of its client, and its own."""
 
 TOPIC = "rolling"
 ENVIRONMENT = {**os.environ, "CUBECAST_LEAVE_TIMEOUT_S": "100", "CUBECAST_JOIN_TIMEOUT_S": "100"}
@@ -33,10 +50,99 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+@dataclass(eq=False)
+class Life:
+    """A process at an address, from its start to its end."""
+
+    address: str
+    began: float
+    ended: float = inf
+    crashed: bool = False
+
+    def is_up(self, at: float) -> bool:
+        return self.began <= at < self.ended
+
+
+class Truth:
+    """What happened in a run, whatever clients say of it."""
+
+    def __init__(self) -> None:
+        self._lives: dict[str, list[Life]] = {}
+        self._holders: dict[Name, dict[Life, float]] = {}
+        self._known: dict[Stream, dict[Life, float]] = {}
+        self._streams: dict[Life, set[Stream]] = {}
+
+    def begins(self, address: str) -> None:
+        """A process is about to start at an address."""
+        self._lives.setdefault(address, []).append(Life(address, _now()))
+
+    def ends(self, address: str, crashed: bool) -> None:
+        """The process at an address has crashed, or has left."""
+        life = self.at(address)
+        life.ended, life.crashed = _now(), crashed
+
+    def at(self, address: str) -> Life:
+        """The process that started last at an address."""
+        return self._lives[address][-1]
+
+    def had(self, life: Life, stream: Stream, name: Name) -> None:
+        """A process delivered a message."""
+        self._holders.setdefault(name, {}).setdefault(life, _now())
+        self._known.setdefault(stream, {}).setdefault(life, _now())
+
+    def published(self, life: Life, stream: Stream) -> None:
+        """A process published in a stream of its own."""
+        self._streams.setdefault(life, set()).add(stream)
+
+    def survives(self, name: Name, at: float) -> bool:
+        """Whether a process that lived at a time had a message then."""
+        return any(life.is_up(at) and t <= at for life, t in self._holders.get(name, {}).items())
+
+    def is_known(self, stream: Stream, at: float) -> bool:
+        """Whether a process that lived at a time had delivered some of a stream."""
+        return any(life.is_up(at) and t <= at for life, t in self._known.get(stream, {}).items())
+
+    def may_be_inexact(self, move: Move) -> bool:
+        """Rule 2."""
+        lost = self._crashed_between(move.began, move.at)
+        elsewhere = move.torn and move.node is not move.former
+        if elsewhere or (move.former.crashed and move.former.ended <= move.at):
+            lost.append(move.former)
+        return any(
+            not any(self.is_known(one, move.at) for one in self._streams.get(life, ()))
+            for life in lost
+        ) or (bool(lost) and not all(self.is_known(one, move.at) for one in move.read))
+
+    def _crashed_between(self, start: float, end: float) -> list[Life]:
+        lives = [life for lives in self._lives.values() for life in lives]
+        return [life for life in lives if life.crashed and start <= life.ended <= end]
+
+
+@dataclass(frozen=True)
+class Move:
+    """A client went on at a node; how many messages it says that it missed."""
+
+    began: float
+    at: float
+    former: Life
+    node: Life
+    torn: bool
+    """Whether its connection broke, and not its node."""
+    missed: int
+    exact: bool
+    read: frozenset[Stream]
+    """The streams that it had read of."""
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
 class Fleet:
     """Nodes in processes of their own, each at an address that it keeps."""
 
     def __init__(self, count: int) -> None:
+        self.truth = Truth()
         self.addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
         self._processes: dict[int, subprocess.Popen[str]] = {}
 
@@ -45,6 +151,7 @@ class Fleet:
         words = [sys.executable, "-m", "cubecast.cli.main", "node"]
         words += ["--listen", self.addresses[number]]
         words += ["--begin"] if first else ["--join", ",".join(self.addresses)]
+        self.truth.begins(self.addresses[number])
         process = subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT
         )
@@ -57,6 +164,7 @@ class Fleet:
         process = self._processes.pop(number)
         process.send_signal(how)
         await asyncio.to_thread(process.communicate)
+        self.truth.ends(self.addresses[number], crashed=how is signal.SIGKILL)
 
     async def restart_all(self, how: signal.Signals = signal.SIGTERM) -> None:
         for number in range(len(self.addresses)):
@@ -79,13 +187,21 @@ class Tally:
     lost: int = 0
     """Missed by a reader, whether or not it was told."""
     silent: int = 0
-    """Those of them that their reader was not told of."""
+    """Those of them that no event named and that a process which lived had (rule 1)."""
+    excused: int = 0
+    """Those of them that no event named, as no process which lived had them."""
     told: int = 0
     """What readers were told that they missed."""
     repeated: int = 0
     disordered: int = 0
     """Of one publisher out of turn, or before a cause: but for causes that are unknown."""
+    late_unknown: int = 0
+    """Those that came late and that their publishers do not know to be sent."""
     moves: int = 0
+    exact: int = 0
+    """Moves whose client says that it knows all that it missed."""
+    needlessly_inexact: int = 0
+    """Moves whose client might have known it, and says that it does not (rule 2)."""
     finished: int = 0
     """Readers that have heard the last words of all."""
     errors: Counter[str] = field(default_factory=Counter)
@@ -94,24 +210,29 @@ class Tally:
 class Talker:
     """A client that publishes, reads, and notes what it reads."""
 
-    def __init__(self, number: int, clients: int, tally: Tally) -> None:
+    def __init__(self, number: int, clients: int, tally: Tally, truth: Truth) -> None:
         self._number = number
         self._tally = tally
+        self._truth = truth
         self.sent = 0
         self.counted = 0
         """Messages before the last words, which some may miss."""
-        self.unknown: set[tuple[int, int]] = set()
+        self.unknown: set[Name] = set()
         self.read = [-1] * clients
-        self.seen: set[tuple[int, int]] = set()
+        self.seen: dict[Name, int] = {}
+        """What it has read, and as which in turn."""
         self.missed = 0
-        self.places: dict[tuple[int, int], tuple[int, int]] = {}  # by whom and which: slot, number
+        self.places: dict[Name, tuple[int, int]] = {}
+        """Slot and number of what it has read."""
+        self.moves: list[Move] = []
+        self._streams: set[Stream] = set()
+        self._life: Life | None = None
+        self._since = 0.0  # since when it is there
+        self._detached = 0.0
+        self._torn = False
         self._spans: list[tuple[int, int, int]] = []  # slot, first and last that it was told of
-        self.shared: set[tuple[int, int]] = set()
-        """What it read at another node than that which published it."""
-        self.inexact = False
-        """Whether it was told that it may have missed more."""
-        self.late: list[set[tuple[int, int]]] = []
-        """Messages that came after a later one of their publisher, or after an effect, or never."""
+        self.late: list[tuple[int, set[Name]]] = []
+        """As which in turn it read a message, and the causes of that which it had not read."""
         self._stopping = False
         self.client: cubecast.Client | None = None
 
@@ -127,6 +248,7 @@ class Talker:
             client.subscribe(TOPIC) as messages,
         ):
             self.client = client
+            self._arrived(client)
             watching = asyncio.create_task(self._watch(client.events()))
             await ready.wait()
             reading = asyncio.create_task(self._read(messages))
@@ -140,14 +262,25 @@ class Talker:
             self.missed = messages.missed
             watching.cancel()
 
-    async def _watch(self, events: object) -> None:
-        async for event in events:  # type: ignore[attr-defined]
-            self._tally.moves += isinstance(event, cubecast.Reattached)
-            if isinstance(event, cubecast.Reattached) and not event.exact:
-                self.inexact = True
-            if isinstance(event, cubecast.Gap):
-                for slot, spans in event.skipped.items():
-                    self._spans += [(slot, first, last) for first, last in spans]
+    def _arrived(self, client: cubecast.Client) -> None:
+        self._life, self._since = self._truth.at(client.address), _now()
+
+    async def _watch(self, events: Events) -> None:
+        async for event in events:
+            match event:
+                case cubecast.Detached():
+                    self._detached = _now()
+                case cubecast.Reattached(missed=missed, exact=exact):
+                    assert self.client is not None
+                    assert self._life is not None
+                    read = frozenset(self._streams)
+                    former, torn, self._torn = self._life, self._torn, False
+                    self._arrived(self.client)
+                    where = self._detached, _now(), former, self._life, torn
+                    self.moves.append(Move(*where, missed, exact, read))
+                case cubecast.Gap(skipped=skipped):
+                    for slot, spans in skipped.items():
+                        self._spans += [(slot, first, last) for first, last in spans]
 
     def was_told_of(self, place: tuple[int, int]) -> bool:
         """Whether an event named a message, by its slot and number, as missed."""
@@ -156,6 +289,11 @@ class Talker:
 
     def stop(self) -> None:
         self._stopping = True
+
+    def pull_cable(self) -> None:
+        assert self.client is not None
+        self._torn = True
+        self.client._lost("the cable")
 
     async def _publish(self, client: cubecast.Client, pause_s: float) -> None:
         while not self._stopping:
@@ -177,7 +315,7 @@ class Talker:
         except cubecast.CubecastError as error:
             self._tally.errors[f"{type(error).__name__}: {error}"] += 1
 
-    def _missing(self, causes: list[int]) -> Iterator[tuple[int, int]]:
+    def _missing(self, causes: list[int]) -> Iterator[Name]:
         """The causes of a message that were not read before it."""
         for client, (there, here) in enumerate(zip(causes, self.read, strict=True)):
             yield from ((client, number) for number in range(here + 1, there + 1))
@@ -187,20 +325,37 @@ class Talker:
         while len(ended) < len(self.read):
             message = await anext(messages)
             source, number, causes, last = json.loads(message.payload)
+            name, turn = (source, number), len(self.seen)
             self._tally.delivered += not last
-            self._tally.repeated += (source, number) in self.seen
-            if number <= self.read[source]:
-                self.late.append({(source, number)})
-            if not messages.missed and (early := set(self._missing(causes))):
-                self.late.append(early)
-            self.seen.add((source, number))
-            self.places[source, number] = message.source, message.seq
-            if self.client is not None and self.client.slot != message.source:
-                self.shared.add((source, number))
+            self._tally.repeated += name in self.seen
+            late = {name} if number <= self.read[source] else set()
+            if late or (late := set(self._missing(causes))):
+                self.late.append((turn, late))
+            self.seen.setdefault(name, turn)
+            self.places[name] = message.source, message.seq
+            self._streams.add(message.frame.stream)
+            self._bear_witness(message.frame.stream, name)
             self.read[source] = max(number, self.read[source])
             if last:
                 ended.add(source)
         self._tally.finished += 1
+
+    def _bear_witness(self, stream: Stream, name: Name) -> None:
+        """Its node had the message, if the client has not just come there."""
+        if self._life is not None and self._life.is_up(_now()) and _now() > self._since + WITNESS_S:
+            self._truth.had(self._life, stream, name)
+
+    def disorder(self) -> Iterator[Name]:
+        """What was read after a later message of its publisher, or after an effect of it.
+
+        A cause that was never read is missed, which is judged as that.
+        """
+        for turn, late in self.late:
+            yield from (name for name in late if self.seen.get(name, -1) >= turn)
+
+
+WITNESS_S = 1.0
+"""What a client reads so long after it has come to a node was not left over from the one before."""
 
 
 async def rolling_restart(
@@ -214,7 +369,8 @@ async def rolling_restart(
     try:
         await fleet.start(0, first=True)
         await asyncio.gather(*(fleet.start(number) for number in range(1, nodes)))
-        talkers = [Talker(number, clients, tally) for number in range(clients)]
+        truth = fleet.truth
+        talkers = [Talker(number, clients, tally, truth) for number in range(clients)]
         ready = asyncio.Barrier(clients + 1)
         places = fleet.addresses * 2
         turned = [places[i % nodes : i % nodes + nodes] for i in range(clients)]
@@ -228,23 +384,30 @@ async def rolling_restart(
             await ready.wait()
     finally:
         fleet.close()
-    count(talkers, tally)
+    count(talkers, tally, truth)
     return tally
 
 
-def count(talkers: list[Talker], tally: Tally) -> None:
+def count(talkers: list[Talker], tally: Tally, truth: Truth) -> None:
+    """Judge what each client read and said by what happened."""
     sent = {(talker._number, number) for talker in talkers for number in range(talker.counted)}
-    unknown = set().union(*(talker.unknown for talker in talkers))
+    unknown = set[Name]().union(*(talker.unknown for talker in talkers))
     tally.published = len(sent)
-    shared = set().union(*(talker.shared for talker in talkers))
     places = {one: place for talker in talkers for one, place in talker.places.items()}
     for talker in talkers:
-        lost = sent - unknown - talker.seen
-        tally.lost += len(lost)
+        lost = sent - unknown - talker.seen.keys()
         told = {one for one in lost if one in places and talker.was_told_of(places[one])}
-        # Of what only a node had that died, nobody can tell.
-        tally.silent += 0 if talker.inexact else len((lost - told) & shared)
+        inexact = [move for move in talker.moves if not move.exact]
+        gone = {
+            one for one in lost - told if any(not truth.survives(one, move.at) for move in inexact)
+        }
+        tally.lost += len(lost)
+        tally.silent += len(lost - told - gone)
+        tally.excused += len(gone)
         tally.told += talker.missed
-        # What only a node had that died is lost for ever, though its clients may have read it.
-        gone = unknown | lost if talker.inexact else unknown
-        tally.disordered += sum(not late <= gone for late in talker.late)
+        tally.moves += len(talker.moves)
+        tally.exact += len(talker.moves) - len(inexact)
+        tally.needlessly_inexact += sum(not truth.may_be_inexact(move) for move in inexact)
+        disorder = list(talker.disorder())
+        tally.disordered += sum(one not in unknown for one in disorder)
+        tally.late_unknown += sum(one in unknown for one in disorder)

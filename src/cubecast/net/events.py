@@ -155,8 +155,9 @@ class Reattached(msgspec.Struct, frozen=True, tag=True):
     """A light client goes on at a node: `address`, in `slot`.
 
     `missed` counts the messages that its subscriptions have missed; a `Gap` of each topic names
-    them.  `exact` is False if there may be more: the former node died with messages that no other
-    node has, or too many streams had to be named.
+    them.  `exact` is False if there may be more: the former node died, and no node that lives knows
+    a stream of it, or one that the client has read; too many streams had to be named; or the node
+    is in another cluster.
     """
 
     address: str

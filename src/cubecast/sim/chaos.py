@@ -30,6 +30,7 @@ from cubecast.sim.plan import Plan, plan_of
 from cubecast.sim.protocols import Mortality, mortality
 from cubecast.sim.schedule import Schedule, Step
 from cubecast.sim.settling import liveness_bound, run_until, settle, unsettled
+from cubecast.sim.values import judge, same_everywhere
 from cubecast.topology import members_of
 from cubecast.trace import Header, Property, Record, Report, check
 
@@ -69,7 +70,8 @@ class Verdict:
     metrics: dict[str, float]
     failures: dict[str, list[str]] = field(default_factory=dict)
     """Property -> what was found; besides those of the checkers: ``liveness`` (not converged within
-    the bound), ``kept`` (something is left to do), ``raised`` (a process failed)."""
+    the bound), ``kept`` (something is left to do), ``raised`` (a process failed), ``values``
+    (`cubecast.sim.values`)."""
     marks: Counter[str] = field(default_factory=Counter)
     report: Report | None = None
     trace: list[Record] | None = None
@@ -172,6 +174,31 @@ class _Run:
         if not settle(world, self.bound):
             why = unsettled(world)
             self.fail("liveness", f"the last publications did not get through: {why}")
+            return
+        for topic in sorted({one.topic for one in world.values.kept}):
+            self._join_late(topic)
+
+    def _join_late(self, topic: Topic) -> None:
+        """Have a node join a topic that has a value, and see that it is handed the newest one."""
+        world = self.world
+        late = [node for node in world.running() if not world.matched(node, topic)][-2:]
+        for node in late:
+            if world.wants(node, topic):
+                world.unsubscribe(node, topic)
+        settled = settle(world, self.bound)
+        kept = {node: world.keeper(node).kept(topic) for node in world.running()}
+        begun = len(world.values.handed)
+        for node in late:
+            world.subscribe(node, topic)
+        if not settled or not settle(world, self.bound):
+            self.fail("liveness", f"a late subscription to {topic!r}: {unsettled(world)}")
+            return
+        handed = {one.node: one.stamp for one in world.values.handed[begun:] if one.topic == topic}
+        for node in late:
+            if node not in handed:
+                self.fail("values", f"node {node} joined {topic!r} and was handed nothing")
+        for what in same_everywhere(topic, kept, handed):
+            self.fail("values", what)
 
     # -- what happens ----------------------------------------------------------------------------
 
@@ -224,6 +251,8 @@ class _Run:
                     world.publish(node, topic)
             case "batch":
                 world.publish_batch(node, topic, step.count)
+            case "retain" | "remove":
+                world.publish_value(node, topic, step.act == "remove")
             case "subscribe" if not world.wants(node, topic):
                 world.subscribe(node, topic, step.lossy)
             case "unsubscribe" if world.wants(node, topic) and not world.matched(node, topic):
@@ -259,6 +288,8 @@ class _Run:
             report = check(self.trace)
         for violation in report.violations:
             self.fail(violation.property, str(violation))
+        for what in judge(self.trace, self.world.values):
+            self.fail("values", what)
         excluded = exclusions(self.trace, self.schedule.nodes)
         counts = self.plan.counts
         lossy = any(step.lossy for step in self.schedule.steps)
@@ -280,6 +311,7 @@ class _Run:
             "cut_short": float(self.cut_short),
             "slots_handed_over": float(self.world.handed_over),
             **ingredients(self.schedule, self.trace),
+            **{name: float(count) for name, count in self.world.values.counts().items()},
             "exclusions": float(len(excluded)),
             "late_exclusions": float(len(late_exclusions(self.trace, self.plan.length))),
             "recovery_time": float(recovery_time(self.trace, self.plan.last_fault)),

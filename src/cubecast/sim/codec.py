@@ -18,6 +18,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from struct import error as StructError
 from typing import Any, Protocol
 
@@ -25,6 +26,7 @@ from cubecast.net.wire.packets import (
     Control,
     FrameDecoder,
     Outgoing,
+    Payloads,
     WireError,
     decode_ack,
     decode_control,
@@ -38,6 +40,7 @@ from cubecast.protocol.cluster.detector import DetectorMessage
 from cubecast.protocol.cluster.views import Clusterwide
 from cubecast.protocol.messages import Ack, Frame, Parcel
 from cubecast.protocol.port import Message
+from cubecast.sim.values import Value
 
 UNENCODABLE = (WireError, StructError, OverflowError, ValueError, TypeError)
 LONGEST_TOLD = 300
@@ -102,12 +105,20 @@ class WireCodec:
 
     def _frame(self, frame: Frame) -> tuple[bytes, Frame]:
         """A frame whose payloads are the numbers of its messages; it gets its own body back."""
-        payloads = [self._payload(ident) for ident in frame.body]
-        raw = encode_frame(_with_body(frame, Outgoing(payloads, 0), frame.size))
+        sent = self._outgoing(frame.body)
+        raw = encode_frame(_with_body(frame, sent, frame.size))
         back = self._frames.decode(raw, {topic_id(frame.topic): frame.topic})
-        if back is None or list(back.body) != payloads:
+        if back is None or not isinstance(back.body, Payloads) or back.body.cut() != sent.payloads:
             raise WireError("the payloads are others")
+        if (back.body.time, [*back.body.headed]) != (sent.time, [*sent.headed]):
+            raise WireError("the time or the headers are others")
         return raw, _with_body(back, frame.body, frame.size)
+
+    def _outgoing(self, body: Collection[object]) -> Outgoing:
+        """What is sent: payloads, or a retained value with its headers."""
+        if isinstance(body, Value):
+            return Outgoing(body.body.payloads, body.body.time, body.body.headed)
+        return Outgoing([self._payload(ident) for ident in body], 0)
 
     def _payload(self, ident: object) -> bytes:
         assert isinstance(ident, int), "the simulator's bodies are numbers of messages"

@@ -16,6 +16,7 @@ of its own, so that a stock schedule stays what it is.  `ingredients` counts wha
 | cut_short | crashes in the middle of a broadcast |
 | slots_handed_over | slots in which another process is than was before |
 | mutes | a node answers tests but no waves, or none of one node, longer than it is waited for |
+| values, values_handed | retained messages, and how often a newcomer was handed one |
 | quiet | stretches without a word, long enough for idle state to be forgotten |
 """
 
@@ -28,7 +29,7 @@ import msgspec
 
 from cubecast.protocol.port import NodeId, Topic
 from cubecast.sim.drawing import draw_schedule
-from cubecast.sim.schedule import Fault, Schedule, Step, checked
+from cubecast.sim.schedule import Deed, Fault, Schedule, Step, checked
 from cubecast.trace import Record
 
 PATTERNS = ("#", "+", "reply/#", "reply/+", "room/+", "room/#")
@@ -58,6 +59,7 @@ def enriched(schedule: Schedule, rng: Random) -> Schedule:
         kitchen.batches,
         kitchen.quiet,
         kitchen.mutes,
+        kitchen.values,  # the last one, so that the others draw what they always drew
     ):
         if rng.random() < SHARE.get(add.__name__, 0.35):
             add()
@@ -224,6 +226,23 @@ class _Kitchen:
             topic = self.rng.choice((*self.schedule.members(), *ROOMS))
             count = self.rng.randint(2, most)
             self.steps.append(Step(self._at(), "batch", self._node(), topic, count))
+
+    def values(self) -> None:
+        """Retained values, some of them removed, and newcomers before, between and after them."""
+        topics = (*self.schedule.members(), *ROOMS[:2])
+        for _ in range(self.rng.randint(2, 12)):
+            topic, at = self.rng.choice(topics), self._at()
+            fault = self.rng.choice(self.faults) if self.faults else None
+            if fault is not None and self.rng.random() < 0.3:
+                at = min(int(fault.at) + self.rng.randint(-30, 60), self.length - 1)
+            act: Deed = "remove" if self.rng.random() < 0.15 else "retain"
+            self.steps.append(Step(max(at, 0), act, self._node(), topic))
+            for _ in range(self.rng.choice((0, 1, 2))):
+                left = self.rng.randrange(self.length)
+                node = self._node()
+                self.steps.append(Step(left, "unsubscribe", node, topic))
+                back = min(left + self.rng.choice((1, 60, 600)), self.length)
+                self.steps.append(Step(back, "subscribe", node, topic))
 
     def quiet(self) -> None:
         """Nothing is said for long; then the same topics are taken up again."""

@@ -36,6 +36,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, cast
 
+from cubecast.net.node.retained import Retained
 from cubecast.protocol.cluster.views import TO_ANYONE
 from cubecast.protocol.port import (
     Accusation,
@@ -46,11 +47,13 @@ from cubecast.protocol.port import (
     Port,
     Process,
     Publication,
+    Seq,
     Stream,
     Time,
     Topic,
 )
 from cubecast.protocol.subscriptions.membership import Standing
+from cubecast.sim.values import Handing, Keeping, Value, ValueLog, ident_of
 from cubecast.sim.world import Handler, Network, SimPort, Spans, World, message_record
 from cubecast.topology import members_of
 from cubecast.trace import Kind, Record
@@ -129,6 +132,8 @@ class MortalWorld(World):
         """Pages of what a node publishes in its present life that are not stable to their end: how
         far they are."""
         self._marks: Counter[str] = Counter()
+        self.values = ValueLog()
+        """What became of retained values."""
         self.views: dict[NodeId, tuple[int, int]] = {}
         """Node -> the view it installed last in this life: number and members."""
 
@@ -277,6 +282,44 @@ class MortalWorld(World):
             total.update(getattr(process, "marks", Counter()))
         return total
 
+    # -- retained values -------------------------------------------------------------------------
+
+    def publish_value(self, node: NodeId, topic: Topic, removes: bool = False) -> int:
+        """The application at `node` publishes a message that is kept for newcomers.
+
+        One that `removes` says that there is no such message any more.
+        """
+        ident = self._new_message(node, topic, ())
+        self._hand_over(node, topic, Value.of(ident, removes), 1)
+        return ident
+
+    def keeper(self, node: NodeId) -> Retained:
+        """The retained values that `node` keeps."""
+        return self._life_port(node).keeper
+
+    def _keep(self, node: NodeId, topic: Topic, stream: Stream, first: Seq, value: Value) -> None:
+        self.keeper(node).published(topic, stream, first, value.body)
+        stamp = (value.body.time, *stream, first)
+        self.values.kept.append(Keeping(self._position(), node, topic, value[0], stamp))
+
+    def _hand_out(self, node: NodeId, topic: Topic, first: bool) -> None:
+        keeper = self.keeper(node)
+        kept = keeper.kept(topic)
+        handed = ident_of(kept) if kept is not None and keeper.frame(topic) is not None else None
+        stamp = () if kept is None else kept.stamp
+        self.values.handed.append(Handing(self._position(), node, topic, handed, stamp, first))
+
+    def _position(self) -> int:
+        return 0 if self.trace is None else len(self.trace)
+
+    def joined(self, node: NodeId, topic: Topic) -> None:
+        """A subscription that begins is handed a value; one that goes on only a newer one."""
+        news = self.keeper(node).take_news(topic)
+        first = not self.is_subscribed(node, topic) and not self._let_go[node].get(topic)
+        super().joined(node, topic)
+        if first or news:
+            self._hand_out(node, topic, first)
+
     # -- messages --------------------------------------------------------------------------------
 
     def _port(self, node: NodeId) -> LifePort:
@@ -336,8 +379,13 @@ class MortalWorld(World):
         self._owners[key[:2]] = node
         page = self._ledger.setdefault(key, [])
         page.extend(batch)
+        if isinstance(batch, Value):
+            batch.set_time(node, self.now)
+            self.keeper(node).stamp(batch.body)
         self._open_pages[node].setdefault(key, len(page) - len(batch))
         taken = super()._offer(node, topic, batch, size) or node in self.down
+        if isinstance(batch, Value) and taken and node not in self.down:
+            self._keep(node, topic, Stream(*key[:2]), len(page) - 1, batch)
         if not taken:
             del page[-len(batch) :]
         elif self.trace is not None and self._backlog.get((node, topic)):
@@ -378,6 +426,8 @@ class MortalWorld(World):
                 f"but these are {page[first : first + len(body)]}"
             )
         super().delivered(node, publication)
+        if isinstance(publication.body, Value):
+            self._keep(node, publication.topic, stream, first, publication.body)
 
     def _owner(self, stream: Stream) -> NodeId:
         return self._owners.get((stream.source, stream.incarnation), stream.source)
@@ -442,11 +492,13 @@ def _while_up(
 class LifePort(SimPort):
     """The port of one life of a node; when that has ended, nothing comes through it."""
 
-    __slots__ = ("copies_left", "up")
+    __slots__ = ("copies_left", "keeper", "up")
 
     def __init__(self, world: MortalWorld, node: NodeId, network: Network) -> None:
         super().__init__(world, node, network)
         self.up = True
+        self.keeper = Retained()
+        """The retained values of this life, which the core asks for."""
         self.copies_left: int | None = None
         """The life ends when it has sent so many more copies of publications; None: it does not."""
 

@@ -49,6 +49,7 @@ topic = "t"                 # left out: the first one; any other name is a topic
 |---|---|
 | publish, burst | a message, or `count` at once, each in a frame of its own |
 | batch | `count` messages in one frame |
+| retain, remove | a message that is kept for newcomers; one that says that there is none any more |
 | subscribe, unsubscribe | with `lossy = true`: it would rather miss messages |
 | follow, unfollow | to all topics that a pattern matches; `topic` is the pattern |
 
@@ -82,7 +83,17 @@ Act = Literal[
     "mute",
     "heal",
 ]
-Deed = Literal["publish", "burst", "batch", "subscribe", "unsubscribe", "follow", "unfollow"]
+Deed = Literal[
+    "publish",
+    "burst",
+    "batch",
+    "retain",
+    "remove",
+    "subscribe",
+    "unsubscribe",
+    "follow",
+    "unfollow",
+]
 SEVERAL = ("burst", "batch")
 UNDONE_BY: dict[str, Act] = {
     "crash": "restart",

@@ -180,6 +180,10 @@ class _Player:
         match step.act:
             case "publish" | "burst" | "batch":
                 return self._publish(node, topic, step.count)
+            case "retain":
+                return node.publish(topic, "0", headers=_headers(0), retain=True)
+            case "remove":
+                return node.publish(topic, "", retain=True)
             case "subscribe" | "follow" if topic not in self.wanted[step.node]:
                 return self._subscribe(step.node, topic, step.lossy)
             case "unsubscribe" | "unfollow":
@@ -220,7 +224,9 @@ class _Player:
     async def _read(self, subscription: Subscription) -> None:
         handed: dict[tuple[str, Stream], int] = {}  # the retained value of each stream
         async for message in subscription:
-            assert _set_by_applications(message) == _headers(int(message.payload)), message
+            expected = _headers(int(message.payload)) if message.payload else {}
+            assert _set_by_applications(message) == expected, message
+            assert message.payload or not message.retained, f"it says that there is none: {message}"
             stream = message.topic, message.frame.stream
             if message.retained:
                 handed[stream] = message.seq

@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 import cubecast
 from cubecast.errors import AttachError, Closed, NotSent, Unknown
+from cubecast.net.client import moving
+from cubecast.net.client.client import Client
 from cubecast.net.client.publishing import Pipeline
 from cubecast.net.client.read_positions import Floors
 from cubecast.net.events import Detached, Events, Gap, Reattached
 from cubecast.net.node.node import Node
+from cubecast.net.reading.subscription import Subscription
 from cubecast.net.wire.clients import (
     Answered,
     CatchUp,
@@ -28,6 +31,7 @@ from cubecast.net.wire.clients import (
     decode_from_client,
 )
 from cubecast.protocol.port import Stream
+from cubecast.testing import Cluster, run
 from support.clients import raw_client
 from support.live import TOPIC, cluster, join, live
 
@@ -261,6 +265,146 @@ async def test_what_is_published_while_the_node_leaves_is_sent_once_by_another()
         assert received == list(range(400))
 
 
+# -- who waits for whom, on virtual time -----------------------------------------------------------
+#
+# Node 0 publishes, and its children are nodes 1 and 2: what it says reaches each by a link of its
+# own, and one of the links is slow.  The client goes from node 1 to node 2.
+
+SLOW_S = 0.5
+
+
+async def read_all(messages: Subscription, count: int) -> list[bytes]:
+    return [(await anext(messages)).payload for _ in range(count)]
+
+
+async def effect_after_move() -> list[bytes]:
+    """What node 2 reads if a client reads a cause at node 1, which dies, and answers at node 2."""
+    async with (
+        Cluster(3) as nodes,
+        nodes[2].subscribe(TOPIC) as reader,
+        nodes.connect(1, 2, patience_s=PATIENCE_S) as client,
+        client.subscribe(TOPIC) as messages,
+    ):
+        await nodes.settle()
+        nodes.delay(0, 2, SLOW_S, one_way=True)
+        await nodes[0].publish(TOPIC, "cause")
+        assert (await anext(messages)).payload == b"cause"
+        events = client.events()
+        nodes.kill(1)
+        await event_of(events, Detached)
+        await client.publish(TOPIC, "effect")
+        return await read_all(reader, 2)
+
+
+def test_what_a_client_has_read_is_delivered_at_its_new_node_before_it_publishes_there() -> None:
+    assert run(effect_after_move()) == [b"cause", b"effect"]
+
+
+@pytest.mark.parametrize("mutant", ["the client does not ask", "the node answers at once"])
+def test_without_catching_up_an_effect_comes_before_its_cause(
+    mutant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing_to_ask(client: Client, node: object) -> bool:
+        return True
+
+    if mutant == "the client does not ask":
+        monkeypatch.setattr(Client, "catch_up", nothing_to_ask)
+    else:
+        monkeypatch.setattr(Node, "undelivered", lambda node, positions: [])
+    assert run(effect_after_move()) == [b"effect", b"cause"]
+
+
+async def reading_at_a_node_that_leaves() -> tuple[list[bytes], int]:
+    """What a client reads whose node leaves and is behind the next one, and what it missed."""
+    async with (
+        Cluster(3) as nodes,
+        nodes[2].subscribe(TOPIC) as reader,
+        nodes.connect(1, 2, patience_s=PATIENCE_S) as client,
+        client.subscribe(TOPIC) as messages,
+    ):
+        await nodes.settle()
+        nodes.delay(0, 1, SLOW_S, one_way=True)
+        for number in range(3):
+            await nodes[0].publish(TOPIC, str(number))
+        await read_all(reader, 3)
+        events = client.events()
+        leaving = asyncio.create_task(nodes.shrink(1))
+        await event_of(events, Reattached)
+        await nodes[0].publish(TOPIC, "last")
+        found = [(await anext(messages)).payload]
+        while found[-1] != b"last":
+            found.append((await anext(messages)).payload)
+        await leaving
+        return found, messages.missed
+
+
+def test_a_subscription_stays_at_its_node_until_that_has_delivered_what_the_next_one_has() -> None:
+    assert run(reading_at_a_node_that_leaves()) == ([b"0", b"1", b"2", b"last"], 0)
+
+
+def test_a_subscription_that_switches_at_once_misses_what_its_node_was_to_deliver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Floors, "covers", lambda floors, positions: True)
+    assert run(reading_at_a_node_that_leaves()) == ([b"last"], 3)
+
+
+async def publishing_at_a_node_that_leaves() -> list[bytes]:
+    """What node 0 reads of a client that publishes at node 1, which leaves, and then at node 2."""
+    async with (
+        Cluster(3) as nodes,
+        nodes[0].subscribe(TOPIC) as reader,
+        nodes.connect(1, 2, patience_s=PATIENCE_S) as client,
+    ):
+        await client.publish(TOPIC, "first")
+        await nodes[2].publish(TOPIC, "too")  # so that it knows who reads
+        assert len(await read_all(reader, 2)) == 2
+        await nodes.settle()
+        nodes.delay(1, 0, SLOW_S, one_way=True)
+        await client.publish(TOPIC, "before")
+        await client.flush()
+        leaving = asyncio.create_task(nodes.shrink(1))
+        await event_of(client.events(), Detached)
+        await client.publish(TOPIC, "after")
+        found = await read_all(reader, 2)
+        await leaving
+        return found
+
+
+def test_a_client_publishes_again_when_everyone_has_what_it_published_before() -> None:
+    assert run(publishing_at_a_node_that_leaves()) == [b"before", b"after"]
+
+
+def test_a_client_that_does_not_wait_for_its_former_node_publishes_out_of_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(moving, "FORMER_S", 0.0)
+    assert run(publishing_at_a_node_that_leaves()) == [b"after", b"before"]
+
+
+def test_a_client_that_comes_back_to_its_node_knows_what_it_missed() -> None:
+    """Its cable was pulled: the node has never published, and is there to say so."""
+
+    async def main() -> None:
+        async with (
+            Cluster(2) as nodes,
+            nodes.connect(1, 0, patience_s=PATIENCE_S) as client,
+            client.subscribe(TOPIC) as messages,
+        ):
+            events = client.events()
+            client._lost("the cable")
+            await event_of(events, Detached)
+            await nodes[0].publish(TOPIC, "missed")
+            back = await event_of(events, Reattached)
+            assert isinstance(back, Reattached)
+            assert (back.slot, back.exact) == (1, True)
+            await nodes[0].publish(TOPIC, "read")
+            while (await anext(messages)).payload != b"read":
+                pass
+
+    run(main())
+
+
 # -- publications under way ------------------------------------------------------------------------
 
 
@@ -408,6 +552,7 @@ def test_floors_name_what_was_missed_and_never_sink() -> None:
     assert floors.are_known(positions((0, 12), (1, 3)), 0)
     assert not floors.are_known(positions((1, 3)), 0)
     assert not floors.are_known(positions((0, 12)), 1)
+    assert Floors().are_known(positions((1, 3)), 1), "what it missed of node 1 is named"
 
 
 def cuts() -> st.SearchStrategy[list[tuple[int, int]]]:

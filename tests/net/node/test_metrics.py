@@ -59,11 +59,14 @@ def test_metrics_are_the_numbers_of_the_node() -> None:
     async def scenario() -> None:
         async with scraped() as node, node.subscribe(TOPIC) as messages:
             for _ in range(5):
-                await node.publish(TOPIC, b"")
+                await node.publish(TOPIC, b"", retain=True)
             await anext(messages)
             status, body = await get(node, "/metrics")
             assert status == "HTTP/1.1 200 OK"
             found = values(body)
+            assert found["cubecast_retained_values"] == 1
+            assert 0 < found["cubecast_retained_bytes"] < 100
+            assert "Retained values kept, at most 1024." in body
             assert found["cubecast_published_messages_total"] == 5
             assert found["cubecast_delivered_messages_total"] == 5
             assert found["cubecast_unread_messages"] == 4

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 import cubecast
+from cubecast.net.node import retained
 from cubecast.net.node import stats as stats_module
 from cubecast.net.reading.slow import TELL_EVERY_S
 from cubecast.testing import Cluster, on_virtual_time
@@ -71,6 +72,35 @@ async def test_what_is_remembered_for_rates_is_bounded() -> None:
             await asyncio.sleep(0.01)
         assert len(node.numbers._samples) <= stats_module.MOST_SAMPLES
         assert node.stats().rates.over_s == pytest.approx(1, abs=0.5)
+
+
+@on_virtual_time
+async def test_retained_values_are_counted_with_their_bytes_and_stay_within_their_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retained, "MAX_VALUES", 3)
+    async with Cluster(2) as cluster:
+        node = cluster[0]
+        assert (node.stats().retained_values, node.stats().retained_bytes) == (0, 0)
+        for number in range(3):
+            await node.publish(f"{TOPIC}/{number}", "x" * 100, retain=True)
+        await node.publish(TOPIC, "not kept")
+        await cluster.settle()
+        three = node.stats()
+        assert three.retained_values == 3
+        assert 300 < three.retained_bytes < 1000
+        await node.publish(f"{TOPIC}/0", "", retain=True)  # it says that there is none
+        await cluster.settle()
+        fewer = node.stats()
+        assert fewer.retained_values == 3
+        assert fewer.retained_bytes == three.retained_bytes - 100
+        await node.publish(f"{TOPIC}/3", "x" * 100, retain=True)
+        await cluster.settle()
+        assert node.stats().retained_values == 3
+        assert cluster[1].stats().retained_values == 0, "it read none of them"
+        async with cluster.connect(0) as client:
+            asked = await client.stats()
+        assert (asked.retained_values, asked.retained_bytes) == (3, fewer.retained_bytes)
 
 
 @on_virtual_time

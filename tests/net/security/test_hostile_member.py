@@ -454,7 +454,7 @@ async def test_strangers_are_few_at_a_time_and_keep_nobody_out(
 async def test_who_knows_the_secret_and_asks_for_nothing_is_not_kept(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connection_module, "HANDSHAKE_S", 0.3)
+    monkeypatch.setattr(connection_module, "REQUEST_S", 0.3)
     async with cluster(1, secret=SECRET) as nodes, raw(nodes[0]) as client:
         await client.authenticate(SECRET)
         await client.ended()
@@ -466,7 +466,7 @@ async def test_light_clients_are_no_strangers(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """They have asked for something, and `max_clients` bounds them: no stranger pushes them out."""
-    monkeypatch.setattr(connection_module, "HANDSHAKE_S", 0.3)
+    monkeypatch.setattr(connection_module, "REQUEST_S", 1.0)
     async with cluster(1, secret=SECRET, max_strangers=2) as nodes, AsyncExitStack() as stack:
         address = nodes[0].address
         clients = [

@@ -18,9 +18,12 @@ import pytest
 import cubecast
 from cubecast.errors import NotSent, Unknown
 from cubecast.net.node.node import Node
+from cubecast.net.node.retained import MAX_AHEAD_US, RETAIN
+from cubecast.net.wire.headers import pack
 from cubecast.net.wire.packets import MAX_NUMBER, Outgoing
 from cubecast.protocol.messages import ROUTE_BITS, Answer, Frame, Parcel, Route
 from cubecast.protocol.port import LIFE_BITS, Stream
+from cubecast.protocol.topic.retained import Kept
 from support.live import live, quick, take, told, until
 
 TOPIC = "chat"
@@ -149,6 +152,33 @@ async def test_a_busy_topic_is_joined_without_a_false_alarm() -> None:
         assert "a cut that its publisher denies" not in reader.explain(TOPIC)["dropped"]  # type: ignore[operator]
         events.close()
         assert not [one async for one in events if isinstance(one, cubecast.CutDenied)]
+
+
+@pytest.mark.parametrize("lie", ["from the future", "an older one", "no value"])
+@live
+async def test_a_lie_about_a_retained_value_does_not_hide_the_newest(lie: str) -> None:
+    """The newcomer hears of the true one by nodes that are honest."""
+    async with infiltrated() as (nodes, liar):
+        _, writer, late = nodes
+        await writer.publish(TOPIC, b"true", retain=True)
+        await until(lambda: writer.keeper.kept(TOPIC) is not None)
+        true = writer.keeper.kept(TOPIC)
+        assert true is not None
+        told = []
+
+        def tell(answer: Answer) -> Answer:
+            ahead_us = {"from the future": 2 * MAX_AHEAD_US, "an older one": -1, "no value": 1}
+            headers = {} if lie == "no value" else {RETAIN: ""}
+            blob = bytes(pack({"kind": "lie", **headers}, b"lie"))
+            time = true.time + ahead_us[lie]
+            told.append(answer)
+            return msgspec.structs.replace(answer, kept=Kept(liar.slot, 1, 5, time, blob))
+
+        liar.lie = tell
+        async with late.subscribe(TOPIC) as messages:
+            first = await anext(messages)
+            assert (first.payload, first.retained) == (b"true", True)
+        assert told
 
 
 @pytest.mark.parametrize("what", ["members", "own", "owed"])

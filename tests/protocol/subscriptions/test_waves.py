@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import cast
+from contextlib import suppress
+from typing import NamedTuple, cast
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cubecast.protocol.errors import MAX_STREAMS, ProtocolError
 from cubecast.protocol.messages import Answer, Op, Parcel, Wave
@@ -12,6 +16,7 @@ from cubecast.protocol.port import NodeId, Port, Stream
 from cubecast.protocol.subscriptions import waves as waves_module
 from cubecast.protocol.subscriptions.links import Links
 from cubecast.protocol.subscriptions.waves import NOTHING, Contribution, Gathering, Waves
+from cubecast.protocol.topic.retained import Kept
 from cubecast.topology import children, parent
 from support.ports import CONFIG, Wire
 
@@ -54,6 +59,72 @@ def relay_of(origin: NodeId) -> tuple[NodeId, NodeId, NodeId]:
             if len(below) == 1 and above is not None:
                 return node, above, below[0]
     raise AssertionError("a tree of four has a relay")
+
+
+# -- retained values in open answers ---------------------------------------------------------------
+
+
+def check_values_bytes(waves: Waves) -> None:
+    held = [one.kept for one in waves.waiting if one.kept is not None]
+    assert waves.values_bytes == sum(len(kept.blob) for kept in held)
+
+
+class Coming(NamedTuple):
+    """One step of a node that relays waves of node 0."""
+
+    act: str
+    number: int
+    time: int
+    size: int
+
+
+coming = st.builds(
+    Coming,
+    st.sampled_from(["wave", "wave", "answer", "answer", "forget", "abort"]),
+    st.integers(0, 5),
+    st.integers(0, 9),
+    st.integers(0, 40),
+)
+
+
+@given(st.lists(coming, max_size=40))
+def test_the_bytes_of_values_in_open_answers_are_the_sum_of_what_is_there(
+    steps: list[Coming],
+) -> None:
+    node, above, below = relay_of(0)
+    place = Place(node)
+    for act, number, time, size in steps:
+        kept = Kept(0, 1, number, time, bytes(size)) if size else None
+        match act:
+            case "wave" if place.waves.admits(wave(0, number), above):
+                place.waves.on_wave(wave(0, number), above, NOTHING._replace(kept=kept), 0)
+            case "answer":
+                said = msgspec.structs.replace(answer(0, {}, number=number), kept=kept)
+                with suppress(ProtocolError):  # nobody waits for it
+                    place.waves.on_answer(said, below, 0)
+            case "forget":
+                place.waves.forget(below, 0)
+            case "abort":
+                place.waves.abort(ALL)
+        check_values_bytes(place.waves)
+
+
+def test_a_value_is_left_out_of_an_answer_that_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One gathering at a time: the room is free again when its answer is complete."""
+    monkeypatch.setattr(waves_module, "MAX_VALUES_BYTES", 10)
+    place = Place(0)
+    first, second = children(0, ALL, 2)
+    large, newer = Kept(1, 0, 1, 1, bytes(10)), Kept(1, 0, 2, 2, b"newer")
+    for number, (other, expected) in enumerate([(newer, large), (None, large), (newer, large)]):
+        place.waves.start("t", Op.JOIN, NOTHING, 0)
+        one = msgspec.structs.replace(answer(0, {}, number=number), kept=large)
+        assert place.waves.on_answer(one, first, 0) is None
+        assert place.waves.values_bytes == 10
+        two = msgspec.structs.replace(answer(0, {}, number=number), kept=other)
+        done = place.waves.on_answer(two, second, 0)
+        assert done is not None
+        assert done.kept == expected, "the newer one came when there was no room"
+        assert place.waves.values_bytes == 0
 
 
 # -- whom a wave is believed -----------------------------------------------------------------------

@@ -101,6 +101,11 @@ class Attachment:
         return welcome
 
     @property
+    def uid_of_node(self) -> str:
+        """The life of the node; empty before it has taken us."""
+        return "" if self.welcome is None else self.welcome.uid
+
+    @property
     def silent(self) -> bool:
         """Whether the other end took the connection and has said nothing."""
         return self._dialling is not None and self._dialling.silent

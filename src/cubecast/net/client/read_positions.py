@@ -7,6 +7,15 @@ before the beginnings of its subscriptions there.  Hence, where the subscription
 2. What lies between the floors and the new beginning was missed; that is exactly known, because a
    node names all its streams, each with the next message (`Subscribed.positions`).
 3. What is handed out after that has all its causes below the floors, or handed out before it.
+
+What was missed is *exactly* known but in these cases:
+
+a. The former node ended without a word, the next one is not the same life of it, and it names no
+   stream of the former one's slot, or not every stream that was read (`are_known`): the dead node
+   may have had messages that no other node has.
+b. The next node has more than `MAX_POSITIONS` streams: it does not name all (`Subscribed.whole`).
+c. The subscription has read more than `MAX_FLOORS` streams: the oldest floors are forgotten.
+d. The next node is in another cluster: the streams of the former one are not there (`Moving`).
 """
 
 from __future__ import annotations
@@ -48,7 +57,7 @@ class Floors:
         What only a node had that died is named by nobody: its end is not known.
         """
         named = {_key(position) for position in positions}
-        of_node = any(stream.source == slot for _, stream in self._next)
+        of_node = any(stream.source == slot for _, stream in named)
         return of_node and self._next.keys() <= named
 
     def raise_to(self, positions: Iterable[Position]) -> dict[Topic, dict[Stream, tuple[Seq, Seq]]]:

@@ -28,7 +28,7 @@ from cubecast.net.wire.clients import (
 )
 from cubecast.net.wire.packets import Lasting, Outgoing, WireError
 from cubecast.protocol.messages import Frame, Route
-from cubecast.protocol.port import NodeId, Seq, Stream, Topic
+from cubecast.protocol.port import Seq, Stream, Topic
 
 if TYPE_CHECKING:
     from cubecast.net.client.attachment import Attachment
@@ -64,7 +64,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         self._early: list[Deliver] = []  # what that delivered so far
         self._old = 0  # frames, the first ones, that came from former nodes
         self._reading_old = False
-        self._died: NodeId | None = None  # the slot of the last node, if that ended at once
+        self._lost: Attachment | None = None  # the last node, if it went without a word
         self._dropped_before = 0  # at former nodes
         self.floors: Floors | None = Floors() if client.patience_s else None
         self.missed = 0
@@ -139,7 +139,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
             self._next, self._began, self._early = None, None, []
         if node is self._source:
             self._source = None
-            self._died = None if in_order else node.slot
+            self._lost = None if in_order else node
             self._switch_if_ready()
 
     def _switch_if_ready(self) -> None:
@@ -159,9 +159,9 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         self._window = began.window
         if self.floors is not None:
             exact = began.whole and self.floors.exact
-            if self._died is not None:
-                exact = exact and self.floors.are_known(began.positions, self._died)
-            self._died = None
+            if self._lost is not None and self._lost.uid_of_node != node.uid_of_node:
+                exact = exact and self.floors.are_known(began.positions, self._lost.slot)
+            self._lost = None
             missed = self.floors.raise_to(began.positions)
             if self._ready is not None and self._ready.done():
                 self._tell_missed(missed, exact)

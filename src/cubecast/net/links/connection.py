@@ -32,7 +32,9 @@ __all__ = ["HANDSHAKE_S", "NOBODY", "REFUSED", "Connection", "Owner"]
 log = logging.getLogger("cubecast")
 
 HANDSHAKE_S = 10.0
-"""A connection whose handshake takes longer is closed, and one that then asks for nothing."""
+"""A connection whose handshake takes longer is closed."""
+REQUEST_S = 10.0
+"""A connection that asks for nothing so long after its handshake is closed."""
 
 HUNG_UP = "closed by peer"
 
@@ -228,8 +230,8 @@ class Connection(asyncio.BufferedProtocol):
     def _asks_nothing(self) -> None:
         if self.slot == NOBODY and not self.asked and not self._closing:
             level = logging.WARNING if self.link == NOBODY else logging.INFO  # it was a member
-            log.log(level, "closing connection to %s: no request in %g s", self, HANDSHAKE_S)
-            self.close(f"no request in {HANDSHAKE_S:g} s")
+            log.log(level, "closing connection to %s: no request in %g s", self, REQUEST_S)
+            self.close(f"no request in {REQUEST_S:g} s")
 
     def connection_lost(self, error: Exception | None) -> None:
         hung_up = not self._closing and isinstance(error, ConnectionResetError | None)
@@ -306,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
     def expect_request(self) -> None:
         """Who is no member is to ask for something, or the connection is closed."""
         self._stop_clock()
-        self._deadline = self._loop.call_later(HANDSHAKE_S, self._asks_nothing)
+        self._deadline = self._loop.call_later(REQUEST_S, self._asks_nothing)
 
     def hold_to(self, limit: int) -> None:
         """Take no larger packets from this peer."""

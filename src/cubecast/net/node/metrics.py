@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from cubecast.errors import ConfigError
 from cubecast.net.links.address import format_address, is_loopback, parse_address
+from cubecast.net.node.retained import MAX_BYTES, MAX_VALUES
 from cubecast.net.node.stats import Stats
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ def _gauges(stats: Stats) -> list[tuple[str, str, float]]:
         ("held_bytes", "Received, and not delivered yet.", stats.held_bytes),
         ("unread_messages", "Delivered, and not read yet.", stats.unread_messages),
         ("unread_bytes", "Delivered, and not read yet.", stats.unread_bytes),
+        ("retained_values", f"Retained values kept, at most {MAX_VALUES}.", stats.retained_values),
+        ("retained_bytes", f"What these take, at most {MAX_BYTES}.", stats.retained_bytes),
         ("uptime_seconds", "How long the node runs.", stats.uptime_s),
     ]
 

@@ -105,6 +105,10 @@ class Retained:
         """The topics with a value that can be handed out."""
         return [topic for topic, value in self._values.items() if split(value.blob)[1]]
 
+    def believes(self, value: Kept) -> bool:
+        """Whether what others say that they keep is a value, and not from the far future."""
+        return is_value(value.blob) and value.time <= wall_us() + MAX_AHEAD_US
+
     def learn(self, topic: Topic, value: Kept) -> None:
         """What others kept of a topic that we join."""
         if is_value(value.blob) and self._offer(topic, value):

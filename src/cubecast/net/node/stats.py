@@ -155,6 +155,11 @@ class Stats(msgspec.Struct, frozen=True):
     subscription_count: int
     subscriptions: list[SubscriptionStats]
     links: list[LinkStats]
+    retained_values: int = 0
+    """Retained values that the node keeps, those that say that there is none included: at most
+    `cubecast.net.node.retained.MAX_VALUES`."""
+    retained_bytes: int = 0
+    """What these take, their topics included: at most `cubecast.net.node.retained.MAX_BYTES`."""
 
 
 class Sample(NamedTuple):
@@ -230,6 +235,8 @@ class Numbers:
             subscription_count=len(subscriptions),
             subscriptions=heapq.nsmallest(MOST_SUBSCRIPTIONS, subscriptions, key=_reader_rank),
             links=self._links(topics),
+            retained_values=len(node.keeper),
+            retained_bytes=node.keeper.size,
         )
 
     def recent(self, now_s: float) -> Stats:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable
 from typing import ClassVar
 
+import msgspec
+
 from cubecast.protocol.branch_counts import Marks
 from cubecast.protocol.cluster.agenda import Agenda
 from cubecast.protocol.cluster.horizon import KEPT_LIVES, Horizon
@@ -430,7 +432,7 @@ class CubecastNode:
                 else:
                     self._memberships[message.topic].finish_leaving(now)
             case Answer():
-                result = self._waves.on_answer(message, sender, now)
+                result = self._waves.on_answer(self._believed(message), sender, now)
                 if result is not None:
                     self._complete(result, now)
             case Wave():
@@ -499,6 +501,15 @@ class CubecastNode:
         own = self._applied(wave)
         kept = self.keeper.kept(wave.topic) if wave.op is Op.JOIN else None
         return own if kept is None else own._replace(kept=kept)
+
+    def _believed(self, answer: Answer) -> Answer:
+        """An answer without its retained value if that is none, or comes from the future.
+
+        A value that no newcomer would keep must not outdo one that it would.
+        """
+        if answer.kept is None or self.keeper.believes(answer.kept):
+            return answer
+        return msgspec.structs.replace(answer, kept=None)
 
     def _applied(self, wave: Wave) -> Contribution:
         membership = self._memberships.get(wave.topic)

@@ -11,6 +11,8 @@ Invariants:
    answered, every node has applied the operation.
 3. Links deliver exactly once and in order, so a wave is seen once by each node and no answer is
    counted twice.
+4. `values_bytes` is the sum of the retained values of all gatherings that are open, also after an
+   answer, an abort or a peer that is out of reach.
 """
 
 from __future__ import annotations
@@ -115,6 +117,10 @@ def below(node: NodeId, child: NodeId, visited: int) -> int:
     return cluster_mask(node, cluster(node, child)) & visited
 
 
+def _size(kept: Kept | None) -> int:
+    return 0 if kept is None else len(kept.blob)
+
+
 class Waves:
     """The waves that pass through, or start at, one node."""
 
@@ -126,6 +132,8 @@ class Waves:
         self._number = 0
         self._aborted = False
         self._gatherings: dict[WaveId, Gathering] = {}
+        self.values_bytes = 0
+        """Bytes of retained values in answers that are not complete."""
 
     def start(
         self,
@@ -196,7 +204,7 @@ class Waves:
         member = 1 << self._node if own.member else 0
         mine = () if own.own is None else (own.own,)
         gathering.merge(own.vector, member, member if own.lossy else 0, own.over, mine)
-        gathering.kept = own.kept
+        self._hold(gathering, own.kept)
         if topics is not None:
             gathering.listing = Listing(topics)
         self._gatherings[wave.origin, wave.topic, wave.number, wave.epoch] = gathering
@@ -221,13 +229,21 @@ class Waves:
         if gathering.listing is not None:
             gathering.listing.merge(answer.topics, answer.more)
         if answer.kept is not None and gathering.wave.op is Op.JOIN and self._has_room():
-            gathering.kept = newer(gathering.kept, answer.kept)
+            self._hold(gathering, newer(gathering.kept, answer.kept))
         return self._finish(gathering, now)
 
     def _has_room(self) -> bool:
         """Whether one more retained value may wait here for the rest of its answer."""
-        held = sum(len(one.kept.blob) for one in self._gatherings.values() if one.kept is not None)
-        return held < MAX_VALUES_BYTES
+        return self.values_bytes < MAX_VALUES_BYTES
+
+    def _hold(self, gathering: Gathering, kept: Kept | None) -> None:
+        """Keep a value in an open gathering, instead of the one that is in it."""
+        self.values_bytes += _size(kept) - _size(gathering.kept)
+        gathering.kept = kept
+
+    def _close(self, wave: WaveId) -> None:
+        """A gathering is complete, or nobody waits for it any more."""
+        self.values_bytes -= _size(self._gatherings.pop(wave).kept)
 
     def _check_speaks_for_subtree(self, answer: Answer, wave: Wave, sender: NodeId) -> None:
         """What a node alone can know of itself comes from its own part of the tree.
@@ -246,7 +262,7 @@ class Waves:
         if gathering.awaited:
             return None
         wave = gathering.wave
-        del self._gatherings[wave.origin, wave.topic, wave.number, wave.epoch]
+        self._close((wave.origin, wave.topic, wave.number, wave.epoch))
         if gathering.parent is None:
             return gathering
         listed, more = gathering.listing.packed() if gathering.listing is not None else ((), False)
@@ -289,7 +305,7 @@ class Waves:
         for key, gathering in list(self._gatherings.items()):
             missing |= gathering.awaited
             if gathering.wave.op is not Op.PRESENT or not gathering.awaited & alive:
-                del self._gatherings[key]
+                self._close(key)
         return missing
 
     def question(self, peer: NodeId) -> Gathering | None:

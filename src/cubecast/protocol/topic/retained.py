@@ -6,7 +6,9 @@ carries what it keeps of the topic, and of two answers the one with the higher `
 1. A node answers a JOIN with its vector and its value in one step.  So the value is at or below the
    newcomer's cut: everything that is delivered to the newcomer afterwards is above it, and no cause
    of the value.
-2. `learn` is called before `Port.joined`, so the value can be handed out before the first message.
+2. An answer goes on with a value only if the keeper of the node that receives it `believes` it.
+   So what no newcomer would keep hides no other value.
+3. `learn` is called before `Port.joined`, so the value can be handed out before the first message.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ class Keeper(Protocol):
 
     def kept(self, topic: Topic) -> Kept | None: ...
     def topics(self) -> Iterable[Topic]: ...
+    def believes(self, value: Kept) -> bool: ...
     def learn(self, topic: Topic, value: Kept) -> None: ...
 
 
@@ -55,6 +58,9 @@ class _NothingKept:
 
     def topics(self) -> Iterable[Topic]:
         return ()
+
+    def believes(self, value: Kept) -> bool:
+        return False
 
     def learn(self, topic: Topic, value: Kept) -> None:
         pass
