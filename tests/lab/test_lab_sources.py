@@ -61,7 +61,7 @@ def test_a_change_of_a_protocol_is_a_new_key_and_a_change_of_a_command_is_none(
     with (package / "cli" / "lab.py").open("a", encoding="utf-8") as source:
         source.write("# changed\n")
     assert said(DIGEST, tmp_path) == code_digest()
-    with (package / "protocol" / "vcube_ps.py").open("a", encoding="utf-8") as source:
+    with (package / "protocol" / "paper" / "vcube_ps.py").open("a", encoding="utf-8") as source:
         source.write("# changed\n")
     assert said(DIGEST, tmp_path) != code_digest()
 

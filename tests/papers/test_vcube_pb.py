@@ -79,7 +79,7 @@ def test_the_causal_barriers_of_figure_1() -> None:
     wire.publish(2)  # m2, of which m1 is no predecessor
     wire.settle()
     wire.publish(0)  # m4
-    barriers = {m.ident: m.barrier.idents() for _, _, m in wire.sent if type(m) is Tree}
+    barriers = {m.ident: m.cb.idents() for _, _, m in wire.sent if type(m) is Tree}
     assert barriers == {(0, 1): [], (1, 1): [(0, 1)], (2, 1): [], (0, 2): [(1, 1), (2, 1)]}
     wire.settle()
     assert all(seen.index((0, 1)) < seen.index((1, 1)) for seen in wire.delivered[:3])
@@ -205,7 +205,7 @@ def test_a_broadcast_again_is_not_delivered_again_and_keeps_its_barrier() -> Non
     wire.settle()
     assert [wire.delivered[node] for node in (0, 2, 3)] == [[(0, 1), (1, 1)]] * 3
     wire.publish(3)  # what it published last is not forgotten either
-    assert wire.sent[-1][2].barrier.idents() == [(1, 1)]
+    assert wire.sent[-1][2].cb.idents() == [(1, 1)]
 
 
 @pytest.mark.parametrize("kind", [VCubePB, Line28Of52])

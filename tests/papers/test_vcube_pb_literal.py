@@ -221,7 +221,7 @@ def barrier_of(message: Any) -> tuple[Ident, ...]:
         return ()
     if isinstance(message, LiteralTree):
         return tuple(sorted(message.cb))
-    return tuple(message.barrier.idents())
+    return tuple(message.cb.idents())
 
 
 @pytest.mark.parametrize("block", range(5))

@@ -6,19 +6,23 @@ the pseudocode's sets against which random runs are compared.
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 import pytest
 
-from cubecast.protocol.paper.vcube_ps import Ack, Pub, Sub, Uns, VCubePS
+from cubecast.protocol.paper.state import Ack, Pub, Sub, Uns
+from cubecast.protocol.paper.vcube_ps import VCubePS
 from cubecast.protocol.port import NodeId, Port, Time, Topic
 from cubecast.sim.networks import Uniform
 from cubecast.sim.world import World
 from cubecast.trace import Record, check
 from support import paper_wire
 from support.paper_wire import Ident, T
+from support.paths import ROOT
 
 
 class Wire(paper_wire.Wire):
@@ -41,10 +45,10 @@ def test_figure_2_barriers_hold_direct_predecessors_only() -> None:
     wire.settle()
     m12 = wire.publish(1)
     assert [m.ident for m in (m01, m21, m11, m12)] == [(0, 1), (2, 1), (1, 1), (1, 2)]
-    assert m01.barrier.idents() == m21.barrier.idents() == []
-    assert m11.barrier.idents() == [(0, 1)]
-    assert m12.barrier.idents() == [(1, 1), (2, 1)]
-    assert m12.barrier.count() == 2
+    assert m01.cb.idents() == m21.cb.idents() == []
+    assert m11.cb.idents() == [(0, 1)]
+    assert m12.cb.idents() == [(1, 1), (2, 1)]
+    assert m12.cb.count() == 2
 
 
 def test_a_message_waits_for_its_predecessor() -> None:
@@ -322,6 +326,46 @@ def test_uns_clears_first_rec_of_the_leaver() -> None:
     assert wire.nodes[3].load().held == 1
 
 
+# -- the listing ----------------------------------------------------------------------------------
+
+
+MARGIN = re.compile(r"# (?:\d+; Algorithm 2: )?(\d+)(?:-(\d+))?(?:, (\d+))?(?=$|:|;)", re.MULTILINE)
+
+
+def margin(text: str) -> list[int]:
+    """The line numbers of the listing that stand in the margin of some code, in their order."""
+    found = []
+    for first, last, another in MARGIN.findall(text):
+        found += range(int(first), int(last or first) + 1)
+        found += [int(another)] if another else []
+    return found
+
+
+def test_the_margin_names_every_line_of_the_listing_in_its_order() -> None:
+    """A statement may carry out two lines that enclose a third, as lines 27 and 29 do."""
+    source = inspect.getsource(VCubePS)
+    one, two, beside = re.split(r"    # (?:Algorithm 2:|Beside the listing:)", source)
+    assert margin(beside) == []
+    first = re.sub("; Algorithm 2: .*", "", one)
+    assert margin(first) == list(range(1, 21))
+    second = margin(two)
+    assert sorted(set(second)) == list(range(5, 99))
+    assert "Algorithm 2: 1-3" in one  # line 4 creates the task of received messages: the world
+    procedures = [margin(part)[0] for part in re.split(r"\n    def ", two)[1:]]
+    assert procedures == sorted(procedures) == [5, 13, 31, 37, 75, 83, 90, 95]
+
+
+def test_deviations_that_the_listing_names_are_in_the_table() -> None:
+    page = (ROOT / "docs" / "deviations.md").read_text(encoding="utf-8")
+    section = page.split("## Where the printed protocol had to be completed")[1].split("\n## ")[0]
+    table = {int(number) for number in re.findall(r"^\| (\d+) \| ", section, re.MULTILINE)}
+    assert table == set(range(1, 12))
+    named = re.findall(r"deviations? ([\d, ]+)", inspect.getsource(VCubePS))
+    numbers = {int(number) for group in named for number in re.findall(r"\d+", group)}
+    assert numbers <= table
+    assert len(numbers) >= 9
+
+
 # -- refusals and repetitions ---------------------------------------------------------------------
 
 
@@ -431,7 +475,7 @@ class Shadowed(VCubePS):
         self.subscribed = False
         self.away = True
         self.through = port
-        self._port = self
+        self.port = self
 
     def establish(self, topic: Topic, members: int) -> None:
         super().establish(topic, members)
@@ -449,7 +493,7 @@ class Shadowed(VCubePS):
 
     def on_message(self, message: Any, sender: NodeId, now: Time) -> None:
         if self.subscribed and type(message) is Pub:
-            self.literal.receive(*message.ident, frozenset(message.barrier.idents()))
+            self.literal.receive(*message.ident, frozenset(message.cb.idents()))
             self.waited += message.ident not in self.literal.delivered[-1:]
         if self.subscribed and type(message) is Uns:
             self.literal.forget_leaver(message.ident[0])
@@ -458,7 +502,7 @@ class Shadowed(VCubePS):
 
     def relay(self, peers: Sequence[NodeId], message: Any) -> None:
         if type(message) is Pub and message.ident[0] == self.id:
-            assert message.barrier.idents() == sorted(self.cb)
+            assert message.cb.idents() == sorted(self.cb)
         self.through.relay(peers, message)
 
     def deliver(self, publication: Any) -> bool:

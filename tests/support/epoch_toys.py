@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cubecast.protocol.branch_counts import Marks
 from cubecast.protocol.cluster.agreement import EpochConfig, Epochs
+from cubecast.protocol.cluster.phases import Phase
 from cubecast.protocol.cluster.views import (
     TO_ANYONE,
     Beacon,
@@ -217,7 +218,7 @@ class Toys:
         return [
             toy.slot
             for toy in self.alive()
-            if toy.epochs._frozen
+            if toy.epochs.phase is not Phase.SETTLED
             and not any(
                 toy.epochs.view.has(f"n{other.slot}")
                 and not other.epochs.view.has(f"n{toy.slot}")

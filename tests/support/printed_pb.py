@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cubecast.protocol.paper.sets import BOTTOM, NEVER, Ident, Idents
 from cubecast.protocol.paper.vcube_pb import Ack, Top, TopicState, Tree, VCubePB
-from cubecast.protocol.paper.vcube_ps import NEVER, NOBODY, Ident, Idents
 from cubecast.protocol.port import NodeId, Port, Process
 from cubecast.topology import children, members_of
 
@@ -109,7 +109,7 @@ class Lines20(VCubePB):
         if source == self._node:
             state.keep(message)
             state.received(message)
-        message.barrier = state.barrier
+        message.cb = state.barrier
         state.barrier = Idents({counter: 1 << source})
 
 
@@ -119,7 +119,7 @@ class Line16(VCubePB):
 
     def _must_wait(self, state: TopicState, message: Tree) -> bool:
         source, counter = message.ident
-        return NOBODY in state.acks.get((source, counter - 1), ())
+        return BOTTOM in state.acks.get((source, counter - 1), ())
 
 
 @broken("agreement", 400)
@@ -153,7 +153,7 @@ class Line31(VCubePB):
     """5.3:31: the bottom is no member, so a root forgets what it waits for at any crash."""
 
     def _no_longer_awaited(self, state: TopicState, parent: NodeId, ident: Ident) -> bool:
-        outside = parent == NOBODY or not state.members >> parent & 1
+        outside = parent == BOTTOM or not state.members >> parent & 1
         return outside or not state.members >> ident[0] & 1
 
 
@@ -259,7 +259,7 @@ class DeliversAsItComes(VCubePB):
     """No message waits for its predecessors."""
 
     def check_cb(self, state: TopicState, barrier: Idents) -> NodeId:
-        return NOBODY
+        return BOTTOM
 
 
 @broken("fifo", 800)

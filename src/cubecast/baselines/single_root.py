@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeAlias
 
-from cubecast.protocol.paper.vcube_ps import NOBODY, Held, Ident, Idents
+from cubecast.protocol.paper.sets import BOTTOM, Held, Ident, Idents
 from cubecast.protocol.port import Load, NodeId, Port, Seq, Stream, Time, Topic
 from cubecast.topology import children, dimension_for, forwarding_children
 
@@ -79,8 +79,8 @@ class Pub:
     """A publication on its way down the tree of those who were `members` at the root."""
 
     __slots__ = (
-        "barrier",
         "body",
+        "cb",
         "first",
         "ident",
         "members",
@@ -94,7 +94,7 @@ class Pub:
         self.topic = delegate.topic
         self.stream = delegate.stream
         self.first = delegate.first
-        self.barrier = delegate.barrier
+        self.cb = delegate.barrier
         self.body = delegate.body
         self.size = delegate.size
         self.ident: Ident = (delegate.stream.source, delegate.first)
@@ -388,26 +388,13 @@ class FixedTree(SingleRoot):
         source, seq = message.ident
         if seq <= seat.delivered.get(source, -1) or message.ident in held.messages:
             return
-        lacking = self._lacking(seat, message.barrier)
-        if lacking == NOBODY:
-            self._deliver(seat, message)
-        else:
-            held.file(held.arrive(message), lacking)
-        while held.ready:
-            self._reconsider(seat)
-
-    def _reconsider(self, seat: Seat) -> None:
-        """Something that the earliest ready message waited for was delivered."""
-        item = seat.held.pop()
-        lacking = self._lacking(seat, item[1].barrier)
-        if lacking == NOBODY:
-            del seat.held.messages[item[1].ident]
-            self._deliver(seat, item[1])
-        else:
-            seat.held.file(item, lacking)
+        held.add(message)
+        while found := held.first(self._lacking, seat):
+            held.remove(found)
+            self._deliver(seat, found)
 
     def _lacking(self, seat: Seat, barrier: Idents) -> NodeId:
-        """A source of which something in `barrier` is not delivered yet, or `NOBODY`."""
+        """A source of which something in `barrier` is not delivered yet, or `BOTTOM`."""
         delivered = seat.delivered
         for seq, sources in barrier.items():
             while sources:
@@ -415,7 +402,7 @@ class FixedTree(SingleRoot):
                 if delivered.get(source, -1) < seq:
                     return source
                 sources ^= 1 << source
-        return NOBODY
+        return BOTTOM
 
     def _deliver(self, seat: Seat, message: Pub) -> None:
         """[J] lines 85-89; the own message of a publisher is in its barrier since it was sent."""
@@ -424,8 +411,5 @@ class FixedTree(SingleRoot):
         seat.delivered[source] = seq
         seat.held.touch(source)
         if source != self._node:
-            for number, sources in message.barrier.items():
-                implied = sources & seat.barrier.get(number, 0)
-                if implied:
-                    seat.barrier.remove(implied, number)
-            seat.barrier[seq] = seat.barrier.get(seq, 0) | 1 << source
+            seat.barrier.subtract(message.cb)
+            seat.barrier.add(source, seq)

@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from cubecast.baselines.brokers import broker_ids
-from cubecast.protocol.paper.vcube_ps import Pub
+from cubecast.protocol.paper.state import Pub
 from cubecast.protocol.port import Message, NodeId, Publication, Time, Topic
 from cubecast.sim.metrics import Meter
 from cubecast.sim.networks import SendingQueue
@@ -210,4 +210,4 @@ class WatchedPort(SimPort):
         if message.kind == "pub":
             world.relayed(self._node, peers, message.body)
         if type(message) is Pub and message.stream.source == self._node:
-            world.published_with(self._node, message.topic, message.barrier.count())
+            world.published_with(self._node, message.topic, message.cb.count())

@@ -22,6 +22,9 @@ There is no majority: every side of a partition goes on.  What holds is this.
 5. No member can hold up the agreement for long (`cubecast.protocol.cluster.belief`): ballots of one
    that does not lead, and objections of any, count so many times in one view.
 6. A view that cannot be told is not gone over to.
+
+What a node does at a time is its *phase*; `cubecast.protocol.cluster.phases` has the table of
+phases and of the steps between them, and what an attribute means in each.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ from cubecast.protocol.cluster.belief import (
     is_near,
     leap,
 )
+from cubecast.protocol.cluster.phases import NEXT, Phase, Step
 from cubecast.protocol.cluster.view_broadcast import Telling, difference, restored
 from cubecast.protocol.cluster.views import (
     FIRST,
@@ -177,11 +181,11 @@ class Epochs:
         self.suspects = 0
         self._silent = 0  # did not report in time; forgotten with the next view
         self._admission = Admission(key)
+        self.phase = Phase.SETTLED
         self.attempt: Attempt | None = None
         self._retry_at: Time | None = None  # until then another leads
         self._complain_at: Time | None = None
         self._absences = Absences(config.absent_for)
-        self._frozen = False  # somebody has reported here, and the next view is not known
         self._install: Install | None = None  # how we came to `view`
         self._telling: Telling | None = None  # who has said that it installed `_install`
         self._leave_at: Time | None = None  # we go, and wait for newcomers until then
@@ -215,6 +219,28 @@ class Epochs:
         """
         return self._absences.remembered_from(now)
 
+    # -- phases ------------------------------------------------------------------------------------
+
+    def _move(self, step: Step) -> None:
+        """Change the phase, by a line of the table."""
+        self.phase = NEXT[self.phase, step]
+
+    def _drop_attempt(self) -> None:
+        """End the attempt; `_retry_at` says whether another leads."""
+        self.attempt = None
+        self._move(Step.GIVE_UP if self._retry_at is None else Step.GIVE_WAY)
+
+    def _yield_until(self, at: Time) -> None:
+        """Another leads until then."""
+        self._retry_at = at
+        self._host.wake(at)
+
+    def _resume(self) -> None:
+        """No other leads any more, as far as we know."""
+        self._retry_at = None
+        if self.phase is Phase.FOLLOWING:
+            self._move(Step.RESUME)
+
     # -- leading -----------------------------------------------------------------------------------
 
     @property
@@ -227,9 +253,9 @@ class Epochs:
         """The detector's opinion has changed."""
         self.suspects = suspects & ~(1 << self.slot)
         if self.suspects >> self.promised.slot & 1:
-            self._retry_at = None  # whom we followed: do not wait for it
+            self._resume()  # whom we followed: do not wait for it
         if self.attempt is not None and self.attempt.survivors & self.suspects:
-            self.attempt = None  # do not wait for those: begin anew without them
+            self._drop_attempt()  # do not wait for those: begin anew without them
             self._host.marks["attempt given up for a suspect"] += 1
         if self._telling is not None:
             self._telling.give_up(self.suspects)
@@ -241,7 +267,7 @@ class Epochs:
         """Members went over to another view: change ours without them."""
         self._silent |= gone & ~(1 << self.slot)
         if self.attempt is not None and self.attempt.survivors & gone:
-            self.attempt = None
+            self._drop_attempt()
         if self._telling is not None:
             self._telling.give_up(gone)
         self.consider(now)
@@ -250,10 +276,10 @@ class Epochs:
         """Begin to change the view if we lead and there is a reason."""
         if self.attempt is not None or self.leader != self.slot or self._retry_at is not None:
             return
-        if self._goes:
+        if self.phase is Phase.LEAVING:
             return  # the others have a view, and whoever leads there changes it
         survivors = self._survivors(now)
-        same = survivors == self.view.mask and not self._frozen
+        same = survivors == self.view.mask and self.phase is Phase.SETTLED
         if same and not self._admission.admissible(self.view, self._doubted):
             return
         if self._untold() and same:
@@ -263,11 +289,6 @@ class Epochs:
     def _untold(self) -> int:
         """Whom we still have to tell of the view that we decided."""
         return self._telling.untold if self._telling is not None and self._telling.leads else 0
-
-    @property
-    def _goes(self) -> bool:
-        """Whether we have decided on a view without us: all that is left is to tell the others."""
-        return self._install is not None and not self._install.view.has(self.uid)
 
     def _survivors(self, now: Time) -> int:
         """Those of the view who are to stay; leavers, too, while one that came back asks them."""
@@ -288,7 +309,7 @@ class Epochs:
         deadline = now + self._config.answer_after
         self.attempt = Attempt(ballot, survivors, now + self._config.repeat_after, deadline)
         self.promised = ballot
-        self._frozen = True
+        self._move(Step.BEGIN)
         if survivors >> self.slot & 1:
             self.attempt.reports[self.slot] = self._host.prepare(survivors)
         self._ask_again(now)
@@ -327,7 +348,7 @@ class Epochs:
             self._host.marks["went on without who objects"] += 1
             self._disbelieve(sender, f"it objected to {count} changes of the cluster")
             self._silent |= 1 << sender
-            self.attempt = None
+            self._drop_attempt()
             self.consider(now)
             return
         self.promised = max(self.promised, Ballot(ballot.round, self.slot))
@@ -339,10 +360,9 @@ class Epochs:
     def _give_way(self, now: Time) -> None:
         """Another leads: let it, and look again when it should be through."""
         self._host.marks["gave way"] += 1
-        self.attempt = None
         pause = self._config.answer_after + self._config.repeat_after * (1 + self.slot % 4)
-        self._retry_at = now + pause
-        self._host.wake(self._retry_at)
+        self._yield_until(now + pause)
+        self._drop_attempt()
 
     def _catch_up(self, theirs: Install, sender: NodeId, now: Time) -> None:
         """A survivor is not in our view: follow it, fetch it, or hear that it went another way."""
@@ -394,9 +414,8 @@ class Epochs:
         """
         self._host.marks["view that cannot be told"] += 1
         self._admission.entering.clear()
-        self.attempt = None
-        self._retry_at = now + self._config.answer_after
-        self._host.wake(self._retry_at)
+        self._yield_until(now + self._config.answer_after)
+        self._drop_attempt()
 
     # -- deciding ----------------------------------------------------------------------------------
 
@@ -442,6 +461,7 @@ class Epochs:
             self._host.marks["leader left"] += 1
             self.attempt = None
             self._install = install
+            self._move(Step.LEAVE)
         self._tell(telling, install, now, leavers)
         self.consider(now)
 
@@ -470,7 +490,7 @@ class Epochs:
         self.attempt = None
         self._retry_at = self._complain_at = None
         self._followed, self._objections = {}, {}
-        self._frozen = False
+        self._move(Step.GO_OVER)
         self._absences.learn(install.absent, install.view, now)
         self._silent = 0
         self._telling = None
@@ -501,14 +521,14 @@ class Epochs:
                 self._host.reach(who.address, install)  # once: who misses it asks again
         if self._install is install:
             self._telling = telling
-            telling.tell(not self._goes, now)
-            if self._goes:
+            telling.tell(self.phase is not Phase.LEAVING, now)
+            if self.phase is Phase.LEAVING:
                 self._leave_at = now + self._config.answer_after
                 self._host.wake(self._leave_at)
             self._let_go_if_told(now)
 
     def _let_go_if_told(self, now: Time) -> None:
-        if self._goes and not self._untold():
+        if self.phase is Phase.LEAVING and not self._untold():
             self._host.let_go(now)
 
     def _leave_newcomers(self, now: Time) -> None:
@@ -518,7 +538,8 @@ class Epochs:
         have found a place elsewhere.  If not, it asks again: whoever stays tells it the view.
         """
         self._leave_at = None
-        if self._telling is not None and self._goes and self._telling.untold:
+        leaving = self.phase is Phase.LEAVING
+        if self._telling is not None and leaving and self._telling.untold:
             self._host.marks["newcomers left untold"] += 1
             self._telling.give_up(self._telling.newcomers)
             self._let_go_if_told(now)
@@ -532,7 +553,7 @@ class Epochs:
         if slot is None or not telling.heard(ack.there | 1 << slot) or not telling.leads:
             return
         if not telling.untold:
-            if self._goes:
+            if self.phase is Phase.LEAVING:
                 self._host.let_go(now)
             else:
                 self.consider(now)
@@ -542,7 +563,7 @@ class Epochs:
     def on_prepare(self, prepare: Prepare, sender: NodeId, now: Time) -> None:
         """Somebody is about to change the view: follow it, unless we follow a later one."""
         ballot = prepare.ballot
-        if prepare.parent != self.view.id or self._goes:
+        if prepare.parent != self.view.id or self.phase is Phase.LEAVING:
             self._host.marks["asked in another view"] += 1
             answer = Report(ballot, self.promised, self._install or self._genesis(), {})
         elif ballot < self.promised:
@@ -552,12 +573,12 @@ class Epochs:
             return
         else:
             self.promised = ballot
-            self._frozen = True
             if self.attempt is not None and self.attempt.ballot != ballot:
                 self._host.marks["attempt given up for a higher ballot"] += 1
                 self.attempt = None
-            self._retry_at = now + 2 * self._config.answer_after  # it leads now, not we
-            self._host.wake(self._retry_at)
+            if self.attempt is None:  # else our own ballot comes back: we go on leading
+                self._move(Step.FOLLOW)
+            self._yield_until(now + 2 * self._config.answer_after)  # it leads now, not we
             held = self._host.prepare(prepare.survivors)
             answer = Report(ballot, ballot, None, held)
         self._host.send(sender, answer)
@@ -654,9 +675,11 @@ class Epochs:
         """
         self._host.marks["refused an old view"] += 1
         gone = self.suspects >> self.promised.slot & 1  # it may have been when its ballot came
-        if self.attempt is None and (self._retry_at is None or gone) and not self._goes:
+        if self.phase in (Phase.LEADING, Phase.LEAVING):
+            return
+        if self._retry_at is None or gone:
             self._host.marks["vouched for an old view"] += 1
-            self._retry_at = None
+            self._resume()
             self._begin(self._survivors(now), now)
 
     def on_enter(self, enter: Enter, now: Time) -> None:
@@ -715,7 +738,8 @@ class Epochs:
 
     def _complain(self, now: Time) -> None:
         """We wait for a view that does not come, and do not lead: whoever does is to know."""
-        if self._frozen and self.attempt is None and self.leader != self.slot:
+        quiet = self.phase in (Phase.SETTLED, Phase.LEADING)
+        if not quiet and self.leader != self.slot:
             self._host.marks["complained"] += 1
             self._host.send(self.leader, Stuck(self.view.id))
             self._complain_at = now + self._config.answer_after
@@ -724,7 +748,8 @@ class Epochs:
     def on_stuck(self, stuck: Stuck, sender: NodeId, now: Time) -> None:
         """Somebody waits for a view: bring it here, or bring about a new one."""
         if stuck.view == self.view.id:
-            self._frozen = True
+            if self.phase is Phase.SETTLED:
+                self._move(Step.HEAR_OF_CHANGE)
             self._host.marks["began for who was stuck"] += 1
             self.consider(now)
         elif self._install is not None and self._install.parent == stuck.view:
@@ -738,12 +763,12 @@ class Epochs:
         if attempt is not None and attempt.deadline <= now:
             self._host.marks["silent survivor dropped"] += 1
             self._silent |= sum(1 << slot for slot in attempt.missing())
-            self.attempt = None
+            self._drop_attempt()
             self.consider(now)
         elif attempt is not None and attempt.again_at <= now:
             self._ask_again(now)
         if self._retry_at is not None and self._retry_at <= now:
-            self._retry_at = None
+            self._resume()
             self.consider(now)
             self._complain(now)
         if self._complain_at is not None and self._complain_at <= now:

@@ -69,12 +69,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from heapq import heappush
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import msgspec
 
-from cubecast.protocol.paper.vcube_ps import NEVER, NOBODY, Held, Ident, Idents, Pub
+from cubecast.protocol.paper.sets import BOTTOM, NEVER, Held, Ident, Idents
+from cubecast.protocol.paper.state import Pub
 from cubecast.protocol.port import Load, NodeId, Port, Seq, Stream, Time, Topic
 from cubecast.topology import children, cluster, dimension_for, first_member, members_of
 
@@ -105,7 +105,7 @@ class Top(Protocol):
 
 
 class Tree(Pub):
-    """⟨TREE, m⟩: a publication; `first` is its counter, `barrier` is *m.cb*."""
+    """⟨TREE, m⟩: a publication; `first` is its counter, `cb` its barrier."""
 
     __slots__ = ()
 
@@ -158,7 +158,7 @@ class TopicState:
         self.msgs: dict[NodeId, Tree] = {}
         """The newest message of each source; older ones are here no longer or in `recs`."""
         self.acks: dict[Ident, dict[NodeId, int]] = {}
-        """⟨x, y, ⟨s, t, c⟩⟩ as {⟨s, c⟩: {x: set of y}}; x is `NOBODY` (⊥) at a root."""
+        """⟨x, y, ⟨s, t, c⟩⟩ as {⟨s, c⟩: {x: set of y}}; x is `BOTTOM` (⊥) at a root."""
         self.branches: dict[int, tuple[NodeId, ...]] = {}
 
     def neighborhood(self, h: int) -> tuple[NodeId, ...]:
@@ -175,12 +175,11 @@ class TopicState:
 
     def delivered(self, source: NodeId, counter: Seq) -> None:
         """5.2:21, 5.3:12: ⟨s, c⟩ joins *delvs*, where only the last of each source matters."""
-        bit = 1 << source
         before = self.delvs[source]
         if before != NEVER:
-            self.latest.remove(bit, before)
+            self.latest.remove(1 << source, before)
         self.delvs[source] = counter
-        self.latest[counter] = self.latest.get(counter, 0) | bit
+        self.latest.add(source, counter)
         self.recs.touch(source)
 
     def received(self, message: Tree) -> None:
@@ -354,12 +353,12 @@ class VCubePB:
             state.queue.popleft()
             if message.ident[0] == self._node:
                 self._take_own(state, message)
-            self._pass_on(state, NOBODY, self._roots_children(state, message), message)
+            self._pass_on(state, BOTTOM, self._roots_children(state, message), message)
 
     def _must_wait(self, state: TopicState, message: Tree) -> bool:
         """5.2:16: the last own message has not been acknowledged by all."""
         source, counter = message.ident
-        return source == self._node and NOBODY in state.acks.get((source, counter - 1), ())
+        return source == self._node and BOTTOM in state.acks.get((source, counter - 1), ())
 
     def _take_own(self, state: TopicState, message: Tree) -> None:
         """5.2:17-22 and 26: deliver an own message and give it its barrier."""
@@ -367,7 +366,7 @@ class VCubePB:
         state.received(message)
         self._port.deliver(message)
         state.delivered(self._node, message.first)
-        message.barrier = state.barrier
+        message.cb = state.barrier
         state.barrier = Idents({message.first: 1 << self._node})
         if state.recs.ready:
             self.check_recs(state)
@@ -417,17 +416,10 @@ class VCubePB:
         self.check_acks(state, sender, message.ident)
 
     def _receive_new(self, state: TopicState, message: Tree) -> None:
-        """5.2:39-41; what is deliverable at once need not be kept first."""
+        """5.2:39-41."""
         state.keep(message)
-        recs = state.recs
-        if recs.ready:
-            heappush(recs.ready, recs.arrive(message))
-        elif (lacking := self.check_cb(state, message.barrier)) == NOBODY:
-            self._co_deliver(state, message)
-        else:
-            recs.file(recs.arrive(message), lacking)
-        if recs.ready:
-            self.check_recs(state)
+        state.recs.add(message)
+        self.check_recs(state)
 
     def _is_orphan(self, state: TopicState, message: Tree) -> bool:
         """5.2:42: the publisher has crashed."""
@@ -436,42 +428,25 @@ class VCubePB:
     # -- Algorithm 5.3 ---------------------------------------------------------------------------
 
     def check_cb(self, state: TopicState, barrier: Idents) -> NodeId:
-        """5.3:1-5: `NOBODY` if the barrier is met, else whose message is missing."""
-        latest = state.latest
-        for counter, sources in barrier.items():
-            met = sources & latest.get(counter, 0)
-            if met != sources:
-                rest = sources ^ met
-                while rest:
-                    source = rest.bit_length() - 1
-                    if state.delvs[source] < counter and state.first_rec[source] <= counter:
-                        return source
-                    rest ^= 1 << source
-        return NOBODY
+        """5.3:1-5: `BOTTOM` if the barrier is met, else whose message is missing."""
+        for source, counter in barrier.without(state.latest):
+            if not (state.delvs[source] >= counter or state.first_rec[source] > counter):
+                return source
+        return BOTTOM
 
     def check_recs(self, state: TopicState) -> None:
         """5.3:6-18: deliver what can be, in order of arrival."""
-        recs = state.recs
-        while recs.ready:
-            item = recs.pop()
-            lacking = self.check_cb(state, item[1].barrier)
-            if lacking == NOBODY:
-                del recs.messages[item[1].ident]
-                self._co_deliver(state, item[1])
-            else:
-                recs.file(item, lacking)
+        while message := state.recs.first(self.check_cb, state):
+            state.recs.remove(message)
+            self._co_deliver(state, message)
 
     def _co_deliver(self, state: TopicState, message: Tree) -> None:
         """5.3:12-14."""
         self._port.deliver(message)
         source, counter = message.ident
         state.delivered(source, counter)
-        barrier = state.barrier
-        for number, sources in message.barrier.items():
-            implied = sources & barrier.get(number, 0)
-            if implied:
-                barrier.remove(implied, number)
-        barrier[counter] = barrier.get(counter, 0) | 1 << source
+        state.barrier.subtract(message.cb)
+        state.barrier.add(source, counter)
 
     def check_acks(self, state: TopicState, parent: NodeId, ident: Ident) -> None:
         """5.3:19-22: tell the parent when nothing is awaited for it any more."""
@@ -482,7 +457,7 @@ class VCubePB:
             entry.pop(parent, None)
             if not entry:
                 del state.acks[ident]
-        if parent == NOBODY:
+        if parent == BOTTOM:
             self.task(state)
         elif self._takes_acks(state, parent, ident):
             self._port.control(parent, Ack(state.name, ident))
@@ -522,7 +497,7 @@ class VCubePB:
 
     def _no_longer_awaited(self, state: TopicState, parent: NodeId, ident: Ident) -> bool:
         """5.3:31: whoever wanted these ACKs is gone.  A root wants its own."""
-        if parent == NOBODY:
+        if parent == BOTTOM:
             return False
         if self._faulty >> ident[0] & 1:
             return True
