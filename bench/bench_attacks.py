@@ -36,7 +36,7 @@ from attacks.bystander import run_bystander
 from attacks.table import ATTACKS, CONTROL, table
 from attacks.trial import Row, Trials
 
-from cubecast.bench.processes import BenchError, Child, children, gather, unwinding_on_sigterm
+from cubecast.processes import BenchError, Child, children, gather, unwinding_on_sigterm
 
 NODES = 4
 START_S = 120.0

@@ -26,7 +26,10 @@ from typing import Any
 
 import msgspec
 
-from cubecast.bench.processes import (
+from cubecast.bench.usage import cpu_seconds, resident_bytes
+from cubecast.net.node.node import Node
+from cubecast.net.settings.config import NodeConfig
+from cubecast.processes import (
     BenchError,
     Child,
     be_child,
@@ -34,9 +37,6 @@ from cubecast.bench.processes import (
     gather,
     unwinding_on_sigterm,
 )
-from cubecast.bench.usage import cpu_seconds, resident_bytes
-from cubecast.net.node.node import Node
-from cubecast.net.settings.config import NodeConfig
 from cubecast.trace import Header, Record, Report, check, merge, read_jsonl
 from cubecast.trace.files import encode_header
 

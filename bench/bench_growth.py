@@ -25,7 +25,9 @@ from typing import Any
 
 from bench_cluster import FLUSH_EVERY_S, TraceFile
 
-from cubecast.bench.processes import (
+from cubecast.net.node.node import Node
+from cubecast.net.settings.config import NodeConfig
+from cubecast.processes import (
     BenchError,
     Child,
     be_child,
@@ -33,8 +35,6 @@ from cubecast.bench.processes import (
     gather,
     unwinding_on_sigterm,
 )
-from cubecast.net.node.node import Node
-from cubecast.net.settings.config import NodeConfig
 from cubecast.trace import check, merge, read_jsonl
 
 TOPIC = "all"

@@ -19,7 +19,7 @@ from pathlib import Path
 from cubecast.lab.cells import Cell
 from cubecast.lab.workloads import WORKLOADS
 from cubecast.spark.compact import write_tables
-from cubecast.spark.gather import read_table
+from cubecast.spark.plain_tables import read_table
 from cubecast.spark.results import Results
 from cubecast.spark.session import spark_session
 from cubecast.spark.sweep import run_sweep

@@ -32,12 +32,12 @@ from random import Random
 from typing import Any, NamedTuple
 
 from cubecast.bench.event_servers import NoServer, nats_servers, redis_server
-from cubecast.bench.ordering import Kind, Task, Workload, opposite
-from cubecast.bench.ordering import main as member
-from cubecast.bench.processes import Child, children, gather, tell_all, unwinding_on_sigterm
+from cubecast.bench.ordering_members import Kind, Task, Workload, opposite
+from cubecast.bench.ordering_members import main as member
 from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.judge import Notification, inversions, repeated
 from cubecast.ordering.timestamps import Timestamp
+from cubecast.processes import Child, children, gather, tell_all, unwinding_on_sigterm
 
 TIMEOUT_S = 300.0
 SETTLE_S = {"cluster": 2.0}

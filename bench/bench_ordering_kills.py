@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import cast
 
 from cubecast.bench.event_servers import NoServer
-from cubecast.bench.ordering import Kind
 from cubecast.bench.ordering_kills import Members, Part, Verdict, desks, judged, manager_of, server
-from cubecast.bench.processes import unwinding_on_sigterm
+from cubecast.bench.ordering_members import Kind
 from cubecast.ordering.config import OrderedConfig
+from cubecast.processes import unwinding_on_sigterm
 
 TIMEOUT_S = 120.0
 MANAGERS = ("m0", "m1")

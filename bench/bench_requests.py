@@ -32,8 +32,8 @@ from typing import Any
 
 import cubecast
 from cubecast.bench.event_servers import free_ports, nats_program
-from cubecast.bench.processes import Child, be_child, children
 from cubecast.bench.usage import cpu_seconds_of
+from cubecast.processes import Child, be_child, children
 
 SYSTEMS = ("nodes", "clients", "nats")
 TOPIC = "service.upper"

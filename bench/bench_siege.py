@@ -25,8 +25,8 @@ from siege.conduct import Siege, Told
 from siege.terms import GROUPS, Terms
 from siege.verdict import Limits, Sample, Verdict, judge, table
 
-from cubecast.bench.processes import BenchError, unwinding_on_sigterm
 from cubecast.net.security.keys import check_secret, new_secret
+from cubecast.processes import BenchError, unwinding_on_sigterm
 
 
 def _arguments() -> argparse.Namespace:

@@ -34,7 +34,11 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Literal, NamedTuple
 
-from cubecast.bench.processes import (
+from cubecast.errors import NotSent
+from cubecast.net.node.node import Node
+from cubecast.net.reading.subscription import Policy, Subscription
+from cubecast.net.settings.config import NodeConfig
+from cubecast.processes import (
     BenchError,
     Child,
     be_child,
@@ -43,10 +47,6 @@ from cubecast.bench.processes import (
     tell_all,
     unwinding_on_sigterm,
 )
-from cubecast.errors import NotSent
-from cubecast.net.node.node import Node
-from cubecast.net.reading.subscription import Policy, Subscription
-from cubecast.net.settings.config import NodeConfig
 
 TOPIC = "slow"
 TIMEOUT_S = 120.0

@@ -2,8 +2,8 @@
 
 Each is the production protocol with one idea of its recovery removed, and states by which property,
 and at which seed or by which file, a schedule gives it away; the properties are those of
-`cubecast.sim.chaos.Verdict`.  ``python tests/chaos_mutants.py [NAME …]`` looks for the seeds anew,
-which is due when schedules are drawn in another way.
+`cubecast.chaos.simulated.driver.Verdict`.  ``python tests/chaos_mutants.py
+[NAME …]`` looks for the seeds anew, which is due when schedules are drawn in another way.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from cubecast.chaos.schedule import read_schedule
+from cubecast.chaos.simulated.driver import Population, Verdict, draw_schedule, run_schedule
 from cubecast.protocol.cluster.agreement import Epochs
 from cubecast.protocol.cluster.member import Member
 from cubecast.protocol.cluster.node import CubecastNode
@@ -39,9 +41,7 @@ from cubecast.protocol.topic import stream_ends as finals
 from cubecast.protocol.topic.guard import Guard
 from cubecast.protocol.topic.recovery import RecoveringTopic
 from cubecast.protocol.topic.streams import Branch, Inbox
-from cubecast.sim.chaos import Population, Verdict, draw_schedule, run_schedule
 from cubecast.sim.protocols import members
-from cubecast.sim.schedule import read_schedule
 
 SEEDS = 500
 SCENARIOS = Path(__file__).parent.parent / "scenarios" / "chaos"

@@ -7,7 +7,7 @@ from typing import Any
 
 from cubecast.protocol.paper.vcube_pb import Tree, VCubePB
 from cubecast.protocol.port import Message, NodeId, Publication, Time, Topic
-from cubecast.sim.vcube_top import VCubeTop
+from cubecast.sim.crashes.vcube_top import VCubeTop
 from cubecast.topology import mask_of
 
 T = "t"

@@ -24,7 +24,6 @@ from cubecast.bench import harness, usage
 from cubecast.bench.harness import BenchError, Plan, measure
 from cubecast.bench.peers import PEERS, missing
 from cubecast.bench.peers.cubecast import delayed_edge
-from cubecast.bench.processes import Child, children
 from cubecast.bench.relay import Route, relaying
 from cubecast.bench.workloads import (
     ANSWER,
@@ -40,6 +39,7 @@ from cubecast.bench.workloads import (
     make_workload,
 )
 from cubecast.cli import bench as command
+from cubecast.processes import Child, children
 from cubecast.topology import dimension_for, tree
 
 TASK = Task(

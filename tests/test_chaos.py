@@ -14,9 +14,16 @@ import pytest
 from mortals import Failing, Listener, Silent, people
 
 from cubecast.baselines import Flood
-from cubecast.protocol.cluster.node import CubecastNode
-from cubecast.sim.campaign import Counts, CountsError, Settings, Tally, blocks_of, campaign
-from cubecast.sim.chaos import (
+from cubecast.chaos.schedule import Fault, Schedule, Step, checked, read_schedule
+from cubecast.chaos.simulated.campaign import (
+    Counts,
+    CountsError,
+    Settings,
+    Tally,
+    blocks_of,
+    campaign,
+)
+from cubecast.chaos.simulated.driver import (
     Population,
     Verdict,
     draw_schedule,
@@ -26,12 +33,12 @@ from cubecast.sim.chaos import (
     recovery_time,
     run_schedule,
 )
+from cubecast.chaos.simulated.shrink import shrink
+from cubecast.chaos.simulated.story import story_of, verdict_of
+from cubecast.protocol.cluster.node import CubecastNode
+from cubecast.sim.crashes.convergence import liveness_bound
 from cubecast.sim.params import Params
 from cubecast.sim.protocols import Mortality, ProtocolError, mortality
-from cubecast.sim.schedule import Fault, Schedule, Step, checked, read_schedule
-from cubecast.sim.settling import liveness_bound
-from cubecast.sim.shrink import shrink
-from cubecast.sim.story import story_of, verdict_of
 from cubecast.trace import Record
 
 PRODUCTION = population("cubecast")

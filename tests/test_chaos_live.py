@@ -16,18 +16,18 @@ import pytest
 from test_live import live
 from typer.testing import CliRunner
 
-from cubecast.chaos.driver import ChaosFailed, Driver, Options
-from cubecast.chaos.orders import Load
-from cubecast.chaos.places import Here, Namespaces, PlaceError, ip, permitted
-from cubecast.chaos.plot import draw_run
-from cubecast.chaos.processes import Process
-from cubecast.chaos.run import chaos_run, judge
-from cubecast.chaos.schedule import Action, Condition, draw, split
-from cubecast.chaos.tracelog import RecordedWrites, TraceLog
+from cubecast.chaos.condition import Action, Condition, draw, split
+from cubecast.chaos.live.driver import ChaosFailed, Driver, Options
+from cubecast.chaos.live.messages import Load
+from cubecast.chaos.live.node_process import Process
+from cubecast.chaos.live.placement import Here, Namespaces, PlaceError, ip, permitted
+from cubecast.chaos.live.plot import draw_run
+from cubecast.chaos.live.tracelog import RecordedWrites, TraceLog
+from cubecast.chaos.live.verdict import chaos_run, judge
+from cubecast.chaos.schedule import Fault, Schedule, checked
 from cubecast.cli.app import app
 from cubecast.net.node.node import Node
 from cubecast.net.settings.config import NodeConfig
-from cubecast.sim.schedule import Fault, Schedule, checked
 from cubecast.testing.memory import MemoryNetwork
 from cubecast.trace import Header, Record, read_jsonl
 

@@ -11,8 +11,8 @@ import pytest
 from chaos_mutants import MUTANTS, SEEDS, Mutant, catch, run_file
 from mortals import Silent, people
 
+from cubecast.chaos.simulated.driver import draw_schedule, population, run_schedule
 from cubecast.protocol.cluster.member import Member
-from cubecast.sim.chaos import draw_schedule, population, run_schedule
 
 SYMPTOMS = {
     "no-creation", "no-duplication", "fifo", "causal-order", "membership", "completeness",

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from cubecast.chaos.driver import Life, Mark, Run
-from cubecast.chaos.lives import tenancies, trace_of
-from cubecast.chaos.orders import Told, Up
-from cubecast.chaos.plot import MOST_LINES, NoPlot, Span, draw_run, needs_matplotlib, spans_of
-from cubecast.chaos.recovery import Curve, audience_of, measure
-from cubecast.chaos.run import judge
-from cubecast.chaos.schedule import Action, split
-from cubecast.chaos.story import happenings, judgement
-from cubecast.chaos.tracelog import TraceLog, mend
-from cubecast.sim.schedule import Fault, Schedule, Step, checked
+from cubecast.chaos.condition import Action, split
+from cubecast.chaos.live.driver import Life, Mark, Run
+from cubecast.chaos.live.merged_trace import tenancies, trace_of
+from cubecast.chaos.live.messages import Told, Up
+from cubecast.chaos.live.plot import MOST_LINES, NoPlot, Span, draw_run, needs_matplotlib, spans_of
+from cubecast.chaos.live.recovery import Curve, audience_of, measure
+from cubecast.chaos.live.story import happenings, judgement
+from cubecast.chaos.live.tracelog import TraceLog, mend
+from cubecast.chaos.live.verdict import judge
+from cubecast.chaos.schedule import Fault, Schedule, Step, checked
 from cubecast.trace import Header, Record, TraceError, read_jsonl
 
 TOPIC = "t"

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cubecast.chaos.places import sides_of
-from cubecast.chaos.schedule import (
+from cubecast.chaos.condition import (
     DRAWN,
     Action,
     Condition,
@@ -18,7 +17,8 @@ from cubecast.chaos.schedule import (
     runnable,
     split,
 )
-from cubecast.sim.schedule import Fault, Schedule, ScheduleError, checked, read_schedule
+from cubecast.chaos.live.placement import sides_of
+from cubecast.chaos.schedule import Fault, Schedule, ScheduleError, checked, read_schedule
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios" / "chaos"
 EXAMPLE = Path(__file__).parents[1] / "examples" / "chaos.toml"

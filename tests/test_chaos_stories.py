@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from cubecast.chaos.driver import Life, Mark, Run
-from cubecast.chaos.lives import tenancies, trace_of
-from cubecast.chaos.orders import Told, Up
-from cubecast.chaos.recovery import Curve
-from cubecast.chaos.story import Verdict, happenings, judgement
-from cubecast.chaos.tracelog import TraceLog
-from cubecast.chaos.worker import Neighbours, said_of
+from cubecast.chaos.live.driver import Life, Mark, Run
+from cubecast.chaos.live.merged_trace import tenancies, trace_of
+from cubecast.chaos.live.messages import Told, Up
+from cubecast.chaos.live.recovery import Curve
+from cubecast.chaos.live.story import Verdict, happenings, judgement
+from cubecast.chaos.live.tracelog import TraceLog
+from cubecast.chaos.live.worker import Neighbours, said_of
+from cubecast.chaos.schedule import Schedule
 from cubecast.net.events import ConnectionLost, Event, Excluded, MemberJoined, MemberLeft, Returned
-from cubecast.sim.schedule import Schedule
 from cubecast.trace import Header, Record, check
 from cubecast.trace.checkers import Inversions
 

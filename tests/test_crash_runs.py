@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from support.crash_runs import LONGEST_WAY, CrashRun, crash_run
 
-from cubecast.sim.crash_runs import LONGEST_WAY, CrashRun, crash_run
 from cubecast.trace import Record
 
 

@@ -10,10 +10,10 @@ from functools import cache
 
 import pytest
 
-from cubecast.sim.chaos import Verdict, draw_schedule, population, run_schedule
-from cubecast.sim.ingredients import draw_eventful
-from cubecast.sim.plan import plan_of
-from cubecast.sim.schedule import Fault, Schedule, Step, checked, read_schedule, schedule_text
+from cubecast.chaos.eventful import draw_eventful
+from cubecast.chaos.plan import plan_of
+from cubecast.chaos.schedule import Fault, Schedule, Step, checked, read_schedule, schedule_text
+from cubecast.chaos.simulated.driver import Verdict, draw_schedule, population, run_schedule
 
 BLOCK = 25
 SEEDS = 500

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 import pytest
 
+from cubecast.chaos.eventful import draw_eventful
+from cubecast.chaos.schedule import Fault, Schedule, Step, checked
 from cubecast.net.node.node import Node
 from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.port import Stream
-from cubecast.sim.ingredients import draw_eventful
-from cubecast.sim.schedule import Fault, Schedule, Step, checked
 from cubecast.testing import Cluster, run
 from cubecast.testing.schedules import play
 from cubecast.trace import Record, Report

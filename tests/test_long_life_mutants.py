@@ -12,12 +12,12 @@ import long_life_scenarios as scenarios
 import pytest
 from chaos_mutants import people_of
 
+from cubecast.chaos.eventful import draw_eventful
+from cubecast.chaos.simulated.driver import run_schedule
 from cubecast.errors import NotSent
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.cluster.member import Member
-from cubecast.sim.chaos import run_schedule
-from cubecast.sim.ingredients import draw_eventful
 from cubecast.testing import Cluster, run
 
 BY_HAND: list[tuple[type[Member], Callable[[type[Member]], None]]] = [

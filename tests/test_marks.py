@@ -21,10 +21,10 @@ import test_returning_nodes
 import test_telling
 import test_view_lies
 
+from cubecast.chaos.eventful import draw_eventful
+from cubecast.chaos.simulated.driver import _Run, draw_schedule, population, run_schedule
 from cubecast.protocol.cluster import member
 from cubecast.protocol.cluster.member import Member
-from cubecast.sim.chaos import _Run, draw_schedule, population, run_schedule
-from cubecast.sim.ingredients import draw_eventful
 
 PROTOCOL = Path(member.__file__).parent
 NAMED = re.compile(r'marks\["([^"]+)"\]')

@@ -13,7 +13,7 @@ from mutants import MUTANTS, Mutant, symptoms_of
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.config import Config
 from cubecast.protocol.port import NodeId, Port, Process
-from cubecast.sim.explorer import Case, Rules, Step, explore
+from cubecast.testing.explorer import Case, Rules, Step, explore
 
 MOST_STORMS = max(mutant.within for mutant in MUTANTS)
 CALM = Rules(ordered=frozenset({"parcel"}), urgent=frozenset({"ack", "parcel-ack"}))

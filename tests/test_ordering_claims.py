@@ -30,7 +30,6 @@ from ordering_toys import (
 )
 
 from cubecast.ordering.effects import Arrived, Effect, Notify
-from cubecast.ordering.explore import Deeds, Exploration, SetUp, explore
 from cubecast.ordering.faithful.config import SYSTEM_TOPIC, FaithfulConfig, Swapping
 from cubecast.ordering.faithful.module import OrderingModule
 from cubecast.ordering.faithful.order import TopicOrder
@@ -38,6 +37,7 @@ from cubecast.ordering.faithful.subscriber import Subscriber
 from cubecast.ordering.judge import inversions
 from cubecast.ordering.timestamps import Timestamp, comparable, smaller
 from cubecast.ordering.world import Link, Make, World, stamps
+from cubecast.testing.explorer.ordering import Deeds, Exploration, SetUp, explore
 
 BOTH = subscribed("ab", i="ab", j="ab")
 """The setting of Lemma 2's proof: two subscribers of two topics, a the higher one."""

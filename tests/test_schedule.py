@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cubecast.sim.chaos import draw_schedule
-from cubecast.sim.faults import Cut, Pause, Slow
-from cubecast.sim.plan import Plan, plan_of
-from cubecast.sim.schedule import (
+from cubecast.chaos.plan import Plan, plan_of
+from cubecast.chaos.schedule import (
     Fault,
     Schedule,
     ScheduleError,
@@ -18,6 +16,8 @@ from cubecast.sim.schedule import (
     read_schedule,
     schedule_text,
 )
+from cubecast.chaos.simulated.driver import draw_schedule
+from cubecast.sim.faults import Cut, Pause, Slow
 
 EVERYONE = 0b1111
 

@@ -23,6 +23,7 @@ from lab_toys import GATED_FROM, POINTS, SEEDS, toy, toy_cells
 from terminal import in_front
 
 TOYS = Path(__file__).with_name("lab_toys.py")
+MEASURING = "cubecast.spark.measuring_process"
 ALL = POINTS * SEEDS
 BEFORE_THE_GATE = GATED_FROM * SEEDS
 PATIENCE_S = 600
@@ -174,7 +175,7 @@ def busy_executors(driver: int) -> list[int]:
         for pid in descendants(driver)
         if "CoarseGrainedExecutorBackend" in command_line(pid)
         and "/java" in command_line(pid)
-        and any("cubecast.spark.apart" in command_line(child) for child in descendants(pid))
+        and any(MEASURING in command_line(child) for child in descendants(pid))
     ]
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import pytest
 from printed_pb import BROKEN, Broken
-
-from cubecast.sim.crash_runs import crash_run
+from support.crash_runs import crash_run
 
 
 @pytest.mark.parametrize("one", BROKEN, ids=lambda one: one.name)

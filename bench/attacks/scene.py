@@ -18,7 +18,7 @@ from siege.grounds import Grounds
 from siege.terms import STEADY, Terms, read_payload
 
 from attacks.bystander import Gaps
-from cubecast.bench.processes import BenchError, Child, gather, tell_all
+from cubecast.processes import BenchError, Child, gather, tell_all
 
 ANSWER_S = 60.0
 """A process that answers nothing for so long has failed."""

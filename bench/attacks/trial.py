@@ -19,10 +19,10 @@ from siege.terms import Terms
 
 from attacks.bystander import TRIES, joined
 from attacks.scene import ANSWER_S, Ended, Scene, Staged
-from cubecast.bench.processes import BenchError, Child, gather, tell_all
 from cubecast.errors import CubecastError
 from cubecast.net.security.keys import new_secret
-from cubecast.testing.operators import free_address
+from cubecast.processes import BenchError, Child, gather, tell_all
+from cubecast.testing.operator_troubles import free_address
 
 CALM_S = 0.5
 """A cluster settles so long before it is measured."""

@@ -17,10 +17,10 @@ from multiprocessing.connection import Connection
 from random import Random
 from typing import Any, Literal
 
-from cubecast.bench.processes import Child, be_child
 from cubecast.errors import CubecastError, NotSent
 from cubecast.net.node.node import Node
 from cubecast.net.reading.subscription import Subscription
+from cubecast.processes import Child, be_child
 from siege.honest import Warnings
 from siege.terms import CHURN, STEADY, Terms
 from siege.witness import Witness

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from cubecast.bench.processes import Child, children, gather, tell_all
+from cubecast.processes import Child, children, gather, tell_all
 from siege.attackers import run_attackers
 from siege.churn import Churn
 from siege.crowd import run_crowd

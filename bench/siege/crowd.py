@@ -15,9 +15,9 @@ from multiprocessing.connection import Connection
 from random import Random
 from typing import Literal
 
-from cubecast.bench.processes import be_child
 from cubecast.errors import AttachError, CubecastError
 from cubecast.net.client.client import Client
+from cubecast.processes import be_child
 from siege.honest import Warnings
 from siege.terms import BURST, GUESTS, STEADY, TALK, Terms
 from siege.witness import Witness

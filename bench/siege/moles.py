@@ -16,11 +16,11 @@ from typing import Any
 
 import msgspec
 
-from cubecast.bench.processes import Child, be_child
 from cubecast.errors import CubecastError
 from cubecast.net.node.node import Node
 from cubecast.net.wire.packets import PREFIX, Outgoing, encode_ack, encode_control, encode_frame
 from cubecast.net.wire.views import encode_forward, encode_view
+from cubecast.processes import Child, be_child
 from cubecast.protocol.cluster.views import Ballot, Install, Prepare, Stuck, View, ViewId
 from cubecast.protocol.messages import Ack, Answer, Frame, Parcel, ParcelAck, Route, Stable
 from cubecast.protocol.port import LIFE_BITS, Stream

@@ -11,10 +11,10 @@ from multiprocessing.synchronize import Event
 from typing import Any, TypeAlias
 
 from cubecast.bench.peers import Servers, load
-from cubecast.bench.processes import CONTEXT, BenchError, Child, children, gather, tell_all
 from cubecast.bench.usage import MemoryWatch, cpu_seconds_of
 from cubecast.bench.worker import main as worker
 from cubecast.bench.workloads import HEADER, Mode, Scenario, Task
+from cubecast.processes import CONTEXT, BenchError, Child, children, gather, tell_all
 
 __all__ = ["BenchError", "Metrics", "Plan", "measure"]
 

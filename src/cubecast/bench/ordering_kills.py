@@ -1,6 +1,6 @@
 """Members with order across topics that are killed, stopped and restarted under load.
 
-Each member is a process of its own on a real service (`cubecast.bench.ordering_lives`).  `judged`
+Each member is a process of its own on a real service (`cubecast.bench.ordering_worker`).  `judged`
 holds the files of all against what ordering promises:
 
 - no two subscribers saw two untagged events in opposite orders, and none saw an event twice;
@@ -25,9 +25,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from cubecast.bench.event_servers import nats_servers, redis_server
-from cubecast.bench.ordering import Kind
-from cubecast.bench.ordering_lives import TOPICS, Brought, Part, Published, Seen, Task, main
-from cubecast.bench.processes import BenchError, Child
+from cubecast.bench.ordering_members import Kind
+from cubecast.bench.ordering_worker import TOPICS, Brought, Part, Published, Seen, Task, main
 from cubecast.interrupts import held
 from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.judge import (
@@ -39,6 +38,7 @@ from cubecast.ordering.judge import (
 )
 from cubecast.ordering.production.layout import Layout
 from cubecast.ordering.production.messages import Source
+from cubecast.processes import BenchError, Child
 
 SETS = (TOPICS[:3], TOPICS[1:], TOPICS, (*TOPICS[:2], *TOPICS[3:]))
 """What subscribers subscribe to: no two the same, any two overlap."""

@@ -15,10 +15,10 @@ import typer
 
 from cubecast.bench.harness import BenchError, Metrics, Plan, measure
 from cubecast.bench.peers import PEERS, SYSTEMS, missing
-from cubecast.bench.processes import unwinding_on_sigterm
 from cubecast.bench.workloads import Mode
 from cubecast.cli.bench_report import Cell, params_of, print_cells, print_tables
 from cubecast.cli.output import refuse
+from cubecast.processes import unwinding_on_sigterm
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 LARGEST = {"processes": 64, "size": 1 << 20}

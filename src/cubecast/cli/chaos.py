@@ -15,17 +15,17 @@ import msgspec
 import typer
 from rich.table import Table
 
-from cubecast.chaos.driver import ChaosFailed, Options
-from cubecast.chaos.orders import Load
-from cubecast.chaos.places import Here, Namespaces, PlaceError, Places
-from cubecast.chaos.plot import NoPlot, draw_run, needs_matplotlib
-from cubecast.chaos.run import chaos_run
-from cubecast.chaos.schedule import DRAWN, draw, runnable, split
-from cubecast.chaos.story import Verdict, happenings, judgement, shares
+from cubecast.chaos.condition import DRAWN, draw, runnable, split
+from cubecast.chaos.live.driver import ChaosFailed, Options
+from cubecast.chaos.live.messages import Load
+from cubecast.chaos.live.placement import Here, Namespaces, PlaceError, Places
+from cubecast.chaos.live.plot import NoPlot, draw_run, needs_matplotlib
+from cubecast.chaos.live.story import Verdict, happenings, judgement, shares
+from cubecast.chaos.live.verdict import chaos_run
+from cubecast.chaos.schedule import Schedule, ScheduleError, read_schedule
 from cubecast.cli.live import stop_signals
 from cubecast.cli.output import console, progress_console, refuse, summarise
 from cubecast.net.settings.presets import PRESETS
-from cubecast.sim.schedule import Schedule, ScheduleError, read_schedule
 
 DEFAULT_NODES = 8
 DEFAULT_SECONDS = 60.0

@@ -10,6 +10,11 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from cubecast.chaos.schedule import Schedule, ScheduleError, read_schedule, schedule_text
+from cubecast.chaos.simulated.campaign import Counts, CountsError, Settings, campaign, schedule_of
+from cubecast.chaos.simulated.driver import Population, Verdict, population, run_schedule
+from cubecast.chaos.simulated.shrink import shrink as shrink_schedule
+from cubecast.chaos.simulated.story import story_of, verdict_of
 from cubecast.cli.output import (
     console,
     counted,
@@ -18,13 +23,8 @@ from cubecast.cli.output import (
     refuse,
     unit_of,
 )
-from cubecast.sim.campaign import Counts, CountsError, Settings, campaign, schedule_of
-from cubecast.sim.chaos import Population, Verdict, population, run_schedule
 from cubecast.sim.params import ParamError, Params
 from cubecast.sim.protocols import MORTAL, ProtocolError, mortality
-from cubecast.sim.schedule import Schedule, ScheduleError, read_schedule, schedule_text
-from cubecast.sim.shrink import shrink as shrink_schedule
-from cubecast.sim.story import story_of, verdict_of
 from cubecast.trace import TraceError, write
 
 DEFAULT_SEEDS = 20
