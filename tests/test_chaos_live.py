@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from cubecast.chaos.condition import Action, Condition, draw, split
 from cubecast.chaos.live.driver import ChaosFailed, Driver, Options
 from cubecast.chaos.live.messages import Load
-from cubecast.chaos.live.node_process import Process
+from cubecast.chaos.live.node_process import NodeProcess
 from cubecast.chaos.live.placement import Here, Namespaces, PlaceError, ip, permitted
 from cubecast.chaos.live.plot import draw_run
 from cubecast.chaos.live.tracelog import RecordedWrites, TraceLog
@@ -142,7 +142,7 @@ def test_a_process_that_ends_by_itself_is_a_problem_and_what_it_said_is_known(
     plan = checked(Schedule(3, "nothing", "s", 0.5))
     options = Options(tmp_path, Load(rate=100), settle_s=0.5, talk_s=0.5)
     driver = Driver(plan, options, say=lambda line: kill_one(driver))
-    killed: list[Process] = []
+    killed: list[NodeProcess] = []
 
     def kill_one(driver: Driver) -> None:
         if not killed:

@@ -313,7 +313,7 @@ def test_a_member_that_dies_is_noticed() -> None:
     with crew(1) as [worker]:
         worker.order(Join(None))
         assert worker.report(Ready, deadline).slot == 0
-        worker.process.kill()
+        worker.kill()
         with pytest.raises(DemoFailed, match="a member ended by itself: without a word"):
             worker.report(Ready, deadline)
     with crew(1) as [worker]:
@@ -326,9 +326,8 @@ def test_a_member_ends_when_nobody_gives_orders() -> None:
     with crew(1) as [worker]:
         worker.order(Join(None))
         worker.report(Ready, time.monotonic() + 30)
-        assert worker.process.stdin is not None
-        worker.process.stdin.close()
-        assert worker.process.wait(timeout=30) == 1
+        worker.hang_up()
+        assert worker.wait(30) == 1
 
 
 def test_the_tree_is_read_from_who_had_it_from_whom() -> None:

@@ -16,7 +16,7 @@ from siege.terms import STEADY
 import cubecast
 from attacks.scene import Scene
 from cubecast.errors import CubecastError
-from cubecast.processes import tell_all
+from cubecast.processes.function import tell_all
 from cubecast.testing.operator_troubles import annoy, fill, free_address
 
 COMMAND = (sys.executable, "-m", "cubecast.cli.main")

@@ -11,7 +11,7 @@ from random import Random
 from cubecast.errors import CubecastError
 from cubecast.net.security.handshake import Refusal
 from cubecast.net.wire.packets import WireError
-from cubecast.processes import be_child
+from cubecast.processes.function import be_child
 from siege import clients, outsiders, strangers
 from siege.grounds import Attack, Grounds
 from siege.honest import Warnings

@@ -23,7 +23,7 @@ from cubecast.errors import CubecastError, NotSent
 from cubecast.net.events import Discarded, Excluded, Gap, Returned
 from cubecast.net.node.node import Node
 from cubecast.net.reading.subscription import Subscription
-from cubecast.processes import be_child
+from cubecast.processes.function import be_child
 from siege.terms import BURST, JUDGED, LIES, PADDING, STEADY, TALK, Terms, payload_of
 from siege.witness import ANSWER, QUESTION, Latencies, Witness
 

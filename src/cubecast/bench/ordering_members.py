@@ -30,7 +30,7 @@ from cubecast.ordering.service import EventService
 from cubecast.ordering.services.cubecast import CubecastService
 from cubecast.ordering.services.nats import NatsService
 from cubecast.ordering.services.redis import RedisService
-from cubecast.processes import be_child
+from cubecast.processes.function import be_child
 
 Kind: TypeAlias = Literal["cubecast", "nats", "redis"]
 STALL_S = 10.0

@@ -29,7 +29,7 @@ from cubecast.ordering.library import service_of
 from cubecast.ordering.live import Ordered
 from cubecast.ordering.service import EventService, OnEvent, OnFailure, OnMessage
 from cubecast.ordering.timestamps import Stamp
-from cubecast.processes import be_child
+from cubecast.processes.function import be_child
 
 TOPICS = tuple(f"t{number}" for number in range(5))
 

@@ -6,8 +6,8 @@ import json
 import signal
 import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +26,7 @@ from cubecast.chaos.schedule import Schedule, ScheduleError, read_schedule
 from cubecast.cli.live import stop_signals
 from cubecast.cli.output import console, progress_console, refuse, summarise
 from cubecast.net.settings.presets import PRESETS
+from cubecast.processes.signals import unwinding
 
 DEFAULT_NODES = 8
 DEFAULT_SECONDS = 60.0
@@ -101,7 +102,8 @@ def chaos(
         load = Load(rate, answers, plan.links.get("loss", 0.0))
         _check(rate, settle, preset, plot, trace)
         places: Places = Namespaces(plan.nodes) if netns else Here()
-        with ExitStack() as stack, _unwinding():
+        ends = [number for number in stop_signals() if number != signal.SIGINT]
+        with ExitStack() as stack, unwinding(ends):
             directory = trace or Path(stack.enter_context(tempfile.TemporaryDirectory()))
             options = Options(directory, load, seed, preset, settle)
             say = (lambda line: None) if as_json else _progress
@@ -118,22 +120,6 @@ def chaos(
             console.print(f"plot: {plot}", highlight=False)
     if not verdict.ok:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _unwinding() -> Iterator[None]:
-    """Let every signal that asks us to stop unwind, so that nothing stays behind."""
-
-    def leave(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    numbers = [number for number in stop_signals() if number != signal.SIGINT]
-    before = {number: signal.signal(number, leave) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _plan(

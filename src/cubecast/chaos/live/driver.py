@@ -37,12 +37,13 @@ from cubecast.chaos.live.messages import (
     Unsubscribe,
     Up,
 )
-from cubecast.chaos.live.node_process import Heard, Process
+from cubecast.chaos.live.node_process import Heard, NodeProcess
 from cubecast.chaos.live.placement import Here, Places
 from cubecast.chaos.live.tracelog import mend
 from cubecast.chaos.schedule import Fault, Schedule, Step
 from cubecast.interrupts import held
 from cubecast.net.links.faults import CLEAR, Rule
+from cubecast.processes.child import end_all
 
 START_S = 60.0
 LOOK_EVERY_S = 0.2
@@ -131,13 +132,13 @@ class Driver:
         self._places: Places = places or Here()
         self._condition = Condition(schedule.nodes)
         self._heard: queue.Queue[Heard] = queue.Queue()
-        self.processes: list[Process] = []
+        self.processes: list[NodeProcess] = []
         """All that were ever started."""
-        self._now: dict[int, Process] = {}
+        self._now: dict[int, NodeProcess] = {}
         """The present life of each node that has one."""
         self._chance = Random(options.seed)
         self._loss = options.load.loss
-        self._finished: set[Process] = set()
+        self._finished: set[NodeProcess] = set()
         self._run = Run(schedule)
 
     def run(self) -> Run:
@@ -162,8 +163,7 @@ class Driver:
         try:
             yield
         finally:
-            for process in self.processes:
-                process.bury()
+            end_all(self.processes)
 
     # -- starting ---------------------------------------------------------------------------------
 
@@ -178,20 +178,20 @@ class Driver:
                 raise ChaosFailed(f"node {process.number} did not start: {reason}")
         self._run.marks.clear()
 
-    def _known(self, process: Process) -> bool:
+    def _known(self, process: NodeProcess) -> bool:
         """Whether it has joined, or will not."""
         return process.up is not None or self._now.get(process.number) is not process
 
-    def _spawn(self, number: int) -> Process:
+    def _spawn(self, number: int) -> NodeProcess:
         life = sum(process.number == number for process in self.processes)
         trace = self._options.directory / f"node-{number}-{life}.jsonl"
         with held():
-            process = Process(number, life, trace, self._heard, self._places.command(number))
+            process = NodeProcess(number, life, trace, self._heard, self._places.command(number))
             self.processes.append(process)
             self._now[number] = process
         return process
 
-    def _bring_to_life(self, process: Process) -> None:
+    def _bring_to_life(self, process: NodeProcess) -> None:
         number, options = process.number, self._options
         live = Live(
             str(process.trace),
@@ -280,7 +280,7 @@ class Driver:
                 return  # it ended by itself, which is a problem that was noted
             case "crash":
                 assert process is not None
-                at = process.kill()
+                at = process.crash()
                 self._forget(process, at, "crash")
             case "leave":
                 assert process is not None
@@ -298,7 +298,7 @@ class Driver:
         self._run.marks.append(Mark(at, action))
         self._say(f"{at - self._run.began:7.2f} s  {action}")
 
-    def _forget(self, process: Process, at: float | None, ending: str) -> None:
+    def _forget(self, process: NodeProcess, at: float | None, ending: str) -> None:
         process.ending = ending
         process.ended_at = at
         self._now.pop(process.number, None)
@@ -343,7 +343,7 @@ class Driver:
             self._take(process, report)
         return True
 
-    def _take(self, process: Process, report: Report | None) -> None:
+    def _take(self, process: NodeProcess, report: Report | None) -> None:
         match report:
             case None:
                 self._ended(process)
@@ -364,9 +364,9 @@ class Driver:
                 if process.ending == "leave":
                     process.ended_at = report.at
             case Failed():
-                process.last_lines.append(report.reason)
+                process.complaints.append(report.reason)
 
-    def _ended(self, process: Process) -> None:
+    def _ended(self, process: NodeProcess) -> None:
         """The end of a process is news unless we wanted it."""
         if process.ending == "leave" and process not in self._finished:
             self._run.problems.append(f"{process} did not leave well: {process.last_words()}")
@@ -436,7 +436,7 @@ class Driver:
         self._wait(lambda: all(process.ended_at is not None for process in leaving), LEAVE_S)
 
 
-def _life_of(process: Process) -> Life:
+def _life_of(process: NodeProcess) -> Life:
     return Life(
         process.number,
         process.life,

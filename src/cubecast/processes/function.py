@@ -1,32 +1,26 @@
-"""The processes of a benchmark, seen from their parent: started, spoken to, and always ended.
+"""A Python function as a child process that is spoken to by objects, over a pipe.
 
 A child is a Python of its own that runs ``target(*args, pipe)`` and sends ``(kind, value)`` pairs.
-Whatever happens to the parent's work, no child outlives it: a stopped one is continued and killed.
 """
 
 from __future__ import annotations
 
 import logging
 import multiprocessing
-import os
 import signal
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from cubecast.interrupts import held
 from cubecast.net.loop import run_loop
+from cubecast.processes.child import Child, ChildError, started
 
 CLOSE_TIMEOUT_S = 15.0
 CONTEXT = multiprocessing.get_context("spawn")
-
-
-class BenchError(Exception):
-    """A process of a benchmark failed or fell silent."""
 
 
 def be_child(work: Coroutine[Any, Any, None], pipe: Connection) -> None:
@@ -41,71 +35,64 @@ def be_child(work: Coroutine[Any, Any, None], pipe: Connection) -> None:
         pipe.send(("failed", f"{type(error).__name__}: {error}"))
 
 
-class Child:
+class FunctionChild(Child):
     """A process and our end of its pipe."""
 
-    def __init__(self, index: int, target: Callable[..., None], *args: object) -> None:
+    def __init__(self, number: int, target: Callable[..., None], *args: object) -> None:
+        super().__init__(number)
         self.pipe, theirs = CONTEXT.Pipe()
-        self.index = index
-        self.process: BaseProcess = CONTEXT.Process(
+        self._process: BaseProcess = CONTEXT.Process(
             target=target, args=(*args, theirs), daemon=True
         )
-        self.process.start()
+        self._process.start()
         theirs.close()
 
     @property
     def pid(self) -> int:
-        """Its process id."""
-        assert self.process.pid is not None, "it was started"
-        return self.process.pid
+        assert self._process.pid is not None, "it was started"
+        return self._process.pid
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        self._process.join(timeout_s)
+        return self._process.exitcode
 
     def tell(self, message: object) -> None:
         """Send it something."""
         try:
             self.pipe.send(message)
         except OSError:
-            raise BenchError(f"process {self.index} ended early") from None
+            raise ChildError(f"process {self.number} ended early") from None
 
     def receive(self, kind: str) -> Any:
         """The next report, which is to be of `kind`."""
         try:
             found, value = self.pipe.recv()
         except (EOFError, ConnectionError):
-            raise BenchError(f"process {self.index} ended early") from None
+            raise ChildError(f"process {self.number} ended early") from None
         if found != kind:
-            raise BenchError(f"process {self.index}: {value}")
+            raise ChildError(f"process {self.number}: {value}")
         return value
 
     def end(self) -> None:
-        """End it if it runs still, even if a signal has stopped it."""
-        if self.process.is_alive():
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGCONT)
-            self.process.kill()
-        self.process.join()
+        self.kill()
         self.pipe.close()
 
 
 @contextmanager
-def children(starts: Sequence[Callable[[], Child]]) -> Iterator[list[Child]]:
-    """Start them all; at the end close one after the other, as a cluster shrinks one by one."""
-    running: list[Child] = []
-    try:
-        resource_tracker.ensure_running()  # it would end the hold on signals when it starts
-        for start in starts:
-            with held():
-                running.append(start())
+def closing_children(
+    starts: Sequence[Callable[[], FunctionChild]],
+) -> Iterator[list[FunctionChild]]:
+    """Start children; at the end close one after the other, as a cluster shrinks one by one."""
+    resource_tracker.ensure_running()  # it would end the hold on signals when it starts
+    with started(starts) as running:
         yield running
         for one in reversed(running):
             one.tell("close")
-            one.process.join(CLOSE_TIMEOUT_S)
-    finally:
-        for one in running:
-            one.end()
+            one.wait(CLOSE_TIMEOUT_S)
 
 
 def gather(
-    running: Sequence[Child],
+    running: Sequence[FunctionChild],
     kind: str,
     timeout: float,
     *,
@@ -114,36 +101,22 @@ def gather(
 ) -> list[Any]:
     """One report of `kind` from each, whoever comes first; `meanwhile` is called now and then."""
     values: dict[int, Any] = {}
-    by_pipe: dict[Connection, Child] = {one.pipe: one for one in running}
+    by_pipe: dict[Connection, FunctionChild] = {one.pipe: one for one in running}
     deadline = time.monotonic() + timeout
     while by_pipe:
         left = deadline - time.monotonic()
         ready = wait(list(by_pipe), max(0.0, left if every is None else min(left, every)))
         if not ready and left <= 0:
-            silent = sorted(one.index for one in by_pipe.values())
-            raise BenchError(f"no {kind!r} from processes {silent} in {timeout:g} s")
+            silent = sorted(one.number for one in by_pipe.values())
+            raise ChildError(f"no {kind!r} from processes {silent} in {timeout:g} s")
         for pipe in ready:
             one = by_pipe.pop(pipe)  # type: ignore[call-overload]
-            values[one.index] = one.receive(kind)
+            values[one.number] = one.receive(kind)
         meanwhile()
-    return [values[one.index] for one in running]
+    return [values[one.number] for one in running]
 
 
-def tell_all(running: Sequence[Child], message: object) -> None:
+def tell_all(running: Sequence[FunctionChild], message: object) -> None:
     """Send everyone the same."""
     for one in running:
         one.tell(message)
-
-
-@contextmanager
-def unwinding_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind the main thread, so that ``finally`` ends what was started."""
-
-    def leave(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
