@@ -16,7 +16,8 @@ import pytest
 from test_live import live
 from typer.testing import CliRunner
 
-from cubecast.chaos.condition import Action, Condition, draw, split
+from cubecast.chaos.condition import Action, Condition
+from cubecast.chaos.live.drawing import draw, split
 from cubecast.chaos.live.driver import ChaosFailed, Driver, Options
 from cubecast.chaos.live.messages import Load
 from cubecast.chaos.live.node_process import NodeProcess

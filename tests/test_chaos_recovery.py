@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cubecast.chaos.condition import Action, split
+from cubecast.chaos.condition import Action
+from cubecast.chaos.live.drawing import split
 from cubecast.chaos.live.driver import Life, Mark, Run
 from cubecast.chaos.live.merged_trace import tenancies, trace_of
 from cubecast.chaos.live.messages import Told, Up

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cubecast.chaos.plan import Plan, plan_of
+from cubecast.chaos.plan import SchedulePlan, plan_of
 from cubecast.chaos.schedule import (
     Fault,
     Schedule,
@@ -22,7 +22,7 @@ from cubecast.sim.faults import Cut, Pause, Slow
 EVERYONE = 0b1111
 
 
-def plan(*faults: Fault, length: float = 1000) -> Plan:
+def plan(*faults: Fault, length: float = 1000) -> SchedulePlan:
     return plan_of(checked(Schedule(nodes=4, length=length, faults=faults)))
 
 

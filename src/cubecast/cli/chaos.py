@@ -15,7 +15,7 @@ import msgspec
 import typer
 from rich.table import Table
 
-from cubecast.chaos.condition import DRAWN, draw, runnable, split
+from cubecast.chaos.live.drawing import DRAWN, draw, runnable, split
 from cubecast.chaos.live.driver import ChaosFailed, Options
 from cubecast.chaos.live.messages import Load
 from cubecast.chaos.live.placement import Here, Namespaces, PlaceError, Places

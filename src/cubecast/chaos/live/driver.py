@@ -18,7 +18,8 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from cubecast.chaos.condition import Action, Condition, actions_of, delay_s
+from cubecast.chaos.condition import Action, Condition, actions_of
+from cubecast.chaos.live.drawing import delay_s
 from cubecast.chaos.live.messages import (
     Failed,
     Finish,
@@ -223,7 +224,9 @@ class Driver:
 
     def _perform(self) -> None:
         plan = self._schedule
-        entries: list[tuple[float, Action | Step]] = [(one.at, one) for one in actions_of(plan)]
+        entries: list[tuple[float, Action | Step]] = [
+            (one.at, one) for one in actions_of(plan, plan.seconds)
+        ]
         entries += [(plan.seconds(step.at), step) for step in plan.steps]
         length = plan.seconds(plan.length)
         for at, entry in sorted(entries, key=lambda entry: entry[0]):
@@ -271,7 +274,7 @@ class Driver:
         if not self._condition.can(action):
             return
         process = self._now.get(action.node)
-        self._condition.apply(action, delay_s(self._schedule, action.fault))
+        self._condition.apply(action)
         at = time.monotonic()
         match action.act:
             case "restart":
@@ -316,11 +319,12 @@ class Driver:
     def _rule(self, number: int, other: int) -> Rule:
         """A rule for a peer takes the place of the one for all, so it loses as much."""
         out, back = self._condition.link(number, other), self._condition.link(other, number)
+        delay = sum(delay_s(self._schedule, fault) for fault in out.slow)
         loss = self._loss
         if self._places.cuts_links:
-            return Rule(out.delay_s, loss=loss) if out.delay_s else CLEAR
+            return Rule(delay, loss=loss) if delay else CLEAR
         both = out.cut and back.cut
-        rule = Rule(out.delay_s, cut=both, cut_outgoing=out.cut and not both)
+        rule = Rule(delay, cut=both, cut_outgoing=out.cut and not both)
         return rule if rule == CLEAR else replace(rule, loss=loss)
 
     def _tell_links(self) -> None:

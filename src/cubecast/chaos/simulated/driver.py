@@ -21,7 +21,7 @@ from zlib import crc32
 
 from cubecast.chaos.drawing import draw_schedule as draw_schedule
 from cubecast.chaos.eventful import ingredients
-from cubecast.chaos.plan import Plan, plan_of
+from cubecast.chaos.plan import SchedulePlan, plan_of
 from cubecast.chaos.schedule import Schedule, Step
 from cubecast.protocol.port import NodeId, Time, Topic
 from cubecast.sim.crashes.convergence import liveness_bound, run_until, settle, unsettled
@@ -108,7 +108,7 @@ class _Run:
 
     def __init__(self, schedule: Schedule, population: Population, wire: bool = False) -> None:
         self.schedule = schedule
-        self.plan: Plan = plan_of(schedule)
+        self.plan: SchedulePlan = plan_of(schedule)
         params = schedule.settings()
         mortals = population(params)
         planned = sum(step.count for step in schedule.steps)
