@@ -2,7 +2,7 @@
 
 Each is the production protocol with one idea of its recovery removed, and states by which property,
 and at which seed or by which file, a schedule gives it away; the properties are those of
-`cubecast.chaos.simulated.driver.Verdict`.  ``python tests/chaos_mutants.py
+`cubecast.chaos.simulated.driver.SimulatedVerdict`.  ``python tests/chaos_mutants.py
 [NAME …]`` looks for the seeds anew, which is due when schedules are drawn in another way.
 """
 
@@ -18,7 +18,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from cubecast.chaos.schedule import read_schedule
-from cubecast.chaos.simulated.driver import Population, Verdict, draw_schedule, run_schedule
+from cubecast.chaos.simulated.driver import (
+    Population,
+    SimulatedVerdict,
+    draw_schedule,
+    run_schedule,
+)
 from cubecast.protocol.cluster.agreement import Epochs
 from cubecast.protocol.cluster.member import Member
 from cubecast.protocol.cluster.node import CubecastNode
@@ -78,7 +83,7 @@ def people_of(kind: type[Member]) -> Population:
     return lambda params: members(params, kind)
 
 
-def run_file(kind: type[Member], name: str) -> Verdict:
+def run_file(kind: type[Member], name: str) -> SimulatedVerdict:
     """What comes of a schedule of the repository."""
     return run_schedule(read_schedule(SCENARIOS / f"{name}.toml"), people_of(kind))
 

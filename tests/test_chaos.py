@@ -25,7 +25,7 @@ from cubecast.chaos.simulated.campaign import (
 )
 from cubecast.chaos.simulated.driver import (
     Population,
-    Verdict,
+    SimulatedVerdict,
     draw_schedule,
     exclusions,
     late_exclusions,
@@ -34,7 +34,7 @@ from cubecast.chaos.simulated.driver import (
     run_schedule,
 )
 from cubecast.chaos.simulated.shrink import shrink
-from cubecast.chaos.simulated.story import story_of, verdict_of
+from cubecast.chaos.simulated.story import happenings, judgement
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.sim.crashes.convergence import liveness_bound
 from cubecast.sim.params import Params
@@ -297,7 +297,7 @@ def test_a_story_tells_what_was_done_and_what_was_found() -> None:
         Fault(600, "pause", 2, lasts=50),
     )
     verdict = run_schedule(schedule, people(Flood), keep_trace=True)
-    told = "\n".join([*story_of(verdict), *verdict_of(verdict)])
+    told = "\n".join([*happenings(verdict), *judgement(verdict)])
     for line in (
         "crash of node 1",
         "restart of node 1",
@@ -318,7 +318,7 @@ MARKS = {"prepared", "excluded another", "ended streams", "excluded", "outranked
 """Branches of recovery that 300 schedules take."""
 
 
-def production(seed: int, people: Population = PRODUCTION) -> Verdict:
+def production(seed: int, people: Population = PRODUCTION) -> SimulatedVerdict:
     return run_schedule(draw_schedule(seed), people)
 
 

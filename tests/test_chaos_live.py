@@ -17,6 +17,7 @@ from test_live import live
 from typer.testing import CliRunner
 
 from cubecast.chaos.condition import Action, Condition
+from cubecast.chaos.live.chaos_run import chaos_run
 from cubecast.chaos.live.drawing import draw, split
 from cubecast.chaos.live.driver import ChaosFailed, Driver, Options
 from cubecast.chaos.live.messages import Load
@@ -24,7 +25,7 @@ from cubecast.chaos.live.node_process import NodeProcess
 from cubecast.chaos.live.placement import Here, Namespaces, PlaceError, ip, permitted
 from cubecast.chaos.live.plot import draw_run
 from cubecast.chaos.live.tracelog import RecordedWrites, TraceLog
-from cubecast.chaos.live.verdict import chaos_run, judge
+from cubecast.chaos.live.verdict import judge
 from cubecast.chaos.schedule import Fault, Schedule, checked
 from cubecast.cli.app import app
 from cubecast.net.node.node import Node
@@ -274,7 +275,7 @@ def test_sixteen_processes_ten_minutes_a_kill_or_a_stop_every_two_seconds(tmp_pa
     plan = draw(16, 600, 2, seed=1)
     verdict = chaos_run(plan, Options(tmp_path, Load(rate=10, answers=0.03)))
     assert verdict.ok, f"{verdict.run.problems} {verdict.report}"
-    figures = verdict.metrics()
+    figures = verdict.metrics
     assert figures["crashes"] + figures["pauses"] == len(plan.faults) > 250
     assert figures["crashes"] == figures["restarts"]
     picture = tmp_path / "chaos.png"

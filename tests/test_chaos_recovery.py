@@ -326,7 +326,7 @@ def test_a_run_is_judged_by_its_traces_and_by_its_problems(tmp_path: Path) -> No
     run = a_run(tmp_path)
     verdict = judge(run)
     assert verdict.report.counts["no-creation"] == verdict.report.counts["causal-order"] == 0
-    figures = verdict.metrics()
+    figures = verdict.metrics
     assert (figures["crashes"], figures["restarts"], figures["partitions"]) == (1, 1, 0)
     assert figures["publications"] == 3 * 400 - 40
     assert figures["recovery_time"] == pytest.approx(1.015)

@@ -10,8 +10,9 @@ from cubecast.chaos.live.driver import Life, Mark, Run
 from cubecast.chaos.live.merged_trace import tenancies, trace_of
 from cubecast.chaos.live.messages import Told, Up
 from cubecast.chaos.live.recovery import Curve
-from cubecast.chaos.live.story import Verdict, happenings, judgement
+from cubecast.chaos.live.story import happenings, judgement
 from cubecast.chaos.live.tracelog import TraceLog
+from cubecast.chaos.live.verdict import verdict_of
 from cubecast.chaos.live.worker import Neighbours, said_of
 from cubecast.chaos.schedule import Schedule
 from cubecast.net.events import ConnectionLost, Event, Excluded, MemberJoined, MemberLeft, Returned
@@ -146,7 +147,7 @@ def test_a_violation_names_the_slot_and_the_node_that_had_it(tmp_path: Path) -> 
         lives.append(Life(number, 0, path, float(begin), up, dead, "crash" if dead else ""))
     run = Run(Schedule(6, "by hand", "s", 60), lives=lives)
     report = check(trace_of(tenancies(lives)), ["no-creation"])
-    verdict = Verdict(run, report, Inversions(0, 0, 0), Curve(1.0, [], []))
+    verdict = verdict_of(run, report, Inversions(0, 0, 0), Curve(1.0, [], []))
     said = [line.strip() for line in judgement(verdict) if "time 13000000" in line]
     assert said
     assert all("time 13000000, slot 1 (node 5), topic 't', message 'm'" in line for line in said)

@@ -13,7 +13,12 @@ import pytest
 from cubecast.chaos.eventful import draw_eventful
 from cubecast.chaos.plan import plan_of
 from cubecast.chaos.schedule import Fault, Schedule, Step, checked, read_schedule, schedule_text
-from cubecast.chaos.simulated.driver import Verdict, draw_schedule, population, run_schedule
+from cubecast.chaos.simulated.driver import (
+    SimulatedVerdict,
+    draw_schedule,
+    population,
+    run_schedule,
+)
 
 BLOCK = 25
 SEEDS = 500
@@ -26,7 +31,7 @@ def nodes_of(seed: int) -> int:
 
 
 @cache
-def eventful(seed: int) -> Verdict:
+def eventful(seed: int) -> SimulatedVerdict:
     return run_schedule(draw_eventful(seed, nodes_of(seed)), population("cubecast"))
 
 
@@ -119,7 +124,7 @@ def test_eventful_schedules_can_be_written_and_read(tmp_path: object) -> None:
 # -- each ingredient by itself --------------------------------------------------------------------
 
 
-def run(*entries: Fault | Step, **fields: object) -> Verdict:
+def run(*entries: Fault | Step, **fields: object) -> SimulatedVerdict:
     fields = {"nodes": 4, "length": 12_000, **fields}
     schedule = checked(Schedule(**fields).with_entries(entries))  # type: ignore[arg-type]
     verdict = run_schedule(schedule, population("cubecast"), keep_trace=True)

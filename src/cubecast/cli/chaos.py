@@ -15,13 +15,14 @@ import msgspec
 import typer
 from rich.table import Table
 
+from cubecast.chaos.live.chaos_run import chaos_run
 from cubecast.chaos.live.drawing import DRAWN, draw, runnable, split
 from cubecast.chaos.live.driver import ChaosFailed, Options
 from cubecast.chaos.live.messages import Load
 from cubecast.chaos.live.placement import Here, Namespaces, PlaceError, Places
 from cubecast.chaos.live.plot import NoPlot, draw_run, needs_matplotlib
-from cubecast.chaos.live.story import Verdict, happenings, judgement, shares
-from cubecast.chaos.live.verdict import chaos_run
+from cubecast.chaos.live.story import happenings, judgement, shares
+from cubecast.chaos.live.verdict import LiveVerdict
 from cubecast.chaos.schedule import Schedule, ScheduleError, read_schedule
 from cubecast.cli.live import stop_signals
 from cubecast.cli.output import console, progress_console, refuse, summarise
@@ -184,7 +185,7 @@ def _progress(line: str) -> None:
     progress_console.print(line, highlight=False, markup=False)
 
 
-def _print_json(verdict: Verdict) -> None:
+def _print_json(verdict: LiveVerdict) -> None:
     run = verdict.run
     params = {
         "nodes": run.schedule.nodes,
@@ -195,7 +196,7 @@ def _print_json(verdict: Verdict) -> None:
         "scenario": "chaos",
         "protocol": "cubecast",
         "params": params,
-        "metrics": summarise([verdict.metrics()]),
+        "metrics": summarise([verdict.metrics]),
         "properties": verdict.report.counts,
         "problems": run.problems,
         "events": verdict.events(),
@@ -203,7 +204,7 @@ def _print_json(verdict: Verdict) -> None:
     typer.echo(json.dumps(said))
 
 
-def _print_story(verdict: Verdict) -> None:
+def _print_story(verdict: LiveVerdict) -> None:
     plan = verdict.run.schedule
     seconds = plan.seconds(plan.length)
     typer.echo(f"{plan.nodes} nodes, {seconds:g} s of load: {plan.about or 'a schedule'}")
@@ -220,7 +221,7 @@ def _print_story(verdict: Verdict) -> None:
         typer.echo(line)
 
 
-def _costs(verdict: Verdict) -> Table:
+def _costs(verdict: LiveVerdict) -> Table:
     """Each action; of very many, only their kinds."""
     costs = verdict.curve.costs
     table = Table(title="What each fault cost", title_justify="left")

@@ -12,9 +12,9 @@ from rich.table import Table
 
 from cubecast.chaos.schedule import Schedule, ScheduleError, read_schedule, schedule_text
 from cubecast.chaos.simulated.campaign import Counts, CountsError, Settings, campaign, schedule_of
-from cubecast.chaos.simulated.driver import Population, Verdict, population, run_schedule
+from cubecast.chaos.simulated.driver import Population, SimulatedVerdict, population, run_schedule
 from cubecast.chaos.simulated.shrink import shrink as shrink_schedule
-from cubecast.chaos.simulated.story import story_of, verdict_of
+from cubecast.chaos.simulated.story import happenings, judgement
 from cubecast.cli.output import (
     console,
     counted,
@@ -170,7 +170,7 @@ def _run_one(
         _print_one(verdict, protocol, runs)
         return verdict.ok
     say = console.print
-    for line in [*story_of(verdict), "", *verdict_of(verdict)]:
+    for line in [*happenings(verdict), "", *judgement(verdict)]:
         say(line, markup=False, highlight=False, soft_wrap=True)
     _say_marks(dict(verdict.marks))
     if runs > 1:
@@ -181,7 +181,9 @@ def _run_one(
     return verdict.ok
 
 
-def _cut_down(verdict: Verdict, people: Population, wire: bool) -> tuple[Verdict, int]:
+def _cut_down(
+    verdict: SimulatedVerdict, people: Population, wire: bool
+) -> tuple[SimulatedVerdict, int]:
     hidden = not progress_console.is_terminal
     columns = (TextColumn("{task.description}"),)
     with Progress(*columns, console=progress_console, transient=True, disable=hidden) as progress:
@@ -194,7 +196,7 @@ def _cut_down(verdict: Verdict, people: Population, wire: bool) -> tuple[Verdict
     return run_schedule(smaller.schedule, people, keep_trace=True, wire=wire), smaller.runs
 
 
-def _print_one(verdict: Verdict, protocol: str, runs: int) -> None:
+def _print_one(verdict: SimulatedVerdict, protocol: str, runs: int) -> None:
     metrics = {name: {"mean": value, "sd": 0.0, "n": 1} for name, value in verdict.metrics.items()}
     params: dict[str, Any] = {
         **verdict.schedule.settings().as_json(),

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from cubecast.chaos.live.driver import Mark
 from cubecast.chaos.live.recovery import Cost, Curve
-from cubecast.chaos.live.story import Verdict, shares
+from cubecast.chaos.live.story import shares
+from cubecast.chaos.live.verdict import LiveVerdict
 
 INK, PALE, GRID = "#22303c", "#b9c4cd", "#e6eaed"
 CURVE = "#2a6f97"
@@ -111,7 +112,7 @@ def splits_of(marks: Sequence[Mark], began: float, end: float) -> list[Split]:
     return found + [Split(*one, end - began) for one in open_.values()]
 
 
-def draw_run(verdict: Verdict, path: Path) -> None:
+def draw_run(verdict: LiveVerdict, path: Path) -> None:
     """Draw a run into a PNG file."""
     needs_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -153,13 +154,14 @@ def draw_run(verdict: Verdict, path: Path) -> None:
         raise NoPlot(f"cannot write {path}: {error.strerror}") from error
 
 
-def _title(figure: Any, verdict: Verdict) -> None:
+def _title(figure: Any, verdict: LiveVerdict) -> None:
     run, report = verdict.run, verdict.report
     outcome = "nothing wrong" if verdict.ok else "SOMETHING IS WRONG"
     figure.suptitle(
         f"cubecast chaos: {run.schedule.nodes} processes, {run.schedule.about or 'a schedule'}\n"
         f"{report.publications:,} publications, {report.deliveries:,} deliveries, "
-        f"{verdict.violations} violations, {report.gaps:,} gaps, {report.discards:,} discards: "
+        f"{sum(report.counts.values())} violations, "
+        f"{report.gaps:,} gaps, {report.discards:,} discards: "
         f"{outcome}",
         x=0.01,
         ha="left",
@@ -178,7 +180,7 @@ def _plain(axes: Any) -> None:
     axes.set_axisbelow(True)
 
 
-def _draw_rate(axes: Any, verdict: Verdict) -> None:
+def _draw_rate(axes: Any, verdict: LiveVerdict) -> None:
     curve = verdict.curve
     per_second = [count / curve.bucket_s for count in curve.deliveries]
     times = [(index + 0.5) * curve.bucket_s for index in range(len(per_second))]
@@ -233,7 +235,7 @@ def _smooth(values: Sequence[float], width: int) -> list[float]:
     ]
 
 
-def _draw_nodes(axes: Any, verdict: Verdict) -> None:
+def _draw_nodes(axes: Any, verdict: LiveVerdict) -> None:
     run = verdict.run
     nodes, length = run.schedule.nodes, run.silent - run.began
     for node in range(nodes):

@@ -3,84 +3,20 @@
 from __future__ import annotations
 
 import re
-import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from cubecast.chaos.live.driver import Mark, Run
 from cubecast.chaos.live.merged_trace import Tenancy, tenancies
 from cubecast.chaos.live.messages import Told
-from cubecast.chaos.live.recovery import Cost, Curve
-from cubecast.trace import Report, Violation
-from cubecast.trace.checkers import Inversions
+from cubecast.chaos.live.recovery import Cost
+from cubecast.chaos.live.verdict import LiveVerdict
+from cubecast.trace import Violation
 
 SILENT = ("lost connection",)
 """What every fault makes everyone say."""
 SHOWN_PROBLEMS = 20
 _OF_NODE = re.compile(r"\bnode (\d+)")
 """How a checker speaks of who recorded something: in traces of live nodes that is a slot."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """A run, measured and judged."""
-
-    run: Run
-    report: Report
-    answers: Inversions
-    curve: Curve
-
-    @property
-    def ok(self) -> bool:
-        """Whether everything held: no violation, and everyone at rest in the end."""
-        return self.report.ok and not self.run.problems
-
-    @property
-    def violations(self) -> int:
-        return sum(self.report.counts.values())
-
-    def metrics(self) -> dict[str, float]:
-        """The figures of the run; those of sim chaos have the same names."""
-        done = [mark.action.act for mark in self.run.marks if mark.action is not None]
-        begun = [mark.action for mark in self.run.marks if mark.action is not None]
-        longest = [cost.heard_by_all_s for cost in self.curve.costs]
-        figures: dict[str, float] = {
-            "violations": self.violations + len(self.run.problems),
-            "gaps": self.report.gaps,
-            "discards": self.report.discards,
-            "crashes": done.count("crash"),
-            "restarts": done.count("restart"),
-            "pauses": done.count("pause"),
-            "partitions": sum(one.act == one.fault.act == "partition" for one in begun),
-            "publications": self.report.publications,
-            "deliveries": self.report.deliveries,
-        }
-        known = [value for value in longest if value is not None]
-        if known:
-            figures["recovery_time"] = max(known)
-            figures["recovery_time_median"] = statistics.median(known)
-        dips = [cost.dip for cost in self.curve.costs if cost.dip is not None]
-        if dips:
-            figures["dip_median"] = statistics.median(dips)
-        if self.run.settled_s is not None:
-            figures["settled_s"] = self.run.settled_s
-        return figures
-
-    def events(self) -> list[dict[str, Any]]:
-        """What was done and what it cost, for machines."""
-        return [
-            {
-                "at": round(cost.at, 3),
-                "act": cost.action.act,
-                "what": str(cost.action),
-                "dip": cost.dip,
-                "recovered_s": cost.recovered_s,
-                "heard_by_all_s": cost.heard_by_all_s,
-                "never_heard": cost.never_heard,
-            }
-            for cost in self.curve.costs
-        ]
 
 
 # -- what happened --------------------------------------------------------------------------------
@@ -178,7 +114,7 @@ def _who(nodes: list[int], of: int) -> str:
 # -- what was checked -----------------------------------------------------------------------------
 
 
-def judgement(verdict: Verdict) -> Iterator[str]:
+def judgement(verdict: LiveVerdict) -> Iterator[str]:
     """What was checked, and what came of it."""
     run, report = verdict.run, verdict.report
     lives = [life for life in run.lives if life.up is not None]

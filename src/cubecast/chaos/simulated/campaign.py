@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from cubecast.chaos.drawing import draw_schedule
 from cubecast.chaos.eventful import draw_eventful
 from cubecast.chaos.schedule import Schedule
-from cubecast.chaos.simulated.driver import Population, Verdict, population, run_schedule
+from cubecast.chaos.simulated.driver import Population, SimulatedVerdict, population, run_schedule
 from cubecast.interrupts import held
 
 BLOCK = 25
@@ -45,7 +45,7 @@ class Counts:
     """Sum, sum of squares and largest value."""
     marks: Counter[str] = field(default_factory=Counter)
 
-    def add(self, seed: int, verdict: Verdict) -> None:
+    def add(self, seed: int, verdict: SimulatedVerdict) -> None:
         """Count one run."""
         self.runs += 1
         for name, value in verdict.metrics.items():

@@ -14,7 +14,7 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeAlias
 from zlib import crc32
@@ -23,6 +23,7 @@ from cubecast.chaos.drawing import draw_schedule as draw_schedule
 from cubecast.chaos.eventful import ingredients
 from cubecast.chaos.plan import SchedulePlan, plan_of
 from cubecast.chaos.schedule import Schedule, Step
+from cubecast.chaos.verdict import Verdict
 from cubecast.protocol.port import NodeId, Time, Topic
 from cubecast.sim.crashes.convergence import liveness_bound, run_until, settle, unsettled
 from cubecast.sim.crashes.mortal_world import LOOK_EVERY, MortalWorld
@@ -31,7 +32,7 @@ from cubecast.sim.networks import Uniform
 from cubecast.sim.params import Params
 from cubecast.sim.protocols import Mortality, mortality
 from cubecast.topology import members_of
-from cubecast.trace import Header, Property, Record, Report, check
+from cubecast.trace import Header, Property, Record, check
 
 Population: TypeAlias = Callable[[Params], Mortality]
 """Says for the parameters of a run how its nodes live and die."""
@@ -62,23 +63,17 @@ def population(protocol: str) -> Population:
 
 
 @dataclass(slots=True)
-class Verdict:
-    """What came of one schedule."""
+class SimulatedVerdict(Verdict):
+    """What came of one schedule in virtual time.
 
-    schedule: Schedule
-    metrics: dict[str, float]
-    failures: dict[str, list[str]] = field(default_factory=dict)
-    """Property -> what was found; besides those of the checkers: ``liveness`` (not converged within
-    the bound), ``kept`` (something is left to do), ``raised`` (a process failed)."""
-    marks: Counter[str] = field(default_factory=Counter)
-    report: Report | None = None
-    trace: list[Record] | None = None
-    bound: Time = 0
-    last_fault: Time = 0
+    Besides the properties of the checkers there are ``liveness`` (not converged within the bound),
+    ``kept`` (something is left to do) and ``raised`` (a process failed).
+    """
 
-    @property
-    def ok(self) -> bool:
-        return not self.failures
+    marks: Counter[str]
+    trace: list[Record] | None
+    bound: Time
+    last_fault: Time
 
     def header(self, protocol: str) -> Header:
         """For a file with the trace."""
@@ -88,7 +83,7 @@ class Verdict:
 
 def run_schedule(
     schedule: Schedule, population: Population, *, keep_trace: bool = False, wire: bool = True
-) -> Verdict:
+) -> SimulatedVerdict:
     """Carry out a schedule and judge it.
 
     With `wire` every message crosses the format of live nodes, where the protocol has one; without
@@ -249,7 +244,7 @@ class _Run:
 
     # -- judgement -------------------------------------------------------------------------------
 
-    def verdict(self, keep_trace: bool) -> Verdict:
+    def verdict(self, keep_trace: bool) -> SimulatedVerdict:
         """Let the checkers see the trace, and count."""
         if "raised" in self.failures:
             report = check(self.trace, AT_ANY_TIME)
@@ -287,12 +282,12 @@ class _Run:
             "deliveries": float(report.deliveries),
             "nodes": float(self.schedule.nodes),
         }
-        return Verdict(
+        return SimulatedVerdict(
             self.schedule,
-            metrics,
-            self.failures,
-            self.world.marks,
             report,
+            self.failures,
+            metrics,
+            self.world.marks,
             self.trace if keep_trace else None,
             self.bound,
             self.plan.last_fault,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from cubecast.chaos.schedule import Fault, Schedule, Step
-from cubecast.chaos.simulated.driver import Population, Verdict, run_schedule
+from cubecast.chaos.simulated.driver import Population, SimulatedVerdict, run_schedule
 
 Entries = tuple[Fault | Step, ...]
 
@@ -24,12 +24,12 @@ class Shrunk:
     """The smallest failing schedule found, what came of it, and how many runs that took."""
 
     schedule: Schedule
-    verdict: Verdict
+    verdict: SimulatedVerdict
     runs: int
 
 
 def shrink(
-    verdict: Verdict,
+    verdict: SimulatedVerdict,
     population: Population,
     *,
     wire: bool = True,
@@ -43,7 +43,7 @@ def shrink(
 class _Shrinker:
     def __init__(
         self,
-        verdict: Verdict,
+        verdict: SimulatedVerdict,
         population: Population,
         wire: bool,
         max_runs: int,

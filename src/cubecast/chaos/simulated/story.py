@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from cubecast.chaos.plan import plan_of
 from cubecast.chaos.schedule import OF_LINKS, listed
-from cubecast.chaos.simulated.driver import Verdict
+from cubecast.chaos.simulated.driver import SimulatedVerdict
 from cubecast.protocol.port import NodeId, Time
 from cubecast.topology import members_of
 from cubecast.trace import ALL, Record
@@ -15,7 +15,7 @@ from cubecast.trace import ALL, Record
 SHOWN_PER_PROPERTY = 3
 
 
-def story_of(verdict: Verdict) -> list[str]:
+def happenings(verdict: SimulatedVerdict) -> list[str]:
     """The run in order of time; it needs the trace."""
     assert verdict.trace is not None, "run it with keep_trace"
     told = [*_faults(verdict), *_views(verdict.trace), *_losses(verdict.trace)]
@@ -33,15 +33,13 @@ def story_of(verdict: Verdict) -> list[str]:
     return [opening, *(f"{time:>{width}}  {what}" for time, _, what in sorted(told))]
 
 
-def verdict_of(verdict: Verdict) -> list[str]:
+def judgement(verdict: SimulatedVerdict) -> list[str]:
     """What was checked and what was found."""
     report = verdict.report
-    lines = []
-    if report is not None:
-        lines.append(
-            f"{report.publications} publications, {report.deliveries} deliveries, "
-            f"{report.gaps} gaps, {report.discards} discards"
-        )
+    lines = [
+        f"{report.publications} publications, {report.deliveries} deliveries, "
+        f"{report.gaps} gaps, {report.discards} discards"
+    ]
     recovery = int(verdict.metrics["recovery_time"])
     lines.append(f"recovered {recovery} after the last fault; the bound is {verdict.bound}")
     checked = [*ALL, "liveness", "kept"]
@@ -56,12 +54,12 @@ def verdict_of(verdict: Verdict) -> list[str]:
 Told = tuple[Time, int, str]
 
 
-def _links(verdict: Verdict) -> str:
+def _links(verdict: SimulatedVerdict) -> str:
     chances = verdict.schedule.links
     return ", ".join(f"{name} {chance:g}" for name, chance in chances.items()) or "links are good"
 
 
-def _faults(verdict: Verdict) -> Iterator[Told]:
+def _faults(verdict: SimulatedVerdict) -> Iterator[Told]:
     plan = plan_of(verdict.schedule)
     for at, node, begins in plan.deaths:
         act = "restart" if begins else "leave" if (at, node) in plan.leaves else "crash"
