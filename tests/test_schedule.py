@@ -8,10 +8,10 @@ import pytest
 
 from cubecast.chaos.plan import SchedulePlan, plan_of
 from cubecast.chaos.schedule import (
+    ApplicationStep,
     Fault,
     Schedule,
     ScheduleError,
-    Step,
     checked,
     read_schedule,
     schedule_text,
@@ -217,7 +217,7 @@ def test_an_entry_tells_what_it_is() -> None:
         str(Fault(1, "one-way", source=1, to=2)),
         str(Fault(1, "slow", 1, delay=20)),
         str(Fault(1, "crash", 3)),
-        str(Step(1, "burst", 3, count=7)),
+        str(ApplicationStep(1, "burst", 3, count=7)),
     ]
     assert told == [
         "partition 0-2,5 | the others",

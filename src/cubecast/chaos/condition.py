@@ -60,7 +60,7 @@ def actions_of(schedule: Schedule, clock: Callable[[float], float]) -> list[Acti
     return sorted(found, key=lambda action: action.at)
 
 
-class Link(NamedTuple):
+class LinkCondition(NamedTuple):
     """What is wrong with the way from one node to another."""
 
     cut: bool
@@ -130,7 +130,7 @@ class Condition:
                 self.links[action.number] = action
         return []
 
-    def link(self, source: int, to: int) -> Link:
+    def link(self, source: int, to: int) -> LinkCondition:
         """What is wrong with the way from `source` to `to`."""
         cut = False
         slow: list[Fault] = []
@@ -143,7 +143,7 @@ class Condition:
                     cut = cut or (fault.source, fault.to) == (source, to)
                 case "slow" if fault.node in (source, to):
                     slow.append(fault)
-        return Link(cut, tuple(slow))
+        return LinkCondition(cut, tuple(slow))
 
     def connected(self, one: int, other: int) -> bool:
         """Whether both run and nothing between them is cut."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from cubecast.chaos.schedule import Fault, Schedule, Step, checked
+from cubecast.chaos.schedule import ApplicationStep, Fault, Schedule, checked
 from cubecast.protocol.port import NodeId, Topic
 
 WEIGHTS = {"crash": 5, "pause": 3, "partition": 2, "one-way": 2, "slow": 1}
@@ -124,26 +124,26 @@ def _draw_topics(rng: Random, nodes: int) -> dict[Topic, tuple[NodeId, ...]]:
 
 def _draw_steps(
     rng: Random, nodes: int, topics: dict[Topic, tuple[NodeId, ...]], length: int
-) -> list[Step]:
+) -> list[ApplicationStep]:
     steps = []
     names = list(topics)
     for _ in range(rng.randint(5, 60 if nodes <= 8 else 40)):
         at, node, topic = rng.randrange(length), rng.randrange(nodes), rng.choice(names)
         if rng.random() < 0.05:
-            steps.append(Step(at, "burst", node, topic, rng.randint(5, 20)))
+            steps.append(ApplicationStep(at, "burst", node, topic, rng.randint(5, 20)))
         else:
-            steps.append(Step(at, "publish", node, topic))
+            steps.append(ApplicationStep(at, "publish", node, topic))
     inside = {(node, topic) for topic, members in topics.items() for node in members}
     for at in sorted(rng.randrange(length) for _ in range(rng.choice((0, 0, 2, 4, 8)))):
         who = (rng.randrange(nodes), rng.choice(names))
-        steps.append(Step(at, "unsubscribe" if who in inside else "subscribe", *who))
+        steps.append(ApplicationStep(at, "unsubscribe" if who in inside else "subscribe", *who))
         inside ^= {who}
     return steps
 
 
 def _draw_words(
     rng: Random, topics: dict[Topic, tuple[NodeId, ...]], faults: list[Fault]
-) -> list[Step]:
+) -> list[ApplicationStep]:
     """Half of the faults meet somebody who publishes.
 
     Who crashes has just done so: some have it and others do not.  Who is paused does so as it wakes
@@ -157,12 +157,14 @@ def _draw_words(
         match fault.act:
             case "crash":
                 at = max(0.0, fault.at - rng.randint(0, 60))
-                steps.append(Step(at, "burst", fault.node, topic, rng.randint(1, 6)))
+                steps.append(ApplicationStep(at, "burst", fault.node, topic, rng.randint(1, 6)))
             case "pause":
-                steps.append(Step(fault.at + 1, "burst", fault.node, topic, rng.randint(1, 6)))
+                steps.append(
+                    ApplicationStep(fault.at + 1, "burst", fault.node, topic, rng.randint(1, 6))
+                )
             case "partition" | "one-way":
                 node = fault.sides[0][0] if fault.sides else fault.source
                 every = rng.choice((15, 40, 100))
                 times = range(int(fault.at), int(fault.at + min(fault.lasts, 15 * every)), every)
-                steps += [Step(at, "publish", node, topic) for at in times]
+                steps += [ApplicationStep(at, "publish", node, topic) for at in times]
     return steps

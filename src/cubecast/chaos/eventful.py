@@ -28,7 +28,7 @@ from random import Random
 import msgspec
 
 from cubecast.chaos.drawing import draw_schedule
-from cubecast.chaos.schedule import Fault, Schedule, Step, checked
+from cubecast.chaos.schedule import ApplicationStep, Fault, Schedule, checked
 from cubecast.protocol.port import NodeId, Topic
 from cubecast.trace import Record
 
@@ -125,13 +125,15 @@ class _Kitchen:
             self.faults.append(Fault(come, "restart", stranger))
             for topic in self.schedule.members():
                 if self.rng.random() < 0.7:
-                    self.steps.append(Step(come + 1, "subscribe", stranger, topic))
+                    self.steps.append(ApplicationStep(come + 1, "subscribe", stranger, topic))
                 self.steps += self._words(stranger, topic, come, self.rng.randint(1, 5))
 
-    def _words(self, node: NodeId, topic: Topic, start: int, count: int) -> Iterator[Step]:
+    def _words(
+        self, node: NodeId, topic: Topic, start: int, count: int
+    ) -> Iterator[ApplicationStep]:
         for _ in range(count):
             at = self.rng.randint(start, self.length)
-            yield Step(min(at, self.length - 1), "publish", node, topic)
+            yield ApplicationStep(min(at, self.length - 1), "publish", node, topic)
 
     def leaves(self) -> None:
         """Nodes leave the cluster gracefully; most come back."""
@@ -162,7 +164,7 @@ class _Kitchen:
         for _ in range(self.rng.randint(2, 6)):
             begun = at + self.rng.choice((50, self.rng.randint(0, lasts)))
             topic, other = self.rng.choice(ROOMS), self._node()
-            self.steps.append(Step(begun, "subscribe", other, topic))
+            self.steps.append(ApplicationStep(begun, "subscribe", other, topic))
             self.steps += self._words(self._node(), topic, begun, self.rng.randint(1, 3))
 
     # -- topics ----------------------------------------------------------------------------------
@@ -172,10 +174,10 @@ class _Kitchen:
         for _ in range(self.rng.choice((1, 2, 3, 5))):
             node, pattern = self._node(), self.rng.choice(PATTERNS)
             at = self.rng.choice((0, self._at()))
-            self.steps.append(Step(at, "follow", node, pattern))
+            self.steps.append(ApplicationStep(at, "follow", node, pattern))
             if self.rng.random() < 0.4:
                 self.steps.append(
-                    Step(self.rng.randint(at, self.length), "unfollow", node, pattern)
+                    ApplicationStep(self.rng.randint(at, self.length), "unfollow", node, pattern)
                 )
         self.births()
 
@@ -190,7 +192,7 @@ class _Kitchen:
             at = min(at, self.length - 1)
             for node in range(self.nodes):
                 if self.rng.random() < 0.3:
-                    self.steps.append(Step(at, "subscribe", node, topic))
+                    self.steps.append(ApplicationStep(at, "subscribe", node, topic))
             self.steps += self._words(self._node(), topic, at, self.rng.randint(1, 4))
 
     def replies(self) -> None:
@@ -199,22 +201,30 @@ class _Kitchen:
             asks, answers = self._node(), self._node()
             topic, at = f"reply/{number}", self._at()
             heard = at + self.rng.choice((0, 60, 200))
-            self.steps.append(Step(at, "subscribe", asks, topic))
-            self.steps.append(Step(min(heard, self.length - 1), "publish", answers, topic))
+            self.steps.append(ApplicationStep(at, "subscribe", asks, topic))
+            self.steps.append(
+                ApplicationStep(min(heard, self.length - 1), "publish", answers, topic)
+            )
             left = heard + self.rng.choice((0, 100, 600))
-            self.steps.append(Step(min(left, self.length - 1), "unsubscribe", asks, topic))
+            self.steps.append(
+                ApplicationStep(min(left, self.length - 1), "unsubscribe", asks, topic)
+            )
 
     def lossy(self) -> None:
         """Some would rather miss messages; a few change their mind."""
         for _ in range(self.rng.choice((1, 2, 3))):
             node, at = self._node(), self.rng.choice((0, self._at()))
             topic = self.rng.choice((*self.schedule.members(), "room/1"))
-            self.steps.append(Step(at, "unsubscribe", node, topic))
-            self.steps.append(Step(min(at + 1, self.length), "subscribe", node, topic, lossy=True))
+            self.steps.append(ApplicationStep(at, "unsubscribe", node, topic))
+            self.steps.append(
+                ApplicationStep(min(at + 1, self.length), "subscribe", node, topic, lossy=True)
+            )
             pause = min(at + self.rng.randint(50, 1500), self.length)
             self.faults.append(Fault(pause, "pause", node, lasts=self.rng.randint(300, 2500)))
             self.steps += [
-                Step(min(pause + 10 * number, self.length), "burst", self._node(), topic, 5)
+                ApplicationStep(
+                    min(pause + 10 * number, self.length), "burst", self._node(), topic, 5
+                )
                 for number in range(self.rng.randint(1, 8))
             ]
 
@@ -224,7 +234,7 @@ class _Kitchen:
         for _ in range(self.rng.randint(2, 10) if most > 1 else 0):
             topic = self.rng.choice((*self.schedule.members(), *ROOMS))
             count = self.rng.randint(2, most)
-            self.steps.append(Step(self._at(), "batch", self._node(), topic, count))
+            self.steps.append(ApplicationStep(self._at(), "batch", self._node(), topic, count))
 
     def quiet(self) -> None:
         """Nothing is said for long; then the same topics are taken up again."""
@@ -234,8 +244,10 @@ class _Kitchen:
         topics = [topic for topic in topics if "#" not in topic] or list(self.schedule.members())
         for _ in range(self.rng.randint(3, 12)):
             topic, at = self.rng.choice(topics), self.length + self.rng.randint(0, 1500)
-            self.steps.append(Step(at, "subscribe", self._node(), topic))
-            self.steps.append(Step(at + self.rng.randint(0, 300), "publish", self._node(), topic))
+            self.steps.append(ApplicationStep(at, "subscribe", self._node(), topic))
+            self.steps.append(
+                ApplicationStep(at + self.rng.randint(0, 300), "publish", self._node(), topic)
+            )
         if self.rng.random() < 0.5:
             at = start + self.rng.randint(1000, QUIET)
             self.faults.append(Fault(at, "pause", self._node(), lasts=3000))

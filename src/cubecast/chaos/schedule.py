@@ -136,7 +136,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         return f"{self.act} of node {self.node}"
 
 
-class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ApplicationStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Something the application at a node does."""
 
     at: float
@@ -168,19 +168,19 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     later: tuple[NodeId, ...] = ()
     """Nodes that are not there at the beginning."""
     faults: tuple[Fault, ...] = msgspec.field(name="fault", default=())
-    steps: tuple[Step, ...] = msgspec.field(name="do", default=())
+    steps: tuple[ApplicationStep, ...] = msgspec.field(name="do", default=())
 
     @property
-    def entries(self) -> tuple[Fault | Step, ...]:
+    def entries(self) -> tuple[Fault | ApplicationStep, ...]:
         """All that can be dropped from it."""
         return (*self.faults, *self.steps)
 
-    def with_entries(self, entries: tuple[Fault | Step, ...]) -> Schedule:
+    def with_entries(self, entries: tuple[Fault | ApplicationStep, ...]) -> Schedule:
         """The same schedule with these entries alone; it lasts as long."""
         return msgspec.structs.replace(
             self,
             faults=tuple(entry for entry in entries if isinstance(entry, Fault)),
-            steps=tuple(entry for entry in entries if isinstance(entry, Step)),
+            steps=tuple(entry for entry in entries if isinstance(entry, ApplicationStep)),
         )
 
     def members(self) -> dict[Topic, tuple[NodeId, ...]]:
@@ -314,7 +314,7 @@ def _check_fault(schedule: Schedule, where: str, fault: Fault) -> None:
         raise ScheduleError(f"{where}: say the delay or the factor")
 
 
-def _check_step(schedule: Schedule, where: str, step: Step) -> None:
+def _check_step(schedule: Schedule, where: str, step: ApplicationStep) -> None:
     _check_times(schedule, where, step.at)
     _check_nodes(schedule, where, (step.node,))
     if not 1 <= step.count <= MAX_MESSAGES or (step.count > 1 and step.act not in SEVERAL):

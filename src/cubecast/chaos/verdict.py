@@ -9,7 +9,7 @@ from cubecast.trace import Report
 
 
 @dataclass(slots=True)
-class Verdict:
+class ChaosVerdict:
     """A run, measured and judged; each world adds what only it can tell."""
 
     schedule: Schedule

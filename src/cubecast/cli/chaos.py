@@ -17,9 +17,9 @@ from rich.table import Table
 
 from cubecast.chaos.live.chaos_run import chaos_run
 from cubecast.chaos.live.drawing import DRAWN, draw, runnable, split
-from cubecast.chaos.live.driver import ChaosFailed, Options
-from cubecast.chaos.live.messages import Load
-from cubecast.chaos.live.placement import Here, Namespaces, PlaceError, Places
+from cubecast.chaos.live.driver import ChaosFailed, LiveOptions
+from cubecast.chaos.live.messages import ApplicationLoad
+from cubecast.chaos.live.placement import Loopback, Namespaces, Placement, PlacementError
 from cubecast.chaos.live.plot import NoPlot, draw_run, needs_matplotlib
 from cubecast.chaos.live.story import happenings, judgement, shares
 from cubecast.chaos.live.verdict import LiveVerdict
@@ -100,18 +100,18 @@ def chaos(
         plan = _with_topics(plan, topics)
         rate = RATE_OF_ALL / plan.nodes if rate is None else rate
         answers = plan.answers or ANSWERS_OF_ALL / max(1, plan.nodes - 1)
-        load = Load(rate, answers, plan.links.get("loss", 0.0))
+        load = ApplicationLoad(rate, answers, plan.links.get("loss", 0.0))
         _check(rate, settle, preset, plot, trace)
-        places: Places = Namespaces(plan.nodes) if netns else Here()
+        places: Placement = Namespaces(plan.nodes) if netns else Loopback()
         ends = [number for number in stop_signals() if number != signal.SIGINT]
         with ExitStack() as stack, unwinding(ends):
             directory = trace or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            options = Options(directory, load, seed, preset, settle)
+            options = LiveOptions(directory, load, seed, preset, settle)
             say = (lambda line: None) if as_json else _progress
             verdict = chaos_run(plan, options, say, places)
             if plot is not None:
                 draw_run(verdict, plot)
-    except (ScheduleError, ChaosFailed, PlaceError, NoPlot) as error:
+    except (ScheduleError, ChaosFailed, PlacementError, NoPlot) as error:
         refuse("chaos", error)
     if as_json:
         _print_json(verdict)

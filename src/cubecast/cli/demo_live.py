@@ -14,7 +14,16 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from cubecast.cli.demo_worker import Finished, Join, Leave, Left, Order, Ready, Report, Talk
+from cubecast.cli.demo_worker import (
+    DemoFinished,
+    DemoJoin,
+    DemoLeave,
+    DemoReady,
+    DemoTalk,
+    Left,
+    Order,
+    Report,
+)
 from cubecast.net.links.faults import LinkFaults, Rule
 from cubecast.processes.child import started
 from cubecast.processes.command import CommandChild
@@ -29,14 +38,14 @@ DEADLINE_S = 16.0
 """The whole demo ends by then, well or not."""
 GRACE_S = 1.0
 
-R = TypeVar("R", Ready, Finished, Left)
+R = TypeVar("R", DemoReady, DemoFinished, Left)
 
 
 class DemoFailed(Exception):
     """The conversation did not come to its end."""
 
 
-class Conversation(NamedTuple):
+class DemoConversation(NamedTuple):
     """What happened."""
 
     trace: list[Record]
@@ -93,25 +102,25 @@ def crew(count: int) -> Iterator[list[DemoProcess]]:
                 worker.wait(max(0.0, deadline - time.monotonic()))
 
 
-def converse(count: int, rounds: int, seed: int = 0) -> Conversation:
+def converse(count: int, rounds: int, seed: int = 0) -> DemoConversation:
     """Hold the conversation; `DemoFailed` says why if it did not come to its end."""
     deadline = time.monotonic() + DEADLINE_S
     with crew(count) as workers:
-        workers[0].order(Join(None))
-        ready = [workers[0].report(Ready, deadline)]
+        workers[0].order(DemoJoin(None))
+        ready = [workers[0].report(DemoReady, deadline)]
         for worker in workers[1:]:
-            worker.order(Join(ready[0].address))
-        ready += [worker.report(Ready, deadline) for worker in workers[1:]]
+            worker.order(DemoJoin(ready[0].address))
+        ready += [worker.report(DemoReady, deadline) for worker in workers[1:]]
         members = sorted(one.slot for one in ready)
         slow = _slow_links(members, Random(seed))
         for worker, one in zip(workers, ready, strict=True):
-            worker.order(Talk(_faults_of(one.slot, members, slow), members, rounds))
+            worker.order(DemoTalk(_faults_of(one.slot, members, slow), members, rounds))
         for worker in workers:
-            worker.report(Finished, deadline)
+            worker.report(DemoFinished, deadline)
         for worker in workers:
-            worker.order(Leave())
+            worker.order(DemoLeave())
         traces = [worker.report(Left, deadline).trace for worker in workers]
-    return Conversation(list(merge(traces)), members, slow)
+    return DemoConversation(list(merge(traces)), members, slow)
 
 
 def _slow_links(members: list[int], chance: Random) -> list[tuple[int, int]]:

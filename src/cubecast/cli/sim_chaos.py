@@ -11,7 +11,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from cubecast.chaos.schedule import Schedule, ScheduleError, read_schedule, schedule_text
-from cubecast.chaos.simulated.campaign import Counts, CountsError, Settings, campaign, schedule_of
+from cubecast.chaos.simulated.campaign import (
+    CampaignCounts,
+    CampaignSettings,
+    CountsError,
+    campaign,
+    schedule_of,
+)
 from cubecast.chaos.simulated.driver import Population, SimulatedVerdict, population, run_schedule
 from cubecast.chaos.simulated.shrink import shrink as shrink_schedule
 from cubecast.chaos.simulated.story import happenings, judgement
@@ -108,7 +114,7 @@ def sim_chaos(
     """
     one = schedule is not None or replay is not None
     _refuse_contradictions(one, seeds, schedule, replay, shrink, save, trace, counts)
-    settings = Settings(protocol, nodes, wire, plain or protocol != "cubecast")
+    settings = CampaignSettings(protocol, nodes, wire, plain or protocol != "cubecast")
     try:
         people = population(protocol)
         mortality(protocol, Params())  # refuse now what cannot run
@@ -213,7 +219,7 @@ def _print_one(verdict: SimulatedVerdict, protocol: str, runs: int) -> None:
 
 
 def _run_many(
-    seeds: range, settings: Settings, jobs: int | None, path: Path | None, as_json: bool
+    seeds: range, settings: CampaignSettings, jobs: int | None, path: Path | None, as_json: bool
 ) -> bool:
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
@@ -223,7 +229,7 @@ def _run_many(
     with Progress(*columns, console=progress_console, transient=True, disable=hidden) as progress:
         task = progress.add_task("chaos", total=len(seeds))
 
-        def told(block: Counts, left: int) -> None:
+        def told(block: CampaignCounts, left: int) -> None:
             progress.update(task, completed=len(seeds) - left)
             for seed, properties in block.failed:
                 progress_console.print(
@@ -254,13 +260,13 @@ def _run_many(
     return total.failures == 0
 
 
-def _again(settings: Settings, seed: int) -> str:
+def _again(settings: CampaignSettings, seed: int) -> str:
     size = "" if settings.nodes is None else f" --nodes {settings.nodes}"
     plain = " --plain" if settings.plain else ""
     return f"cubecast sim chaos --protocol {settings.protocol}{size}{plain} --replay {seed}"
 
 
-def _show(total: Counts, settings: Settings) -> None:
+def _show(total: CampaignCounts, settings: CampaignSettings) -> None:
     named = f"[bold]chaos[/bold] with [bold]{settings.protocol}[/bold]"
     console.print(f"{named}: {total.runs} schedules")
     if total.failures:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import partial
 
 from cubecast.chaos.plan import plan_of
-from cubecast.chaos.schedule import Schedule, Step
+from cubecast.chaos.schedule import ApplicationStep, Schedule
 from cubecast.errors import CubecastError, NoAnswer, NotSent
 from cubecast.net.links.faults import Rule
 from cubecast.net.message import Message
@@ -172,7 +172,7 @@ class _Player:
 
     # -- applications ----------------------------------------------------------------------------
 
-    def _step(self, step: Step) -> Awaitable[None] | None:
+    def _step(self, step: ApplicationStep) -> Awaitable[None] | None:
         node = self.cluster.places.get(step.node)
         if node is None or step.node in self.closing:
             return None

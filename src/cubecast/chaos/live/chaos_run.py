@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cubecast.chaos.live.driver import Driver, Options
-from cubecast.chaos.live.placement import Places
+from cubecast.chaos.live.driver import Driver, LiveOptions
+from cubecast.chaos.live.placement import Placement
 from cubecast.chaos.live.story import happenings, judgement
 from cubecast.chaos.live.verdict import LiveVerdict, judge
 from cubecast.chaos.schedule import Schedule, schedule_text
@@ -16,9 +16,9 @@ STORY_FILE = "story.txt"
 
 def chaos_run(
     schedule: Schedule,
-    options: Options,
+    options: LiveOptions,
     say: Callable[[str], None] = lambda line: None,
-    places: Places | None = None,
+    places: Placement | None = None,
 ) -> LiveVerdict:
     """Do it and judge it; traces, story and the schedule to repeat it stay in the directory."""
     options.directory.mkdir(parents=True, exist_ok=True)

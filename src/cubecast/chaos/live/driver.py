@@ -2,8 +2,8 @@
 
 A run is: everyone starts and talks; the faults of the schedule, under load; the calm, in which
 links are whole and nobody is stopped; silence, in which what is under way arrives.  It has
-*converged* if within `Options.settle_s` of silence every process that runs is at rest, has the same
-members as the others, and these are the processes that run.
+*converged* if within `LiveOptions.settle_s` of silence every process that runs is at rest, has
+the same members as the others, and these are the processes that run.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from random import Random
 from cubecast.chaos.condition import Action, Condition, actions_of
 from cubecast.chaos.live.drawing import delay_s
 from cubecast.chaos.live.messages import (
+    ApplicationLoad,
     Failed,
     Finish,
-    Finished,
-    Leave,
-    Links,
+    LeaveCluster,
     Live,
-    Load,
-    Look,
+    NodeStanding,
+    NodeTold,
     Publish,
     Quiet,
     Report,
-    Standing,
+    SetLinks,
     Subscribe,
-    Told,
+    TellStanding,
+    TraceFinished,
     Unsubscribe,
     Up,
 )
 from cubecast.chaos.live.node_process import Heard, NodeProcess
-from cubecast.chaos.live.placement import Here, Places
+from cubecast.chaos.live.placement import Loopback, Placement
 from cubecast.chaos.live.tracelog import mend
-from cubecast.chaos.schedule import Fault, Schedule, Step
+from cubecast.chaos.schedule import ApplicationStep, Fault, Schedule
 from cubecast.interrupts import held
 from cubecast.net.links.faults import CLEAR, Rule
 from cubecast.processes.child import end_all
@@ -57,11 +57,11 @@ class ChaosFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class LiveOptions:
     """What a run is made of besides its schedule."""
 
     directory: Path
-    load: Load = field(default_factory=Load)
+    load: ApplicationLoad = field(default_factory=ApplicationLoad)
     seed: int = 0
     preset: str = "local"
     settle_s: float = 60.0
@@ -72,7 +72,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class DriverMark:
     """Something was done, or a process had finished joining; times are of the monotonic clock."""
 
     at: float
@@ -85,7 +85,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class ProcessLife:
     """One process from its beginning to its end."""
 
     number: int
@@ -109,11 +109,11 @@ class Run:
     """When the load ended."""
     settled_s: float | None = None
     """From then until everyone was at rest; None: not in time."""
-    marks: list[Mark] = field(default_factory=list)
-    told: list[tuple[int, Told]] = field(default_factory=list)
+    marks: list[DriverMark] = field(default_factory=list)
+    told: list[tuple[int, NodeTold]] = field(default_factory=list)
     """What the nodes told their applications, with the number of the process."""
-    lives: list[Life] = field(default_factory=list)
-    standings: dict[int, Standing] = field(default_factory=dict)
+    lives: list[ProcessLife] = field(default_factory=list)
+    standings: dict[int, NodeStanding] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
@@ -123,14 +123,14 @@ class Driver:
     def __init__(
         self,
         schedule: Schedule,
-        options: Options,
+        options: LiveOptions,
         say: Callable[[str], None] = lambda line: None,
-        places: Places | None = None,
+        places: Placement | None = None,
     ) -> None:
         self._schedule = schedule
         self._options = options
         self._say = say
-        self._places: Places = places or Here()
+        self._places: Placement = places or Loopback()
         self._condition = Condition(schedule.nodes)
         self._heard: queue.Queue[Heard] = queue.Queue()
         self.processes: list[NodeProcess] = []
@@ -224,7 +224,7 @@ class Driver:
 
     def _perform(self) -> None:
         plan = self._schedule
-        entries: list[tuple[float, Action | Step]] = [
+        entries: list[tuple[float, Action | ApplicationStep]] = [
             (one.at, one) for one in actions_of(plan, plan.seconds)
         ]
         entries += [(plan.seconds(step.at), step) for step in plan.steps]
@@ -233,7 +233,7 @@ class Driver:
             if at > length:
                 break
             self._listen_until(self._run.began + at)
-            if isinstance(entry, Step):
+            if isinstance(entry, ApplicationStep):
                 self._step(entry)
             else:
                 self._do(entry)
@@ -255,7 +255,7 @@ class Driver:
     def _joining(self) -> list[int]:
         return sorted(number for number, one in self._now.items() if one.up is None)
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: ApplicationStep) -> None:
         """Have an application do something, if it is there."""
         process = self._now.get(step.node)
         topic = step.topic or next(iter(self._schedule.members()))
@@ -268,7 +268,7 @@ class Driver:
                 process.order(Subscribe(topic))
             case "unsubscribe":
                 process.order(Unsubscribe(topic))
-        self._run.marks.append(Mark(time.monotonic(), None, note=f"{step}, {topic!r}"))
+        self._run.marks.append(DriverMark(time.monotonic(), None, note=f"{step}, {topic!r}"))
 
     def _do(self, action: Action) -> None:
         if not self._condition.can(action):
@@ -287,7 +287,7 @@ class Driver:
                 self._forget(process, at, "crash")
             case "leave":
                 assert process is not None
-                process.order(Leave())
+                process.order(LeaveCluster())
                 self._forget(process, None, "leave")
             case "pause":
                 assert process is not None
@@ -298,7 +298,7 @@ class Driver:
             case _:
                 self._places.links_changed(self._condition)
                 self._tell_links()
-        self._run.marks.append(Mark(at, action))
+        self._run.marks.append(DriverMark(at, action))
         self._say(f"{at - self._run.began:7.2f} s  {action}")
 
     def _forget(self, process: NodeProcess, at: float | None, ending: str) -> None:
@@ -306,7 +306,7 @@ class Driver:
         process.ended_at = at
         self._now.pop(process.number, None)
 
-    def _links(self, number: int) -> Links:
+    def _links(self, number: int) -> SetLinks:
         """The faults of one node's links with every process that has a name."""
         rules: dict[str, Rule] = {}
         for other, process in self._now.items():
@@ -314,7 +314,7 @@ class Driver:
                 rule = self._rule(number, other)
                 if rule != CLEAR:
                     rules[process.up.uid] = rule
-        return Links(rules, self._loss)
+        return SetLinks(rules, self._loss)
 
     def _rule(self, number: int, other: int) -> Rule:
         """A rule for a peer takes the place of the one for all, so it loses as much."""
@@ -354,16 +354,16 @@ class Driver:
             case Up():
                 process.up = report
                 if self._now.get(process.number) is process:
-                    mark = Mark(report.at, None, process.number, process.life)
+                    mark = DriverMark(report.at, None, process.number, process.life)
                     self._run.marks.append(mark)
                     if self._condition.links:
                         self._tell_links()  # the others know its name now
-            case Told():
+            case NodeTold():
                 self._run.told.append((process.number, report))
-            case Standing():
+            case NodeStanding():
                 if self._now.get(process.number) is process:  # else of a life that is over
                     self._run.standings[process.number] = report
-            case Finished():
+            case TraceFinished():
                 self._finished.add(process)
                 if process.ending == "leave":
                     process.ended_at = report.at
@@ -381,7 +381,7 @@ class Driver:
         self._forget(process, now, "crash")
         action = Action(now - self._run.began, "crash", Fault(0.0, "crash", process.number), -1)
         self._condition.apply(action)
-        self._run.marks.append(Mark(now, action))
+        self._run.marks.append(DriverMark(now, action))
         self._run.problems.append(f"{process} ended by itself, {process.last_words()}")
         self._say(self._run.problems[-1])
 
@@ -397,7 +397,7 @@ class Driver:
         while time.monotonic() < run.silent + self._options.settle_s:
             asked = time.monotonic()
             for process in self._now.values():
-                process.order(Look())
+                process.order(TellStanding())
             self._wait(partial(self._answered, asked), 10 * LOOK_EVERY_S)
             delivered = {number: one.delivered for number, one in run.standings.items()}
             if self._answered(asked) and self._agree() and delivered == before:
@@ -440,8 +440,8 @@ class Driver:
         self._wait(lambda: all(process.ended_at is not None for process in leaving), LEAVE_S)
 
 
-def _life_of(process: NodeProcess) -> Life:
-    return Life(
+def _life_of(process: NodeProcess) -> ProcessLife:
+    return ProcessLife(
         process.number,
         process.life,
         process.trace,

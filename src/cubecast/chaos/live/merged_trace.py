@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from cubecast.chaos.live.driver import Life
+from cubecast.chaos.live.driver import ProcessLife
 from cubecast.trace import Record, merge, read_jsonl
 
 
@@ -27,7 +27,7 @@ class Tenancy(NamedTuple):
     first: int
     """When its first record was made, in microseconds."""
     last: int
-    life: Life
+    life: ProcessLife
     final: bool
     """Whether the life ended in this slot."""
     has_views: bool
@@ -47,7 +47,7 @@ def _begin(tenancy: Tenancy) -> int:
     return tenancy.first
 
 
-def tenancies(lives: Iterable[Life]) -> list[Tenancy]:
+def tenancies(lives: Iterable[ProcessLife]) -> list[Tenancy]:
     """Who had which slot."""
     by_slot: dict[int, list[_Stay]] = {}
     for life in lives:
@@ -60,7 +60,7 @@ def tenancies(lives: Iterable[Life]) -> list[Tenancy]:
 class _Stay:
     """Consecutive records of one life that name one slot."""
 
-    life: Life
+    life: ProcessLife
     slot: int
     start: int
     """The first one's place in the life's trace."""
@@ -83,7 +83,7 @@ class _Stay:
         return first, replace(self, start=self.start + at, times=self.times[at:], views=views)
 
 
-def _stays_of(life: Life) -> list[_Stay]:
+def _stays_of(life: ProcessLife) -> list[_Stay]:
     """The slots a life has had, in turn; most have one, a node that was excluded may return to
     another, and from there to the first, which somebody else may have had meanwhile."""
     stays: list[_Stay] = []

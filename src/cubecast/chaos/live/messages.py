@@ -10,7 +10,7 @@ import msgspec
 from cubecast.net.links.faults import Rule
 
 
-class Load(msgspec.Struct, frozen=True):
+class ApplicationLoad(msgspec.Struct, frozen=True):
     """What an application does."""
 
     rate: float = 10.0
@@ -23,7 +23,7 @@ class Load(msgspec.Struct, frozen=True):
     """Bytes that a message has at least."""
 
 
-class Links(msgspec.Struct, tag=True, frozen=True):
+class SetLinks(msgspec.Struct, tag=True, frozen=True):
     """From now on these are the faults of our links, by the uid of the peer; no others."""
 
     rules: dict[str, Rule]
@@ -38,8 +38,8 @@ class Live(msgspec.Struct, tag=True, frozen=True):
     seeds: list[str]
     topics: list[str]
     """It subscribes to all of them, and publishes to one or another."""
-    load: Load
-    links: Links
+    load: ApplicationLoad
+    links: SetLinks
     listen: str = "127.0.0.1:0"
     """Where it was in its last life, if it had one."""
     preset: str = "local"
@@ -71,7 +71,7 @@ class Quiet(msgspec.Struct, tag=True, frozen=True):
     """Publish nothing more."""
 
 
-class Look(msgspec.Struct, tag=True, frozen=True):
+class TellStanding(msgspec.Struct, tag=True, frozen=True):
     """Say how things stand."""
 
 
@@ -79,7 +79,7 @@ class Finish(msgspec.Struct, tag=True, frozen=True):
     """End the trace here, with everything still open."""
 
 
-class Leave(msgspec.Struct, tag=True, frozen=True):
+class LeaveCluster(msgspec.Struct, tag=True, frozen=True):
     """Leave the cluster gracefully."""
 
 
@@ -92,7 +92,7 @@ class Up(msgspec.Struct, tag=True, frozen=True):
     address: str
 
 
-class Told(msgspec.Struct, tag=True, frozen=True):
+class NodeTold(msgspec.Struct, tag=True, frozen=True):
     """The node told its application something besides messages."""
 
     at: float
@@ -107,7 +107,7 @@ class Told(msgspec.Struct, tag=True, frozen=True):
     """Where the node in that slot listens, as far as the teller knows: slots change hands."""
 
 
-class Standing(msgspec.Struct, tag=True, frozen=True):
+class NodeStanding(msgspec.Struct, tag=True, frozen=True):
     """How things stand."""
 
     at: float
@@ -122,7 +122,7 @@ class Standing(msgspec.Struct, tag=True, frozen=True):
     """What waits for what, if not at rest."""
 
 
-class Finished(msgspec.Struct, tag=True, frozen=True):
+class TraceFinished(msgspec.Struct, tag=True, frozen=True):
     """The trace is complete, or the cluster was left."""
 
     at: float
@@ -135,5 +135,15 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
     reason: str
 
 
-Order = Live | Links | Publish | Subscribe | Unsubscribe | Quiet | Look | Finish | Leave
-Report = Up | Told | Standing | Finished | Failed
+Order = (
+    Live
+    | SetLinks
+    | Publish
+    | Subscribe
+    | Unsubscribe
+    | Quiet
+    | TellStanding
+    | Finish
+    | LeaveCluster
+)
+Report = Up | NodeTold | NodeStanding | TraceFinished | Failed

@@ -1,8 +1,8 @@
 """Where the processes of a chaos run are: on this machine's own network, or each on a network of
 its own.
 
-`Here` leaves cutting links to the fault-injecting transport of each node.  `Namespaces` gives each
-process a network namespace, and cuts links in the kernel: packets do not arrive, nobody is told.
+`Loopback` leaves cutting links to the fault-injecting transport of each node.  `Namespaces` gives
+each process a network namespace, and cuts links in the kernel: packets do not arrive, nobody is told.
 
     hub namespace:   bridge side0   bridge side1 ...     (one for each side of a partition)
                        |    |            |
@@ -28,17 +28,17 @@ COMMAND_S = 20.0
 MOST_NODES = 200
 
 
-class PlaceError(Exception):
+class PlacementError(Exception):
     """The processes cannot be put there."""
 
 
-class Places(Protocol):
+class Placement(Protocol):
     """Where processes are; a context manager that leaves nothing behind."""
 
     cuts_links: bool
     """Whether links are cut here, and not by the nodes themselves."""
 
-    def __enter__(self) -> Places: ...
+    def __enter__(self) -> Placement: ...
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -55,12 +55,12 @@ class Places(Protocol):
         """Cut and mend links."""
 
 
-class Here:
+class Loopback:
     """All on the loopback interface."""
 
     cuts_links = False
 
-    def __enter__(self) -> Here:
+    def __enter__(self) -> Loopback:
         return self
 
     def __exit__(
@@ -91,7 +91,7 @@ class Namespaces:
 
     def __init__(self, nodes: int) -> None:
         if nodes > MOST_NODES:
-            raise PlaceError(f"at most {MOST_NODES} namespaces, not {nodes}")
+            raise PlacementError(f"at most {MOST_NODES} namespaces, not {nodes}")
         self._nodes = nodes
         self._prefix = f"cubecast-{os.getpid()}"
         self._hub = f"{self._prefix}-hub"
@@ -102,7 +102,7 @@ class Namespaces:
 
     def __enter__(self) -> Namespaces:
         if shutil.which("ip") is None:
-            raise PlaceError("network namespaces need the command ip (package iproute2)")
+            raise PlacementError("network namespaces need the command ip (package iproute2)")
         try:
             self._add(self._hub)
             self._add_bridge()
@@ -143,7 +143,9 @@ class Namespaces:
     def _remove(self) -> None:
         """A namespace takes its links with it; the processes in it have ended before."""
         while self._made:
-            with contextlib.suppress(PlaceError):  # one that is gone already is no reason to stop
+            with contextlib.suppress(
+                PlacementError
+            ):  # one that is gone already is no reason to stop
                 ip("netns", "delete", self._made.pop())
 
     def _space(self, number: int) -> str:
@@ -201,22 +203,22 @@ def permitted() -> str:
     try:
         with Namespaces(1):
             return ""
-    except PlaceError as error:
+    except PlacementError as error:
         return str(error)
 
 
 def ip(*words: str) -> None:
-    """Run the command ip; `PlaceError` says what it did not like."""
+    """Run the command ip; `PlacementError` says what it did not like."""
     try:
         done = subprocess.run(
             ["ip", *words], capture_output=True, text=True, timeout=COMMAND_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PlaceError(f"ip {' '.join(words)}: {error}") from None
+        raise PlacementError(f"ip {' '.join(words)}: {error}") from None
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         hint = ": network namespaces need root" if os.geteuid() != 0 else ""
-        raise PlaceError(f"ip {' '.join(words)}: {said[-1]}{hint}")
+        raise PlacementError(f"ip {' '.join(words)}: {said[-1]}{hint}")
 
 
 def _address(number: int) -> str:

@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from cubecast.chaos.live.driver import Mark
-from cubecast.chaos.live.recovery import Cost, Curve
+from cubecast.chaos.live.driver import DriverMark
+from cubecast.chaos.live.recovery import Cost, DeliveryCurve
 from cubecast.chaos.live.story import shares
 from cubecast.chaos.live.verdict import LiveVerdict
 
@@ -56,7 +56,7 @@ class Span(NamedTuple):
     end: float
 
 
-def spans_of(marks: Sequence[Mark], nodes: int, began: float, end: float) -> Iterator[Span]:
+def spans_of(marks: Sequence[DriverMark], nodes: int, began: float, end: float) -> Iterator[Span]:
     """When which node was down, joining or stopped, in seconds of the run."""
     since: dict[tuple[int, str], float] = {}
     until = end - began
@@ -95,7 +95,7 @@ class Split(NamedTuple):
     end: float
 
 
-def splits_of(marks: Sequence[Mark], began: float, end: float) -> list[Split]:
+def splits_of(marks: Sequence[DriverMark], began: float, end: float) -> list[Split]:
     """The partitions, in seconds of the run."""
     open_: dict[int, tuple[tuple[tuple[int, ...], ...], float]] = {}
     found: list[Split] = []
@@ -220,7 +220,7 @@ def _ceiling(values: Sequence[float]) -> float:
     return min(1.12 * max(values, default=0.0), 2.5 * usual) or 1.0
 
 
-def _known(curve: Curve) -> list[float]:
+def _known(curve: DeliveryCurve) -> list[float]:
     rates = (curve.rate(index) for index in range(len(curve.deliveries)))
     return [rate for rate in rates if not isnan(rate)]
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from cubecast.chaos.condition import Action, Condition
-from cubecast.chaos.live.driver import Mark
+from cubecast.chaos.live.driver import DriverMark
 from cubecast.chaos.schedule import Schedule
 from cubecast.trace import MessageId, Record
 
@@ -54,7 +54,7 @@ class Cost:
 
 
 @dataclass(slots=True)
-class Curve:
+class DeliveryCurve:
     """Deliveries over time."""
 
     bucket_s: float
@@ -74,7 +74,7 @@ class Connections:
     """Which pairs were connected when, from the marks of a run."""
 
     def __init__(
-        self, audience: frozenset[Pair], marks: Sequence[Mark], began: float, end: float
+        self, audience: frozenset[Pair], marks: Sequence[DriverMark], began: float, end: float
     ) -> None:
         nodes = 1 + max((max(pair) for pair in audience), default=0)
         self._audience = audience
@@ -168,10 +168,10 @@ def audience_of(schedule: Schedule) -> frozenset[Pair]:
 def measure(
     traces: Iterable[tuple[int, Iterable[Record]]],
     audience: frozenset[Pair],
-    marks: Sequence[Mark],
+    marks: Sequence[DriverMark],
     began: float,
     end: float,
-) -> Curve:
+) -> DeliveryCurve:
     """The curve of a run, from the records of each life and the number of its node.
 
     `traces` is gone through twice; `audience` says who reads whom.
@@ -196,7 +196,7 @@ def measure(
         connections.average(began + index * BUCKET_S, began + (index + 1) * BUCKET_S)
         for index in range(len(buckets))
     ]
-    curve = Curve(BUCKET_S, buckets, pairs)
+    curve = DeliveryCurve(BUCKET_S, buckets, pairs)
     curve.costs = _costs(curve, connections, hearing, marks, began)
     return curve
 
@@ -213,10 +213,10 @@ def _publications(
 
 
 def _costs(
-    curve: Curve,
+    curve: DeliveryCurve,
     connections: Connections,
     hearing: Hearing,
-    marks: Sequence[Mark],
+    marks: Sequence[DriverMark],
     began: float,
 ) -> list[Cost]:
     costs: list[Cost] = []
@@ -231,7 +231,7 @@ def _costs(
     return costs
 
 
-def _dip(curve: Curve, at: float, following: float) -> tuple[float | None, float | None]:
+def _dip(curve: DeliveryCurve, at: float, following: float) -> tuple[float | None, float | None]:
     index = int(at / BUCKET_S)
     before = _rates(curve, index - round(BEFORE_S / BUCKET_S), index)
     normal = statistics.median(before) if before else 0.0
@@ -254,7 +254,7 @@ def _dip(curve: Curve, at: float, following: float) -> tuple[float | None, float
     return dip, None
 
 
-def _rates(curve: Curve, begin: int, end: int) -> list[float]:
+def _rates(curve: DeliveryCurve, begin: int, end: int) -> list[float]:
     rates = (curve.rate(index) for index in range(max(0, begin), end))
     return [rate for rate in rates if not math.isnan(rate)]
 

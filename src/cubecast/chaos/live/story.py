@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from cubecast.chaos.live.driver import Mark, Run
+from cubecast.chaos.live.driver import DriverMark, Run
 from cubecast.chaos.live.merged_trace import Tenancy, tenancies
-from cubecast.chaos.live.messages import Told
+from cubecast.chaos.live.messages import NodeTold
 from cubecast.chaos.live.recovery import Cost
 from cubecast.chaos.live.verdict import LiveVerdict
 from cubecast.trace import Violation
@@ -33,7 +33,7 @@ def happenings(run: Run) -> Iterator[str]:
         yield from _told(run, names, mark.at, end)
 
 
-def _mark(mark: Mark) -> str:
+def _mark(mark: DriverMark) -> str:
     if mark.action is not None:
         return str(mark.action)
     if mark.note:
@@ -53,7 +53,7 @@ class Names:
         self._got = [(up.at, up.slot, life.number) for life, up in self._lives]
         self._got += [(told.at, told.about, n) for n, told in run.told if told.what == "Returned"]
 
-    def of(self, told: Told) -> str:
+    def of(self, told: NodeTold) -> str:
         """The node that `told` is about, by what was known when it was told."""
         found = self._at(told.address, told.at) if told.address else None
         if found is None:
@@ -73,7 +73,7 @@ class Names:
 
 def _told(run: Run, names: Names, begin: float, end: float) -> Iterator[str]:
     """What nodes told their applications between two marks, those who said the same together."""
-    groups: dict[str, list[tuple[int, Told]]] = {}
+    groups: dict[str, list[tuple[int, NodeTold]]] = {}
     for number, told in run.told:
         if begin <= told.at < end and told.what not in SILENT and told.at >= run.began:
             groups.setdefault(_content(told, names), []).append((number, told))
@@ -85,7 +85,7 @@ def _told(run: Run, names: Names, begin: float, end: float) -> Iterator[str]:
         yield f"            {_who(who, run.schedule.nodes)} told: {content} ({when})"
 
 
-def _content(told: Told, names: Names) -> str:
+def _content(told: NodeTold, names: Names) -> str:
     match told.what:
         case "left":
             return f"{names.of(told)} left the cluster"

@@ -8,8 +8,8 @@ from typing import Any
 
 from cubecast.chaos.live.driver import Run
 from cubecast.chaos.live.merged_trace import records_of, tenancies, trace_of
-from cubecast.chaos.live.recovery import Curve, audience_of, measure
-from cubecast.chaos.verdict import Verdict
+from cubecast.chaos.live.recovery import DeliveryCurve, audience_of, measure
+from cubecast.chaos.verdict import ChaosVerdict
 from cubecast.trace import ALL, Report, answers_before_questions, check
 from cubecast.trace.checkers import Inversions
 
@@ -18,12 +18,12 @@ PROBLEMS = "run"
 
 
 @dataclass(slots=True)
-class LiveVerdict(Verdict):
+class LiveVerdict(ChaosVerdict):
     """A run of real processes; it failed also if processes ended by themselves or did not rest."""
 
     run: Run
     answers: Inversions
-    curve: Curve
+    curve: DeliveryCurve
 
     def events(self) -> list[dict[str, Any]]:
         """What was done and what it cost, for machines."""
@@ -54,7 +54,7 @@ def judge(run: Run) -> LiveVerdict:
     return verdict_of(run, report, answers, curve)
 
 
-def verdict_of(run: Run, report: Report, answers: Inversions, curve: Curve) -> LiveVerdict:
+def verdict_of(run: Run, report: Report, answers: Inversions, curve: DeliveryCurve) -> LiveVerdict:
     """The verdict on what was found."""
     failures = {
         name: [str(one) for one in report.violations if one.property == name]
@@ -67,7 +67,7 @@ def verdict_of(run: Run, report: Report, answers: Inversions, curve: Curve) -> L
     return LiveVerdict(run.schedule, report, failures, metrics, run, answers, curve)
 
 
-def _metrics(run: Run, report: Report, curve: Curve) -> dict[str, float]:
+def _metrics(run: Run, report: Report, curve: DeliveryCurve) -> dict[str, float]:
     begun = [mark.action for mark in run.marks if mark.action is not None]
     done = [action.act for action in begun]
     figures: dict[str, float] = {

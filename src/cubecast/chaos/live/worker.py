@@ -27,18 +27,18 @@ import msgspec
 from cubecast.chaos.live.messages import (
     Failed,
     Finish,
-    Finished,
-    Leave,
-    Links,
+    LeaveCluster,
     Live,
-    Look,
+    NodeStanding,
+    NodeTold,
     Order,
     Publish,
     Quiet,
     Report,
-    Standing,
+    SetLinks,
     Subscribe,
-    Told,
+    TellStanding,
+    TraceFinished,
     Unsubscribe,
     Up,
 )
@@ -73,14 +73,14 @@ MOST_UNANSWERED = 1000
 PR_SET_PDEATHSIG = 1
 
 
-class Said(msgspec.Struct):
+class ChaosMessage(msgspec.Struct):
     """A message: a question (depth 0), or an answer to an answer to one."""
 
     depth: int
     filler: str = ""
 
 
-class Application:
+class LoadApplication:
     """Publishes at a steady rate and answers some of what it reads, at once."""
 
     def __init__(self, node: Node, live: Live, log: TraceLog) -> None:
@@ -109,7 +109,7 @@ class Application:
         """Read until cancelled, and choose what to answer."""
         async for message in messages:
             self.delivered += 1
-            depth = msgspec.json.decode(message.payload, type=Said).depth
+            depth = msgspec.json.decode(message.payload, type=ChaosMessage).depth
             if (
                 depth < DEEPEST
                 and message.source != self._node.slot
@@ -131,7 +131,7 @@ class Application:
 
     async def publish(self, topic: str, depth: int = 0, question: Message | None = None) -> None:
         """Publish one message; one that is not taken in time is counted."""
-        payload = msgspec.json.encode(Said(depth, self._filler))
+        payload = msgspec.json.encode(ChaosMessage(depth, self._filler))
         try:
             receipt = await self._node.publish(topic, payload, receipt=True, timeout=PUBLISH_S)
         except CubecastError:
@@ -154,7 +154,7 @@ class Worker:
         self._talking: list[asyncio.Task[None]] = []
         self._node: Node | None = None
         self._log: TraceLog | None = None
-        self._application: Application | None = None
+        self._application: LoadApplication | None = None
         self._open: dict[str, Subscription] = {}
         self._rules: dict[str, Rule] = {}
 
@@ -163,7 +163,7 @@ class Worker:
         match order:
             case Live():
                 self._spawn(self._live(order))  # orders may come while we join
-            case Links():
+            case SetLinks():
                 self._set_links(order)
             case Publish() if self._application is not None:
                 self._spawn(self._application.burst(order.topic, order.count))
@@ -173,11 +173,11 @@ class Worker:
                 self._spawn(self._unsubscribe(order.topic))
             case Quiet():
                 _cancel(self._talking)
-            case Look():
+            case TellStanding():
                 self._look()
             case Finish():
                 self._finish()
-            case Leave():
+            case LeaveCluster():
                 await self._leave()
                 return False
         return True
@@ -189,7 +189,7 @@ class Worker:
         self._spawn(self._save(log))
         node = self._node = await self._joined(order, log)
         self._spawn(self._listen(node.events(), Neighbours(node.members)))
-        application = self._application = Application(node, order, log)
+        application = self._application = LoadApplication(node, order, log)
         for topic in order.topics:
             await self._subscribe(topic)
         self._talking = [self._spawn(application.answer())]
@@ -239,7 +239,7 @@ class Worker:
         if messages is not None:
             await messages.__aexit__(None, None, None)
 
-    def _set_links(self, links: Links) -> None:
+    def _set_links(self, links: SetLinks) -> None:
         """A rule for a uid goes before that for all, so one that is over is made like it."""
         usual = Rule(loss=links.loss)
         self._faults.set(None, usual)
@@ -269,7 +269,7 @@ class Worker:
             why = "" if resting else self._reasons(node)
         members = sorted(node.members)
         counts = (application.published, application.delivered, application.refused)
-        report(Standing(time.monotonic(), node.slot, members, resting, *counts, why))
+        report(NodeStanding(time.monotonic(), node.slot, members, resting, *counts, why))
 
     def _reasons(self, node: Node) -> str:
         said = []
@@ -283,7 +283,7 @@ class Worker:
     def _finish(self) -> None:
         if self._log is not None:
             self._log.close()
-        report(Finished(time.monotonic()))
+        report(TraceFinished(time.monotonic()))
 
     async def _leave(self) -> None:
         _cancel(self._talking)
@@ -294,7 +294,7 @@ class Worker:
                 await self._node.close()
         if self._log is not None:
             self._log.close()
-        report(Finished(time.monotonic()))
+        report(TraceFinished(time.monotonic()))
 
     def _spawn(self, work: object) -> asyncio.Task[None]:
         assert asyncio.iscoroutine(work)
@@ -310,7 +310,7 @@ class Neighbours:
     def __init__(self, members: Mapping[int, str]) -> None:
         self._addresses = dict(members)
 
-    def named(self, event: Event, told: Told) -> Told:
+    def named(self, event: Event, told: NodeTold) -> NodeTold:
         """The same, with the address of the node that has the slot, or had it until now."""
         match event:
             case MemberJoined():
@@ -325,22 +325,22 @@ class Neighbours:
         return msgspec.structs.replace(told, address=address)
 
 
-def said_of(event: Event, now: float) -> Told:
+def said_of(event: Event, now: float) -> NodeTold:
     """An event as a line of the story may tell it."""
     match event:
         case MemberJoined():
-            return Told(now, "joined", event.slot)
+            return NodeTold(now, "joined", event.slot)
         case MemberLeft():
-            return Told(now, "left", event.slot)
+            return NodeTold(now, "left", event.slot)
         case ConnectionLost():
-            return Told(now, "lost connection", event.slot, detail=event.reason)
+            return NodeTold(now, "lost connection", event.slot, detail=event.reason)
         case PublisherBlocked():
-            return Told(now, "blocked", detail=event.topic)
+            return NodeTold(now, "blocked", detail=event.topic)
         case Gap():
             spans = [span for several in event.skipped.values() for span in several]
             count = sum(last - first + 1 for first, last in spans)
-            return Told(now, "gap", count=count, detail=event.topic)
-    return Told(now, type(event).__name__, getattr(event, "slot", -1))
+            return NodeTold(now, "gap", count=count, detail=event.topic)
+    return NodeTold(now, type(event).__name__, getattr(event, "slot", -1))
 
 
 def report(what: Report) -> None:

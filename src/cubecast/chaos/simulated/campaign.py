@@ -34,7 +34,7 @@ class CountsError(ValueError):
 
 
 @dataclass(slots=True)
-class Counts:
+class CampaignCounts:
     """What so many runs came to."""
 
     runs: int = 0
@@ -60,7 +60,7 @@ class Counts:
         if len(self.failed) < KEPT_FAILURES:
             self.failed.append((seed, properties))
 
-    def merge(self, other: Counts) -> None:
+    def merge(self, other: CampaignCounts) -> None:
         """Add what other runs came to."""
         self.runs += other.runs
         for name, (total, squares, most) in other.metrics.items():
@@ -91,7 +91,7 @@ class Counts:
         }
 
     @classmethod
-    def from_json(cls, found: dict[str, Any]) -> Counts:
+    def from_json(cls, found: dict[str, Any]) -> CampaignCounts:
         return cls(
             int(found["runs"]),
             [(int(seed), list(names)) for seed, names in found["failed"]],
@@ -101,7 +101,7 @@ class Counts:
         )
 
 
-class Settings(NamedTuple):
+class CampaignSettings(NamedTuple):
     """What the runs of a campaign have in common."""
 
     protocol: str
@@ -113,15 +113,15 @@ class Settings(NamedTuple):
     """Only crashes, pauses and faults of links: none of `cubecast.chaos.eventful`."""
 
 
-def schedule_of(seed: int, settings: Settings) -> Schedule:
+def schedule_of(seed: int, settings: CampaignSettings) -> Schedule:
     """What a seed draws."""
     draw = draw_schedule if settings.plain else draw_eventful
     return draw(seed, settings.nodes)
 
 
-def run_block(block: range, settings: Settings) -> Counts:
+def run_block(block: range, settings: CampaignSettings) -> CampaignCounts:
     """Run seeds one after the other; in a process of its own where there are several."""
-    counts = Counts()
+    counts = CampaignCounts()
     people: Population = population(settings.protocol)
     for seed in block:
         counts.add(seed, run_schedule(schedule_of(seed, settings), people, wire=settings.wire))
@@ -137,13 +137,13 @@ def blocks_of(seeds: range, size: int = BLOCK) -> Iterator[range]:
         start = stop
 
 
-class Tally:
+class CampaignFile:
     """The counts of blocks, in a file if there is one."""
 
-    def __init__(self, path: Path | None, settings: Settings) -> None:
+    def __init__(self, path: Path | None, settings: CampaignSettings) -> None:
         self._path = path
         self._head = {"schema": SCHEMA, **settings._asdict()}
-        self.blocks: dict[tuple[int, int], Counts] = {}
+        self.blocks: dict[tuple[int, int], CampaignCounts] = {}
         if path is not None and path.exists():
             self._load(path)
 
@@ -155,7 +155,7 @@ class Tally:
                 raise CountsError(f"{path} has counts of other runs: {found}")
             for name, block in blocks.items():
                 start, _, stop = name.partition("-")
-                self.blocks[int(start), int(stop)] = Counts.from_json(block)
+                self.blocks[int(start), int(stop)] = CampaignCounts.from_json(block)
         except OSError as error:
             raise CountsError(f"cannot read {path}: {error.strerror}") from error
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -163,7 +163,7 @@ class Tally:
                 raise
             raise CountsError(f"{path} is no file of counts: {error}") from error
 
-    def add(self, block: range, counts: Counts) -> None:
+    def add(self, block: range, counts: CampaignCounts) -> None:
         """Enter a block, and write the file anew."""
         self.blocks[block.start, block.stop] = counts
         if self._path is None:
@@ -173,9 +173,9 @@ class Tally:
         scratch.write_text(json.dumps({**self._head, "blocks": entries}), encoding="utf-8")
         scratch.replace(self._path)
 
-    def total(self) -> Counts:
+    def total(self) -> CampaignCounts:
         """All blocks together; one that lies within another, from a shorter range, counts once."""
-        counts = Counts()
+        counts = CampaignCounts()
         for (start, stop), block in sorted(self.blocks.items()):
             covered = any(
                 (a, b) != (start, stop) and a <= start and stop <= b for a, b in self.blocks
@@ -187,17 +187,17 @@ class Tally:
 
 def campaign(
     seeds: range,
-    settings: Settings,
+    settings: CampaignSettings,
     *,
     jobs: int = 1,
     path: Path | None = None,
-    progress: Callable[[Counts, int], None] | None = None,
-) -> Counts:
+    progress: Callable[[CampaignCounts, int], None] | None = None,
+) -> CampaignCounts:
     """Run a range of seeds, but for the blocks that `path` has; all that it then has, added up.
 
     `progress` is told the counts of each block as it is done, and how many runs are left.
     """
-    tally = Tally(path, settings)
+    tally = CampaignFile(path, settings)
     missing = [block for block in blocks_of(seeds) if (block.start, block.stop) not in tally.blocks]
     left = sum(map(len, missing))
     with ExitStack() as stack:
@@ -210,8 +210,8 @@ def campaign(
 
 
 def _work(
-    blocks: Sequence[range], settings: Settings, jobs: int, stack: ExitStack
-) -> Iterator[tuple[range, Counts]]:
+    blocks: Sequence[range], settings: CampaignSettings, jobs: int, stack: ExitStack
+) -> Iterator[tuple[range, CampaignCounts]]:
     if jobs == 1 or len(blocks) < 2:
         for block in blocks:
             yield block, run_block(block, settings)

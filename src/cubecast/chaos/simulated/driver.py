@@ -22,8 +22,8 @@ from zlib import crc32
 from cubecast.chaos.drawing import draw_schedule as draw_schedule
 from cubecast.chaos.eventful import ingredients
 from cubecast.chaos.plan import SchedulePlan, plan_of
-from cubecast.chaos.schedule import Schedule, Step
-from cubecast.chaos.verdict import Verdict
+from cubecast.chaos.schedule import ApplicationStep, Schedule
+from cubecast.chaos.verdict import ChaosVerdict
 from cubecast.protocol.port import NodeId, Time, Topic
 from cubecast.sim.crashes.convergence import liveness_bound, run_until, settle, unsettled
 from cubecast.sim.crashes.mortal_world import LOOK_EVERY, MortalWorld
@@ -63,7 +63,7 @@ def population(protocol: str) -> Population:
 
 
 @dataclass(slots=True)
-class SimulatedVerdict(Verdict):
+class SimulatedVerdict(ChaosVerdict):
     """What came of one schedule in virtual time.
 
     Besides the properties of the checkers there are ``liveness`` (not converged within the bound),
@@ -201,7 +201,7 @@ class _Run:
         if world.is_up(node):
             world.crash(node)
 
-    def _step(self, step: Step, _: None, now: Time) -> None:
+    def _step(self, step: ApplicationStep, _: None, now: Time) -> None:
         world = self.world
         if not world.is_up(step.node) or step.node in world.leaving:
             return
@@ -211,7 +211,7 @@ class _Run:
             return
         self._do(step, step.topic or next(iter(self.schedule.members())))
 
-    def _do(self, step: Step, topic: Topic) -> None:
+    def _do(self, step: ApplicationStep, topic: Topic) -> None:
         world, node = self.world, step.node
         match step.act:
             case "publish" | "burst":

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from cubecast.chaos.schedule import Fault, Schedule, Step
+from cubecast.chaos.schedule import ApplicationStep, Fault, Schedule
 from cubecast.chaos.simulated.driver import Population, SimulatedVerdict, run_schedule
 
-Entries = tuple[Fault | Step, ...]
+Entries = tuple[Fault | ApplicationStep, ...]
 
 
 @dataclass(slots=True)
