@@ -2,7 +2,8 @@
 its own.
 
 `Loopback` leaves cutting links to the fault-injecting transport of each node.  `Namespaces` gives
-each process a network namespace, and cuts links in the kernel: packets do not arrive, nobody is told.
+each process a network namespace, and cuts links in the kernel: packets do not arrive, and no
+node is told.
 
     hub namespace:   bridge side0   bridge side1 ...     (one for each side of a partition)
                        |    |            |
