@@ -36,7 +36,10 @@ from attacks.bystander import run_bystander
 from attacks.table import ATTACKS, CONTROL, table
 from attacks.trial import Row, Trials
 
-from cubecast.bench.processes import BenchError, Child, children, gather, unwinding_on_sigterm
+from cubecast.bench.errors import BenchError
+from cubecast.processes.child import ChildError
+from cubecast.processes.function import FunctionChild, closing_children, gather
+from cubecast.processes.signals import unwinding
 
 NODES = 4
 START_S = 120.0
@@ -62,7 +65,7 @@ def _arguments() -> argparse.Namespace:
     return options
 
 
-async def _attack(options: argparse.Namespace, nodes: list[Child], rows: list[Row]) -> None:
+async def _attack(options: argparse.Namespace, nodes: list[FunctionChild], rows: list[Row]) -> None:
     """One after the other; those that are done are in `rows`, also if a later one fails."""
     trials = Trials(nodes, options.patience, options.seed)
     for name in dict.fromkeys((CONTROL, *options.names)):
@@ -78,14 +81,14 @@ def main() -> None:
     log = logging.getLogger("cubecast")  # of attackers: nobody is interested
     log.addHandler(logging.NullHandler())
     log.propagate = False
-    starts = [partial(Child, index, run_bystander, index, NODES) for index in range(NODES)]
+    starts = [partial(FunctionChild, index, run_bystander, index, NODES) for index in range(NODES)]
     rows: list[Row] = []
     failure = ""
     try:
-        with unwinding_on_sigterm(), children(starts) as nodes:
+        with unwinding(), closing_children(starts) as nodes:
             gather(nodes, "up", START_S)
             asyncio.run(_attack(options, nodes, rows))
-    except (BenchError, OSError) as error:
+    except (BenchError, ChildError, OSError) as error:
         failure = f"bench_attacks: {error}"
     except SystemExit:  # by SIGTERM: what is done is told
         failure = f"bench_attacks: ended after {len(rows)} rows"

@@ -26,17 +26,13 @@ from typing import Any
 
 import msgspec
 
-from cubecast.bench.processes import (
-    BenchError,
-    Child,
-    be_child,
-    children,
-    gather,
-    unwinding_on_sigterm,
-)
+from cubecast.bench.errors import BenchError
 from cubecast.bench.usage import cpu_seconds, resident_bytes
 from cubecast.net.node.node import Node
 from cubecast.net.settings.config import NodeConfig
+from cubecast.processes.child import ChildError
+from cubecast.processes.function import FunctionChild, be_child, closing_children, gather
+from cubecast.processes.signals import unwinding
 from cubecast.trace import Header, Record, Report, check, merge, read_jsonl
 from cubecast.trace.files import encode_header
 
@@ -147,10 +143,10 @@ def measure(nodes: int, messages: int, size: int, folder: Path) -> tuple[dict[st
     paths = [folder / f"node-{index}.jsonl" for index in range(nodes)]
     started = time.monotonic()
     starts = [
-        partial(Child, index, run_node, Part(nodes, messages, size, path))
+        partial(FunctionChild, index, run_node, Part(nodes, messages, size, path))
         for index, path in enumerate(paths)
     ]
-    with children(starts) as running:
+    with closing_children(starts) as running:
         figures = _conduct(running, started)
     begun = time.monotonic()
     report = check(merge([read_jsonl(path)[1] for path in paths]))
@@ -168,7 +164,7 @@ def measure(nodes: int, messages: int, size: int, folder: Path) -> tuple[dict[st
     return figures, report
 
 
-def _conduct(running: list[Child], started: float) -> dict[str, Any]:
+def _conduct(running: list[FunctionChild], started: float) -> dict[str, Any]:
     first, *others = running
     gather([first], "up", TIMEOUT_S)
     first.tell(None)
@@ -198,7 +194,7 @@ def _conduct(running: list[Child], started: float) -> dict[str, Any]:
     }
 
 
-def _each_told(others: Sequence[Child], seed: str) -> list[float]:
+def _each_told(others: Sequence[FunctionChild], seed: str) -> list[float]:
     """Let every process join as soon as it is up; when each was."""
     waiting = {one.pipe: one for one in others}
     times = []
@@ -254,11 +250,11 @@ def main() -> None:
     if options.nodes < 2 or options.messages < 1 or options.size < 0:
         parser.error("there are at least 2 nodes and 1 message, and sizes are not negative")
     try:
-        with tempfile.TemporaryDirectory() as temporary, unwinding_on_sigterm():
+        with tempfile.TemporaryDirectory() as temporary, unwinding():
             folder = options.traces or Path(temporary)
             folder.mkdir(parents=True, exist_ok=True)
             figures, report = measure(options.nodes, options.messages, options.size, folder)
-    except BenchError as error:
+    except (BenchError, ChildError) as error:
         sys.exit(f"bench_cluster: {error}")
     if options.json:
         print(json.dumps(figures))

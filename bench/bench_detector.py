@@ -21,7 +21,7 @@ from typing import NamedTuple
 from cubecast.net.settings.presets import PRESETS, detector_for
 from cubecast.protocol.cluster.detector import DetectorConfig
 from cubecast.protocol.port import NodeId, Time
-from cubecast.sim.detection import Detection, Rounds
+from cubecast.sim.crashes.detector_world import Detection, Rounds
 from cubecast.topology import dimension_for, mask_of, members_of
 
 WARM_UP_ROUNDS = 10

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 from statistics import fmean
 
-from cubecast.sim.figures_b import LAYOUTS, figure_3, figure_4
+from cubecast.sim.workloads.vcube_pb_figures import LAYOUTS, figure_3, figure_4
 
 
 def print_figure_3(sizes: list[int], runs: int) -> None:

@@ -25,16 +25,12 @@ from typing import Any
 
 from bench_cluster import FLUSH_EVERY_S, TraceFile
 
-from cubecast.bench.processes import (
-    BenchError,
-    Child,
-    be_child,
-    children,
-    gather,
-    unwinding_on_sigterm,
-)
+from cubecast.bench.errors import BenchError
 from cubecast.net.node.node import Node
 from cubecast.net.settings.config import NodeConfig
+from cubecast.processes.child import ChildError
+from cubecast.processes.function import FunctionChild, be_child, closing_children, gather
+from cubecast.processes.signals import unwinding
 from cubecast.trace import check, merge, read_jsonl
 
 TOPIC = "all"
@@ -101,7 +97,7 @@ async def _write(trace: TraceFile) -> None:
 # -- the parent -----------------------------------------------------------------------------------
 
 
-def _conduct(running: list[Child], least: int, hold_s: float) -> dict[str, float]:
+def _conduct(running: list[FunctionChild], least: int, hold_s: float) -> dict[str, float]:
     begun = time.monotonic()
     gather(running, "up", TIMEOUT_S)
     seed = None
@@ -125,7 +121,7 @@ def _conduct(running: list[Child], least: int, hold_s: float) -> dict[str, float
     return {"grow_s": grown - begun, "shrink_s": shrunk - grown - hold_s}
 
 
-def _leave(leavers: list[Child]) -> None:
+def _leave(leavers: list[FunctionChild]) -> None:
     """First all of them publish nothing more, then they go."""
     for word, answer in (("stop", "quiet"), ("leave", "left")):
         for one in leavers:
@@ -148,16 +144,16 @@ def main() -> None:
     if not 2 <= options.least <= options.most or options.pause_ms <= 0 or options.hold < 0:
         parser.error("2 <= --least <= --most, and times are positive")
     try:
-        with tempfile.TemporaryDirectory() as temporary, unwinding_on_sigterm():
+        with tempfile.TemporaryDirectory() as temporary, unwinding():
             paths = [Path(temporary) / f"node-{index}.jsonl" for index in range(options.most)]
             starts = [
-                partial(Child, index, run_node, Part(path, options.pause_ms / 1e3))
+                partial(FunctionChild, index, run_node, Part(path, options.pause_ms / 1e3))
                 for index, path in enumerate(paths)
             ]
-            with children(starts) as running:
+            with closing_children(starts) as running:
                 times = _conduct(running, options.least, options.hold)
             report = check(merge([read_jsonl(path)[1] for path in paths]))
-    except BenchError as error:
+    except (BenchError, ChildError) as error:
         sys.exit(f"bench_growth: {error}")
     figures = {
         **times,

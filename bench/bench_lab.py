@@ -19,7 +19,6 @@ from pathlib import Path
 from cubecast.lab.cells import Cell
 from cubecast.lab.workloads import WORKLOADS
 from cubecast.spark.compact import write_tables
-from cubecast.spark.gather import read_table
 from cubecast.spark.results import Results
 from cubecast.spark.session import spark_session
 from cubecast.spark.sweep import run_sweep
@@ -62,7 +61,7 @@ def main() -> None:
                 swept = time.perf_counter()
                 write_tables(spark, results)
                 written = time.perf_counter()
-                (busy,) = read_table(results, "busyness").to_pylist()
+                (busy,) = results.table("busyness").to_pylist()
         assert not outcome.failures, outcome.failures[0]
         alone = alone or outcome.seconds
         numbers = (

@@ -32,12 +32,13 @@ from random import Random
 from typing import Any, NamedTuple
 
 from cubecast.bench.event_servers import NoServer, nats_servers, redis_server
-from cubecast.bench.ordering import Kind, Task, Workload, opposite
-from cubecast.bench.ordering import main as member
-from cubecast.bench.processes import Child, children, gather, tell_all, unwinding_on_sigterm
+from cubecast.bench.ordering_members import Kind, Task, Workload, opposite
+from cubecast.bench.ordering_members import main as member
 from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.judge import Notification, inversions, repeated
 from cubecast.ordering.timestamps import Timestamp
+from cubecast.processes.function import FunctionChild, closing_children, gather, tell_all
+from cubecast.processes.signals import unwinding
 
 TIMEOUT_S = 300.0
 SETTLE_S = {"cluster": 2.0}
@@ -80,8 +81,8 @@ def run(where: Place, workload: Workload, ordered: bool, config: OrderedConfig) 
         Task(where.kind, where.addresses, name, ordered, workload, config)
         for name in workload.members
     ]
-    starts = [partial(Child, number, member, task) for number, task in enumerate(tasks)]
-    with children(starts) as running:
+    starts = [partial(FunctionChild, number, member, task) for number, task in enumerate(tasks)]
+    with closing_children(starts) as running:
         seed = None
         for one in running:
             one.tell(seed)
@@ -249,7 +250,7 @@ def main() -> None:
     options = parser.parse_args()
     config = OrderedConfig(wait_s=options.wait, retry_s=options.retry)
     found: list[dict[str, Any]] = []
-    with unwinding_on_sigterm():
+    with unwinding():
         if options.topics_per_subscriber:
             for each in map(int, options.topics_per_subscriber.split(",")):
                 rows = cost(each, options.topics, options.events, config, options.repeat)

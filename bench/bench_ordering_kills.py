@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import cast
 
 from cubecast.bench.event_servers import NoServer
-from cubecast.bench.ordering import Kind
 from cubecast.bench.ordering_kills import Members, Part, Verdict, desks, judged, manager_of, server
-from cubecast.bench.processes import unwinding_on_sigterm
+from cubecast.bench.ordering_members import Kind
 from cubecast.ordering.config import OrderedConfig
+from cubecast.processes.signals import unwinding
 
 TIMEOUT_S = 120.0
 MANAGERS = ("m0", "m1")
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--load", type=float, default=2.0, help="seconds before and after the kill")
     options = parser.parse_args()
     failed = 0
-    with unwinding_on_sigterm():
+    with unwinding():
         for kind in options.on.split(","):
             for _ in range(options.runs):
                 try:

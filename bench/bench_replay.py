@@ -16,8 +16,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from cubecast.sim.params import Params
-from cubecast.sim.replay import Conversation, read_conversations
 from cubecast.sim.run import run
+from cubecast.sim.workloads.replay import Conversation, read_conversations
 
 COUNTED = (
     "publications", "deliveries", "answers_seen", "answers_before_questions", "violations", "gaps",

@@ -21,19 +21,21 @@ import asyncio
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
+from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
 
 import cubecast
 from cubecast.bench.event_servers import free_ports, nats_program
-from cubecast.bench.processes import Child, be_child, children
 from cubecast.bench.usage import cpu_seconds_of
+from cubecast.processes.child import started
+from cubecast.processes.command import ServerChild
+from cubecast.processes.function import FunctionChild, be_child, closing_children
 
 SYSTEMS = ("nodes", "clients", "nats")
 TOPIC = "service.upper"
@@ -148,11 +150,8 @@ def nats_server() -> Iterator[tuple[str, int]]:
     """One NATS server: its address and process."""
     (port,) = free_ports(1)
     command = [nats_program(), "-a", "127.0.0.1", "-p", str(port)]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        try:
-            yield f"nats://127.0.0.1:{port}", process.pid
-        finally:
-            process.kill()
+    with started([partial(ServerChild, 0, command)]) as (server,):
+        yield f"nats://127.0.0.1:{port}", server.pid
 
 
 @contextmanager
@@ -164,10 +163,14 @@ def serving(system: str) -> Iterator[tuple[str, list[int]]]:
             address, pid = stack.enter_context(nats_server())
             pids.append(pid)
         elif system == "clients":
-            (hub,) = stack.enter_context(children([lambda: Child(0, serve, "hub", "")]))
+            (hub,) = stack.enter_context(
+                closing_children([lambda: FunctionChild(0, serve, "hub", "")])
+            )
             address = hub.receive("ready")
             pids.append(hub.pid)
-        (server,) = stack.enter_context(children([lambda: Child(1, serve, system, address)]))
+        (server,) = stack.enter_context(
+            closing_children([lambda: FunctionChild(1, serve, system, address)])
+        )
         yield server.receive("ready"), [*pids, server.pid]
 
 
@@ -175,7 +178,9 @@ def one_run(system: str, options: argparse.Namespace) -> dict[str, float]:
     """Measure one system once."""
     with (
         serving(system) as (address, pids),
-        children([lambda: Child(2, ask, system, address, pids, options)]) as (asker,),
+        closing_children([lambda: FunctionChild(2, ask, system, address, pids, options)]) as (
+            asker,
+        ),
     ):
         measured: dict[str, float] = asker.receive("measured")
         return measured

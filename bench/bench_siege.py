@@ -25,8 +25,10 @@ from siege.conduct import Siege, Told
 from siege.terms import GROUPS, Terms
 from siege.verdict import Limits, Sample, Verdict, judge, table
 
-from cubecast.bench.processes import BenchError, unwinding_on_sigterm
+from cubecast.bench.errors import BenchError
 from cubecast.net.security.keys import check_secret, new_secret
+from cubecast.processes.child import ChildError
+from cubecast.processes.signals import unwinding
 
 
 def _arguments() -> argparse.Namespace:
@@ -78,7 +80,7 @@ def _besiege(options: argparse.Namespace) -> tuple[list[Sample], dict[str, Any]]
     terms = Terms(options.secret or new_secret(), new_secret(), options.seed)
     told = Told(options.state)
     siege = Siege(terms, options.nodes, options.visitors, options.groups, options.every, told)
-    with unwinding_on_sigterm():
+    with unwinding():
         figures = siege.run(options.minutes * 60)
     told.write({"figures": figures})
     return told.samples, figures
@@ -96,7 +98,7 @@ def main() -> None:
             samples, figures = _read_state(options.judge)
         else:
             samples, figures = _besiege(options)
-    except (BenchError, OSError) as error:
+    except (BenchError, ChildError, OSError) as error:
         sys.exit(f"bench_siege: {error}")
     verdict = _verdict(samples, figures)
     if options.json is not None:

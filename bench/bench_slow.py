@@ -34,19 +34,14 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Literal, NamedTuple
 
-from cubecast.bench.processes import (
-    BenchError,
-    Child,
-    be_child,
-    children,
-    gather,
-    tell_all,
-    unwinding_on_sigterm,
-)
+from cubecast.bench.errors import BenchError
 from cubecast.errors import NotSent
 from cubecast.net.node.node import Node
 from cubecast.net.reading.subscription import Policy, Subscription
 from cubecast.net.settings.config import NodeConfig
+from cubecast.processes.child import ChildError
+from cubecast.processes.function import FunctionChild, be_child, closing_children, gather, tell_all
+from cubecast.processes.signals import unwinding
 
 TOPIC = "slow"
 TIMEOUT_S = 120.0
@@ -241,10 +236,10 @@ def stopped(pid: int) -> Iterator[None]:
 def measure(case: Case, processes: int, slow: int, seconds: float, size: int) -> dict[str, Any]:
     """Run one case."""
     starts = [
-        partial(Child, index, run_process, Part(index, case, slow, seconds, size))
+        partial(FunctionChild, index, run_process, Part(index, case, slow, seconds, size))
         for index in range(processes)
     ]
-    with children(starts) as running:
+    with closing_children(starts) as running:
         seed = None
         for one in running:  # in turn, so that slots, and with them the tree, are always the same
             one.tell(seed)
@@ -373,14 +368,14 @@ def main() -> None:
         parser.error(f"seconds > 0, size >= {NUMBER.size}, cases are letters of {''.join(CASES)}")
     found = {}
     try:
-        with unwinding_on_sigterm():
+        with unwinding():
             for name in options.case:
                 found[name] = measure(
                     CASES[name], options.processes, slow, options.seconds, options.size
                 )
                 if not options.json:
                     _print(name, found[name])
-    except BenchError as error:
+    except (BenchError, ChildError) as error:
         sys.exit(f"bench_slow: {error}")
     if options.json:
         print(json.dumps(found))

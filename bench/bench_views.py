@@ -45,10 +45,10 @@ from cubecast.protocol.cluster.views import Clusterwide, Who, genesis
 from cubecast.protocol.config import Config
 from cubecast.protocol.messages import Ack, Frame
 from cubecast.protocol.port import MemberPort, Message, NodeId, Port, Process
-from cubecast.sim.lives import MortalWorld, Packet
+from cubecast.sim.crashes.convergence import run_until
+from cubecast.sim.crashes.mortal_world import MortalWorld, Packet
 from cubecast.sim.networks import Uniform
 from cubecast.sim.params import Params
-from cubecast.sim.settling import run_until
 from cubecast.testing import Cluster, run
 from cubecast.testing.memory import MemoryTransport
 

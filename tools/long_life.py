@@ -3,8 +3,8 @@
     python tools/long_life.py --nodes 64 --days 365 --out year.jsonl
 
 Prints what all nodes keep at the end of each day, and at the end the tables whose median grew from
-the first quarter of the days after the warm-up to the last (`cubecast.sim.longlife`).  Exits with 1
-if there are any, or if the checkers find a fault.
+the first quarter of the days after the warm-up to the last (`cubecast.sim.long_life`).  Exits with
+1 if there are any, or if the checkers find a fault.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from cubecast.sim.longlife import DayEnd, LifePlan, live
+from cubecast.sim.long_life import DayEnd, LifePlan, live
 
 WARM_UP = 60
 """Days until each of 64 nodes has published to each topic; a sixth of a shorter life."""

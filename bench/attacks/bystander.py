@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 from siege.terms import STEADY, payload_of
 from siege.witness import Witness
 
-from cubecast.bench.processes import be_child
 from cubecast.errors import CubecastError, JoinError
 from cubecast.net.events import Discarded, Gap
 from cubecast.net.node.node import Node
 from cubecast.net.settings.config import NodeConfig
+from cubecast.processes.function import be_child
 
 EVERY_S = 0.02
 """Between two publications of a node to the quiet topic, and between two looks at its view."""

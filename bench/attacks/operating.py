@@ -15,9 +15,9 @@ from siege.terms import STEADY
 
 import cubecast
 from attacks.scene import Scene
-from cubecast.bench.processes import tell_all
 from cubecast.errors import CubecastError
-from cubecast.testing.operators import annoy, fill, free_address
+from cubecast.processes.function import tell_all
+from cubecast.testing.operator_troubles import annoy, fill, free_address
 
 COMMAND = (sys.executable, "-m", "cubecast.cli.main")
 STRANGERS = 50

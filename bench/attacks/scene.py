@@ -18,7 +18,8 @@ from siege.grounds import Grounds
 from siege.terms import STEADY, Terms, read_payload
 
 from attacks.bystander import Gaps
-from cubecast.bench.processes import BenchError, Child, gather, tell_all
+from cubecast.bench.errors import BenchError
+from cubecast.processes.function import FunctionChild, gather, tell_all
 
 ANSWER_S = 60.0
 """A process that answers nothing for so long has failed."""
@@ -36,7 +37,7 @@ class Scene:
     terms: Terms
     addresses: Sequence[str]
     """Of the honest nodes that are processes of ours."""
-    nodes: Sequence[Child]
+    nodes: Sequence[FunctionChild]
     random: Random
     under_way: asyncio.Event = field(default_factory=asyncio.Event)
     expected: set[str] = field(default_factory=set)
@@ -63,9 +64,7 @@ class Scene:
         )
         return found
 
-    async def until_all_know(
-        self, address: str, alive: Callable[[], bool] = lambda: True
-    ) -> None:
+    async def until_all_know(self, address: str, alive: Callable[[], bool] = lambda: True) -> None:
         """Wait until somebody who lives is in every honest node's view."""
         self.expected.add(address)
         deadline = time.monotonic() + ANSWER_S

@@ -19,10 +19,11 @@ from siege.terms import Terms
 
 from attacks.bystander import TRIES, joined
 from attacks.scene import ANSWER_S, Ended, Scene, Staged
-from cubecast.bench.processes import BenchError, Child, gather, tell_all
+from cubecast.bench.errors import BenchError
 from cubecast.errors import CubecastError
 from cubecast.net.security.keys import new_secret
-from cubecast.testing.operators import free_address
+from cubecast.processes.function import FunctionChild, gather, tell_all
+from cubecast.testing.operator_troubles import free_address
 
 CALM_S = 0.5
 """A cluster settles so long before it is measured."""
@@ -61,7 +62,7 @@ class Row:
 class Trials:
     """Attacks one after the other, on the same processes."""
 
-    def __init__(self, nodes: Sequence[Child], patience_s: float, seed: int) -> None:
+    def __init__(self, nodes: Sequence[FunctionChild], patience_s: float, seed: int) -> None:
         self._nodes = nodes
         self._patience_s = patience_s
         self._seed = seed

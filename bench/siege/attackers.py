@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from random import Random
 
-from cubecast.bench.processes import be_child
 from cubecast.errors import CubecastError
 from cubecast.net.security.handshake import Refusal
 from cubecast.net.wire.packets import WireError
+from cubecast.processes.function import be_child
 from siege import clients, outsiders, strangers
 from siege.grounds import Attack, Grounds
 from siege.honest import Warnings

@@ -7,7 +7,6 @@ plan how each of them ends, and counts newcomers that could not join.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import time
 from collections import Counter
@@ -17,10 +16,10 @@ from multiprocessing.connection import Connection
 from random import Random
 from typing import Any, Literal
 
-from cubecast.bench.processes import Child, be_child
 from cubecast.errors import CubecastError, NotSent
 from cubecast.net.node.node import Node
 from cubecast.net.reading.subscription import Subscription
+from cubecast.processes.function import FunctionChild, be_child
 from siege.honest import Warnings
 from siege.terms import CHURN, STEADY, Terms
 from siege.witness import Witness
@@ -74,7 +73,7 @@ async def _talk(node: Node, random: Random) -> None:
             await node.publish(CHURN, PAYLOAD)
 
 
-def heard(child: Child) -> tuple[str, Any] | None:
+def heard(child: FunctionChild) -> tuple[str, Any] | None:
     """What a child has said, if it has; a process that ended has failed."""
     try:
         return child.pipe.recv() if child.pipe.poll() else None
@@ -85,7 +84,7 @@ def heard(child: Child) -> tuple[str, Any] | None:
 class Visitor:
     """The parent's side of one node that comes and goes."""
 
-    def __init__(self, child: Child, now: float) -> None:
+    def __init__(self, child: FunctionChild, now: float) -> None:
         self.child = child
         self.address = ""
         self.state: Literal["joining", "living", "stopped", "leaving"] = "joining"
@@ -138,7 +137,9 @@ class Churn:
     def _come(self, now: float) -> Visitor:
         self._number += 1
         seed = self._random.choice(self._seeds)
-        return Visitor(Child(self._number, run_visitor, seed, self._number, self._terms), now)
+        return Visitor(
+            FunctionChild(self._number, run_visitor, seed, self._number, self._terms), now
+        )
 
     def _goes_on(self, visitor: Visitor, now: float) -> bool:
         """Take what it says and do what is due; False once it is over."""
@@ -164,7 +165,7 @@ class Churn:
             self.counts[f"stuck {visitor.state}"] += 1
             return False
         if visitor.state == "stopped":
-            os.kill(visitor.child.pid, signal.SIGCONT)
+            visitor.child.signal(signal.SIGCONT)
             visitor.state, visitor.fate = "living", "leave"
             visitor.until = now + self._random.uniform(*LIFE_S)
         elif visitor.fate == "kill":
@@ -174,7 +175,7 @@ class Churn:
             return False
         elif visitor.fate == "stop":
             self.counts["stopped"] += 1
-            os.kill(visitor.child.pid, signal.SIGSTOP)
+            visitor.child.signal(signal.SIGSTOP)
             visitor.state, visitor.until = "stopped", now + self._random.uniform(*STOP_S)
         else:
             visitor.child.tell("leave")

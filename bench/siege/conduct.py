@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from cubecast.bench.processes import Child, children, gather, tell_all
+from cubecast.processes.function import FunctionChild, closing_children, gather, tell_all
 from siege.attackers import run_attackers
 from siege.churn import Churn
 from siege.crowd import run_crowd
@@ -97,8 +97,8 @@ class Siege:
         self._deeds: deque[tuple[float, str]] = deque(maxlen=1000)
         self._before: list[dict[str, Any]] = []
         self._exclusions: list[dict[str, Any]] = []
-        self._crowds: list[Child] = []
-        self._attackers: list[Child] = []
+        self._crowds: list[FunctionChild] = []
+        self._attackers: list[FunctionChild] = []
         self._stop_at = 0.0
         self._stopped = False
         self._last: dict[str, Any] = {}
@@ -108,10 +108,10 @@ class Siege:
     def run(self, seconds: float) -> dict[str, Any]:
         """Besiege; the figures."""
         starts = [
-            partial(Child, index, run_honest, index, self._count, self._terms)
+            partial(FunctionChild, index, run_honest, index, self._count, self._terms)
             for index in range(self._count)
         ]
-        with children(starts) as nodes:
+        with closing_children(starts) as nodes:
             addresses = self._begin(nodes)
             self._churn = Churn(self._visitors, self._terms, addresses, self._on_killed)
             self._moles = Moles(self._terms, addresses) if "members" in self._groups else None
@@ -122,7 +122,7 @@ class Siege:
                 self._end_others()
             return self._figures(nodes)
 
-    def _begin(self, nodes: Sequence[Child]) -> list[str]:
+    def _begin(self, nodes: Sequence[FunctionChild]) -> list[str]:
         gather(nodes, "up", START_S)
         addresses: list[str] = []
         for node in nodes:
@@ -136,11 +136,13 @@ class Siege:
     def _start_others(self, addresses: list[str]) -> None:
         """Two crowds, of which the second is stopped now and then; and the attackers."""
         for number in range(2):
-            crowd = Child(100 + number, run_crowd, number, addresses, self._terms, bool(number))
+            crowd = FunctionChild(
+                100 + number, run_crowd, number, addresses, self._terms, bool(number)
+            )
             self._crowds.append(crowd)
         outside = [group for group in self._groups if group != "members"]
         if outside:
-            one = Child(200, run_attackers, outside, addresses, self._terms)
+            one = FunctionChild(200, run_attackers, outside, addresses, self._terms)
             self._attackers.append(one)
 
     def _end_others(self) -> None:
@@ -150,7 +152,7 @@ class Siege:
         for one in (*self._crowds, *self._attackers):
             one.end()
 
-    def _go_on(self, nodes: Sequence[Child], seconds: float) -> None:
+    def _go_on(self, nodes: Sequence[FunctionChild], seconds: float) -> None:
         end = self._begun + seconds
         due = self._begun + self._every_s
         self._sampled_at = self._begun
@@ -178,7 +180,7 @@ class Siege:
         """The second crowd stands still for a while, with all its connections."""
         crowd = self._crowds[1]
         self._stopped = not self._stopped
-        os.kill(crowd.pid, signal.SIGSTOP if self._stopped else signal.SIGCONT)
+        crowd.signal(signal.SIGSTOP if self._stopped else signal.SIGCONT)
         span = STOPPED_S if self._stopped else STOPPED_EVERY_S
         self._stop_at = now + self._random.uniform(*span)
 
@@ -189,11 +191,11 @@ class Siege:
 
     # -- samples -----------------------------------------------------------------------------------
 
-    def _ask(self, who: Sequence[Child], word: str, answer: str) -> list[Any]:
+    def _ask(self, who: Sequence[FunctionChild], word: str, answer: str) -> list[Any]:
         tell_all(who, word)
         return gather(who, answer, ANSWER_S, every=TICK_S, meanwhile=self._tick)
 
-    def _sample(self, nodes: Sequence[Child]) -> None:
+    def _sample(self, nodes: Sequence[FunctionChild]) -> None:
         now = time.monotonic()
         took, self._sampled_at = now - self._sampled_at, now
         found = self._ask(nodes, "sample", "sample")
@@ -222,10 +224,7 @@ class Siege:
                     round(one["cpu_s"] - was["cpu_s"], 2)
                     for one, was in zip(found, before, strict=True)
                 ],
-                **{
-                    name: [one[name] for one in found]
-                    for name in PER_NODE
-                },
+                **{name: [one[name] for one in found] for name in PER_NODE},
                 "load": os.getloadavg()[0],
                 "excluded": excluded,
                 "returned": sum(
@@ -274,7 +273,7 @@ class Siege:
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def _figures(self, nodes: Sequence[Child]) -> dict[str, Any]:
+    def _figures(self, nodes: Sequence[FunctionChild]) -> dict[str, Any]:
         tell_all(nodes, "hush")
         gather(nodes, "quiet", ANSWER_S)
         accounts, together = self._calm(nodes)
@@ -325,7 +324,7 @@ class Siege:
             },
         }
 
-    def _calm(self, nodes: Sequence[Child]) -> tuple[list[dict[str, Any]], bool]:
+    def _calm(self, nodes: Sequence[FunctionChild]) -> tuple[list[dict[str, Any]], bool]:
         """Wait until everyone has everything, or what is missing was told; whether that came."""
         deadline = time.monotonic() + CALM_S
         while True:

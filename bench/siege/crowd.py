@@ -15,9 +15,9 @@ from multiprocessing.connection import Connection
 from random import Random
 from typing import Literal
 
-from cubecast.bench.processes import be_child
 from cubecast.errors import AttachError, CubecastError
 from cubecast.net.client.client import Client
+from cubecast.processes.function import be_child
 from siege.honest import Warnings
 from siege.terms import BURST, GUESTS, STEADY, TALK, Terms
 from siege.witness import Witness
@@ -30,9 +30,7 @@ ATTACH_S = 15.0
 class Crowd:
     """The clients of one process."""
 
-    def __init__(
-        self, number: int, addresses: Sequence[str], terms: Terms, may_stop: bool
-    ) -> None:
+    def __init__(self, number: int, addresses: Sequence[str], terms: Terms, may_stop: bool) -> None:
         self._addresses = addresses
         self._terms = terms
         self._may_stop = may_stop
@@ -105,5 +103,3 @@ async def _live(crowd: Crowd, pipe: Connection) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-

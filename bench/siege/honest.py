@@ -18,12 +18,12 @@ from random import Random
 from statistics import median
 from typing import Any, NamedTuple
 
-from cubecast.bench.processes import be_child
 from cubecast.bench.usage import cpu_seconds, resident_bytes
 from cubecast.errors import CubecastError, NotSent
 from cubecast.net.events import Discarded, Excluded, Gap, Returned
 from cubecast.net.node.node import Node
 from cubecast.net.reading.subscription import Subscription
+from cubecast.processes.function import be_child
 from siege.terms import BURST, JUDGED, LIES, PADDING, STEADY, TALK, Terms, payload_of
 from siege.witness import ANSWER, QUESTION, Latencies, Witness
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import msgspec
 
-from cubecast.bench.processes import Child, be_child
 from cubecast.errors import CubecastError
 from cubecast.net.node.node import Node
 from cubecast.net.wire.packets import PREFIX, Outgoing, encode_ack, encode_control, encode_frame
 from cubecast.net.wire.views import encode_forward, encode_view
+from cubecast.processes.function import FunctionChild, be_child
 from cubecast.protocol.cluster.views import Ballot, Install, Prepare, Stuck, View, ViewId
 from cubecast.protocol.messages import Ack, Answer, Frame, Parcel, ParcelAck, Route, Stable
 from cubecast.protocol.port import LIFE_BITS, Stream
@@ -159,7 +159,7 @@ class Moles:
         self._terms = terms
         self._seeds = seeds
         self._random = Random(f"{terms.seed}/moles")
-        self._child: Child | None = None
+        self._child: FunctionChild | None = None
         self._due = time.monotonic() + self._random.uniform(*PAUSE_S)
         self._number = 0
         self.kind = ""
@@ -194,5 +194,7 @@ class Moles:
         self.kind = KINDS[self._number % len(KINDS)]
         self._number += 1
         seed = self._random.choice(self._seeds)
-        self._child = Child(self._number, run_mole, seed, self._number, self.kind, self._terms)
+        self._child = FunctionChild(
+            self._number, run_mole, seed, self._number, self.kind, self._terms
+        )
         self._due = now + PATIENCE_S

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from cubecast.testing.given import GivenCluster
+    from cubecast.testing.fixture_cluster import GivenCluster
 
 FIXTURE = "cubecast_cluster"
 MARKER = (
@@ -43,7 +43,7 @@ def cubecast_cluster(request: pytest.FixtureRequest) -> GivenCluster:
 
     The marker `cubecast` says of what kind, and an indirect parameter, a dict of the same.
     """
-    from cubecast.testing.given import GivenCluster
+    from cubecast.testing.fixture_cluster import GivenCluster
 
     marker = request.node.get_closest_marker("cubecast")
     args, kwargs = ((), {}) if marker is None else (marker.args, marker.kwargs)

@@ -20,10 +20,10 @@ import typer
 from typer.testing import CliRunner
 
 from cubecast.bench import harness, usage
-from cubecast.bench.harness import BenchError, Plan, measure
+from cubecast.bench.errors import BenchError
+from cubecast.bench.harness import Plan, measure
 from cubecast.bench.peers import PEERS, missing
 from cubecast.bench.peers.cubecast import delayed_edge
-from cubecast.bench.processes import Child, children
 from cubecast.bench.relay import Route, relaying
 from cubecast.bench.workloads import (
     ANSWER,
@@ -39,6 +39,8 @@ from cubecast.bench.workloads import (
     make_workload,
 )
 from cubecast.cli import bench as command
+from cubecast.processes.child import ChildError
+from cubecast.processes.function import FunctionChild, closing_children
 from cubecast.topology import dimension_for, tree
 from support.paths import ROOT
 
@@ -252,7 +254,7 @@ def test_memory_is_told_for_start_half_and_end() -> None:
 
 def test_a_process_that_fails_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "_free_ports", lambda count: (1,) * count)  # nobody may bind it
-    with pytest.raises(BenchError, match="process"):
+    with pytest.raises(ChildError, match="process"):
         measure("cubecast", Plan("fanout", processes=2, seconds=0.1))
 
 
@@ -440,7 +442,10 @@ def wait_for_ever(pipe: Any) -> None:
 
 
 def test_a_stopped_child_does_not_outlive_the_run() -> None:
-    with suppress(KeyboardInterrupt), children([partial(Child, 0, wait_for_ever)]) as (child,):
+    with (
+        suppress(KeyboardInterrupt),
+        closing_children([partial(FunctionChild, 0, wait_for_ever)]) as (child,),
+    ):
         pid = child.pid
         os.kill(pid, signal.SIGSTOP)
         raise KeyboardInterrupt

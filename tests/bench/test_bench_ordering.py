@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cubecast.bench.ordering import Workload, opposite
+from cubecast.bench.ordering_members import Workload, opposite
 
 TOPICS = ("a", "b", "c")
 

@@ -15,18 +15,20 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cubecast.chaos.driver import ChaosFailed, Driver, Options
-from cubecast.chaos.orders import Load
-from cubecast.chaos.places import Here, Namespaces, PlaceError, ip, permitted
-from cubecast.chaos.plot import draw_run
-from cubecast.chaos.processes import Process
-from cubecast.chaos.run import chaos_run, judge
-from cubecast.chaos.schedule import Action, Condition, draw, split
-from cubecast.chaos.tracelog import RecordedWrites, TraceLog
+from cubecast.chaos.condition import Action, Condition
+from cubecast.chaos.live.chaos_run import chaos_run
+from cubecast.chaos.live.drawing import draw, split
+from cubecast.chaos.live.driver import ChaosFailed, Driver, LiveOptions
+from cubecast.chaos.live.messages import ApplicationLoad
+from cubecast.chaos.live.node_process import NodeProcess
+from cubecast.chaos.live.placement import Loopback, Namespaces, PlacementError, ip, permitted
+from cubecast.chaos.live.plot import draw_run
+from cubecast.chaos.live.tracelog import RecordedWrites, TraceLog
+from cubecast.chaos.live.verdict import judge
+from cubecast.chaos.schedule import Fault, Schedule, checked
 from cubecast.cli.app import app
 from cubecast.net.node.node import Node
 from cubecast.net.settings.config import NodeConfig
-from cubecast.sim.schedule import Fault, Schedule, checked
 from cubecast.testing.memory import MemoryNetwork
 from cubecast.trace import Header, Record, read_jsonl
 from support.live import live
@@ -140,9 +142,9 @@ def test_a_process_that_ends_by_itself_is_a_problem_and_what_it_said_is_known(
     tmp_path: Path,
 ) -> None:
     plan = checked(Schedule(3, "nothing", "s", 0.5))
-    options = Options(tmp_path, Load(rate=100), settle_s=0.5, talk_s=0.5)
+    options = LiveOptions(tmp_path, ApplicationLoad(rate=100), settle_s=0.5, talk_s=0.5)
     driver = Driver(plan, options, say=lambda line: kill_one(driver))
-    killed: list[Process] = []
+    killed: list[NodeProcess] = []
 
     def kill_one(driver: Driver) -> None:
         if not killed:
@@ -161,12 +163,12 @@ def test_a_process_that_ends_by_itself_is_a_problem_and_what_it_said_is_known(
 
 
 def test_a_cluster_that_does_not_start_is_said_in_one_line(tmp_path: Path) -> None:
-    class Nowhere(Here):
+    class Nowhere(Loopback):
         def listen(self, number: int) -> str:
             return "192.0.2.1:0"
 
     plan = checked(Schedule(2, "nothing", "s", 0.5))
-    driver = Driver(plan, Options(tmp_path), places=Nowhere())
+    driver = Driver(plan, LiveOptions(tmp_path), places=Nowhere())
     with pytest.raises(ChaosFailed, match="node 0 did not start: node 0 ended by itself"):
         driver.run()
     assert not any(process.alive for process in driver.processes)
@@ -207,9 +209,9 @@ needs_namespaces = pytest.mark.skipif(
 
 
 def test_without_the_right_to_make_namespaces_one_line_says_so() -> None:
-    with pytest.raises(PlaceError, match=r"ip netns add /nowhere/name: "):
+    with pytest.raises(PlacementError, match=r"ip netns add /nowhere/name: "):
         ip("netns", "add", "/nowhere/name")
-    with pytest.raises(PlaceError, match="at most 200"):
+    with pytest.raises(PlacementError, match="at most 200"):
         Namespaces(201)
 
 
@@ -271,9 +273,9 @@ def test_namespaces_go_however_a_run_ends() -> None:
 @pytest.mark.soak
 def test_sixteen_processes_ten_minutes_a_kill_or_a_stop_every_two_seconds(tmp_path: Path) -> None:
     plan = draw(16, 600, 2, seed=1)
-    verdict = chaos_run(plan, Options(tmp_path, Load(rate=10, answers=0.03)))
+    verdict = chaos_run(plan, LiveOptions(tmp_path, ApplicationLoad(rate=10, answers=0.03)))
     assert verdict.ok, f"{verdict.run.problems} {verdict.report}"
-    figures = verdict.metrics()
+    figures = verdict.metrics
     assert figures["crashes"] + figures["pauses"] == len(plan.faults) > 250
     assert figures["crashes"] == figures["restarts"]
     picture = tmp_path / "chaos.png"
@@ -287,8 +289,10 @@ def test_both_sides_of_a_partition_go_on_and_find_together_again(
     kernel: bool, tmp_path: Path
 ) -> None:
     plan = split((4, 4), 20)
-    places = Namespaces(8) if kernel else Here()
-    verdict = chaos_run(plan, Options(tmp_path, Load(rate=20, answers=0.07)), places=places)
+    places = Namespaces(8) if kernel else Loopback()
+    verdict = chaos_run(
+        plan, LiveOptions(tmp_path, ApplicationLoad(rate=20, answers=0.07)), places=places
+    )
     assert verdict.ok, f"{verdict.run.problems} {verdict.report}"
     cut, heal = verdict.curve.costs
     # On each side everyone heard everyone during the cut, and all did after it.

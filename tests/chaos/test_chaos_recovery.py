@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from cubecast.chaos.driver import Life, Mark, Run
-from cubecast.chaos.lives import tenancies, trace_of
-from cubecast.chaos.orders import Told, Up
-from cubecast.chaos.plot import MOST_LINES, NoPlot, Span, draw_run, needs_matplotlib, spans_of
-from cubecast.chaos.recovery import Curve, audience_of, measure
-from cubecast.chaos.run import judge
-from cubecast.chaos.schedule import Action, split
-from cubecast.chaos.story import happenings, judgement
-from cubecast.chaos.tracelog import TraceLog, mend
-from cubecast.sim.schedule import Fault, Schedule, Step, checked
+from cubecast.chaos.condition import Action
+from cubecast.chaos.live.drawing import split
+from cubecast.chaos.live.driver import DriverMark, ProcessLife, Run
+from cubecast.chaos.live.merged_trace import tenancies, trace_of
+from cubecast.chaos.live.messages import NodeTold, Up
+from cubecast.chaos.live.plot import MOST_LINES, NoPlot, Span, draw_run, needs_matplotlib, spans_of
+from cubecast.chaos.live.recovery import DeliveryCurve, audience_of, measure
+from cubecast.chaos.live.story import happenings, judgement
+from cubecast.chaos.live.tracelog import TraceLog, mend
+from cubecast.chaos.live.verdict import judge
+from cubecast.chaos.schedule import ApplicationStep, Fault, Schedule, checked
 from cubecast.trace import Header, Record, TraceError, read_jsonl
 
 TOPIC = "t"
@@ -29,14 +30,14 @@ def us(seconds: float) -> int:
     return round(seconds * 1e6)
 
 
-def fault(at: float, act: str, node: int = -1, lasts: float = 0.0, number: int = 0) -> Mark:
+def fault(at: float, act: str, node: int = -1, lasts: float = 0.0, number: int = 0) -> DriverMark:
     what = Fault(at, act, node, lasts=lasts)  # type: ignore[arg-type]
-    return Mark(BEGAN + at, Action(at, what.act, what, number))
+    return DriverMark(BEGAN + at, Action(at, what.act, what, number))
 
 
-def undo(at: float, act: str, of: Mark) -> Mark:
+def undo(at: float, act: str, of: DriverMark) -> DriverMark:
     assert of.action is not None
-    return Mark(BEGAN + at, Action(at, act, of.action.fault, of.action.number))  # type: ignore[arg-type]
+    return DriverMark(BEGAN + at, Action(at, act, of.action.fault, of.action.number))  # type: ignore[arg-type]
 
 
 def talk(
@@ -66,7 +67,7 @@ def _within(at: float, span: tuple[float, float] | None) -> bool:
     return span is not None and span[0] <= at < span[1]
 
 
-def measured(traces: list[tuple[int, list[Record]]], marks: list[Mark]) -> Curve:
+def measured(traces: list[tuple[int, list[Record]]], marks: list[DriverMark]) -> DeliveryCurve:
     everyone = frozenset((one, other) for one, _ in traces for other, _ in traces)
     return measure(traces, everyone, marks, BEGAN, END)
 
@@ -100,7 +101,7 @@ def test_a_hole_until_the_end_has_no_recovery_and_names_who_was_not_heard() -> N
 
 def test_a_restart_is_over_when_the_newcomer_hears_and_is_heard() -> None:
     crash = fault(5, "crash", 2, lasts=3)
-    marks = [crash, undo(8, "restart", crash), Mark(BEGAN + 10, None, 2, 1)]
+    marks = [crash, undo(8, "restart", crash), DriverMark(BEGAN + 10, None, 2, 1)]
     first, second = measured(talk(4, {2: (5, 10)}), marks).costs
     assert first.heard_by_all_s == pytest.approx(0.015)
     assert second.heard_by_all_s == pytest.approx(2.015)
@@ -122,9 +123,9 @@ def test_nothing_can_be_said_before_there_was_any_load() -> None:
 
 def test_only_those_who_share_a_topic_are_waited_for() -> None:
     topics = {"t": (0, 1), "u": (1, 2)}
-    schedule = Schedule(3, topics=topics, steps=(Step(1, "unsubscribe", 2, "u"),))
+    schedule = Schedule(3, topics=topics, steps=(ApplicationStep(1, "unsubscribe", 2, "u"),))
     assert audience_of(schedule) == {(0, 0), (0, 1), (1, 0), (1, 1), (2, 1)}
-    alone = Schedule(2, steps=(Step(1, "unsubscribe", 0),))
+    alone = Schedule(2, steps=(ApplicationStep(1, "unsubscribe", 0),))
     assert audience_of(alone) == {(0, 1), (1, 1)}
 
 
@@ -133,14 +134,14 @@ def test_only_those_who_share_a_topic_are_waited_for() -> None:
 
 def write_life(
     directory: Path, number: int, life: int, records: list[Record], ending: str, span: tuple
-) -> Life:
+) -> ProcessLife:
     path = directory / f"node-{number}-{life}.jsonl"
     log = TraceLog(path, Header(time_unit="us"))
     log += records
     log.close()
     slot = records[0].node if records else 0
     up = Up(span[0], slot, f"uid{number}.{life}", "127.0.0.1:1")
-    return Life(number, life, path, span[0], up, span[1], ending)
+    return ProcessLife(number, life, path, span[0], up, span[1], ending)
 
 
 def kinds(records: Iterator[Record], node: int) -> list[tuple[str, object]]:
@@ -160,7 +161,7 @@ def test_lives_of_a_slot_follow_each_other_with_crash_and_restart(tmp_path: Path
         write_life(tmp_path, 0, 0, reader, "", (0.0, None)),
         write_life(tmp_path, 1, 0, first, "crash", (0.0, 3.0)),
         write_life(tmp_path, 7, 0, second, "", (4.0, None)),  # another node gets the slot
-        Life(9, 0, tmp_path / "never.jsonl", 0.0, None, 1.0, "crash"),
+        ProcessLife(9, 0, tmp_path / "never.jsonl", 0.0, None, 1.0, "crash"),
     ]
     assert kinds(trace_of(tenancies(lives)), 1) == [
         ("join", None), ("publish", "a"), ("deliver", "a"), ("crash", None),
@@ -287,7 +288,7 @@ def a_run(directory: Path) -> Run:
     crash = fault(8, "crash", 2, lasts=1)
     plan = checked(Schedule(3, "by hand", "s", 20, faults=(Fault(8, "crash", 2, lasts=1),)))
     run = Run(plan, began=BEGAN, silent=END, settled_s=0.4)
-    run.marks = [crash, undo(9, "restart", crash), Mark(BEGAN + 10, None, 2, 1)]
+    run.marks = [crash, undo(9, "restart", crash), DriverMark(BEGAN + 10, None, 2, 1)]
     joined = [Record("join", us(BEGAN), node, TOPIC) for node in range(3)]
     for node, records in talk(3, {2: (8, 10)}):
         early = [record for record in records if record.time < us(BEGAN + 9)]
@@ -301,11 +302,11 @@ def a_run(directory: Path) -> Run:
         again = Record("join", us(BEGAN + 10), 2, TOPIC)
         run.lives.append(write_life(directory, 2, 1, [again, *late], "", (BEGAN + 9, None)))
     run.told = [
-        (0, Told(BEGAN + 8.5, "left", 2)),
-        (1, Told(BEGAN + 8.75, "left", 2)),
-        (0, Told(BEGAN + 8.1, "lost connection", 2)),
-        (1, Told(BEGAN + 8.8, "gap", count=7)),
-        (0, Told(BEGAN + 10, "joined", 2)),
+        (0, NodeTold(BEGAN + 8.5, "left", 2)),
+        (1, NodeTold(BEGAN + 8.75, "left", 2)),
+        (0, NodeTold(BEGAN + 8.1, "lost connection", 2)),
+        (1, NodeTold(BEGAN + 8.8, "gap", count=7)),
+        (0, NodeTold(BEGAN + 10, "joined", 2)),
     ]
     return run
 
@@ -325,7 +326,7 @@ def test_a_run_is_judged_by_its_traces_and_by_its_problems(tmp_path: Path) -> No
     run = a_run(tmp_path)
     verdict = judge(run)
     assert verdict.report.counts["no-creation"] == verdict.report.counts["causal-order"] == 0
-    figures = verdict.metrics()
+    figures = verdict.metrics
     assert (figures["crashes"], figures["restarts"], figures["partitions"]) == (1, 1, 0)
     assert figures["publications"] == 3 * 400 - 40
     assert figures["recovery_time"] == pytest.approx(1.015)
@@ -346,7 +347,7 @@ def test_a_delivery_of_what_nobody_published_is_found(tmp_path: Path) -> None:
 
 def test_lanes_of_the_picture() -> None:
     crash, pause = fault(2, "crash", 0, lasts=3), fault(4, "pause", 1, number=1)
-    marks = [crash, pause, undo(5, "restart", crash), Mark(BEGAN + 6, None, 0, 1)]
+    marks = [crash, pause, undo(5, "restart", crash), DriverMark(BEGAN + 6, None, 0, 1)]
     assert sorted(spans_of(marks, 2, BEGAN, END)) == [
         Span(0, "down", 2, 5),
         Span(0, "joining", 5, 6),
@@ -364,7 +365,7 @@ def test_a_picture_is_drawn(tmp_path: Path) -> None:
         draw_run(judge(run), tmp_path / "none" / "run.png")
     run.schedule = split((2, 1), 5)
     cut = Fault(5, "partition", sides=((0, 1),), lasts=5)
-    run.marks = [Mark(BEGAN + 5, Action(5, "partition", cut, 0))]
+    run.marks = [DriverMark(BEGAN + 5, Action(5, "partition", cut, 0))]
     draw_run(judge(run), picture)
     few = picture.stat().st_size
     for number in range(MOST_LINES):

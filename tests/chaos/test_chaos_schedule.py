@@ -7,18 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cubecast.chaos.places import sides_of
-from cubecast.chaos.schedule import (
-    DRAWN,
-    Action,
-    Condition,
-    actions_of,
-    delay_s,
-    draw,
-    runnable,
-    split,
-)
-from cubecast.sim.schedule import Fault, Schedule, ScheduleError, checked, read_schedule
+from cubecast.chaos.condition import Action, Condition, actions_of
+from cubecast.chaos.live.drawing import DRAWN, draw, runnable, split
+from cubecast.chaos.live.placement import sides_of
+from cubecast.chaos.schedule import Fault, Schedule, ScheduleError, checked, read_schedule
 from support.paths import ROOT
 
 SCENARIOS = ROOT / "scenarios" / "chaos"
@@ -28,7 +20,7 @@ EXAMPLE = ROOT / "examples" / "chaos.toml"
 def done(schedule: Schedule, until: float) -> Condition:
     """How things are after what is done until then."""
     condition = Condition(schedule.nodes)
-    for action in actions_of(schedule):
+    for action in actions_of(schedule, schedule.seconds):
         if action.at <= until:
             condition.apply(action)
     return condition
@@ -43,9 +35,9 @@ def test_the_example_is_one() -> None:
 def test_schedules_of_the_simulator_are_schedules_of_processes(path: Path) -> None:
     schedule = runnable(read_schedule(path))
     condition = Condition(schedule.nodes)
-    for action in actions_of(schedule):
-        condition.apply(action, delay_s(schedule, action.fault))
-    assert len(actions_of(schedule)) >= len(schedule.faults)
+    for action in actions_of(schedule, schedule.seconds):
+        condition.apply(action)
+    assert len(actions_of(schedule, schedule.seconds)) >= len(schedule.faults)
 
 
 def test_so_many_processes_are_refused() -> None:
@@ -65,7 +57,7 @@ def test_what_cannot_be_done_at_its_time_is_left_out() -> None:
     schedule = checked(Schedule(2, unit="s", faults=faults))
     condition = Condition(2)
     possible = []
-    for action in actions_of(schedule):
+    for action in actions_of(schedule, schedule.seconds):
         possible.append((action.at, condition.can(action)))
         condition.apply(action)
     # The pause of the first life ends with it, so its end at 6 is not that of the second pause.
@@ -122,7 +114,7 @@ def test_drawn_faults_repeat_with_their_seed_and_leave_half_of_the_nodes_well(
     assert one.faults != other.faults
     assert len(one.faults) > 100
     condition = Condition(16)
-    for action in actions_of(one):
+    for action in actions_of(one, one.seconds):
         condition.apply(action)
         assert len(condition.up - condition.paused.keys()) >= 8
     assert (len(condition.up), condition.paused, condition.links) == (16, {}, {})

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from cubecast.chaos.driver import Life, Mark, Run
-from cubecast.chaos.lives import tenancies, trace_of
-from cubecast.chaos.orders import Told, Up
-from cubecast.chaos.recovery import Curve
-from cubecast.chaos.story import Verdict, happenings, judgement
-from cubecast.chaos.tracelog import TraceLog
-from cubecast.chaos.worker import Neighbours, said_of
+from cubecast.chaos.live.driver import DriverMark, ProcessLife, Run
+from cubecast.chaos.live.merged_trace import tenancies, trace_of
+from cubecast.chaos.live.messages import NodeTold, Up
+from cubecast.chaos.live.recovery import DeliveryCurve
+from cubecast.chaos.live.story import happenings, judgement
+from cubecast.chaos.live.tracelog import TraceLog
+from cubecast.chaos.live.verdict import verdict_of
+from cubecast.chaos.live.worker import Neighbours, said_of
+from cubecast.chaos.schedule import Schedule
 from cubecast.net.events import ConnectionLost, Event, Excluded, MemberJoined, MemberLeft, Returned
-from cubecast.sim.schedule import Schedule
 from cubecast.trace import Header, Record, check
 from cubecast.trace.checkers import Inversions
 
@@ -27,24 +28,24 @@ def home(number: int) -> str:
 
 def life(
     number: int, slot: int, began: float, up: float, ended: float | None = None, *, which: int = 0
-) -> Life:
+) -> ProcessLife:
     """A process of a node; times in seconds of the run."""
     said = Up(BEGAN + up, slot, f"uid{number}.{which}", home(number))
     end = None if ended is None else BEGAN + ended
     ending = "" if ended is None else "crash"
-    return Life(number, which, Path("nowhere"), BEGAN + began, said, end, ending)
+    return ProcessLife(number, which, Path("nowhere"), BEGAN + began, said, end, ending)
 
 
-def told(at: float, what: str, slot: int, number: int | None = None) -> Told:
+def told(at: float, what: str, slot: int, number: int | None = None) -> NodeTold:
     """Something about a slot, which `number` has as far as the teller knows."""
-    return Told(BEGAN + at, what, slot, address="" if number is None else home(number))
+    return NodeTold(BEGAN + at, what, slot, address="" if number is None else home(number))
 
 
-def story(lives: list[Life], *said: tuple[int, Told]) -> list[str]:
+def story(lives: list[ProcessLife], *said: tuple[int, NodeTold]) -> list[str]:
     run = Run(Schedule(6, "by hand", "s", 60), began=BEGAN, silent=BEGAN + 60)
     run.lives = lives
     run.told = list(said)
-    run.marks = [Mark(BEGAN, None, note="begin")]
+    run.marks = [DriverMark(BEGAN, None, note="begin")]
     return [line.strip() for line in happenings(run)][1:]
 
 
@@ -143,10 +144,10 @@ def test_a_violation_names_the_slot_and_the_node_that_had_it(tmp_path: Path) -> 
         log.close()
         up = Up(float(begin), slot, f"uid{number}", home(number))
         dead = None if end == 30 else float(end)
-        lives.append(Life(number, 0, path, float(begin), up, dead, "crash" if dead else ""))
+        lives.append(ProcessLife(number, 0, path, float(begin), up, dead, "crash" if dead else ""))
     run = Run(Schedule(6, "by hand", "s", 60), lives=lives)
     report = check(trace_of(tenancies(lives)), ["no-creation"])
-    verdict = Verdict(run, report, Inversions(0, 0, 0), Curve(1.0, [], []))
+    verdict = verdict_of(run, report, Inversions(0, 0, 0), DeliveryCurve(1.0, [], []))
     said = [line.strip() for line in judgement(verdict) if "time 13000000" in line]
     assert said
     assert all("time 13000000, slot 1 (node 5), topic 't', message 'm'" in line for line in said)

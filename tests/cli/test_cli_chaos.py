@@ -7,8 +7,8 @@ from pathlib import Path
 
 from typer.testing import CliRunner, Result
 
+from cubecast.chaos.schedule import read_schedule
 from cubecast.cli.app import app
-from cubecast.sim.schedule import read_schedule
 from cubecast.trace import check, read
 
 FLOOD = ("--protocol", "flood")

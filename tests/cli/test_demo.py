@@ -24,7 +24,7 @@ from cubecast.cli.app import app
 from cubecast.cli.demo_chat import QUESTIONS, TALK, answer, in_words, share_in_words
 from cubecast.cli.demo_live import DemoFailed, as_it_arrived, crew, tree_taken
 from cubecast.cli.demo_screens import EARLY, Screens, command_name, show_screens
-from cubecast.cli.demo_worker import LIFE_S, Join, Ready
+from cubecast.cli.demo_worker import LIFE_S, DemoJoin, DemoReady
 from cubecast.topology import tree
 from cubecast.trace import Record, answers_before_questions, check, merge, read
 from support.terminal import in_front
@@ -311,24 +311,23 @@ def test_a_conversation_that_takes_too_long_ends(
 def test_a_member_that_dies_is_noticed() -> None:
     deadline = time.monotonic() + 30
     with crew(1) as [worker]:
-        worker.order(Join(None))
-        assert worker.report(Ready, deadline).slot == 0
-        worker.process.kill()
+        worker.order(DemoJoin(None))
+        assert worker.report(DemoReady, deadline).slot == 0
+        worker.kill()
         with pytest.raises(DemoFailed, match="a member ended by itself: without a word"):
-            worker.report(Ready, deadline)
+            worker.report(DemoReady, deadline)
     with crew(1) as [worker]:
-        worker.order(Join("127.0.0.1:1"))
+        worker.order(DemoJoin("127.0.0.1:1"))
         with pytest.raises(DemoFailed, match="cannot join the cluster"):
-            worker.report(Ready, deadline)
+            worker.report(DemoReady, deadline)
 
 
 def test_a_member_ends_when_nobody_gives_orders() -> None:
     with crew(1) as [worker]:
-        worker.order(Join(None))
-        worker.report(Ready, time.monotonic() + 30)
-        assert worker.process.stdin is not None
-        worker.process.stdin.close()
-        assert worker.process.wait(timeout=30) == 1
+        worker.order(DemoJoin(None))
+        worker.report(DemoReady, time.monotonic() + 30)
+        worker.hang_up()
+        assert worker.wait(30) == 1
 
 
 def test_the_tree_is_read_from_who_had_it_from_whom() -> None:

@@ -32,7 +32,7 @@ from cubecast.ordering.live import new_life
 from cubecast.ordering.production.layout import next_epoch
 from cubecast.ordering.production.messages import Source
 from cubecast.ordering.production.notices import Beat
-from cubecast.testing.operators import annoy, free_address, full_pipe
+from cubecast.testing.operator_troubles import annoy, free_address, full_pipe
 from support.commands import COMMAND
 from support.terminal import in_front
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from cubecast.cli.app import app
-from cubecast.cli.steps import Steps, running_tasks
+from cubecast.cli.job_progress import Steps, running_tasks
 from cubecast.spark.session import spark_session
 from cubecast.spark.universe.importers import IMPORTERS
 

@@ -11,7 +11,7 @@ import pytest
 from cubecast.kernel.errors import KernelError
 from cubecast.kernel.rounds import Played, Subscribers, play_topics
 from cubecast.overlay.rounds import MODES, ORDERS, RoundConfig, play
-from cubecast.overlay.sizes import ROUNDINGS, view_size
+from cubecast.overlay.view_sizes import ROUNDINGS, view_size
 from cubecast.overlay.weights import HASHES
 
 SIZES = (1, 2, 3, 7, 12, 31)

@@ -14,7 +14,7 @@ from cubecast.lab.experiment import shipped
 from cubecast.sim.params import ParamError, Params
 from cubecast.sim.run import run
 from cubecast.sim.scenarios import SCENARIOS, Scenario
-from cubecast.sim.sessions import Chance, Crowd
+from cubecast.sim.workloads.sessions import Chance, Crowd
 
 SESSIONS, EXCHANGE = SCENARIOS["sessions"], SCENARIOS["exchange"]
 

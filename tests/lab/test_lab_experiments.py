@@ -9,7 +9,7 @@ import pytest
 
 from cubecast.lab.cells import Cell, measure
 from cubecast.lab.experiment import Experiment, ExperimentError, find, load, parse, shipped
-from cubecast.lab.report.marks import marks
+from cubecast.lab.report.paper_marks import marks
 from cubecast.lab.verdicts import Row, judge
 from cubecast.lab.workloads import WORKLOADS
 from support.paths import ROOT

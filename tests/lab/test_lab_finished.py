@@ -18,7 +18,7 @@ from cubecast.lab.cells import Cell  # noqa: E402
 from cubecast.lab.experiment import find  # noqa: E402
 from cubecast.lab.statistics import critical_value, summary  # noqa: E402
 from cubecast.spark.compare import compared  # noqa: E402
-from cubecast.spark.gather import gather  # noqa: E402
+from cubecast.spark.plain_tables import gather  # noqa: E402
 from cubecast.spark.results import LAST, Results, grid_table  # noqa: E402
 from cubecast.spark.tables import (  # noqa: E402
     RUNS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cubecast.lab.cell_details import KEEPABLE, message_rows
 from cubecast.lab.cells import Cell, Measurement, measure
-from cubecast.lab.keeping import KEEPABLE, message_rows
 from cubecast.lab.workload import WorkloadError
 from cubecast.lab.workloads import WORKLOADS
 from cubecast.sim.engines import has_kernel

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cubecast.lab.comparisons import UNKNOWN
 from cubecast.lab.experiment import shipped
-from cubecast.lab.numbers import UNKNOWN
 from cubecast.lab.papers import PaperError, Printed, papers, row, rows
 from cubecast.lab.papers.table import _check
 

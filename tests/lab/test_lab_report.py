@@ -17,18 +17,18 @@ from cubecast.lab import report
 from cubecast.lab.cells import Settings
 from cubecast.lab.experiment import Block, Experiment, PaperNumber, Plot, Seeds
 from cubecast.lab.report.data import Findings, HistogramRow, Provenance
-from cubecast.lab.report.words import MINUS, difference_text, measured, plain, setting_label
+from cubecast.lab.report.wording import MINUS, difference_text, measured, plain, setting_label
 from cubecast.lab.verdicts import Row, Verdict
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
 
 from cubecast.lab.report import figures
+from cubecast.lab.report.curve_styles import PAPER, PROTOCOL_COLOURS, SIZES, looks_of
 from cubecast.lab.report.curves import buckets_of, curves_of, shown_in
-from cubecast.lab.report.judged import SIGNS
-from cubecast.lab.report.looks import PAPER, PROTOCOL_COLOURS, SIZES, looks_of
-from cubecast.lab.report.marks import marks
+from cubecast.lab.report.paper_marks import marks
 from cubecast.lab.report.plots import draw_on
+from cubecast.lab.report.verdict_tables import SIGNS
 
 EVIL = """<script>alert("x & 'y'")</script>"""
 NODES = [8, 64, 1024]

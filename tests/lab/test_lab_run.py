@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cubecast import lab
-from cubecast.lab.asking import ask, choose, own_sources
 from cubecast.lab.experiment import Experiment, ExperimentError, find, load
+from cubecast.lab.request import ask, choose, own_sources
 from cubecast.lab.running import Job
 from cubecast.lab.verdicts import Row
 from cubecast.spark.session import spark_session

@@ -7,9 +7,9 @@ from statistics import mean
 
 import pytest
 
-from cubecast.lab.asking import choose
 from cubecast.lab.cells import Measurement, Value
 from cubecast.lab.experiment import ExperimentError
+from cubecast.lab.request import choose
 from cubecast.lab.workload import WorkloadError
 from cubecast.lab.workloads import WORKLOADS
 

@@ -21,7 +21,7 @@ from cubecast.logs.escape import escaped, escaped_but_layout
 from cubecast.logs.form import Json, Text
 from cubecast.logs.limit import Limit, kind_of
 from cubecast.logs.sink import MOST_LINES, MOST_PER_LINE, Sink
-from cubecast.testing.operators import fill
+from cubecast.testing.operator_troubles import fill
 
 GENEROUS_S = 60.0
 

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import pytest
 
 from cubecast.ordering.effects import Arrived, Effect, Notify
-from cubecast.ordering.explore import Deeds, Exploration, SetUp, explore
 from cubecast.ordering.faithful.config import SYSTEM_TOPIC, FaithfulConfig, Swapping
 from cubecast.ordering.faithful.module import OrderingModule
 from cubecast.ordering.faithful.order import TopicOrder
@@ -23,6 +22,7 @@ from cubecast.ordering.faithful.subscriber import Subscriber
 from cubecast.ordering.judge import inversions
 from cubecast.ordering.timestamps import Timestamp, comparable, smaller
 from cubecast.ordering.world import Link, Make, World, stamps
+from cubecast.testing.explorer.ordering import Deeds, Exploration, SetUp, explore
 from support.ordering_toys import (
     ask_to_swap,
     configured,

@@ -9,7 +9,15 @@ from typing import Any, NamedTuple
 import pytest
 
 from cubecast.ordering.effects import Publish, Received
-from cubecast.ordering.explore import (
+from cubecast.ordering.faithful.module import OrderingModule as Faithful
+from cubecast.ordering.judge import inversions, repeated
+from cubecast.ordering.production.config import Timing
+from cubecast.ordering.production.fixed_managers import Production
+from cubecast.ordering.production.layout import MAKER_BITS
+from cubecast.ordering.production.notices import Rerank
+from cubecast.ordering.production.subscriber import Subscriber
+from cubecast.ordering.world import Link, Make, World, manager
+from cubecast.testing.explorer.ordering import (
     Act,
     Deeds,
     Exploration,
@@ -21,14 +29,6 @@ from cubecast.ordering.explore import (
     explore,
     replay,
 )
-from cubecast.ordering.faithful.module import OrderingModule as Faithful
-from cubecast.ordering.judge import inversions, repeated
-from cubecast.ordering.production.config import Timing
-from cubecast.ordering.production.layout import MAKER_BITS
-from cubecast.ordering.production.maker import Production
-from cubecast.ordering.production.notices import Rerank
-from cubecast.ordering.production.subscriber import Subscriber
-from cubecast.ordering.world import Link, Make, World, manager
 from support.ordering_toys import events, joining, leaving, subscribed
 
 

@@ -17,7 +17,6 @@ import msgspec
 import pytest
 
 from cubecast.bench.event_servers import NoServer
-from cubecast.bench.ordering import Kind
 from cubecast.bench.ordering_kills import (
     TOPICS,
     Life,
@@ -29,11 +28,12 @@ from cubecast.bench.ordering_kills import (
     manager_of,
     server,
 )
-from cubecast.bench.ordering_lives import Brought, Published, Seen, Task
+from cubecast.bench.ordering_members import Kind
+from cubecast.bench.ordering_worker import Brought, Published, Seen, Task
 from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.live import in_microseconds, timing
 from cubecast.ordering.production.config import Timing, Waiting
-from cubecast.ordering.production.maker import Production
+from cubecast.ordering.production.fixed_managers import Production
 from cubecast.ordering.storm import QUIET, TIMING, WAIT_FOR
 from cubecast.ordering.timestamps import Stamp
 from cubecast.ordering.world import World, manager

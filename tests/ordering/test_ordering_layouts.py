@@ -15,12 +15,12 @@ from cubecast.ordering.effects import (
     Wake,
 )
 from cubecast.ordering.judge import inversions
-from cubecast.ordering.production.changes import State
 from cubecast.ordering.production.config import Reranking, Timing, Waiting
 from cubecast.ordering.production.coordinator import newest
+from cubecast.ordering.production.fixed_managers import Production
 from cubecast.ordering.production.front import Front
 from cubecast.ordering.production.layout import LIFE_BITS, Layout, next_epoch
-from cubecast.ordering.production.maker import Production
+from cubecast.ordering.production.local_managers import Office
 from cubecast.ordering.production.messages import (
     Begun,
     Inquire,
@@ -33,9 +33,9 @@ from cubecast.ordering.production.messages import (
 )
 from cubecast.ordering.production.module import OrderingModule
 from cubecast.ordering.production.notices import UNKNOWN, Ask, Close, Open, Rerank
-from cubecast.ordering.production.office import Office
 from cubecast.ordering.production.publisher import MAX_IDLE
 from cubecast.ordering.production.subscriber import MAX_LATER, MAX_LATER_BYTES, PAST
+from cubecast.ordering.production.subscription_changes import State
 from cubecast.ordering.timestamps import Stamp
 from cubecast.ordering.world import Link, Way, World, manager
 
@@ -614,7 +614,7 @@ def test_a_publisher_forgets_topics_that_it_used_once() -> None:
 def test_a_member_with_too_many_topics_asks_for_a_new_epoch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("cubecast.ordering.production.office.MAX_TOPICS", 10)
+    monkeypatch.setattr("cubecast.ordering.production.local_managers.MAX_TOPICS", 10)
     there = world("ab", i="ab")
     first = epoch_of(there, m("a"))
     for number in range(40):

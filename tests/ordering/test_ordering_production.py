@@ -12,9 +12,9 @@ from cubecast.ordering.effects import Arrived, Notify, Received, Send, Wake, Wak
 from cubecast.ordering.judge import inversions, needless_tags, repeated
 from cubecast.ordering.messages import Member
 from cubecast.ordering.production.config import Timing, Waiting
+from cubecast.ordering.production.fixed_managers import Production
 from cubecast.ordering.production.front import Front
 from cubecast.ordering.production.layout import Layout
-from cubecast.ordering.production.maker import Production
 from cubecast.ordering.production.manager import Manager
 from cubecast.ordering.production.messages import (
     Confirmed,
@@ -471,7 +471,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, *parts: type) -> None:
         if issubclass(part, Front):
             monkeypatch.setattr("cubecast.ordering.production.subscriber.Front", part)
         else:
-            monkeypatch.setattr("cubecast.ordering.production.office.Manager", part)
+            monkeypatch.setattr("cubecast.ordering.production.local_managers.Manager", part)
 
 
 @pytest.mark.parametrize(

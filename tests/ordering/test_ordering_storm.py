@@ -10,8 +10,8 @@ import pytest
 from cubecast.ordering.effects import Arrived, Effect
 from cubecast.ordering.production.coordinator import Coordinator
 from cubecast.ordering.production.front import Front
+from cubecast.ordering.production.local_managers import Office
 from cubecast.ordering.production.notices import Open
-from cubecast.ordering.production.office import Office
 from cubecast.ordering.production.registry import Registry
 from cubecast.ordering.production.subscriber import Subscriber
 from cubecast.ordering.storm import Storm, Weather

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from cubecast.overlay.chance import below, combined, draw, mix, stream
-from cubecast.overlay.sizes import surplus, view_size
+from cubecast.overlay.view_sizes import surplus, view_size
 from cubecast.overlay.weights import HASHES, weight
 
 

@@ -26,7 +26,7 @@ from cubecast.kernel.rounds import (
 )
 from cubecast.kernel.rounds.optimum import default_share, sampled
 from cubecast.overlay.rounds import RoundConfig
-from cubecast.overlay.sizes import view_size
+from cubecast.overlay.view_sizes import view_size
 from cubecast.overlay.weights import HASHES, weight
 
 Links = dict[int, list[int]]

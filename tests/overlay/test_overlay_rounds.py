@@ -18,7 +18,7 @@ from cubecast.overlay.rounds import (
     play,
     start_views,
 )
-from cubecast.overlay.sizes import ROUNDINGS, view_size
+from cubecast.overlay.view_sizes import ROUNDINGS, view_size
 from cubecast.overlay.weights import HASHES, weight
 
 configs = st.builds(

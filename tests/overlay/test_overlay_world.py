@@ -21,10 +21,10 @@ from cubecast.overlay.measures import (
 )
 from cubecast.overlay.messages import Topic
 from cubecast.overlay.rounds import MODES, RoundConfig, play
-from cubecast.overlay.sizes import view_size
 from cubecast.overlay.stan import Stan, StanConfig
 from cubecast.overlay.universes.grid import grid
 from cubecast.overlay.view import Weigh
+from cubecast.overlay.view_sizes import view_size
 from cubecast.overlay.weights import weight
 from cubecast.overlay.world import Change, Kind, Network, World
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from cubecast.overlay import chance
-from cubecast.overlay.sizes import view_size
 from cubecast.overlay.universes.grid import GridParameters, copies, grid, places
 from cubecast.overlay.universes.streams import draws, mixed, named, units
+from cubecast.overlay.view_sizes import view_size
 
 
 def test_streams_of_arrays_give_the_bits_of_single_streams() -> None:

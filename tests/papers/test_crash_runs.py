@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from cubecast.sim.crash_runs import LONGEST_WAY, CrashRun, crash_run
 from cubecast.trace import Record
+from support.crash_runs import LONGEST_WAY, CrashRun, crash_run
 
 
 def assert_kept(run: CrashRun) -> None:

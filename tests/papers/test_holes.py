@@ -11,7 +11,7 @@ import pytest
 
 from cubecast.sim.params import Params
 from cubecast.sim.run import Outcome, run
-from cubecast.sim.script import Script, read_script
+from cubecast.sim.workloads.scenario_file import Script, read_script
 from support.paths import ROOT
 
 FILES = sorted((ROOT / "scenarios").glob("hole-*.toml"))

@@ -14,7 +14,7 @@ from statistics import fmean
 
 import pytest
 
-from cubecast.sim.figures_b import LAYOUTS, figure_3, figure_4, subscribers
+from cubecast.sim.workloads.vcube_pb_figures import LAYOUTS, figure_3, figure_4, subscribers
 
 SIZES = (8, 16, 32, 64, 128, 256)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from cubecast.sim.crash_runs import crash_run
+from support.crash_runs import crash_run
 from support.printed_pb import BROKEN, Broken
 
 

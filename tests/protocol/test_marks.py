@@ -10,9 +10,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from cubecast.chaos.eventful import draw_eventful
+from cubecast.chaos.simulated.driver import _Run, draw_schedule, population, run_schedule
 from cubecast.protocol.cluster.member import Member
-from cubecast.sim.chaos import _Run, draw_schedule, population, run_schedule
-from cubecast.sim.ingredients import draw_eventful
 from support.branch_recorder import recorded
 from support.member_scenarios import SCENARIOS
 from support.paths import ROOT, SOURCE, TESTS, python_path

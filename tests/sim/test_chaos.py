@@ -13,11 +13,18 @@ import msgspec
 import pytest
 
 from cubecast.baselines import Flood
-from cubecast.protocol.cluster.node import CubecastNode
-from cubecast.sim.campaign import Counts, CountsError, Settings, Tally, blocks_of, campaign
-from cubecast.sim.chaos import (
+from cubecast.chaos.schedule import ApplicationStep, Fault, Schedule, checked, read_schedule
+from cubecast.chaos.simulated.campaign import (
+    CampaignCounts,
+    CampaignFile,
+    CampaignSettings,
+    CountsError,
+    blocks_of,
+    campaign,
+)
+from cubecast.chaos.simulated.driver import (
     Population,
-    Verdict,
+    SimulatedVerdict,
     draw_schedule,
     exclusions,
     late_exclusions,
@@ -25,34 +32,34 @@ from cubecast.sim.chaos import (
     recovery_time,
     run_schedule,
 )
+from cubecast.chaos.simulated.shrink import shrink
+from cubecast.chaos.simulated.story import happenings, judgement
+from cubecast.protocol.cluster.node import CubecastNode
+from cubecast.sim.crashes.convergence import liveness_bound
 from cubecast.sim.params import Params
 from cubecast.sim.protocols import Mortality, ProtocolError, mortality
-from cubecast.sim.schedule import Fault, Schedule, Step, checked, read_schedule
-from cubecast.sim.settling import liveness_bound
-from cubecast.sim.shrink import shrink
-from cubecast.sim.story import story_of, verdict_of
 from cubecast.trace import Record
 from support.mortals import Failing, Listener, Silent, people
 from support.paths import ROOT
 
 PRODUCTION = population("cubecast")
-FLOOD = Settings("flood", plain=True)
+FLOOD = CampaignSettings("flood", plain=True)
 FILES = sorted((ROOT / "scenarios" / "chaos").glob("*.toml"))
 
 
-def quiet(*entries: Fault | Step, nodes: int = 3, **fields: object) -> Schedule:
+def quiet(*entries: Fault | ApplicationStep, nodes: int = 3, **fields: object) -> Schedule:
     """A schedule over good links."""
     return checked(Schedule(nodes=nodes, **fields).with_entries(entries))  # type: ignore[arg-type]
 
 
-TALK = tuple(Step(100 * number, "publish", number % 3) for number in range(10))
+TALK = tuple(ApplicationStep(100 * number, "publish", number % 3) for number in range(10))
 
 
 # processes that are known to be wrong
 
 
 def test_a_flood_over_good_links_without_faults_is_content() -> None:
-    alone = tuple(Step(100 * number, "publish", 0) for number in range(10))
+    alone = tuple(ApplicationStep(100 * number, "publish", 0) for number in range(10))
     verdict = run_schedule(quiet(*alone), people(Flood))
     assert verdict.ok, verdict.failures
     assert verdict.metrics["publications"] == 10 + 3, "and everyone spoke once more at the end"
@@ -60,7 +67,7 @@ def test_a_flood_over_good_links_without_faults_is_content() -> None:
 
 
 def test_a_flood_is_caught_out_of_order() -> None:
-    close = tuple(Step(number, "publish", 0) for number in range(30))
+    close = tuple(ApplicationStep(number, "publish", 0) for number in range(30))
     verdict = run_schedule(quiet(*close), people(Flood))
     assert {"fifo", "causal-order"} <= verdict.failures.keys()
 
@@ -76,7 +83,7 @@ def test_a_flood_does_not_agree_on_what_the_dead_said() -> None:
     """Node 0 speaks and dies; a cut keeps its words from node 2."""
     schedule = quiet(
         Fault(0, "one-way", source=0, to=2, lasts=500),
-        Step(100, "publish", 0),
+        ApplicationStep(100, "publish", 0),
         Fault(110, "crash", 0),
     )
     verdict = run_schedule(schedule, people(Flood))
@@ -92,18 +99,20 @@ def test_a_flood_never_knows_who_is_there() -> None:
 def test_silence_is_not_taken_for_peace() -> None:
     verdict = run_schedule(quiet(*TALK), people(Silent))
     assert "completeness" in verdict.failures
-    joining = quiet(Step(100, "subscribe", 1), topics={"t": (0,)})
+    joining = quiet(ApplicationStep(100, "subscribe", 1), topics={"t": (0,)})
     assert {"quiescence", "liveness"} <= run_schedule(joining, people(Silent)).failures.keys()
 
 
 def test_a_process_that_raises_is_found_out_and_judged_by_what_it_did_until_then() -> None:
-    verdict = run_schedule(quiet(*(Step(100 * k, "publish", 0) for k in range(5))), people(Failing))
+    verdict = run_schedule(
+        quiet(*(ApplicationStep(100 * k, "publish", 0) for k in range(5))), people(Failing)
+    )
     assert list(verdict.failures) == ["raised"]
     assert "AssertionError: two is enough" in verdict.failures["raised"][0]
 
 
 def test_marks_are_added_up() -> None:
-    verdict = run_schedule(quiet(Step(100, "publish", 0)), people(Listener))
+    verdict = run_schedule(quiet(ApplicationStep(100, "publish", 0)), people(Listener))
     assert verdict.marks == Counter(heard=2 + 3 * 2)
 
 
@@ -141,9 +150,9 @@ def test_a_schedule_determines_its_run() -> None:
 def test_the_application_waits_for_who_sleeps_and_forgets_who_is_dead() -> None:
     schedule = quiet(
         Fault(50, "pause", 0, lasts=400),
-        Step(100, "publish", 0),
+        ApplicationStep(100, "publish", 0),
         Fault(50, "crash", 1, lasts=400),
-        Step(100, "publish", 1),
+        ApplicationStep(100, "publish", 1),
         length=1000,
     )
     verdict = run_schedule(schedule, people(Flood), keep_trace=True)
@@ -211,10 +220,10 @@ def test_the_bound_grows_with_what_it_is_made_of() -> None:
 def test_a_failing_schedule_is_cut_down_to_what_it_needs() -> None:
     needed = (
         Fault(0, "one-way", source=0, to=2, lasts=500),
-        Step(100, "publish", 0),
+        ApplicationStep(100, "publish", 0),
         Fault(110, "crash", 0),
     )
-    noise = tuple(Step(1000 + 50 * k, "publish", 1) for k in range(20))
+    noise = tuple(ApplicationStep(1000 + 50 * k, "publish", 1) for k in range(20))
     schedule = quiet(*needed, *noise, Fault(900, "pause", 1, lasts=100), links={"reorder": 0.1})
     verdict = run_schedule(schedule, people(Flood))
     verdict.failures = {"agreement": verdict.failures["agreement"]}
@@ -247,7 +256,7 @@ def test_parts_of_a_range_add_up_and_are_not_run_twice(tmp_path: Path) -> None:
     path = tmp_path / "counts.json"
     seen: list[int] = []
 
-    def told(counts: Counts, left: int) -> None:
+    def told(counts: CampaignCounts, left: int) -> None:
         seen.append(counts.runs)
 
     whole = campaign(range(50), FLOOD, path=None)
@@ -269,10 +278,10 @@ def test_a_file_of_counts_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "counts.json"
     campaign(range(2), FLOOD, path=path)
     with pytest.raises(CountsError, match="other runs"):
-        Tally(path, Settings("cubecast"))
+        CampaignFile(path, CampaignSettings("cubecast"))
     path.write_text("{}", encoding="utf-8")
     with pytest.raises(CountsError, match="no file of counts"):
-        Tally(path, FLOOD)
+        CampaignFile(path, FLOOD)
 
 
 def test_protocols_that_cannot_crash_are_refused() -> None:
@@ -291,7 +300,7 @@ def test_a_story_tells_what_was_done_and_what_was_found() -> None:
         Fault(600, "pause", 2, lasts=50),
     )
     verdict = run_schedule(schedule, people(Flood), keep_trace=True)
-    told = "\n".join([*story_of(verdict), *verdict_of(verdict)])
+    told = "\n".join([*happenings(verdict), *judgement(verdict)])
     for line in (
         "crash of node 1",
         "restart of node 1",
@@ -312,7 +321,7 @@ MARKS = {"prepared", "excluded another", "ended streams", "excluded", "outranked
 """Branches of recovery that 300 schedules take."""
 
 
-def production(seed: int, people: Population = PRODUCTION) -> Verdict:
+def production(seed: int, people: Population = PRODUCTION) -> SimulatedVerdict:
     return run_schedule(draw_schedule(seed), people)
 
 
@@ -351,7 +360,7 @@ def test_schedules_without_exclusion_lose_nothing() -> None:
 
 
 def test_schedules_take_every_branch_of_recovery() -> None:
-    total = Counts()
+    total = CampaignCounts()
     for seed in range(100):
         total.add(seed, production(seed))
     assert total.marks.keys() >= MARKS

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from cubecast.chaos.simulated.driver import draw_schedule, population, run_schedule
 from cubecast.protocol.cluster.member import Member
-from cubecast.sim.chaos import draw_schedule, population, run_schedule
 from support import (
     chaos_mutants,
     long_life_mutants,  # noqa: F401  (registers its own)

@@ -9,12 +9,12 @@ import pytest
 
 from cubecast.protocol.paper.vcube_pb import VCubePB
 from cubecast.protocol.port import NodeId, Port, Process, Time
-from cubecast.sim.crash_stop import CrashStopWorld, detection_range
+from cubecast.sim.crashes.crash_stop import CrashStopWorld, detection_range
+from cubecast.sim.crashes.vcube_top import VCubeTop
 from cubecast.sim.networks import SendingQueue
 from cubecast.sim.params import Params
 from cubecast.sim.run import Outcome, run
-from cubecast.sim.script import ScriptError, read_script
-from cubecast.sim.vcube_top import VCubeTop
+from cubecast.sim.workloads.scenario_file import ScriptError, read_script
 from cubecast.trace import Record
 from support.paths import ROOT
 

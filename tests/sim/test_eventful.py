@@ -10,10 +10,22 @@ from functools import cache
 
 import pytest
 
-from cubecast.sim.chaos import Verdict, draw_schedule, population, run_schedule
-from cubecast.sim.ingredients import draw_eventful
-from cubecast.sim.plan import plan_of
-from cubecast.sim.schedule import Fault, Schedule, Step, checked, read_schedule, schedule_text
+from cubecast.chaos.eventful import draw_eventful
+from cubecast.chaos.plan import plan_of
+from cubecast.chaos.schedule import (
+    ApplicationStep,
+    Fault,
+    Schedule,
+    checked,
+    read_schedule,
+    schedule_text,
+)
+from cubecast.chaos.simulated.driver import (
+    SimulatedVerdict,
+    draw_schedule,
+    population,
+    run_schedule,
+)
 
 BLOCK = 25
 SEEDS = 500
@@ -26,7 +38,7 @@ def nodes_of(seed: int) -> int:
 
 
 @cache
-def eventful(seed: int) -> Verdict:
+def eventful(seed: int) -> SimulatedVerdict:
     return run_schedule(draw_eventful(seed, nodes_of(seed)), population("cubecast"))
 
 
@@ -122,7 +134,7 @@ def test_eventful_schedules_can_be_written_and_read(tmp_path: object) -> None:
 # -- each ingredient by itself --------------------------------------------------------------------
 
 
-def run(*entries: Fault | Step, **fields: object) -> Verdict:
+def run(*entries: Fault | ApplicationStep, **fields: object) -> SimulatedVerdict:
     fields = {"nodes": 4, "length": 12_000, **fields}
     schedule = checked(Schedule(**fields).with_entries(entries))  # type: ignore[arg-type]
     verdict = run_schedule(schedule, population("cubecast"), keep_trace=True)
@@ -131,7 +143,7 @@ def run(*entries: Fault | Step, **fields: object) -> Verdict:
 
 
 def test_a_node_leaves_and_comes_back_and_nobody_misses_anything() -> None:
-    talk = [Step(100 * number, "publish", number % 4) for number in range(60)]
+    talk = [ApplicationStep(100 * number, "publish", number % 4) for number in range(60)]
     verdict = run(Fault(2_000, "leave", 1, lasts=3_000), *talk)
     assert verdict.metrics["leaves"] == verdict.metrics["restarts"] == 1
     assert verdict.metrics["crashes"] == verdict.metrics["gaps"] == 0
@@ -144,8 +156,8 @@ def test_a_stranger_takes_the_slot_of_one_that_left() -> None:
     verdict = run(
         Fault(1_000, "leave", 0),
         Fault(4_000, "restart", 4),
-        Step(4_001, "subscribe", 4, "t"),
-        *[Step(100 * number, "publish", number % 5) for number in range(100)],
+        ApplicationStep(4_001, "subscribe", 4, "t"),
+        *[ApplicationStep(100 * number, "publish", number % 5) for number in range(100)],
         nodes=5,
         later=(4,),
     )
@@ -157,12 +169,12 @@ def test_a_stranger_takes_the_slot_of_one_that_left() -> None:
 
 
 def test_a_node_dies_between_two_copies() -> None:
-    verdict = run(Fault(3_000, "crash", 0, copies=1), Step(2_000, "publish", 0))
+    verdict = run(Fault(3_000, "crash", 0, copies=1), ApplicationStep(2_000, "publish", 0))
     assert verdict.metrics["cut_short"] == 1
 
 
 def test_a_batch_is_one_frame() -> None:
-    verdict = run(Step(1_000, "batch", 0, "t", 6))
+    verdict = run(ApplicationStep(1_000, "batch", 0, "t", 6))
     assert verdict.metrics["batches"] == 1
     assert verdict.metrics["publications"] == 6 + 4
     assert verdict.metrics["deliveries"] == 10 * 4
@@ -170,10 +182,10 @@ def test_a_batch_is_one_frame() -> None:
 
 def test_a_pattern_is_followed_again_after_a_crash() -> None:
     verdict = run(
-        Step(100, "follow", 1, "room/#"),
+        ApplicationStep(100, "follow", 1, "room/#"),
         Fault(1_000, "crash", 1, lasts=1_000),
-        Step(9_000, "publish", 0, "room/9"),
-        Step(10_000, "unfollow", 1, "room/#"),
+        ApplicationStep(9_000, "publish", 0, "room/9"),
+        ApplicationStep(10_000, "unfollow", 1, "room/#"),
     )
     assert verdict.metrics["follows"] == 2
     assert verdict.metrics["unfollows"] == verdict.metrics["topics_born"] == 1
@@ -184,10 +196,10 @@ def test_a_pattern_is_followed_again_after_a_crash() -> None:
 
 def test_a_lossy_reader_that_sleeps_misses_messages_and_nobody_else_does() -> None:
     verdict = run(
-        Step(10, "unsubscribe", 1),
-        Step(20, "subscribe", 1, lossy=True),
+        ApplicationStep(10, "unsubscribe", 1),
+        ApplicationStep(20, "subscribe", 1, lossy=True),
         Fault(1_500, "pause", 1, lasts=450),
-        *[Step(1_500 + 10 * number, "publish", 0) for number in range(60)],
+        *[ApplicationStep(1_500 + 10 * number, "publish", 0) for number in range(60)],
         params={"window": 4, "resend_after": 100},
     )
     assert verdict.metrics["lossy"] == 1

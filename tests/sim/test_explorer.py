@@ -18,8 +18,8 @@ from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.config import Config
 from cubecast.protocol.paper.vcube_ps import VCubePS
 from cubecast.protocol.port import Load, NodeId, Port, Process
-from cubecast.sim.explorer import EXACT, Case, Exploration, Rules, Step, explore
-from cubecast.sim.explorer.forms import CanonicalForm, Likeness
+from cubecast.testing.explorer import EXACT, Case, Exploration, Rules, Step, explore
+from cubecast.testing.explorer.canonical_forms import CanonicalForm, Likeness
 from cubecast.trace import answers_before_questions, check
 from support import mutants
 

@@ -17,7 +17,7 @@ from cubecast.protocol.config import Config
 from cubecast.protocol.port import Load, NodeId, Process, Stream, Time
 from cubecast.protocol.topic.recovery import RecoveringTopic
 from cubecast.protocol.topic.streams import Inbox
-from cubecast.sim.explorer import EXACT, LONG, MEMBERS, Case, Rules, Step, explore
+from cubecast.testing.explorer import EXACT, LONG, MEMBERS, Case, Rules, Step, explore
 
 CONFIG = Config(ack_delay=0, stable_delay=0, resend_after=2, patience=0, forget_after=0)
 EPOCHS = EpochConfig(

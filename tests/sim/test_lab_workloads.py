@@ -14,13 +14,13 @@ from cubecast.lab.workload import WorkloadError
 from cubecast.lab.workloads import WORKLOADS
 from cubecast.protocol.port import NodeId, Time
 from cubecast.sim.engines import has_kernel
+from cubecast.sim.measured_worlds import EXACT_BITS, rounded
 from cubecast.sim.networks import LogNormal, Regions
 from cubecast.sim.params import ParamError, Params
 from cubecast.sim.protocols import PROTOCOLS
 from cubecast.sim.run import run
 from cubecast.sim.scenarios import SCENARIOS
-from cubecast.sim.topics import Chooser, zipf_weights
-from cubecast.sim.watching import EXACT_BITS, rounded
+from cubecast.sim.workloads.drawn_publishers import Chooser, zipf_weights
 
 # -- scenarios -------------------------------------------------------------------------------------
 

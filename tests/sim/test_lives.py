@@ -10,8 +10,8 @@ from cubecast.baselines import Flood
 from cubecast.baselines.flood import FloodPub
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.port import NodeId, Port, Stream, Time, Topic
+from cubecast.sim.crashes.mortal_world import LedgerError, MortalWorld
 from cubecast.sim.faults import Cut, Faults, Pause, Slow
-from cubecast.sim.lives import LedgerError, MortalWorld
 from cubecast.sim.networks import SendingQueue, ServiceRate, Uniform
 from cubecast.sim.world import Network
 from cubecast.trace import check

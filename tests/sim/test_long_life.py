@@ -14,7 +14,7 @@ from cubecast.protocol.cluster.views import Install
 from cubecast.protocol.port import Time
 from cubecast.sim import census as counting
 from cubecast.sim.census import census
-from cubecast.sim.longlife import Chronicle, DayEnd, LifePlan, live
+from cubecast.sim.long_life import Chronicle, DayEnd, LifePlan, live
 
 WARM_UP = 3
 """Days until what is kept for those who may come back is dropped for the first time."""

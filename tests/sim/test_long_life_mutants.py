@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from cubecast.chaos.eventful import draw_eventful
+from cubecast.chaos.simulated.driver import run_schedule
 from cubecast.errors import NotSent
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.cluster.member import Member
-from cubecast.sim.chaos import run_schedule
-from cubecast.sim.ingredients import draw_eventful
 from cubecast.testing import Cluster, run
 from support import long_life_mutants as mutants
 from support import long_life_scenarios as scenarios

@@ -11,7 +11,7 @@ import pytest
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.config import Config
 from cubecast.protocol.port import NodeId, Port, Process
-from cubecast.sim.explorer import Case, Rules, Step, explore
+from cubecast.testing.explorer import Case, Rules, Step, explore
 from support import mutants
 from support.mutants import MUTANTS, Mutant, symptoms_of
 

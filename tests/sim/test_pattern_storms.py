@@ -19,7 +19,10 @@ from cubecast.protocol.port import NodeId, Port, Process, Time, Topic
 from cubecast.protocol.subscriptions.discovery import Discovery
 from cubecast.protocol.subscriptions.membership import Membership, Standing
 from cubecast.sim.codec import WireCodec
-from cubecast.sim.explorer import (
+from cubecast.sim.params import Params
+from cubecast.sim.run import Outcome, run
+from cubecast.sim.scenarios import SCENARIOS, Scenario
+from cubecast.testing.explorer import (
     EXACT,
     PRODUCTION,
     Case,
@@ -29,9 +32,6 @@ from cubecast.sim.explorer import (
     Step,
     explore,
 )
-from cubecast.sim.params import Params
-from cubecast.sim.run import Outcome, run
-from cubecast.sim.scenarios import SCENARIOS, Scenario
 from cubecast.trace import Record, check
 
 STORM = SCENARIOS["pattern-storm"]

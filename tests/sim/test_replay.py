@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cubecast.sim.params import Params
-from cubecast.sim.replay import Conversation, Line, ReplayError, read_conversations
 from cubecast.sim.run import Outcome, run
+from cubecast.sim.workloads.replay import Conversation, Line, ReplayError, read_conversations
 from cubecast.trace import Record
 from support.paths import ROOT
 

@@ -6,23 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from cubecast.sim.chaos import draw_schedule
-from cubecast.sim.faults import Cut, Pause, Slow
-from cubecast.sim.plan import Plan, plan_of
-from cubecast.sim.schedule import (
+from cubecast.chaos.plan import SchedulePlan, plan_of
+from cubecast.chaos.schedule import (
+    ApplicationStep,
     Fault,
     Schedule,
     ScheduleError,
-    Step,
     checked,
     read_schedule,
     schedule_text,
 )
+from cubecast.chaos.simulated.driver import draw_schedule
+from cubecast.sim.faults import Cut, Pause, Slow
 
 EVERYONE = 0b1111
 
 
-def plan(*faults: Fault, length: float = 1000) -> Plan:
+def plan(*faults: Fault, length: float = 1000) -> SchedulePlan:
     return plan_of(checked(Schedule(nodes=4, length=length, faults=faults)))
 
 
@@ -217,7 +217,7 @@ def test_an_entry_tells_what_it_is() -> None:
         str(Fault(1, "one-way", source=1, to=2)),
         str(Fault(1, "slow", 1, delay=20)),
         str(Fault(1, "crash", 3)),
-        str(Step(1, "burst", 3, count=7)),
+        str(ApplicationStep(1, "burst", 3, count=7)),
     ]
     assert told == [
         "partition 0-2,5 | the others",

@@ -8,7 +8,7 @@ import pytest
 
 from cubecast.sim.params import Params
 from cubecast.sim.run import Outcome, run
-from cubecast.sim.script import KINDS, Script, ScriptError, read_script
+from cubecast.sim.workloads.scenario_file import KINDS, Script, ScriptError, read_script
 
 TWO = 'about = "two"\n[params]\nnodes = 4\n[topics]\nt = [0, 1]\n'
 PUBLISH = '[[do]]\nat = 5\nnode = 0\nact = "publish"\n'

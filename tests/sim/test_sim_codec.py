@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cubecast.chaos.simulated.driver import draw_schedule, population, run_schedule
 from cubecast.net.wire.packets import Outgoing, encode_frame
 from cubecast.protocol.cluster.detector import Test as LinkTest
 from cubecast.protocol.cluster.node import CubecastNode
@@ -28,7 +29,6 @@ from cubecast.protocol.messages import (
     Wave,
 )
 from cubecast.protocol.port import Stream
-from cubecast.sim.chaos import draw_schedule, population, run_schedule
 from cubecast.sim.codec import CodecError, WireCodec
 from cubecast.sim.networks import Uniform
 from cubecast.sim.world import World

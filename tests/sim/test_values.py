@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
+from cubecast.chaos.eventful import draw_eventful
+from cubecast.chaos.schedule import ApplicationStep, Schedule, checked
+from cubecast.chaos.simulated.driver import population, run_schedule
 from cubecast.net.node.retained import Retained
 from cubecast.net.wire.packets import Outgoing
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Stream, Topic
 from cubecast.protocol.subscriptions import waves
 from cubecast.protocol.topic.retained import Kept
-from cubecast.sim.chaos import population, run_schedule
 from cubecast.sim.codec import CodecError, WireCodec
-from cubecast.sim.ingredients import draw_eventful
-from cubecast.sim.schedule import Schedule, Step, checked
 from cubecast.sim.values import Handing, Keeping, Value, ValueLog, judge, same_everywhere
 from cubecast.trace import Record
 
@@ -131,12 +131,12 @@ def test_a_value_crosses_the_wire_with_its_headers_and_its_time() -> None:
 
 def test_a_removed_value_is_not_handed_out_and_the_next_one_is() -> None:
     steps = (
-        Step(100, "retain", 0, T),
-        Step(600, "subscribe", 1, T),
-        Step(1200, "remove", 0, T),
-        Step(1800, "subscribe", 2, T),
-        Step(2400, "retain", 0, T),
-        Step(3000, "subscribe", 3, T),
+        ApplicationStep(100, "retain", 0, T),
+        ApplicationStep(600, "subscribe", 1, T),
+        ApplicationStep(1200, "remove", 0, T),
+        ApplicationStep(1800, "subscribe", 2, T),
+        ApplicationStep(2400, "retain", 0, T),
+        ApplicationStep(3000, "subscribe", 3, T),
     )
     schedule = checked(Schedule(4, "by hand", length=3600, topics={T: (0,)}, steps=steps))
     verdict = run_schedule(schedule, population("cubecast"))

@@ -17,9 +17,9 @@ from cubecast.cli.app import app
 from cubecast.spark import lease
 from cubecast.spark.compact import read_messages
 from cubecast.spark.errors import ResultsError
-from cubecast.spark.places import Held, Place, place_of
 from cubecast.spark.results import Results
 from cubecast.spark.session import spark_session
+from cubecast.spark.storage import Held, Place, place_of
 from cubecast.spark.sweep import bring_up_to_date
 from support.executors import send_support
 from support.lab_toys import toy_cells, toy_with_messages

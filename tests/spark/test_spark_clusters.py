@@ -65,7 +65,7 @@ def test_a_session_of_the_users_on_a_cluster(cluster: Cluster, tmp_path: Path) -
     told: dict[str, Any] = json.loads(done.stdout)
 
     modules = set(told.pop("modules"))
-    assert {"cubecast.sim.run", "cubecast.spark.task"} <= modules
+    assert {"cubecast.sim.run", "cubecast.spark.executor_task"} <= modules
     network = {name for name in modules if name.startswith("cubecast.net.")}
     assert network <= {f"cubecast.net.{name}" for name in WIRE}
     assert not modules & OF_NO_USE

@@ -26,6 +26,7 @@ from support.processes import command_line, descendants
 from support.terminal import in_front
 
 TOYS = SUPPORT / "lab_toys.py"
+MEASURING = "cubecast.spark.measuring_process"
 ALL = POINTS * SEEDS
 BEFORE_THE_GATE = GATED_FROM * SEEDS
 PATIENCE_S = 600
@@ -152,7 +153,7 @@ def busy_executors(driver: int) -> list[int]:
         for pid in descendants(driver)
         if "CoarseGrainedExecutorBackend" in command_line(pid)
         and "/java" in command_line(pid)
-        and any("cubecast.spark.apart" in command_line(child) for child in descendants(pid))
+        and any(MEASURING in command_line(child) for child in descendants(pid))
     ]
 
 

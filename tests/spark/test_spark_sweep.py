@@ -30,13 +30,13 @@ from cubecast.spark.aggregate import (
 )
 from cubecast.spark.compact import read_messages, read_table, write_tables
 from cubecast.spark.errors import ResultsError, SparkFailedError
-from cubecast.spark.gather import gather
+from cubecast.spark.executor_task import Measure
+from cubecast.spark.plain_tables import gather
 from cubecast.spark.progress import Silence
 from cubecast.spark.results import Failure, Results
 from cubecast.spark.session import spark_session
 from cubecast.spark.sweep import Outcome, grid_frame, run_sweep
 from cubecast.spark.tables import SCHEMAS
-from cubecast.spark.task import Measure
 from cubecast.trace import check, read
 from support.executors import send_support
 from support.lab_toys import (

@@ -2,7 +2,7 @@
 
 Each is the production protocol with one idea of its recovery removed, and states by which property,
 and at which seed or by which file, a schedule gives it away; the properties are those of
-`cubecast.sim.chaos.Verdict`.
+`cubecast.chaos.simulated.driver.SimulatedVerdict`.
 
 ``python -m support.chaos_mutants [NAME …]``, in ``tests/``, looks for the seeds anew, which is due
 when schedules are drawn in another way.
@@ -18,6 +18,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from cubecast.chaos.schedule import read_schedule
+from cubecast.chaos.simulated.driver import (
+    Population,
+    SimulatedVerdict,
+    draw_schedule,
+    run_schedule,
+)
 from cubecast.protocol.cluster.agreement import Epochs
 from cubecast.protocol.cluster.member import Member
 from cubecast.protocol.cluster.node import CubecastNode
@@ -40,9 +47,7 @@ from cubecast.protocol.topic import stream_ends as finals
 from cubecast.protocol.topic.guard import Guard
 from cubecast.protocol.topic.recovery import RecoveringTopic
 from cubecast.protocol.topic.streams import Branch, Inbox
-from cubecast.sim.chaos import Population, Verdict, draw_schedule, run_schedule
 from cubecast.sim.protocols import members
-from cubecast.sim.schedule import read_schedule
 from support.paths import ROOT
 
 SEEDS = 500
@@ -80,7 +85,7 @@ def people_of(kind: type[Member]) -> Population:
     return lambda params: members(params, kind)
 
 
-def run_file(kind: type[Member], name: str) -> Verdict:
+def run_file(kind: type[Member], name: str) -> SimulatedVerdict:
     """What comes of a schedule of the repository."""
     return run_schedule(read_schedule(SCENARIOS / f"{name}.toml"), people_of(kind))
 

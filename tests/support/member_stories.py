@@ -8,12 +8,12 @@ from typing import Any
 
 from cubecast.protocol.cluster.member import Member
 from cubecast.protocol.port import NodeId, Time
+from cubecast.sim.crashes.convergence import liveness_bound, run_until, settle, unsettled
+from cubecast.sim.crashes.mortal_world import MortalWorld
 from cubecast.sim.faults import Cut, Faults
-from cubecast.sim.lives import MortalWorld
 from cubecast.sim.networks import Uniform
 from cubecast.sim.params import Params
 from cubecast.sim.protocols import Mortality, members
-from cubecast.sim.settling import liveness_bound, run_until, settle, unsettled
 from cubecast.trace import Record, check
 
 PARAMS = Params().with_({"network": "uniform", "low": 1, "high": 30})

@@ -10,8 +10,8 @@ from collections import Counter
 
 from cubecast.baselines import Flood
 from cubecast.baselines.flood import FloodPub
+from cubecast.chaos.simulated.driver import Population
 from cubecast.protocol.port import Message, NodeId, Port, Time, Topic
-from cubecast.sim.chaos import Population
 from cubecast.sim.protocols import Mortality
 
 

@@ -28,7 +28,7 @@ from cubecast.protocol.topic.streams import Branch, Inbox
 from cubecast.sim.params import Params
 from cubecast.sim.run import run
 from cubecast.sim.scenarios import SCENARIOS, Scenario
-from cubecast.sim.storm import is_lossy
+from cubecast.sim.workloads.storm import is_lossy
 from cubecast.topology import MAX_DIMENSION
 
 STORM = SCENARIOS["storm"]

@@ -7,13 +7,13 @@ from collections.abc import Hashable
 from typing import Any
 
 from cubecast.ordering.effects import Arrived, Cause, Effect, Received, Time, Wake
-from cubecast.ordering.explore import Deed, SetUp
 from cubecast.ordering.faithful.config import SYSTEM_TOPIC, FaithfulConfig
 from cubecast.ordering.faithful.manager import Manager
 from cubecast.ordering.faithful.module import OrderingModule
 from cubecast.ordering.messages import RequestSwap
 from cubecast.ordering.timestamps import Timestamp
 from cubecast.ordering.world import Link, Make, World, manager
+from cubecast.testing.explorer.ordering import Deed, SetUp
 
 m = manager
 

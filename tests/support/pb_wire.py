@@ -7,7 +7,7 @@ from typing import Any
 
 from cubecast.protocol.paper.vcube_pb import Tree, VCubePB
 from cubecast.protocol.port import NodeId, Time
-from cubecast.sim.vcube_top import VCubeTop
+from cubecast.sim.crashes.vcube_top import VCubeTop
 from support import paper_wire
 
 

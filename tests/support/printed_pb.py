@@ -1,6 +1,6 @@
 """VCube-PB with one printed line put back, or one idea removed: what the checkers must notice.
 
-Each class names the property that breaks in `cubecast.sim.crash_runs` (under the paper's own
+Each class names the property that breaks in `tests/support/crash_runs.py` (under the paper's own
 assumptions), and within how many seeds.
 """
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.request import urlopen
 
-from cubecast.interrupts import held
+from cubecast.processes.child import started
+from cubecast.processes.command import ServerChild
 
 START_S = 30.0
 
@@ -94,18 +95,10 @@ def free_ports(count: int) -> list[int]:
 @contextmanager
 def _running(commands: Sequence[Sequence[str]], ports: Sequence[int]) -> Iterator[None]:
     """Programs that answer at these ports; they are ended at the end."""
-    running = []
-    try:
-        for command in commands:
-            quiet = subprocess.DEVNULL
-            with held():
-                running.append(subprocess.Popen(command, stdout=quiet, stderr=quiet))
+    starts = [partial(ServerChild, number, command) for number, command in enumerate(commands)]
+    with started(starts):
         _wait_until(lambda: all(map(_answers, ports)), commands[0][0])
         yield
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
 
 
 def _wait_until(ready: Callable[[], bool], what: str) -> None:

@@ -10,13 +10,12 @@ from functools import partial
 from multiprocessing.synchronize import Event
 from typing import Any, TypeAlias
 
+from cubecast.bench.errors import BenchError
 from cubecast.bench.peers import Servers, load
-from cubecast.bench.processes import CONTEXT, BenchError, Child, children, gather, tell_all
 from cubecast.bench.usage import MemoryWatch, cpu_seconds_of
 from cubecast.bench.worker import main as worker
 from cubecast.bench.workloads import HEADER, Mode, Scenario, Task
-
-__all__ = ["BenchError", "Metrics", "Plan", "measure"]
+from cubecast.processes.function import CONTEXT, FunctionChild, closing_children, gather, tell_all
 
 Metrics: TypeAlias = dict[str, float]
 
@@ -80,10 +79,10 @@ def measure(system: str, plan: Plan) -> Metrics:
     )
     stop = CONTEXT.Event()
     starts = [
-        partial(Child, index, worker, replace(task, index=index), stop)
+        partial(FunctionChild, index, worker, replace(task, index=index), stop)
         for index in range(plan.processes)
     ]
-    with load(system).servers(task) as servers, children(starts) as workers:
+    with load(system).servers(task) as servers, closing_children(starts) as workers:
         return _conduct(workers, servers, plan, stop)
 
 
@@ -97,7 +96,7 @@ def _free_ports(count: int) -> tuple[int, ...]:
     return ports
 
 
-def _conduct(workers: list[Child], servers: Servers, plan: Plan, stop: Event) -> Metrics:
+def _conduct(workers: list[FunctionChild], servers: Servers, plan: Plan, stop: Event) -> Metrics:
     """Run the phases described in `cubecast.bench.worker`."""
     for one in workers:
         one.tell("open")

@@ -1,6 +1,6 @@
 """Members with order across topics that are killed, stopped and restarted under load.
 
-Each member is a process of its own on a real service (`cubecast.bench.ordering_lives`).  `judged`
+Each member is a process of its own on a real service (`cubecast.bench.ordering_worker`).  `judged`
 holds the files of all against what ordering promises:
 
 - no two subscribers saw two untagged events in opposite orders, and none saw an event twice;
@@ -12,7 +12,6 @@ holds the files of all against what ordering promises:
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,10 +23,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from cubecast.bench.errors import BenchError
 from cubecast.bench.event_servers import nats_servers, redis_server
-from cubecast.bench.ordering import Kind
-from cubecast.bench.ordering_lives import TOPICS, Brought, Part, Published, Seen, Task, main
-from cubecast.bench.processes import BenchError, Child
+from cubecast.bench.ordering_members import Kind
+from cubecast.bench.ordering_worker import TOPICS, Brought, Part, Published, Seen, Task, main
 from cubecast.interrupts import held
 from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.judge import (
@@ -39,6 +38,7 @@ from cubecast.ordering.judge import (
 )
 from cubecast.ordering.production.layout import Layout
 from cubecast.ordering.production.messages import Source
+from cubecast.processes.function import FunctionChild
 
 SETS = (TOPICS[:3], TOPICS[1:], TOPICS, (*TOPICS[:2], *TOPICS[3:]))
 """What subscribers subscribe to: no two the same, any two overlap."""
@@ -73,7 +73,7 @@ class Life:
     """A member's process, and what became of it."""
 
     task: Task
-    child: Child
+    child: FunctionChild
     address: str = ""
     subscribed_at: float = 0.0
     ended: bool = False
@@ -82,7 +82,7 @@ class Life:
     stopped: bool = False
 
     def signal(self, number: signal.Signals) -> None:
-        os.kill(self.child.pid, number)
+        self.child.signal(number)
 
     def receive(self, kind: str, timeout: float) -> Any:
         if not self.child.pipe.poll(timeout):
@@ -136,7 +136,7 @@ class Members:
         task = Task(self.kind, address, part, earlier, self.managers, self.folder, self.config)
         resource_tracker.ensure_running()
         with held():
-            life = Life(task, Child(len(self.lives), main, task))
+            life = Life(task, FunctionChild(len(self.lives), main, task))
             self.lives.append(life)
         return life
 
@@ -148,7 +148,7 @@ class Members:
         life = self[name]
         life.signal(signal.SIGKILL)
         life.killed = life.ended = True
-        life.child.process.join()
+        life.child.wait()
 
     @contextmanager
     def stopped(self, name: str) -> Iterator[None]:
@@ -169,7 +169,7 @@ class Members:
         life.child.tell("close")
         life.receive("closed", self.timeout)
         life.ended = True
-        life.child.process.join()
+        life.child.wait()
 
     def restart(self, name: str) -> None:
         part = self[name].task.part

@@ -1,6 +1,7 @@
-"""Real processes under a schedule of faults: ``cubecast chaos`` and what it is made of.
+"""Faults on purpose: one language of schedules, carried out in two worlds.
 
-`driver` starts the processes and does to them what a `schedule` says; each runs `worker`, an
-application under load that keeps a trace which survives its death.  `lives` makes one trace of all
-of them for the checkers; `recovery` measures what each fault cost; `story` and `plot` tell it.
+`schedule` is the language, read and written as TOML.  `drawing` and `eventful` draw schedules from
+seeds; `condition` says which nodes are down and which links are cut as a schedule goes on; `plan`
+gives the same as spans of time; `verdict` is what came of a run.  `simulated` carries schedules out
+in virtual time (``cubecast sim chaos``), `live` against real processes (``cubecast chaos``).
 """

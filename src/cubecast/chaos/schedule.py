@@ -1,238 +1,347 @@
-"""Schedules as real processes go through them; the language is that of `cubecast.sim.schedule`.
+"""Schedules: what is done to which node and link, and when; in TOML.
 
-Here `length` is that of the load; of `links` only the loss is taken, and `seed`, `params` are the
-simulator's.  A factor of a slow link is taken for `FACTOR_S` more each.  Nodes are numbered as they
-were started; a process that was started again keeps its number, whatever its slot is.
+about = "the lowest node dies, then half of the others are cut off"
+unit = "ms"                 # of all times: "ms" (a unit of time in the simulator) or "s"
+nodes = 8
+length = 6000               # then all faults end; left out: when the last one does
+seed = 17                   # what is not written here: delays, losses, who answers whom
+answers = 0.1               # share of the deliveries that are answered at once
+
+[links]                     # chances per message, until `length`
+loss = 0.05                 # and duplicate, reorder, spike
+
+[params]                    # any other field of `Params`, such as window
+window = 4
+
+[topics]
+t = [0, 1, 2]               # subscribed from the start; left out: everyone, to "t"
+
+[[fault]]
+at = 500
+act = "crash"
+node = 0
+for = 2000                  # then a new process begins there; left out: act = "restart"
+
+[[fault]]
+at = 3000
+act = "partition"
+sides = [[1, 2, 3]]         # who is in none of them is in one more
+for = 2000                  # then it heals; left out: act = "heal"
+
+[[do]]
+at = 100
+node = 2
+act = "burst"               # what else: see below
+count = 20
+topic = "t"                 # left out: the first one; any other name is a topic, too
+
+| fault | of | undone by |
+|---|---|---|
+| crash; with `copies`: it publishes, and dies when it has sent so many | node | restart |
+| leave the cluster, gracefully | node | restart |
+| pause | node | resume |
+| partition | sides | heal, which ends every fault of links |
+| one-way: nothing gets from one to the other | from, to | heal |
+| slow: all links of a node take longer | node, delay or factor | heal |
+| mute: a node answers no waves, all else it does; with `to`: those of one node | node | heal |
+
+| what an application does | |
+|---|---|
+| publish, burst | a message, or `count` at once, each in a frame of its own |
+| batch | `count` messages in one frame |
+| retain, remove | a message that is kept for newcomers; one that says that there is none any more |
+| subscribe, unsubscribe | with `lossy = true`: it would rather miss messages |
+| follow, unfollow | to all topics that a pattern matches; `topic` is the pattern |
+
+`later = [8, 9]` names nodes that are not there at the beginning: a restart begins them.
+
+What cannot be done at its time (a crash of a node that is down) is left out, so that an entry can
+be dropped from a schedule without touching the others.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import count
-from random import Random
-from typing import NamedTuple
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
 
-from cubecast.sim.schedule import UNDONE_BY, Act, Fault, Schedule, ScheduleError, checked
+import msgspec
 
-MAX_NODES = 64
-"""Processes that one machine is asked to run."""
-FACTOR_S = 0.001
-CALM_S = 10.0
-"""Drawn faults end so long before the load does."""
+from cubecast.protocol.port import NodeId, Time, Topic
+from cubecast.sim.params import MAX_MESSAGES, MAX_TIME, ParamError, Params
+
+Act = Literal[
+    "crash",
+    "leave",
+    "restart",
+    "pause",
+    "resume",
+    "partition",
+    "one-way",
+    "slow",
+    "mute",
+    "heal",
+]
+Deed = Literal[
+    "publish",
+    "burst",
+    "batch",
+    "retain",
+    "remove",
+    "subscribe",
+    "unsubscribe",
+    "follow",
+    "unfollow",
+]
+SEVERAL = ("burst", "batch")
+UNDONE_BY: dict[str, Act] = {
+    "crash": "restart",
+    "leave": "restart",
+    "pause": "resume",
+    "partition": "heal",
+    "one-way": "heal",
+    "slow": "heal",
+    "mute": "heal",
+}
+OF_LINKS = frozenset(("partition", "one-way", "slow", "mute"))
+OF_ONE_NODE = frozenset(("crash", "leave", "restart", "pause", "resume", "slow", "mute"))
+CHANCES = ("loss", "duplicate", "reorder", "spike")
+MAX_NODES = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One thing to do: a fault begins (`act` is its own), or ends (`act` undoes it)."""
+class ScheduleError(ValueError):
+    """A schedule cannot be read or does not make sense."""
+
+
+class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Something goes wrong."""
 
     at: float
-    """In seconds."""
     act: Act
-    fault: Fault
-    number: int
-    """Which entry of the schedule it comes from; -1: the calm at the end."""
-
-    @property
-    def node(self) -> int:
-        """The one node it is about; -1: links of several."""
-        return self.fault.node
+    node: NodeId = -1
+    sides: tuple[tuple[NodeId, ...], ...] = ()
+    source: NodeId = msgspec.field(name="from", default=-1)
+    to: NodeId = -1
+    delay: float = 0
+    factor: int = 1
+    lasts: float = msgspec.field(name="for", default=0)
+    """Undone after this long; 0: by another entry, or at the end of the faults."""
+    copies: int = -1
+    """Of a crash: in the middle of a broadcast, after so many copies; -1: between two events."""
 
     def __str__(self) -> str:
-        if self.act == self.fault.act:
-            return str(self.fault)
-        if self.act == "heal":
-            return f"end of {self.fault}"
+        match self.act:
+            case "partition":
+                return "partition " + " | ".join([*map(listed, self.sides), "the others"])
+            case "one-way":
+                return f"one-way cut from node {self.source} to node {self.to}"
+            case "slow":
+                much = f"{self.factor} times as slow" if self.factor > 1 else f"{self.delay:g} more"
+                return f"slow links of node {self.node}, {much}"
+            case "mute":
+                asked = f" that come by node {self.to}" if self.to >= 0 else ""
+                return f"node {self.node} answers no waves{asked}"
+            case "heal":
+                return "heal"
         return f"{self.act} of node {self.node}"
 
 
-class Link(NamedTuple):
-    """What is wrong with the way from one node to another."""
+class ApplicationStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Something the application at a node does."""
 
-    cut: bool
-    delay_s: float = 0.0
+    at: float
+    act: Deed
+    node: NodeId
+    topic: Topic = ""
+    count: int = 1
+    """Of a burst or batch: messages published at once."""
+    lossy: bool = False
+    """Of a subscription: it would rather miss messages than hold publishers up."""
 
-
-class Condition:
-    """Who runs and what is wrong with which link, as actions change it."""
-
-    def __init__(self, nodes: int) -> None:
-        self.nodes = nodes
-        self.up = set(range(nodes))
-        self.paused: dict[int, int] = {}
-        """The number of the entry that paused each."""
-        self.links: dict[int, tuple[Fault, float]] = {}
-        """Faults of links in force, by the number of their entry, with their delay in seconds."""
-
-    def can(self, action: Action) -> bool:
-        """Whether there is anything to do: a node that is down does not crash."""
-        node = action.node
-        match action.act:
-            case "crash":
-                return node in self.up
-            case "leave" | "pause":
-                return node in self.up and node not in self.paused
-            case "restart":
-                return node not in self.up
-            case "resume":
-                anyhow = action.fault.act == "resume"
-                return node in self.paused and (anyhow or self.paused[node] == action.number)
-            case "heal" if action.fault.act != "heal":
-                return action.number in self.links
-        return True
-
-    def apply(self, action: Action, delay_s: float = 0.0) -> None:
-        """Carry it out, if there is anything to do."""
-        if not self.can(action):
-            return
-        node = action.node
-        match action.act:
-            case "crash" | "leave":
-                self.up.discard(node)
-                self.paused.pop(node, None)
-            case "restart":
-                self.up.add(node)
-            case "pause":
-                self.paused[node] = action.number
-            case "resume":
-                del self.paused[node]
-            case "heal" if action.fault.act != "heal":
-                del self.links[action.number]
-            case "heal":
-                self.links.clear()
-            case _:
-                self.links[action.number] = (action.fault, delay_s)
-
-    def link(self, source: int, to: int) -> Link:
-        """What is wrong with the way from `source` to `to`."""
-        cut, delay_s = False, 0.0
-        for fault, slower_s in self.links.values():
-            match fault.act:
-                case "partition":
-                    cut = cut or _side(fault, source) != _side(fault, to)
-                case "one-way":
-                    cut = cut or (fault.source, fault.to) == (source, to)
-                case "slow" if fault.node in (source, to):
-                    delay_s += slower_s
-        return Link(cut, delay_s)
-
-    def connected(self, one: int, other: int) -> bool:
-        """Whether both run and nothing between them is cut."""
-        running = {one, other} <= self.up and not {one, other} & self.paused.keys()
-        return running and not (self.link(one, other).cut or self.link(other, one).cut)
-
-    def calm(self, at: float) -> list[Action]:
-        """What ends all faults but deaths."""
-        found = [Action(at, "resume", Fault(at, "resume", node), -1) for node in self.paused]
-        if self.links:
-            found.append(Action(at, "heal", Fault(at, "heal"), -1))
-        return found
+    def __str__(self) -> str:
+        many = f" of {self.count}" if self.act in SEVERAL else ""
+        return f"{self.act}{many} at node {self.node}"
 
 
-def _side(fault: Fault, node: int) -> int:
-    return next((index for index, side in enumerate(fault.sides) if node in side), -1)
+class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A whole schedule."""
+
+    nodes: int
+    about: str = ""
+    unit: Literal["ms", "s"] = "ms"
+    length: float = 0
+    seed: int = 0
+    answers: float = 0.0
+    links: dict[str, float] = {}
+    params: dict[str, Any] = {}
+    topics: dict[Topic, tuple[NodeId, ...]] = {}
+    later: tuple[NodeId, ...] = ()
+    """Nodes that are not there at the beginning."""
+    faults: tuple[Fault, ...] = msgspec.field(name="fault", default=())
+    steps: tuple[ApplicationStep, ...] = msgspec.field(name="do", default=())
+
+    @property
+    def entries(self) -> tuple[Fault | ApplicationStep, ...]:
+        """All that can be dropped from it."""
+        return (*self.faults, *self.steps)
+
+    def with_entries(self, entries: tuple[Fault | ApplicationStep, ...]) -> Schedule:
+        """The same schedule with these entries alone; it lasts as long."""
+        return msgspec.structs.replace(
+            self,
+            faults=tuple(entry for entry in entries if isinstance(entry, Fault)),
+            steps=tuple(entry for entry in entries if isinstance(entry, ApplicationStep)),
+        )
+
+    def members(self) -> dict[Topic, tuple[NodeId, ...]]:
+        """Who is subscribed from the start."""
+        everyone = tuple(node for node in range(self.nodes) if node not in self.later)
+        return self.topics or {"t": everyone}
+
+    def time(self, value: float) -> Time:
+        """A time of the schedule in units of the simulator."""
+        return round(value * 1000 if self.unit == "s" else value)
+
+    def seconds(self, value: float) -> float:
+        """A time of the schedule in seconds, for real processes."""
+        return value if self.unit == "s" else value / 1000
+
+    def settings(self) -> Params:
+        """The parameters of the network and the protocol."""
+        chosen = {"network": "uniform", "low": 1, "high": 30, **self.params, "nodes": self.nodes}
+        return Params().with_({**chosen, **self.links, "later": self.later})
 
 
-def runnable(schedule: Schedule) -> Schedule:
-    """A checked schedule, if there can be so many processes."""
-    if schedule.nodes > MAX_NODES:
-        raise ScheduleError(f"nodes must be 1 to {MAX_NODES} here, not {schedule.nodes}")
-    if any(fault.act == "mute" for fault in schedule.faults):
-        raise ScheduleError("act 'mute' is for simulated nodes: real ones answer waves")
-    return checked(schedule)
+# -- reading and writing ---------------------------------------------------------------------------
 
 
-def actions_of(schedule: Schedule) -> list[Action]:
-    """Beginnings and ends of faults, in the order in which they are carried out."""
-    found: list[Action] = []
-    for number, fault in enumerate(schedule.faults):
-        at = schedule.seconds(fault.at)
-        found.append(Action(at, fault.act, fault, number))
-        if fault.lasts:
-            end = at + schedule.seconds(fault.lasts)
-            found.append(Action(end, UNDONE_BY[fault.act], fault, number))
-    return sorted(found, key=lambda action: action.at)
+def read_schedule(path: Path) -> Schedule:
+    """Read and check a schedule file; `ScheduleError` says in one line what is wrong."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ScheduleError(f"cannot read {path}: {reason}") from error
+    try:
+        return checked(msgspec.convert(tomllib.loads(text), Schedule))
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, ScheduleError) as error:
+        raise ScheduleError(f"{path}: {error}") from error
 
 
-def delay_s(schedule: Schedule, fault: Fault) -> float:
-    """How much longer packets take on a slow link; there is no round trip to multiply here."""
-    return schedule.seconds(fault.delay) + (fault.factor - 1) * FACTOR_S
+def schedule_text(schedule: Schedule) -> str:
+    """A schedule as a file that `read_schedule` reads."""
+    values = msgspec.to_builtins(schedule)
+    nested = ("links", "params", "topics", "fault", "do")
+    plain = {name: value for name, value in values.items() if name not in nested}
+    lines = [f"{name} = {_toml(value)}" for name, value in plain.items()]
+    for name in ("links", "params", "topics"):
+        if values.get(name):
+            lines += ["", f"[{name}]"]
+            lines += [f"{_key(key)} = {_toml(value)}" for key, value in values[name].items()]
+    for name in ("fault", "do"):
+        for entry in sorted(values.get(name, ()), key=lambda entry: float(entry["at"])):
+            lines += ["", f"[[{name}]]"]
+            lines += [f"{key} = {_toml(value)}" for key, value in entry.items()]
+    return "\n".join(lines) + "\n"
 
 
-# -- drawing ---------------------------------------------------------------------------------------
-
-DRAWN = ("crash", "pause", "blink", "leave", "slow", "one-way", "partition")
-"""What `draw` knows; a blink is a pause that is shorter than any suspicion."""
-BEGIN_S = 3.0
-REST_S = 1.0
-"""A node that is back is left alone for so long."""
+def _key(name: str) -> str:
+    bare = name and all(char.isascii() and (char.isalnum() or char in "_-") for char in name)
+    return name if bare else _toml(name)
 
 
-def draw(
-    nodes: int, seconds: float, every: float, seed: int, acts: tuple[str, ...] = ("crash", "pause")
-) -> Schedule:
-    """One fault every so many seconds; at least half of the nodes are well at any time."""
-    unknown = [act for act in acts if act not in DRAWN]
-    if unknown or not acts:
-        raise ScheduleError(f"no such fault: {', '.join(unknown)}; there are {', '.join(DRAWN)}")
-    if every <= 0:
-        raise ScheduleError(f"faults come every so many seconds, above 0, not {every:g}")
-    if nodes < 2:
-        raise ScheduleError("at least 2 nodes are needed, so that one of them is well")
-    chance = Random(f"{seed}/{nodes}/{seconds:g}/{every:g}/{','.join(acts)}")
-    faults: list[Fault] = []
-    unwell: dict[int, float] = {}
-    for step in count():
-        at = round(BEGIN_S + step * every, 3)
-        latest = seconds - CALM_S
-        if at > latest:
-            break
-        well = [node for node in range(nodes) if unwell.get(node, 0.0) <= at]
-        if len(well) <= max(1, nodes // 2):
-            continue
-        fault = _draw_one(chance, chance.choice(acts), at, latest, well)
-        faults.append(fault)
-        for node in (fault.node, fault.source):
-            unwell[node] = fault.at + fault.lasts + REST_S
-        if fault.act == "partition":
-            unwell.update(dict.fromkeys(range(nodes), fault.at + fault.lasts + REST_S))
-    about = f"{', '.join(acts)} every {every:g} s, seed {seed}"
-    return runnable(Schedule(nodes, about, "s", seconds, seed, faults=tuple(faults)))
+def _toml(value: Any) -> str:
+    """Numbers, plain text and lists of them are written alike in JSON and TOML."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return msgspec.json.encode(value).decode()
 
 
-def _draw_one(chance: Random, act: str, at: float, latest: float, well: list[int]) -> Fault:
-    def lasting(low: float, high: float) -> float:
-        return round(min(chance.uniform(low, high), max(0.1, latest + CALM_S / 2 - at)), 3)
+def checked(schedule: Schedule) -> Schedule:
+    """The schedule with its length filled in; `ScheduleError` if it makes no sense."""
+    if not 1 <= schedule.nodes <= MAX_NODES:
+        raise ScheduleError(f"nodes must be 1 to {MAX_NODES}, not {schedule.nodes}")
+    if not 0 <= schedule.answers < 1:
+        raise ScheduleError(f"answers is a share from 0 to below 1, not {schedule.answers}")
+    if unknown := schedule.links.keys() - set(CHANCES):
+        raise ScheduleError(f"links: no {', '.join(sorted(unknown))}; there are {CHANCES}")
+    try:
+        schedule.settings()
+    except ParamError as error:
+        raise ScheduleError(str(error)) from error
+    for topic, nodes in schedule.topics.items():
+        _check_nodes(schedule, f"topics.{topic}", nodes)
+        if set(nodes) & set(schedule.later):
+            raise ScheduleError(f"topics.{topic}: a node of `later` is not there yet")
+    _check_nodes(schedule, "later", schedule.later)
+    if len(schedule.later) == schedule.nodes:
+        raise ScheduleError("later: somebody has to be there at the beginning")
+    for number, fault in enumerate(schedule.faults, 1):
+        _check_fault(schedule, f"fault {number} ({fault.act})", fault)
+    for number, step in enumerate(schedule.steps, 1):
+        _check_step(schedule, f"do {number} ({step.act})", step)
+    ends = [entry.at + getattr(entry, "lasts", 0) for entry in schedule.entries]
+    length = schedule.length or max(ends, default=0) + 1
+    _check_times(schedule, "length", length)
+    return msgspec.structs.replace(schedule, length=length)
 
-    node, other = chance.sample(well, 2)
-    match act:
-        case "crash":
-            return Fault(at, "crash", node, lasts=lasting(0.5, 4.0))
-        case "leave":
-            return Fault(at, "leave", node, lasts=lasting(1.0, 4.0))
-        case "pause":
-            short = chance.random() < 0.5
-            return Fault(at, "pause", node, lasts=lasting(0.1, 1.0) if short else lasting(2.0, 6.0))
-        case "blink":
-            return Fault(at, "pause", node, lasts=lasting(0.05, 0.25))
-        case "slow":
-            delay = round(chance.uniform(0.005, 0.05), 3)
-            return Fault(at, "slow", node, delay=delay, lasts=lasting(1.0, 4.0))
-        case "one-way":
-            return Fault(at, "one-way", source=node, to=other, lasts=lasting(1.0, 6.0))
-    side = tuple(sorted(chance.sample(well, chance.randint(1, len(well) - 1))))
-    return Fault(at, "partition", sides=(side,), lasts=lasting(2.0, 8.0))
+
+def _check_times(schedule: Schedule, where: str, *times: float) -> None:
+    for time in times:
+        if not 0 <= schedule.time(time) <= MAX_TIME:
+            raise ScheduleError(f"{where}: a time is 0 to {MAX_TIME} ms, not {time:g}")
 
 
-def split(sizes: tuple[int, ...], seconds: float, begin: float = 5.0) -> Schedule:
-    """A partition into sides of these sizes for so many seconds, and what comes after."""
-    if len(sizes) < 2 or min(sizes) < 1:
-        raise ScheduleError("a partition has two sides or more, each with a node, as in 4,4")
-    if not seconds > 0:
-        raise ScheduleError(f"a partition lasts more than 0 s, not {seconds:g}")
-    sides, first = [], 0
-    for size in sizes:
-        sides.append(tuple(range(first, first + size)))
-        first += size
-    fault = Fault(begin, "partition", sides=tuple(sides[:-1]), lasts=seconds)
-    about = f"a partition {'|'.join(map(str, sizes))} for {seconds:g} s"
-    return runnable(Schedule(first, about, "s", faults=(fault,)))
+def _check_nodes(schedule: Schedule, where: str, nodes: tuple[NodeId, ...]) -> None:
+    for node in nodes:
+        if not 0 <= node < schedule.nodes:
+            raise ScheduleError(f"{where}: there is no node {node} among 0 to {schedule.nodes - 1}")
+    if len(set(nodes)) < len(nodes):
+        raise ScheduleError(f"{where}: a node is named twice")
+
+
+def _check_fault(schedule: Schedule, where: str, fault: Fault) -> None:
+    _check_times(schedule, where, fault.at, fault.lasts, fault.delay)
+    named = tuple(node for side in fault.sides for node in side)
+    named += (fault.node,) if fault.act in OF_ONE_NODE else ()
+    named += (fault.source, fault.to) if fault.act == "one-way" else ()
+    named += (fault.to,) if fault.act == "mute" and fault.to != -1 else ()
+    _check_nodes(schedule, where, named)
+    fits = {
+        "for": fault.act in UNDONE_BY or not fault.lasts,
+        "node": fault.act in OF_ONE_NODE or fault.node == -1,
+        "sides": (fault.act == "partition") == any(fault.sides),
+        "from": fault.act == "one-way" or fault.source == -1,
+        "to": fault.act in ("one-way", "mute") or fault.to == -1,
+        "delay": fault.act == "slow" or not fault.delay,
+        "copies": fault.act == "crash" or fault.copies == -1,
+        "factor": 1 <= fault.factor <= 1000 and (fault.act == "slow" or fault.factor == 1),
+    }
+    for name, fit in fits.items():
+        if not fit:
+            raise ScheduleError(f"{where}: `{name}` does not fit here")
+    if fault.act == "slow" and fault.delay == 0 and fault.factor == 1:
+        raise ScheduleError(f"{where}: say the delay or the factor")
+
+
+def _check_step(schedule: Schedule, where: str, step: ApplicationStep) -> None:
+    _check_times(schedule, where, step.at)
+    _check_nodes(schedule, where, (step.node,))
+    if not 1 <= step.count <= MAX_MESSAGES or (step.count > 1 and step.act not in SEVERAL):
+        raise ScheduleError(f"{where}: `count` does not fit here")
+    if step.lossy and step.act != "subscribe":
+        raise ScheduleError(f"{where}: `lossy` does not fit here")
+    if step.act in ("follow", "unfollow") and not step.topic:
+        raise ScheduleError(f"{where}: say the pattern as `topic`")
+
+
+def listed(nodes: Iterable[NodeId]) -> str:
+    """ "0-3,7": runs of numbers joined."""
+    parts: list[list[NodeId]] = []
+    for node in sorted(nodes):
+        if parts and parts[-1][-1] == node - 1:
+            parts[-1].append(node)
+        else:
+            parts.append([node])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in parts)

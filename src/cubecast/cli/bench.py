@@ -13,12 +13,14 @@ from typing import Annotated, Any, NamedTuple, get_args
 
 import typer
 
-from cubecast.bench.harness import BenchError, Metrics, Plan, measure
+from cubecast.bench.errors import BenchError
+from cubecast.bench.harness import Metrics, Plan, measure
 from cubecast.bench.peers import PEERS, SYSTEMS, missing
-from cubecast.bench.processes import unwinding_on_sigterm
 from cubecast.bench.workloads import Mode
 from cubecast.cli.bench_report import Cell, params_of, print_cells, print_tables
 from cubecast.cli.output import refuse
+from cubecast.processes.child import ChildError
+from cubecast.processes.signals import unwinding
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 LARGEST = {"processes": 64, "size": 1 << 20}
@@ -202,7 +204,7 @@ def _bench(scenario: str, *, repeat: int, peers: str, as_json: bool, **params: A
     """Measure every system with every plan, and print what came of it."""
     plans = _plans(scenario, **params)
     systems = _systems(f"bench {scenario}", peers)
-    with unwinding_on_sigterm():
+    with unwinding():
         runs = _measure_all(plans, systems, repeat)
     cells = [Cell(system, plan, runs[system, plan]) for plan in plans for system in systems]
     if as_json:
@@ -229,7 +231,7 @@ def _measure_all(
         progress.begin(plan, system)
         try:
             runs[system, plan].append(measure(system, plan))
-        except (BenchError, OSError) as error:
+        except (BenchError, ChildError, OSError) as error:
             typer.echo(f"cubecast bench {plan.scenario}: {system}: {error}", err=True)
             raise typer.Exit(1) from None
     return runs

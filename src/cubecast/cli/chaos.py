@@ -6,8 +6,8 @@ import json
 import signal
 import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -15,17 +15,19 @@ import msgspec
 import typer
 from rich.table import Table
 
-from cubecast.chaos.driver import ChaosFailed, Options
-from cubecast.chaos.orders import Load
-from cubecast.chaos.places import Here, Namespaces, PlaceError, Places
-from cubecast.chaos.plot import NoPlot, draw_run, needs_matplotlib
-from cubecast.chaos.run import chaos_run
-from cubecast.chaos.schedule import DRAWN, draw, runnable, split
-from cubecast.chaos.story import Verdict, happenings, judgement, shares
+from cubecast.chaos.live.chaos_run import chaos_run
+from cubecast.chaos.live.drawing import DRAWN, draw, runnable, split
+from cubecast.chaos.live.driver import ChaosFailed, LiveOptions
+from cubecast.chaos.live.messages import ApplicationLoad
+from cubecast.chaos.live.placement import Loopback, Namespaces, Placement, PlacementError
+from cubecast.chaos.live.plot import NoPlot, draw_run, needs_matplotlib
+from cubecast.chaos.live.story import happenings, judgement, shares
+from cubecast.chaos.live.verdict import LiveVerdict
+from cubecast.chaos.schedule import Schedule, ScheduleError, read_schedule
 from cubecast.cli.live import stop_signals
 from cubecast.cli.output import console, progress_console, refuse, summarise
 from cubecast.net.settings.presets import PRESETS
-from cubecast.sim.schedule import Schedule, ScheduleError, read_schedule
+from cubecast.processes.signals import unwinding
 
 DEFAULT_NODES = 8
 DEFAULT_SECONDS = 60.0
@@ -98,17 +100,18 @@ def chaos(
         plan = _with_topics(plan, topics)
         rate = RATE_OF_ALL / plan.nodes if rate is None else rate
         answers = plan.answers or ANSWERS_OF_ALL / max(1, plan.nodes - 1)
-        load = Load(rate, answers, plan.links.get("loss", 0.0))
+        load = ApplicationLoad(rate, answers, plan.links.get("loss", 0.0))
         _check(rate, settle, preset, plot, trace)
-        places: Places = Namespaces(plan.nodes) if netns else Here()
-        with ExitStack() as stack, _unwinding():
+        places: Placement = Namespaces(plan.nodes) if netns else Loopback()
+        ends = [number for number in stop_signals() if number != signal.SIGINT]
+        with ExitStack() as stack, unwinding(ends):
             directory = trace or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            options = Options(directory, load, seed, preset, settle)
+            options = LiveOptions(directory, load, seed, preset, settle)
             say = (lambda line: None) if as_json else _progress
             verdict = chaos_run(plan, options, say, places)
             if plot is not None:
                 draw_run(verdict, plot)
-    except (ScheduleError, ChaosFailed, PlaceError, NoPlot) as error:
+    except (ScheduleError, ChaosFailed, PlacementError, NoPlot) as error:
         refuse("chaos", error)
     if as_json:
         _print_json(verdict)
@@ -118,22 +121,6 @@ def chaos(
             console.print(f"plot: {plot}", highlight=False)
     if not verdict.ok:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _unwinding() -> Iterator[None]:
-    """Let every signal that asks us to stop unwind, so that nothing stays behind."""
-
-    def leave(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    numbers = [number for number in stop_signals() if number != signal.SIGINT]
-    before = {number: signal.signal(number, leave) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _plan(
@@ -198,7 +185,7 @@ def _progress(line: str) -> None:
     progress_console.print(line, highlight=False, markup=False)
 
 
-def _print_json(verdict: Verdict) -> None:
+def _print_json(verdict: LiveVerdict) -> None:
     run = verdict.run
     params = {
         "nodes": run.schedule.nodes,
@@ -209,7 +196,7 @@ def _print_json(verdict: Verdict) -> None:
         "scenario": "chaos",
         "protocol": "cubecast",
         "params": params,
-        "metrics": summarise([verdict.metrics()]),
+        "metrics": summarise([verdict.metrics]),
         "properties": verdict.report.counts,
         "problems": run.problems,
         "events": verdict.events(),
@@ -217,7 +204,7 @@ def _print_json(verdict: Verdict) -> None:
     typer.echo(json.dumps(said))
 
 
-def _print_story(verdict: Verdict) -> None:
+def _print_story(verdict: LiveVerdict) -> None:
     plan = verdict.run.schedule
     seconds = plan.seconds(plan.length)
     typer.echo(f"{plan.nodes} nodes, {seconds:g} s of load: {plan.about or 'a schedule'}")
@@ -234,7 +221,7 @@ def _print_story(verdict: Verdict) -> None:
         typer.echo(line)
 
 
-def _costs(verdict: Verdict) -> Table:
+def _costs(verdict: LiveVerdict) -> Table:
     """Each action; of very many, only their kinds."""
     costs = verdict.curve.costs
     table = Table(title="What each fault cost", title_justify="left")

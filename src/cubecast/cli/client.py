@@ -32,7 +32,7 @@ from cubecast.cli.config import (
 )
 from cubecast.cli.live import DEFAULT, run
 from cubecast.cli.output import console, refuse
-from cubecast.cli.reading import POLICIES, Reading, read_topic
+from cubecast.cli.sub import POLICIES, Reading, read_topic
 from cubecast.cli.why import explained
 from cubecast.logs import escaped, guard
 from cubecast.net.reading.subscription import Policy

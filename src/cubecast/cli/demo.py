@@ -12,14 +12,14 @@ from cubecast.cli.demo_chat import in_words
 from cubecast.cli.demo_live import (
     QUICK,
     SLOW,
-    Conversation,
+    DemoConversation,
     DemoFailed,
     as_it_arrived,
     converse,
     tree_taken,
 )
 from cubecast.cli.demo_screens import (
-    Counts,
+    InversionCounts,
     Screens,
     say,
     show_screens,
@@ -141,10 +141,10 @@ def _hop(rule: Rule) -> str:
     return f"{rule.delay_s * 1000:g} to {(rule.delay_s + rule.jitter_s) * 1000:g}"
 
 
-def _counts(trace: list[Record], report: Report) -> Counts:
+def _counts(trace: list[Record], report: Report) -> InversionCounts:
     answers = answers_before_questions(trace)
     violations = sum(report.counts.values())
-    return Counts(report.deliveries, answers.pairs, answers.inverted, violations)
+    return InversionCounts(report.deliveries, answers.pairs, answers.inverted, violations)
 
 
 def _show_screens(screens: dict[str, Screens]) -> None:
@@ -155,7 +155,7 @@ def _show_screens(screens: dict[str, Screens]) -> None:
         show_screens(console, screens, window)
 
 
-def _leave_trace(conversation: Conversation, path: Path, rounds: int) -> None:
+def _leave_trace(conversation: DemoConversation, path: Path, rounds: int) -> None:
     params: dict[str, Any] = {
         "nodes": len(conversation.members),
         "rounds": rounds,

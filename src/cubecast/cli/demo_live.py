@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import queue
-import subprocess
+import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +14,19 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from cubecast.cli.demo_worker import Finished, Join, Leave, Left, Order, Ready, Report, Talk
-from cubecast.interrupts import held
+from cubecast.cli.demo_worker import (
+    DemoFinished,
+    DemoJoin,
+    DemoLeave,
+    DemoReady,
+    DemoTalk,
+    Left,
+    Order,
+    Report,
+)
 from cubecast.net.links.faults import LinkFaults, Rule
+from cubecast.processes.child import started
+from cubecast.processes.command import CommandChild
 from cubecast.topology import Tree, cluster, dimension_for, mask_of
 from cubecast.trace import Record, merge
 
@@ -29,14 +38,14 @@ DEADLINE_S = 16.0
 """The whole demo ends by then, well or not."""
 GRACE_S = 1.0
 
-R = TypeVar("R", Ready, Finished, Left)
+R = TypeVar("R", DemoReady, DemoFinished, Left)
 
 
 class DemoFailed(Exception):
     """The conversation did not come to its end."""
 
 
-class Conversation(NamedTuple):
+class DemoConversation(NamedTuple):
     """What happened."""
 
     trace: list[Record]
@@ -44,34 +53,22 @@ class Conversation(NamedTuple):
     slow: list[tuple[int, int]]
 
 
-class Worker:
-    """One process; a thread reads its reports, so that waiting for them can have an end."""
+class DemoProcess(CommandChild):
+    """One member's process; its reports wait in a queue, so that waiting has an end."""
 
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "cubecast.cli.demo_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is ours to pass on
-        )
+    def __init__(self, number: int) -> None:
         self._reports: queue.Queue[bytes] = queue.Queue()
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._reports.put(line)
-        self._reports.put(b"")
+        super().__init__(
+            number,
+            [sys.executable, "-m", "cubecast.cli.demo_worker"],
+            heard=self._reports.put,
+            silent=lambda: self._reports.put(b""),
+        )
 
     def order(self, what: Order) -> None:
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.write(msgspec.json.encode(what) + b"\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            raise DemoFailed(self._last_words()) from None
+        """Tell it what to do."""
+        if not self.say(msgspec.json.encode(what)):
+            raise DemoFailed(self._last_words())
 
     def report(self, kind: type[R], deadline: float) -> R:
         """The next report, which must be of this kind."""
@@ -86,66 +83,44 @@ class Worker:
         return said
 
     def _last_words(self) -> str:
-        assert self.process.stderr is not None
-        lines = self.process.stderr.read().decode(errors="replace").split("\n")
-        said = [line for line in lines if line.strip()]
-        return f"a member ended by itself: {said[-1] if said else 'without a word'}"
-
-    def stop(self, deadline: float) -> None:
-        """Wait until the process is gone; end it if that takes too long."""
-        try:
-            self.process.wait(timeout=max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self._thread.join()
-        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            assert pipe is not None
-            try:
-                pipe.close()
-            except BrokenPipeError:
-                continue  # an order nobody read
+        return f"a member ended by itself: {self.last_line() or 'without a word'}"
 
 
 @contextmanager
-def crew(count: int) -> Iterator[list[Worker]]:
-    """`count` processes; none is left behind, whatever happens."""
-    workers: list[Worker] = []
-    finished = False
-    try:
-        for _ in range(count):
-            with held():
-                workers.append(Worker())
-        yield workers
-        finished = True
-    finally:
-        for worker in workers:
-            if not finished:
-                worker.process.terminate()
-        deadline = time.monotonic() + GRACE_S
-        for worker in workers:
-            worker.stop(deadline)
+def crew(count: int) -> Iterator[list[DemoProcess]]:
+    """`count` processes; those that do not end by themselves within `GRACE_S` are ended."""
+    with started([partial(DemoProcess, number) for number in range(count)]) as workers:
+        try:
+            yield workers
+        except BaseException:
+            for worker in workers:
+                worker.signal(signal.SIGTERM)
+            raise
+        finally:
+            deadline = time.monotonic() + GRACE_S
+            for worker in workers:
+                worker.wait(max(0.0, deadline - time.monotonic()))
 
 
-def converse(count: int, rounds: int, seed: int = 0) -> Conversation:
+def converse(count: int, rounds: int, seed: int = 0) -> DemoConversation:
     """Hold the conversation; `DemoFailed` says why if it did not come to its end."""
     deadline = time.monotonic() + DEADLINE_S
     with crew(count) as workers:
-        workers[0].order(Join(None))
-        ready = [workers[0].report(Ready, deadline)]
+        workers[0].order(DemoJoin(None))
+        ready = [workers[0].report(DemoReady, deadline)]
         for worker in workers[1:]:
-            worker.order(Join(ready[0].address))
-        ready += [worker.report(Ready, deadline) for worker in workers[1:]]
+            worker.order(DemoJoin(ready[0].address))
+        ready += [worker.report(DemoReady, deadline) for worker in workers[1:]]
         members = sorted(one.slot for one in ready)
         slow = _slow_links(members, Random(seed))
         for worker, one in zip(workers, ready, strict=True):
-            worker.order(Talk(_faults_of(one.slot, members, slow), members, rounds))
+            worker.order(DemoTalk(_faults_of(one.slot, members, slow), members, rounds))
         for worker in workers:
-            worker.report(Finished, deadline)
+            worker.report(DemoFinished, deadline)
         for worker in workers:
-            worker.order(Leave())
+            worker.order(DemoLeave())
         traces = [worker.report(Left, deadline).trace for worker in workers]
-    return Conversation(list(merge(traces)), members, slow)
+    return DemoConversation(list(merge(traces)), members, slow)
 
 
 def _slow_links(members: list[int], chance: Random) -> list[tuple[int, int]]:

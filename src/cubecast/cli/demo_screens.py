@@ -115,7 +115,7 @@ def show_screens(console: Console, screens: dict[str, Screens], window: Window) 
     console.print(Columns(panels))
 
 
-class Counts(NamedTuple):
+class InversionCounts(NamedTuple):
     """What was counted of one protocol."""
 
     deliveries: int
@@ -124,7 +124,7 @@ class Counts(NamedTuple):
     violations: int
 
 
-def tell_counts(console: Console, best: Counts, ours: Counts) -> None:
+def tell_counts(console: Console, best: InversionCounts, ours: InversionCounts) -> None:
     """The numbers of both protocols, in words."""
     for name, counts in (("best effort", best), ("cubecast", ours)):
         colour = "red" if counts.early else "green"

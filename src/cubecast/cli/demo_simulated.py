@@ -6,7 +6,7 @@ from rich.console import Console
 
 from cubecast.cli.demo_chat import in_words
 from cubecast.cli.demo_screens import (
-    Counts,
+    InversionCounts,
     Screens,
     say,
     show_screens,
@@ -49,10 +49,10 @@ def demo_simulated(console: Console, nodes: int, seeds: int) -> None:
     tell_next(console)
 
 
-def _counts(runs: list[Outcome]) -> Counts:
+def _counts(runs: list[Outcome]) -> InversionCounts:
     names = ("deliveries", "answers_seen", "answers_before_questions", "violations")
     totals = [round(sum(outcome.metrics.get(name, 0.0) for outcome in runs)) for name in names]
-    return Counts(*totals)
+    return InversionCounts(*totals)
 
 
 def _screens(outcome: Outcome) -> Screens:

@@ -27,13 +27,13 @@ THINKING_S = 0.03
 """Readers think up to this long before they answer."""
 
 
-class Join(msgspec.Struct, tag=True):
+class DemoJoin(msgspec.Struct, tag=True):
     """Begin a cluster, or join that of `seed`; then subscribe."""
 
     seed: str | None
 
 
-class Talk(msgspec.Struct, tag=True):
+class DemoTalk(msgspec.Struct, tag=True):
     """Everyone is subscribed: put up with these faults, and talk."""
 
     faults: str
@@ -41,18 +41,18 @@ class Talk(msgspec.Struct, tag=True):
     rounds: int
 
 
-class Leave(msgspec.Struct, tag=True):
+class DemoLeave(msgspec.Struct, tag=True):
     """Everyone has read everything."""
 
 
-class Ready(msgspec.Struct, tag=True):
+class DemoReady(msgspec.Struct, tag=True):
     """Subscribed, at this slot."""
 
     slot: int
     address: str
 
 
-class Finished(msgspec.Struct, tag=True):
+class DemoFinished(msgspec.Struct, tag=True):
     """Everything was read."""
 
 
@@ -62,11 +62,11 @@ class Left(msgspec.Struct, tag=True):
     trace: list[Record]
 
 
-Order = Join | Talk | Leave
-Report = Ready | Finished | Left
+Order = DemoJoin | DemoTalk | DemoLeave
+Report = DemoReady | DemoFinished | Left
 
 
-class Said(msgspec.Struct):
+class DemoMessage(msgspec.Struct):
     """A message of the conversation: a question, or the answer to one."""
 
     round: int
@@ -74,10 +74,10 @@ class Said(msgspec.Struct):
     text: str
 
 
-class Member:
+class DemoMember:
     """Asks when it is its turn, and answers what others ask."""
 
-    def __init__(self, node: cubecast.Node, talk: Talk) -> None:
+    def __init__(self, node: cubecast.Node, talk: DemoTalk) -> None:
         self._node = node
         self._talk = talk
         self._chance = Random(node.slot)
@@ -93,7 +93,7 @@ class Member:
         await self._ask_if_our_turn(0)
         for _ in range(rounds * len(members)):
             message = await anext(messages)
-            said = msgspec.json.decode(message.payload, type=Said)
+            said = msgspec.json.decode(message.payload, type=DemoMessage)
             if said.answer:
                 answers[said.round] += 1
                 if answers[said.round] == len(members) - 1:
@@ -106,16 +106,16 @@ class Member:
     async def _ask_if_our_turn(self, number: int) -> None:
         members = self._talk.members
         if number < self._talk.rounds and members[number % len(members)] == self._node.slot:
-            await self._publish(Said(number, False, question(number)))
+            await self._publish(DemoMessage(number, False, question(number)))
 
     async def _answer(self, asked: cubecast.Message, number: int) -> None:
         await asyncio.sleep(self._chance.random() * THINKING_S)
         stream = asked.frame.stream
         self.replies[self._published] = f"{stream.source}.{stream.incarnation:x}.{asked.seq}"
         text = answer(number, asked.source, self._node.slot)
-        await self._publish(Said(number, True, text))
+        await self._publish(DemoMessage(number, True, text))
 
-    async def _publish(self, said: Said) -> None:
+    async def _publish(self, said: DemoMessage) -> None:
         self._published += 1
         await self._node.publish(TOPIC, msgspec.json.encode(said))
 
@@ -154,20 +154,20 @@ async def take_part(orders: Orders) -> None:
     trace: list[Record] = []
     faults = LinkFaults()
     join = await orders.next()
-    assert isinstance(join, Join)
+    assert isinstance(join, DemoJoin)
     config = cubecast.NodeConfig(trace_arrivals=True, leave_timeout_s=3.0)
     async with (
         cubecast.join(join.seed, config=config, trace=trace, faults=faults) as node,
         node.subscribe(TOPIC) as messages,
     ):
-        report(Ready(node.slot, node.address))
+        report(DemoReady(node.slot, node.address))
         talk = await orders.next()
-        assert isinstance(talk, Talk)
+        assert isinstance(talk, DemoTalk)
         for peer, rule in parse_rules(talk.faults)[0].items():
             faults.set(peer, rule)
-        member = Member(node, talk)
+        member = DemoMember(node, talk)
         await member.converse(messages)
-        report(Finished())
+        report(DemoFinished())
         await orders.next()
         faults.clear()
     report(Left([member.with_replies(record) for record in trace]))

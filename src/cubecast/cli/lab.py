@@ -19,12 +19,12 @@ from cubecast.cli.on_spark import (
     spark_settings,
 )
 from cubecast.cli.output import counted, progress_console, refuse
-from cubecast.lab.asking import ask
 from cubecast.lab.experiment import ExperimentError
+from cubecast.lab.request import ask
 from cubecast.lab.running import Interrupted, Job
 
 if TYPE_CHECKING:
-    from cubecast.lab.ran import Ran
+    from cubecast.lab.finished_run import Ran
     from cubecast.spark.results import Failure
 
 MOST_FAILURES = 20

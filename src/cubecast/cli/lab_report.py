@@ -139,7 +139,7 @@ def report(
           the figures as a paper takes them
     """
     with results_errors("lab report"):
-        from cubecast.spark.gather import gather
+        from cubecast.spark.plain_tables import gather
         from cubecast.spark.results import Results
 
         results = Results(directory)

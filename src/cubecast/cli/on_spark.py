@@ -12,7 +12,7 @@ from cubecast.cli.output import progress_console, refuse
 from cubecast.lab.experiment import ExperimentError
 
 if TYPE_CHECKING:
-    from cubecast.cli.steps import Steps
+    from cubecast.cli.job_progress import Steps
 
 MasterOption = Annotated[
     str,
@@ -58,6 +58,6 @@ def spark_errors(command: str) -> Iterator[None]:
 
 def steps() -> AbstractContextManager[Steps]:
     """Something to tell each step of a job to."""
-    from cubecast.cli.steps import steps_on  # it needs Spark's packages
+    from cubecast.cli.job_progress import steps_on  # it needs Spark's packages
 
     return steps_on(progress_console)

@@ -23,10 +23,10 @@ from cubecast.cli.output import (
 )
 from cubecast.sim.params import NETWORKS, ParamError, Params
 from cubecast.sim.protocols import PROTOCOLS, ProtocolError, protocol_named
-from cubecast.sim.replay import ReplayError, read_conversations
 from cubecast.sim.run import Outcome, run
 from cubecast.sim.scenarios import SCENARIOS, Scenario
-from cubecast.sim.script import ScriptError, read_script
+from cubecast.sim.workloads.replay import ReplayError, read_conversations
+from cubecast.sim.workloads.scenario_file import ScriptError, read_script
 from cubecast.trace import TraceError, write
 
 DEFAULT_SEEDS = 5

@@ -10,6 +10,17 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from cubecast.chaos.schedule import Schedule, ScheduleError, read_schedule, schedule_text
+from cubecast.chaos.simulated.campaign import (
+    CampaignCounts,
+    CampaignSettings,
+    CountsError,
+    campaign,
+    schedule_of,
+)
+from cubecast.chaos.simulated.driver import Population, SimulatedVerdict, population, run_schedule
+from cubecast.chaos.simulated.shrink import shrink as shrink_schedule
+from cubecast.chaos.simulated.story import happenings, judgement
 from cubecast.cli.output import (
     console,
     counted,
@@ -18,13 +29,8 @@ from cubecast.cli.output import (
     refuse,
     unit_of,
 )
-from cubecast.sim.campaign import Counts, CountsError, Settings, campaign, schedule_of
-from cubecast.sim.chaos import Population, Verdict, population, run_schedule
 from cubecast.sim.params import ParamError, Params
 from cubecast.sim.protocols import MORTAL, ProtocolError, mortality
-from cubecast.sim.schedule import Schedule, ScheduleError, read_schedule, schedule_text
-from cubecast.sim.shrink import shrink as shrink_schedule
-from cubecast.sim.story import story_of, verdict_of
 from cubecast.trace import TraceError, write
 
 DEFAULT_SEEDS = 20
@@ -108,7 +114,7 @@ def sim_chaos(
     """
     one = schedule is not None or replay is not None
     _refuse_contradictions(one, seeds, schedule, replay, shrink, save, trace, counts)
-    settings = Settings(protocol, nodes, wire, plain or protocol != "cubecast")
+    settings = CampaignSettings(protocol, nodes, wire, plain or protocol != "cubecast")
     try:
         people = population(protocol)
         mortality(protocol, Params())  # refuse now what cannot run
@@ -170,7 +176,7 @@ def _run_one(
         _print_one(verdict, protocol, runs)
         return verdict.ok
     say = console.print
-    for line in [*story_of(verdict), "", *verdict_of(verdict)]:
+    for line in [*happenings(verdict), "", *judgement(verdict)]:
         say(line, markup=False, highlight=False, soft_wrap=True)
     _say_marks(dict(verdict.marks))
     if runs > 1:
@@ -181,7 +187,9 @@ def _run_one(
     return verdict.ok
 
 
-def _cut_down(verdict: Verdict, people: Population, wire: bool) -> tuple[Verdict, int]:
+def _cut_down(
+    verdict: SimulatedVerdict, people: Population, wire: bool
+) -> tuple[SimulatedVerdict, int]:
     hidden = not progress_console.is_terminal
     columns = (TextColumn("{task.description}"),)
     with Progress(*columns, console=progress_console, transient=True, disable=hidden) as progress:
@@ -194,7 +202,7 @@ def _cut_down(verdict: Verdict, people: Population, wire: bool) -> tuple[Verdict
     return run_schedule(smaller.schedule, people, keep_trace=True, wire=wire), smaller.runs
 
 
-def _print_one(verdict: Verdict, protocol: str, runs: int) -> None:
+def _print_one(verdict: SimulatedVerdict, protocol: str, runs: int) -> None:
     metrics = {name: {"mean": value, "sd": 0.0, "n": 1} for name, value in verdict.metrics.items()}
     params: dict[str, Any] = {
         **verdict.schedule.settings().as_json(),
@@ -211,7 +219,7 @@ def _print_one(verdict: Verdict, protocol: str, runs: int) -> None:
 
 
 def _run_many(
-    seeds: range, settings: Settings, jobs: int | None, path: Path | None, as_json: bool
+    seeds: range, settings: CampaignSettings, jobs: int | None, path: Path | None, as_json: bool
 ) -> bool:
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
@@ -221,7 +229,7 @@ def _run_many(
     with Progress(*columns, console=progress_console, transient=True, disable=hidden) as progress:
         task = progress.add_task("chaos", total=len(seeds))
 
-        def told(block: Counts, left: int) -> None:
+        def told(block: CampaignCounts, left: int) -> None:
             progress.update(task, completed=len(seeds) - left)
             for seed, properties in block.failed:
                 progress_console.print(
@@ -252,13 +260,13 @@ def _run_many(
     return total.failures == 0
 
 
-def _again(settings: Settings, seed: int) -> str:
+def _again(settings: CampaignSettings, seed: int) -> str:
     size = "" if settings.nodes is None else f" --nodes {settings.nodes}"
     plain = " --plain" if settings.plain else ""
     return f"cubecast sim chaos --protocol {settings.protocol}{size}{plain} --replay {seed}"
 
 
-def _show(total: Counts, settings: Settings) -> None:
+def _show(total: CampaignCounts, settings: CampaignSettings) -> None:
     named = f"[bold]chaos[/bold] with [bold]{settings.protocol}[/bold]"
     console.print(f"{named}: {total.runs} schedules")
     if total.failures:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
 import typer
 
-from cubecast.cli.children import POLL_S, Child, StopSignals, stop
 from cubecast.cli.config import (
     EXPOSED,
     AdvertiseOption,
@@ -27,13 +29,59 @@ from cubecast.cli.config import (
     effective,
     named,
 )
+from cubecast.cli.live import stop_signals
 from cubecast.cli.output import counted, refuse
 from cubecast.logs import guard
 from cubecast.net.links.address import format_address, parse_address
 from cubecast.net.settings.config import NodeConfig
+from cubecast.processes.child import end_all
+from cubecast.processes.command import CommandChild
+from cubecast.processes.signals import StopSignals
 
+POLL_S = 0.1
 BEYOND_LEAVE_S = 30.0
 """What processes may take to end beside leaving the cluster; many of them share few processors."""
+
+
+class UpNode(CommandChild):
+    """One node in a process of its own; `greeting` is the line that says where it listens.
+
+    With `named`, what it complains of is passed on with its number; JSON names the node itself.
+    """
+
+    def __init__(
+        self, number: int, options: list[str], environment: Mapping[str, str], named: bool = True
+    ) -> None:
+        self.greeting = ""
+        self._prefix = f"node {number}: " if named else ""
+        self._started = False
+        command = [sys.executable, "-m", "cubecast.cli.main", "node", *options]
+        super().__init__(
+            number, command, heard=self._greet, overheard=self._complain, environment=environment
+        )
+        self.hang_up()
+
+    def _greet(self, line: bytes) -> None:
+        """Its first line is the greeting; who comes and goes, `up` need not repeat for each."""
+        self.greeting = self.greeting or line.decode(errors="replace").strip()
+
+    def _complain(self, line: str) -> None:
+        """Pass its warnings on; those of a node that does not start are kept, as the reason."""
+        if self._started:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        while self.complaints:
+            typer.echo(f"{self._prefix}{self.complaints.popleft()}", err=True)
+
+    def started(self) -> None:
+        """It is up: what it complained of until now was no reason to end."""
+        self._started = True
+        self._pass_on()
+
+    def last_words(self) -> str:
+        """Why a process that is no more did not start."""
+        return (self.last_line() or self.how_it_ended()).removeprefix("cubecast node: ")
 
 
 def up(
@@ -76,8 +124,8 @@ def up(
     shared = ["--preset", settings.preset, *(["--config", str(config)] if config else [])]
     shared += ["--log-format", settings.log_format, "--log-level", settings.log_level]
     shared += ["--permissions", str(permissions)] if permissions else []
-    signals = StopSignals()
-    children: list[Child] = []
+    signals = StopSignals(stop_signals())
+    children: list[UpNode] = []
     patience_s = settings.config.leave_timeout_s + BEYOND_LEAVE_S
     try:
         _start(nodes, settings.config, shared, children, signals)
@@ -87,25 +135,25 @@ def up(
         typer.echo("stopping")
     finally:
         asked = signals.count
-        killed = stop(children, patience_s, lambda: signals.count > asked)
+        killed = _stop(children, patience_s, lambda: signals.count > asked)
     if killed:
         listed = ", ".join(map(str, killed))
         refuse("up", f"killed before they had left the cluster: {listed}")
 
 
-def _mourn(children: list[Child]) -> None:
+def _mourn(children: list[UpNode]) -> None:
     """Name the nodes that ended by themselves; the others go on without them."""
     for child in [child for child in children if not child.alive]:
         children.remove(child)
         rest = "; the others go on" if children else ""
-        said = f"node {child.number} ended by itself, {child.end()}{rest}"
+        said = f"node {child.number} ended by itself, {child.how_it_ended()}{rest}"
         if not children:
             refuse("up", said)
         typer.echo(f"cubecast up: {said}", err=True)
 
 
 def _start(
-    nodes: int, first: NodeConfig, shared: list[str], children: list[Child], signals: StopSignals
+    nodes: int, first: NodeConfig, shared: list[str], children: list[UpNode], signals: StopSignals
 ) -> None:
     """Start one node after the other, until all are up or a signal says to stop."""
     host, _ = parse_address(first.listen)
@@ -117,7 +165,7 @@ def _start(
     metrics_host = format_address(parse_address(first.metrics)[0], 0) if first.metrics else ""
     seed = ""
     for number in range(nodes):
-        child = Child(number, [*shared, *where], environment, named="json" not in shared)
+        child = UpNode(number, [*shared, *where], environment, named="json" not in shared)
         children.append(child)
         while not child.greeting and child.alive and not signals.count:
             time.sleep(POLL_S / 10)
@@ -136,3 +184,22 @@ def _start(
         f"{counted(nodes, 'node')} up in {time.monotonic() - began:.1f} s; reach them at {seed}; "
         "Ctrl-C stops them"
     )
+
+
+def _stop(children: Sequence[UpNode], limit_s: float, hurry: Callable[[], bool]) -> list[int]:
+    """End all children; the numbers of those that took longer than `limit_s` and were killed.
+
+    `hurry` says that waiting has been enough.
+    """
+    for child in reversed(children):
+        child.signal(signal.SIGTERM)
+    deadline = time.monotonic() + limit_s
+    while any(child.alive for child in children):
+        if time.monotonic() > deadline or hurry():
+            break
+        time.sleep(POLL_S)
+    killed = [child.number for child in children if child.alive]
+    for child in children:
+        child.signal(signal.SIGKILL)
+    end_all(children)
+    return killed

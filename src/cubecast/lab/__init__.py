@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cubecast.lab.ran import Ran
+    from cubecast.lab.finished_run import Ran
     from cubecast.lab.running import Interrupted, run
 
 __all__ = ["Interrupted", "Ran", "run"]

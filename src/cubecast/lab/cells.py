@@ -77,10 +77,10 @@ class Measurement:
 def measure(cell: Cell, keep: Collection[str] = ()) -> Measurement:
     """Run the cell; everything it needs is in its settings and its seed.
 
-    `keep` names what of `cubecast.lab.keeping.KEEPABLE` is wanted beside the numbers, which are the
-    same with it and without.
+    `keep` names what of `cubecast.lab.cell_details.KEEPABLE` is wanted beside the numbers, which
+    are the same with it and without.
     """
-    from cubecast.lab.keeping import message_rows
+    from cubecast.lab.cell_details import message_rows
     from cubecast.lab.workloads import workload_of
 
     workload = workload_of(cell.settings)

@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from cubecast.lab.cells import Cell, Settings, Value
-from cubecast.lab.numbers import Bound, Fold, Form, PaperNumber, Reading, Written, expanded
+from cubecast.lab.comparisons import Bound, Fold, Form, PaperNumber, Reading, Written, expanded
 from cubecast.lab.workload import Workload, WorkloadError
 from cubecast.lab.workloads import WORKLOADS
 from cubecast.plugins import PluginError, look_in

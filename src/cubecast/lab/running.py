@@ -26,11 +26,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cubecast.lab.asking import Asked, ask, own_sources, text_of, versions
 from cubecast.lab.cells import Cell, measure
 from cubecast.lab.commit import source_commit
 from cubecast.lab.experiment import Experiment
-from cubecast.lab.ran import Ran
+from cubecast.lab.finished_run import Ran
+from cubecast.lab.request import Asked, ask, own_sources, text_of, versions
 from cubecast.lab.seeding import cells_of, more_seeds
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def run(
     An experiment is named by its id, by a file, by a workload (all that have it), or "all"; or it
     is an `Experiment`.  Each point of a grid gets `seeds` runs, or as many as its file says.  With
     `until_decided`, points whose verdict is undecided get more, up to that many.  `keep` names what
-    of `cubecast.lab.keeping.KEEPABLE` is kept beside the numbers.
+    of `cubecast.lab.cell_details.KEEPABLE` is kept beside the numbers.
 
     Spark's session is the one that this process has, or one of its own on `master` with `conf`.
     Raises `ExperimentError` for what cannot be run, `cubecast.spark.errors.LabError` if Spark or
@@ -132,8 +132,8 @@ class Job:
         so the rounds end.  It has those of all rounds before as well, as the tables are of the
         cells that were asked for last.  All share the session, which is started when it is needed.
         """
-        from cubecast.spark.gather import mean_rows
         from cubecast.spark.java import find_java
+        from cubecast.spark.plain_tables import mean_rows
         from cubecast.spark.sweep import bring_up_to_date
 
         facts = self._facts()

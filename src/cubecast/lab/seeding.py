@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from cubecast.lab.cells import Cell, Settings
+from cubecast.lab.comparisons import PaperNumber
 from cubecast.lab.experiment import Experiment, matches
-from cubecast.lab.numbers import PaperNumber
 from cubecast.lab.verdicts import LOOKS, Row, judge
 from cubecast.lab.workloads import WORKLOADS
 

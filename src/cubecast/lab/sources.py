@@ -24,7 +24,7 @@ from typing import Any
 _PACKAGE = "cubecast"
 FRONTS = frozenset((_PACKAGE, "cubecast.lab"))
 """Packages that name what users call, and that no measurement uses: they are left out."""
-ROOTS = ("cubecast.lab.cells", "cubecast.lab.keeping", "cubecast.lab.workloads")
+ROOTS = ("cubecast.lab.cells", "cubecast.lab.cell_details", "cubecast.lab.workloads")
 """What `cubecast.lab.cells.measure` imports when it is called, and itself."""
 GROUPS = {"workload": "cubecast.workloads", "protocol": "cubecast.protocols"}
 """Settings that may name something of a user's own, and the entry points of such names."""

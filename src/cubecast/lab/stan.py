@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cubecast.lab.cells import Measurement, Settings, Value
 from cubecast.lab.workload import Workload, WorkloadError, number, whole
 from cubecast.overlay.rounds import MODES, ORDERS, RoundConfig
-from cubecast.overlay.sizes import ROUNDINGS
+from cubecast.overlay.view_sizes import ROUNDINGS
 from cubecast.overlay.weights import HASHES
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from cubecast.lab.cell_details import KEEPABLE
 from cubecast.lab.cells import Measurement, Settings, Trace, Value
-from cubecast.lab.keeping import KEEPABLE
 from cubecast.lab.simulated import REFERENCE_RATE, check_run, is_compiled, simulate
 from cubecast.lab.workload import Workload, WorkloadError, number
 from cubecast.sim.engines import ENGINES

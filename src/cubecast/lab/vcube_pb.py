@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cubecast.lab.cells import Measurement, Settings
 from cubecast.lab.workload import Workload, WorkloadError, number, whole
-from cubecast.sim.figures_b import LAYOUTS, figure_3, figure_4
+from cubecast.sim.workloads.vcube_pb_figures import LAYOUTS, figure_3, figure_4
 
 
 def measure_hops(settings: Settings, seed: int) -> Measurement:

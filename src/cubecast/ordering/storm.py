@@ -22,7 +22,7 @@ from cubecast.ordering.effects import Effect, Leave, ServicePublish, Time
 from cubecast.ordering.judge import inversions, needless_tags, repeated, shared_numbers
 from cubecast.ordering.messages import Member
 from cubecast.ordering.production.config import Reranking, Timing, Waiting
-from cubecast.ordering.production.maker import Production
+from cubecast.ordering.production.fixed_managers import Production
 from cubecast.ordering.production.module import OrderingModule
 from cubecast.ordering.timestamps import Topic
 from cubecast.ordering.world import Link, Module, World, manager

@@ -63,7 +63,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 from cubecast.overlay.chance import below, draw, stream
-from cubecast.overlay.sizes import CONNECTED, ROUNDINGS, Rounding, view_size
+from cubecast.overlay.view_sizes import CONNECTED, ROUNDINGS, Rounding, view_size
 from cubecast.overlay.weights import HASHES, Hash, weight
 
 Mode = Literal["faithful", "repairing"]

@@ -38,8 +38,8 @@ from cubecast.overlay.effects import (
 )
 from cubecast.overlay.messages import NodeId, Topic
 from cubecast.overlay.rounds import start_views
-from cubecast.overlay.sizes import CONNECTED, Rounding, view_size
 from cubecast.overlay.stan import Choose, Stan, StanConfig
+from cubecast.overlay.view_sizes import CONNECTED, Rounding, view_size
 
 Make: TypeAlias = Callable[[NodeId, StanConfig, Choose], Stan]
 Kind = Literal["join", "leave", "crash", "return"]

@@ -24,8 +24,8 @@ from cubecast.sim.scenarios import SCENARIOS, Scenario
 
 ENGINES = ("auto", "kernel", "reference")
 Look = Literal["plain", "closely", "changing"]
-"""What is measured: the meter alone, histograms besides (`cubecast.sim.watching.WatchedWorld`), or
-what the papers count while members change (`cubecast.sim.watching.ChangingWorld`)."""
+"""What is measured: the meter alone, histograms besides (`WatchedWorld` of
+`cubecast.sim.measured_worlds`), or what the papers count while members change (`ChangingWorld`)."""
 
 
 class EngineError(CubecastError, ValueError):

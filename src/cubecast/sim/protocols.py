@@ -20,11 +20,11 @@ from cubecast.protocol.paper.vcube_pb import VCubePB
 from cubecast.protocol.paper.vcube_ps import VCubePS
 from cubecast.protocol.port import MemberPort, NodeId, Port, Process, Time, Topic
 from cubecast.sim.codec import Codec, WireCodec
+from cubecast.sim.crashes.vcube_top import VCubeTop
 from cubecast.sim.params import Params
-from cubecast.sim.vcube_top import VCubeTop
 
 if TYPE_CHECKING:
-    from cubecast.sim.lives import MakeLife
+    from cubecast.sim.crashes.mortal_world import MakeLife
 
 MakeProcess: TypeAlias = Callable[[NodeId, Port], Process]
 MakeProtocol: TypeAlias = Callable[[Params, str], MakeProcess]

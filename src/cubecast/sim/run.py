@@ -17,15 +17,15 @@ from typing import Any, TypeAlias
 
 from cubecast.protocol.port import NodeId, Port, Process, Time
 from cubecast.sim.codec import Codec
-from cubecast.sim.crash_stop import CrashStopWorld, detection_range
+from cubecast.sim.crashes.convergence import liveness_bound, run_until, settle
+from cubecast.sim.crashes.crash_stop import CrashStopWorld, detection_range
+from cubecast.sim.crashes.mortal_world import MortalWorld
 from cubecast.sim.engines import CHURN, Compiled, EngineError, Look, engine_for
-from cubecast.sim.lives import MortalWorld
+from cubecast.sim.measured_worlds import ChangingWorld, LateMeter, WatchedWorld
 from cubecast.sim.networks import SendingQueue
 from cubecast.sim.params import Params
 from cubecast.sim.protocols import MORTAL, maker, mortality, refuse_impossible, roots
 from cubecast.sim.scenarios import Scenario
-from cubecast.sim.settling import liveness_bound, run_until, settle
-from cubecast.sim.watching import ChangingWorld, LateMeter, WatchedWorld
 from cubecast.sim.world import Horizon, Network, World
 from cubecast.topology import dimension_for
 from cubecast.trace import Header, Record, Report, answers_before_questions, check

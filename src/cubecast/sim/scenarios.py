@@ -12,14 +12,14 @@ from random import Random
 from typing import Any
 
 from cubecast.protocol.port import NodeId, Time, Topic
-from cubecast.sim.exchange import plan_exchange
 from cubecast.sim.params import MAX_MESSAGES, ParamError, Params
-from cubecast.sim.pattern_storm import plan_pattern_storm
-from cubecast.sim.sessions import plan_sessions
-from cubecast.sim.storm import draw_laggards, draw_storm, plan_laggards, plan_storm
-from cubecast.sim.stream import plan_stream
-from cubecast.sim.topics import plan_speakers, plan_topics
-from cubecast.sim.turnover import plan_turnover
+from cubecast.sim.workloads.drawn_publishers import plan_speakers, plan_topics
+from cubecast.sim.workloads.pattern_storm import plan_pattern_storm
+from cubecast.sim.workloads.sessions import plan_sessions
+from cubecast.sim.workloads.single_stream import plan_stream
+from cubecast.sim.workloads.storm import draw_laggards, draw_storm, plan_laggards, plan_storm
+from cubecast.sim.workloads.subscriber_turnover import plan_turnover
+from cubecast.sim.workloads.subscription_exchange import plan_exchange
 from cubecast.sim.world import World
 
 TOPIC: Topic = "t"
@@ -38,7 +38,7 @@ class Scenario:
     takes: tuple[str, ...] = ()
     """The parameters in `WORKLOAD` that mean something to it."""
     mortal: bool = False
-    """Whether processes may crash: its world is a `cubecast.sim.lives.MortalWorld`."""
+    """Whether processes may crash: its world is a `MortalWorld` (`cubecast.sim.crashes`)."""
 
     def ignores(self) -> set[str]:
         """Parameters that would change nothing."""

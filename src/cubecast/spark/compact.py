@@ -4,7 +4,7 @@ The tables depend on the grid and on what the cells measured, and on nothing els
 fixed order and each table is one file, so that two sweeps over the same grid give the same bytes
 wherever and in whatever pieces they ran.  (`timings` tells just that, and differs.)
 
-Files are read and written by tasks and by the driver through `cubecast.spark.places`; Spark itself
+Files are read and written by tasks and by the driver through `cubecast.spark.storage`; Spark itself
 needs no connector to where they are.
 """
 
@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 
 from cubecast.spark.aggregate import aggregates
 from cubecast.spark.errors import ResultsError
-from cubecast.spark.files import sha256
 from cubecast.spark.frames import map_in_arrow
 from cubecast.spark.results import LAST, Results
 from cubecast.spark.seal import DamagedError
+from cubecast.spark.sealed_files import sha256
 from cubecast.spark.tables import (
     CELL,
     HISTOGRAMS,

@@ -31,7 +31,7 @@ from uuid import uuid4
 from cubecast.spark.errors import ResultsError
 
 if TYPE_CHECKING:
-    from cubecast.spark.places import Held, Place
+    from cubecast.spark.storage import Held, Place
 
 LEASE_S = 30.0
 RENEW_S = 5.0
@@ -81,7 +81,7 @@ class _Lease:
             seen = found
 
     def _taken(self, found: dict[str, object] | None) -> ResultsError:
-        from cubecast.spark.places import taken
+        from cubecast.spark.storage import taken
 
         return taken(self._place.name, str((found or {}).get("by", "")))
 

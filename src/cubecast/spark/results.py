@@ -12,8 +12,8 @@
 ``spark.log``           what Spark had to say in the last sweep (only on this machine)
 ======================  ========================================================================
 
-1. Every file is put in place whole or not at all (`cubecast.spark.places`), and carries a seal over
-   its name and all its bytes (`cubecast.spark.seal`).
+1. Every file is put in place whole or not at all (`cubecast.spark.storage`), and carries a seal
+   over its name and all its bytes (`cubecast.spark.seal`).
 2. A cell is finished if and only if its file was read whole and its seal fits.  Equal keys mean
    equal measurements, so it does not matter which of two attempts comes last.
 3. The table that is written last notes, by their seals, the other tables, and the grid and the
@@ -37,8 +37,6 @@ import pyarrow as pa
 
 from cubecast.lab.cells import Cell
 from cubecast.spark.errors import ResultsError
-from cubecast.spark.files import SealedFiles, sha256
-from cubecast.spark.places import Local, place_of
 from cubecast.spark.seal import (
     DamagedError,
     json_facts,
@@ -51,6 +49,8 @@ from cubecast.spark.seal import (
     sealed_toml,
     toml_text,
 )
+from cubecast.spark.sealed_files import SealedFiles, sha256
+from cubecast.spark.storage import Local, place_of
 from cubecast.spark.tables import CELL, GRID, SCHEMAS
 
 LAST = "timings"

@@ -24,11 +24,11 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cubecast.spark.cancellable_jobs import Jobs, tagged_jobs
 from cubecast.spark.errors import LabError, spark_failures
 from cubecast.spark.gateway import ENDS_WITHIN_S, java_process, spark_home
 from cubecast.spark.java import find_java
 from cubecast.spark.java_log import told_how_java_ended, told_why
-from cubecast.spark.jobs import Jobs, tagged_jobs
 from cubecast.spark.masters import (
     MOST_ATTEMPTS,
     in_this_process,
@@ -37,14 +37,14 @@ from cubecast.spark.masters import (
     refuse_unreachable,
     with_retries,
 )
-from cubecast.spark.scratch import Scratch, scratch_directory
-from cubecast.spark.surroundings import (
+from cubecast.spark.process_state import (
     environment_with,
     interrupts_as_before,
     opened_log,
     own_gateway,
     py4j_is_quiet,
 )
+from cubecast.spark.scratch import Scratch, scratch_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

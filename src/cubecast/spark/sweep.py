@@ -19,16 +19,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from cubecast.lab.cell_details import KEEPABLE
 from cubecast.lab.cells import Cell, measure
-from cubecast.lab.keeping import KEEPABLE
+from cubecast.spark.cancellable_jobs import Jobs
 from cubecast.spark.compact import tables_are_current, write_tables
 from cubecast.spark.errors import ResultsError, SparkFailedError, lab_errors
+from cubecast.spark.executor_task import DONE, Done, Measure, Task, failure_of
 from cubecast.spark.frames import map_in_arrow as map_in_arrow
-from cubecast.spark.jobs import Jobs
 from cubecast.spark.progress import Progress, Silence
 from cubecast.spark.results import Failure, Results, cell_name, grid_table
 from cubecast.spark.tables import spark_schema
-from cubecast.spark.task import DONE, Done, Measure, Task, failure_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,7 +148,7 @@ def run_sweep(
 ) -> Outcome:
     """Measure the cells that `results` (opened) lacks; `facts` are noted with the sweep.
 
-    `keep` is what `measure` keeps beside the numbers (`cubecast.lab.keeping`): a cell that was
+    `keep` is what `measure` keeps beside the numbers (`cubecast.lab.cell_details`): a cell that was
     finished without it is lacking, too.
 
     Raises `SparkFailedError` if Spark gives up.  What is finished stays finished, also then and

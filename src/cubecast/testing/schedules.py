@@ -18,6 +18,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
+from cubecast.chaos.plan import plan_of
+from cubecast.chaos.schedule import ApplicationStep, Schedule
 from cubecast.errors import CubecastError, NoAnswer, NotSent
 from cubecast.net.links.faults import Rule
 from cubecast.net.message import Message
@@ -25,8 +27,6 @@ from cubecast.net.node.node import Node
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.wire.headers import RESERVED
 from cubecast.protocol.port import NodeId, Stream, Time
-from cubecast.sim.plan import plan_of
-from cubecast.sim.schedule import Schedule, Step
 from cubecast.testing.cluster import Cluster
 from cubecast.topology import members_of
 
@@ -172,7 +172,7 @@ class _Player:
 
     # -- applications ----------------------------------------------------------------------------
 
-    def _step(self, step: Step) -> Awaitable[None] | None:
+    def _step(self, step: ApplicationStep) -> Awaitable[None] | None:
         node = self.cluster.places.get(step.node)
         if node is None or step.node in self.closing:
             return None

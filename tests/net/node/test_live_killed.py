@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cubecast.chaos.tracelog import mend
+from cubecast.chaos.live.tracelog import mend
 from cubecast.trace import Record, check, merge, read_jsonl
 
 GENEROUS_S = 60.0
@@ -24,7 +24,7 @@ WORKER = """
 import asyncio, json, sys
 from pathlib import Path
 import cubecast
-from cubecast.chaos.tracelog import RecordedWrites, TraceLog
+from cubecast.chaos.live.tracelog import RecordedWrites, TraceLog
 from cubecast.net.node.node import Node
 from cubecast.trace import Header
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 import pytest
 
+from cubecast.chaos.eventful import draw_eventful
+from cubecast.chaos.schedule import ApplicationStep, Fault, Schedule, checked
 from cubecast.net.node.node import Node
 from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.port import Stream
-from cubecast.sim.ingredients import draw_eventful
-from cubecast.sim.schedule import Fault, Schedule, Step, checked
 from cubecast.testing import Cluster, run
 from cubecast.testing.schedules import play
 from cubecast.trace import Record, Report
@@ -89,9 +89,9 @@ def test_records_are_about_nodes_whoever_has_which_slot() -> None:
                 Fault(6_000, "restart", 3),
             ),
             steps=(
-                Step(7_000, "subscribe", 3, "t"),
-                *(Step(9_000 + 100 * number, "publish", 2) for number in range(10)),
-                *(Step(9_050 + 100 * number, "publish", 3) for number in range(10)),
+                ApplicationStep(7_000, "subscribe", 3, "t"),
+                *(ApplicationStep(9_000 + 100 * number, "publish", 2) for number in range(10)),
+                *(ApplicationStep(9_050 + 100 * number, "publish", 3) for number in range(10)),
             ),
         )
     )

@@ -16,7 +16,7 @@ from cubecast.protocol.cluster import detector as wire
 from cubecast.protocol.cluster.detector import Detector, DetectorConfig, targets
 from cubecast.protocol.cluster.knowledge import MAX_NEWS, MAX_STAMP, Knowledge
 from cubecast.protocol.port import NodeId, Time
-from cubecast.sim.detection import Detection, Rounds
+from cubecast.sim.crashes.detector_world import Detection, Rounds
 from cubecast.topology import (
     cluster_members,
     dimension_for,

@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 
 import pytest
 
+from cubecast.chaos.simulated.driver import draw_schedule, population, run_schedule
 from cubecast.protocol.cluster.agreement import Epochs
 from cubecast.protocol.cluster.member import Member
 from cubecast.protocol.cluster.phases import NEXT, TABLE, Phase, Step, as_markdown
 from cubecast.protocol.cluster.views import Ballot, Install, Prepare, View, ViewId
-from cubecast.sim.chaos import draw_schedule, population, run_schedule
 from support.epoch_toys import CONFIG, Toys
 from support.paths import ROOT
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
+from cubecast.chaos.simulated.driver import _Run, draw_schedule, population
 from cubecast.protocol.port import NodeId, Time
-from cubecast.sim.chaos import _Run, draw_schedule, population
 from cubecast.sim.faults import Cut
 from support.member_stories import Story
 from support.member_toys import Flying, Members, both, kind, link

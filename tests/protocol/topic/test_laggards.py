@@ -19,10 +19,10 @@ from cubecast.protocol.subscriptions.membership import Membership
 from cubecast.protocol.topic.laggards import Laggards, Verdict
 from cubecast.protocol.topic.recovery import RecoveringTopic
 from cubecast.protocol.topic.streams import Branch, Inbox
-from cubecast.sim.explorer import Case, Rules, Step, explore
 from cubecast.sim.params import Params
 from cubecast.sim.run import run
 from cubecast.sim.scenarios import SCENARIOS
+from cubecast.testing.explorer import Case, Rules, Step, explore
 from support.mutants import AnswersForItself, symptoms_of
 
 LAGGARDS = SCENARIOS["laggards"]

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,6 +31,7 @@ from cubecast.bench.peers import TOPIC, AsyncClient, Receive, Servers
 from cubecast.bench.relay import Relay, Route, relaying
 from cubecast.bench.workloads import Task
 from cubecast.interrupts import held
+from cubecast.processes.command import ServerChild
 
 CLUSTER = 3
 LAST = 2
@@ -94,7 +95,7 @@ def client(task: Task) -> AsyncClient:
 class _Running:
     def __init__(self, relay: Relay | None) -> None:
         self._relay = relay
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[ServerChild] = []
 
     @property
     def pids(self) -> list[int]:
@@ -106,19 +107,15 @@ class _Running:
 
     def start(self, binary: str, configuration: Path) -> None:
         with held():
-            self._processes.append(
-                subprocess.Popen([binary, "-c", str(configuration)], stderr=subprocess.DEVNULL)
-            )
+            number = len(self._processes)
+            self._processes.append(ServerChild(number, [binary, "-c", str(configuration)]))
 
     def stop(self) -> None:
         for process in self._processes:
-            process.terminate()
+            process.signal(signal.SIGTERM)
         for process in self._processes:
-            try:
-                process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.wait(STOP_TIMEOUT_S)
+            process.end()
 
 
 @dataclass(frozen=True, slots=True)

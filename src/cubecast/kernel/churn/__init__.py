@@ -1,4 +1,6 @@
-"""`cubecast.sim.sessions` as compiled code: VCube-PS and SRPT-S with changing members, much faster.
+"""`cubecast.sim.workloads.sessions`, compiled: VCube-PS and SRPT-S with changing members.
+
+It is much faster than the objects.
 
 A run of [J] 4.5 sends hundreds of millions of messages: at 10 % churn per second each of a thousand
 nodes hears of two hundred changes per second, and acknowledges them.  This package does what

@@ -11,7 +11,7 @@ from cubecast.kernel.shared.arrays import BUDGET, longer
 from cubecast.protocol.port import Time
 from cubecast.sim.params import Params
 from cubecast.sim.protocols import roots
-from cubecast.sim.sessions import TOPIC, Chance
+from cubecast.sim.workloads.sessions import TOPIC, Chance
 
 from cubecast.kernel.churn.layout import (  # isort: skip
     CAME, COME_ROOM, CONTROLS, COUNTER, DIMENSION, DONE, END, ENTRIES, ENTRY, ENTRY_ROOM, EVENT,
@@ -24,7 +24,7 @@ from cubecast.kernel.churn.layout import (  # isort: skip
 
 
 def run_sessions(protocol: str, params: Params, seed: int, warmup: Time) -> dict[str, float]:
-    """The scenario's run with the metrics that a `cubecast.sim.watching.ChangingWorld` gives."""
+    """The scenario's run with the metrics of a `cubecast.sim.measured_worlds.ChangingWorld`."""
     name = f"sessions/{seed}"
     chance = Chance(params, Random(name))
     root_of = roots(protocol, params, name)

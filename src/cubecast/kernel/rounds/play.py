@@ -13,7 +13,7 @@ from cubecast.kernel.rounds.arithmetic import HASH_CODES, Ints, Longs
 from cubecast.kernel.rounds.engine import play_faithful, play_repairing
 from cubecast.kernel.rounds.walks import Rules
 from cubecast.overlay.rounds import RoundConfig
-from cubecast.overlay.sizes import view_size
+from cubecast.overlay.view_sizes import view_size
 
 LARGEST_TOPIC = 2**31 - 1
 """Places in a topic are numbers of 32 bits with a sign."""

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from cubecast.lab.report.curve_styles import WidthName
     from cubecast.lab.report.data import Findings
-    from cubecast.lab.report.looks import WidthName
 
 
 def write(
@@ -33,6 +33,6 @@ def write(
 
     Needs matplotlib and jinja2 (``pip install 'cubecast[lab]'``).
     """
-    from cubecast.lab.report.writing import write_report
+    from cubecast.lab.report.write_files import write_report
 
     return write_report(findings, out, formats, width, with_page)

@@ -12,9 +12,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 
 from cubecast.lab.cells import Value
 from cubecast.lab.experiment import Plot
+from cubecast.lab.report.curve_styles import Size
 from cubecast.lab.report.curves import Curves, shows_shares
-from cubecast.lab.report.looks import Size
-from cubecast.lab.report.words import PROTOCOL_NAMES, plain, setting_text, spaced
+from cubecast.lab.report.wording import PROTOCOL_NAMES, plain, setting_text, spaced
 
 POWERS_FROM = 65_536
 """Axes that reach this far in powers of two are labelled 2^k."""

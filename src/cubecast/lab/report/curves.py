@@ -17,7 +17,7 @@ from typing import TypeAlias
 from cubecast.lab.cells import Settings, Value
 from cubecast.lab.experiment import OF_HISTOGRAMS, Experiment, Plot, matches
 from cubecast.lab.report.data import HistogramRow
-from cubecast.lab.report.words import metric_label, setting_label, spaced, varying
+from cubecast.lab.report.wording import metric_label, setting_label, spaced, varying
 from cubecast.lab.verdicts import Row
 
 METRIC = "metric"

@@ -1,8 +1,8 @@
 """What a report is made of: plain rows, and where they come from.
 
-`cubecast.spark.gather` reads them from the tables of a directory; rows from anywhere else do as
-well.  They may come in any order: what is drawn from them is ordered by the experiments' own grids,
-so equal rows give equal files.
+`cubecast.spark.plain_tables` reads them from the tables of a directory; rows from anywhere else do
+as well.  They may come in any order: what is drawn from them is ordered by the experiments' own
+grids, so equal rows give equal files.
 """
 
 from __future__ import annotations

@@ -24,9 +24,7 @@ from matplotlib.figure import Figure
 
 from cubecast.lab.experiment import Experiment, Plot
 from cubecast.lab.report.axes import label_axes
-from cubecast.lab.report.curves import FEW_SEEDS, Curves, shown_in
-from cubecast.lab.report.data import HistogramRow
-from cubecast.lab.report.looks import (
+from cubecast.lab.report.curve_styles import (
     COLOURS,
     GRID,
     INK,
@@ -36,9 +34,11 @@ from cubecast.lab.report.looks import (
     WidthName,
     style,
 )
-from cubecast.lab.report.marks import marks
+from cubecast.lab.report.curves import FEW_SEEDS, Curves, shown_in
+from cubecast.lab.report.data import HistogramRow
+from cubecast.lab.report.paper_marks import marks
 from cubecast.lab.report.plots import PRINTED, are_many, draw_on, errors_of
-from cubecast.lab.report.words import NARROW, plain, rounded
+from cubecast.lab.report.wording import NARROW, plain, rounded
 from cubecast.lab.verdicts import Row
 
 FORMATS = ("png", "svg", "pdf")

@@ -19,10 +19,10 @@ from cubecast.lab.experiment import Experiment, Plot
 from cubecast.lab.report.curves import Rank, order_of
 from cubecast.lab.report.data import Findings, Provenance
 from cubecast.lab.report.figures import Drawing, figure_names, inline
-from cubecast.lab.report.files import MOST_LISTED, TITLE, listed_cells
-from cubecast.lab.report.judged import MEANINGS, SIGNS, Judged, headline, total
+from cubecast.lab.report.markdown_and_csv import MOST_LISTED, TITLE, listed_cells
 from cubecast.lab.report.papers import named_in
-from cubecast.lab.report.words import (
+from cubecast.lab.report.verdict_tables import MEANINGS, SIGNS, Judged, headline, total
+from cubecast.lab.report.wording import (
     NONE,
     counted,
     measured,

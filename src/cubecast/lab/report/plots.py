@@ -16,10 +16,10 @@ from matplotlib.patheffects import withStroke
 from cubecast.lab.cells import Value
 from cubecast.lab.experiment import Plot
 from cubecast.lab.report.axes import is_power, label_words, places_of, scale_x, scale_y
+from cubecast.lab.report.curve_styles import INK, LINES, PAPER, Look, Size, looks_of
 from cubecast.lab.report.curves import METRIC, Curve, Curves, Point
-from cubecast.lab.report.looks import INK, LINES, PAPER, Look, Size, looks_of
-from cubecast.lab.report.marks import Mark
-from cubecast.lab.report.words import plain, rounded
+from cubecast.lab.report.paper_marks import Mark
+from cubecast.lab.report.wording import plain, rounded
 
 PRINTED = "printed in the paper"
 MOST_BARS = 60

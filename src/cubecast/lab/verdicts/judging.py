@@ -23,9 +23,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from cubecast.lab.comparisons import PaperNumber, papers_spread
 from cubecast.lab.experiment import Experiment
 from cubecast.lab.intervals import deviation, widened
-from cubecast.lab.numbers import PaperNumber, papers_spread
 from cubecast.lab.verdicts.points import Ours, Row, our_value
 
 Judgement = Literal["reproduced", "kept, not reached", "differs", "undecided", "not measured"]

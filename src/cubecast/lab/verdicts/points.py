@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cubecast.lab.cells import Settings, Value
+from cubecast.lab.comparisons import Form, PaperNumber
 from cubecast.lab.experiment import matches
 from cubecast.lab.intervals import deviation, interval
-from cubecast.lab.numbers import Form, PaperNumber
 from cubecast.lab.papers.table import paper_of
 
 PRINTED_CONFIDENCE = 0.99

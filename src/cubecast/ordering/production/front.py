@@ -37,7 +37,7 @@ from cubecast.ordering.production.config import Waiting
 from cubecast.ordering.production.gaps import Gaps
 from cubecast.ordering.production.layout import Layout
 from cubecast.ordering.production.messages import Range
-from cubecast.ordering.production.room import Guest, Place, WaitingRoom
+from cubecast.ordering.production.waiting_events import Guest, Place, WaitingRoom
 from cubecast.ordering.timestamps import Number, Stamp, Topic
 
 NEVER: Number = sys.maxsize

@@ -28,6 +28,7 @@ from cubecast.ordering.messages import Member
 from cubecast.ordering.production.config import Reranking, Timing, Waiting
 from cubecast.ordering.production.coordinator import Coordinator
 from cubecast.ordering.production.layout import Layout
+from cubecast.ordering.production.local_managers import ForManagers, Office
 from cubecast.ordering.production.messages import (
     Begin,
     Begun,
@@ -54,7 +55,6 @@ from cubecast.ordering.production.notices import (
     Open,
     Rerank,
 )
-from cubecast.ordering.production.office import ForManagers, Office
 from cubecast.ordering.production.publisher import Publisher
 from cubecast.ordering.production.subscriber import Subscriber
 from cubecast.ordering.timestamps import Topic

@@ -30,7 +30,6 @@ from cubecast.ordering.effects import (
     Time,
     WakeAt,
 )
-from cubecast.ordering.production.changes import Changes, State
 from cubecast.ordering.production.config import Timing, Waiting
 from cubecast.ordering.production.front import Front, UnrankedFront, stamp_of
 from cubecast.ordering.production.layout import Layout
@@ -44,7 +43,8 @@ from cubecast.ordering.production.messages import (
     Void,
 )
 from cubecast.ordering.production.notices import Closing
-from cubecast.ordering.production.room import Backlog
+from cubecast.ordering.production.subscription_changes import Changes, State
+from cubecast.ordering.production.waiting_events import Backlog
 from cubecast.ordering.timestamps import Number, Topic
 
 PAST = 16

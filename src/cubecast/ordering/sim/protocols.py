@@ -10,7 +10,7 @@ from cubecast.ordering.effects import Time
 from cubecast.ordering.faithful.config import FaithfulConfig, Swapping
 from cubecast.ordering.faithful.module import OrderingModule as FaithfulModule
 from cubecast.ordering.production.config import Timing, Waiting
-from cubecast.ordering.production.maker import Production
+from cubecast.ordering.production.fixed_managers import Production
 from cubecast.ordering.sim.baselines import BareModule, SequencerModule, TopicSequencerModule
 from cubecast.ordering.sim.world import TimedWorld, member, topic_name
 from cubecast.ordering.world import Make

@@ -37,8 +37,8 @@ import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
-from cubecast.spark.places import write_atomically
 from cubecast.spark.session import end_own_jobs
+from cubecast.spark.storage import write_atomically
 from cubecast.spark.universe.errors import UniverseError
 from cubecast.spark.universe.schemas import NAMES, PUBLICATIONS, QUARANTINE, SUBSCRIPTIONS
 

@@ -1,0 +1,1 @@
+"""Schedules in virtual time: ``cubecast sim chaos``."""

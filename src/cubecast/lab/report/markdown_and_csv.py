@@ -1,0 +1,145 @@
+"""What is written beside the page: Markdown for a documentation, CSV for programs."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
+from typing import NamedTuple
+
+from cubecast.lab.report.data import Findings, Provenance
+from cubecast.lab.report.papers import named_in
+from cubecast.lab.report.verdict_tables import CSV_COLUMNS, Judged, Line, headline
+from cubecast.lab.report.wording import seeds_text, varying
+from cubecast.lab.verdicts import Row
+
+TITLE = "The papers' experiments, redrawn"
+HEAD = ("what", "paper", "ours", "difference", "verdict", "why")
+NUMBERS = ("paper", "ours", "difference")
+MOST_LISTED = 20
+"""Of the cells that are missing or failed."""
+
+
+class Figure(NamedTuple):
+    """A figure of the page: its file, relative to it, its title and what is to be said of it."""
+
+    file: str
+    title: str
+    notes: Sequence[str]
+
+
+def markdown_of(
+    findings: Findings, judged: Mapping[str, Judged], figures: Mapping[str, Sequence[Figure]]
+) -> str:
+    """The report as a page of a documentation: figures, verdicts, the commands that made it."""
+    lines = [f"# {TITLE}", "", "", *(f"- {one}" for one in headline(list(judged.values()))), ""]
+    papers = named_in(experiment.source for experiment in findings.experiments)
+    lines += [f"- [{letter}] {_escaped(title)}" for letter, title in papers.items()]
+    beside = "`points.csv` has every mean with its interval, `verdicts.csv` every verdict."
+    lines += ["", beside, ""]
+    for experiment in findings.experiments:
+        title, source = _escaped(experiment.title), _escaped(experiment.source)
+        lines += [f"## {experiment.id} {title}", "", f"{source}.", ""]
+        lines += [_escaped(" ".join(experiment.about.split())), ""]
+        for figure in figures[experiment.id]:
+            lines += [f"![{_escaped(figure.title)}]({figure.file})", ""]
+            lines += [f"*{_escaped(' '.join(figure.notes))}*", ""]
+        lines += _verdict_lines(judged[experiment.id].lines)
+        lines += [f"- {_escaped(one)}" for one in judged[experiment.id].readings] + [""]
+        lines += [f"Seeds: {seeds_text([row.n for row in findings.rows_of(experiment)])}.", ""]
+    lines += _missing_lines(findings)
+    lines += ["## How this was made", "", *map(_made_line, findings.provenance)]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _missing_lines(findings: Findings) -> list[str]:
+    named = listed_cells(findings)
+    if not named:
+        return []
+    more = len(named) - MOST_LISTED
+    found = [f"- {_escaped(name)}" for name in named[:MOST_LISTED]]
+    return ["## Not measured", "", *found, *([f"- and {more:,} more"] if more > 0 else []), ""]
+
+
+def listed_cells(findings: Findings) -> list[str]:
+    """The cells that are missing, by name."""
+    return [f"{id}: {cell}" for id, cells in findings.missing.items() for cell in cells]
+
+
+def _made_line(made: Provenance) -> str:
+    version = made.versions.get("cubecast", "")
+    parts = [
+        made.date,
+        f"cubecast {version}" if version else "",
+        f"commit {made.commit}" if made.commit else "",
+        "quick form" if made.quick else "full form",
+        "seeds as each experiment says" if made.seeds is None else f"{made.seeds} seeds",
+        f"{made.cells:,} cells" if made.cells else "",
+    ]
+    facts = ", ".join(_escaped(part) for part in parts if part)
+    return f"- {_code(made.command)}: {facts}." if made.command else f"- {facts}."
+
+
+def _verdict_lines(lines: Sequence[Line]) -> list[str]:
+    if not lines:
+        return []
+    rule = ["---:" if name in NUMBERS else "---" for name in HEAD]
+    return [_row(HEAD), _row(rule), *(_row(_cells(line)) for line in lines), ""]
+
+
+def _cells(line: Line) -> list[str]:
+    return [
+        f"{line.what} ({line.origin})", line.paper, line.ours, line.difference, line.verdict,
+        line.sentence,
+    ]  # fmt: skip
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(_escaped(cell) for cell in cells)} |"
+
+
+def _escaped(cell: str) -> str:
+    """One line that is neither markup nor the end of a cell."""
+    cell = " ".join(cell.split(" ")).replace("\n", " ").replace("\\", "\\\\")
+    for mark in "|*_`":
+        cell = cell.replace(mark, f"\\{mark}")
+    return cell.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def _code(text: str) -> str:
+    fence = "``" if "`" in text else "`"
+    return f"{fence}{text}{fence}"
+
+
+def csv_of_verdicts(judged: Iterable[Judged]) -> str:
+    """All fields of all verdicts, numbers as they are."""
+    return _csv(CSV_COLUMNS, (row for one in judged for row in one.table))
+
+
+def csv_of_rows(rows: Iterable[Row]) -> str:
+    """Every mean with its confidence interval, in a fixed order.
+
+    Of the settings there are, as JSON, those that tell the points of an experiment apart; the table
+    `points` has all of them.
+    """
+    of_experiment: dict[str, list[Row]] = {}
+    for row in rows:
+        of_experiment.setdefault(row.experiment, []).append(row)
+    lines: list[list[object]] = []
+    for own in of_experiment.values():
+        names = set(varying([row.settings for row in own]))
+        for row in own:
+            told = {name: value for name, value in row.settings.items() if name in names}
+            text = json.dumps(told, sort_keys=True)
+            lines.append([row.experiment, text, row.metric, row.mean, row.ci, row.n])
+    lines.sort(key=lambda line: [str(cell) for cell in line[:3]])
+    return _csv(("experiment", "settings", "metric", "mean", "ci", "n"), lines)
+
+
+def _csv(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
+    buffer = StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows(lines)
+    return buffer.getvalue()

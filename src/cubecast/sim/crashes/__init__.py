@@ -1,0 +1,1 @@
+"""Worlds in which nodes crash: mortal processes, perfect detectors, and convergence."""

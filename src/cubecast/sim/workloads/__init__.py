@@ -1,0 +1,1 @@
+"""What simulated applications do: the papers' workloads, storms, replays and scenario files."""
