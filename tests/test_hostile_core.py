@@ -180,7 +180,7 @@ class Liar:
         random = self.random
         core = self.nodes[victim]._cores[ATTACKED]
         stream = self.stream()
-        inbox = core.inboxes.get(stream)
+        inbox = core.streams.inboxes.get(stream)
         first = self.number()
         number = random.choice([0, 0, 0, 1, 2, random.getrandbits(32)])
         if inbox is not None and inbox.branch is not None and random.random() < 0.7:
@@ -202,7 +202,7 @@ class Liar:
     def direct(self, victim: NodeId) -> Direct:
         """A tree given up; often one of ours that the victim knows."""
         stream = self.stream()
-        inbox = self.nodes[victim]._cores[ATTACKED].inboxes.get(stream)
+        inbox = self.nodes[victim]._cores[ATTACKED].streams.inboxes.get(stream)
         number, start = self.random.choice([0, 1, 1 << 31]), self.number()
         if inbox is not None and inbox.branch is not None and self.random.random() < 0.7:
             number, start = inbox.branch.route.number, inbox.branch.route.start
@@ -266,23 +266,23 @@ def check_bounds(node: CubecastNode) -> None:
     """Every container of a node is within what docs/guarantees.md states."""
     assert set(node._cores) == {ATTACKED, QUIET}
     for core in node._cores.values():
-        assert len(core.inboxes) <= core.guard.max_open
-        assert len(core.floor) + len(core.inboxes) <= guard.MAX_STREAMS
-        assert len(core.lost_routes) <= guard.MAX_STREAMS
+        assert len(core.streams.inboxes) <= core.context.view.max_open
+        assert len(core.streams.floor) + len(core.streams.inboxes) <= guard.MAX_STREAMS
+        assert len(core.streams.lost_routes) <= guard.MAX_STREAMS
         assert len(core.front.delivered) <= guard.MAX_STREAMS
         assert len(core.front.frontier) <= guard.MAX_STREAMS
-        assert len(core.dirty) <= len(core.inboxes)
+        assert len(core.queue.dirty) <= len(core.streams.inboxes)
         assert len(core.guard.dropped) < 10
-        assert len(core._trees) <= stream_table.REMEMBERED_TREES
-        branches = sum(len(inbox.branches) + 1 for inbox in core.inboxes.values())
-        assert len(core.unacked) <= branches
-        for inbox in core.inboxes.values():
+        assert len(core.streams._trees) <= stream_table.REMEMBERED_TREES
+        branches = sum(len(inbox.branches) + 1 for inbox in core.streams.inboxes.values())
+        assert len(core.repair.unacked) <= branches
+        for inbox in core.streams.inboxes.values():
             assert inbox.size() <= inbox.kept
-            assert inbox.kept <= core.config.room or len(inbox.frames) == 1
-            if inbox.stream != core.own:
+            assert inbox.kept <= core.context.config.room or len(inbox.frames) == 1
+            if inbox.stream != core.outgoing.own:
                 assert len(inbox.branches) <= guard.MAX_BRANCHES
             for branch in inbox.branches.values():
-                assert len(branch.early) <= core.config.room
+                assert len(branch.early) <= core.context.config.room
                 assert len(branch.children) <= 13
     for link in node._links._links.values():
         assert len(link.early) <= links.MAX_EARLY_PARCELS
@@ -413,8 +413,8 @@ def test_made_up_lives_are_bounded() -> None:
     for life in range(10_000):
         node.on_message(lie(LIAR, 0, stream=Stream(LIAR, life)), LIAR, 0)
     core = node._cores[ATTACKED]
-    assert len(core.inboxes) == core.guard.max_open == 2 * 4 + 16
-    assert core.guard.dropped == {"too many streams at a time": 10_000 - core.guard.max_open}
+    assert len(core.streams.inboxes) == core.context.view.max_open == 2 * 4 + 16
+    assert core.guard.dropped == {"too many streams at a time": 10_000 - core.context.view.max_open}
 
 
 def test_made_up_lives_that_end_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,7 +426,7 @@ def test_made_up_lives_that_end_are_bounded_too(monkeypatch: pytest.MonkeyPatch)
         node.on_message(lie(LIAR, 0, stream=stream), LIAR, 0)
         news = Stable(ATTACKED, stream, 0, 0, 0, 0b1111)
         node.on_message(Parcel(life, news), LIAR, 0)
-    assert len(core.floor) == len(core.front.delivered) == 100
+    assert len(core.streams.floor) == len(core.front.delivered) == 100
     assert core.guard.dropped == {"too many streams": 900}
 
 
@@ -436,7 +436,7 @@ def test_suspensions_of_made_up_lives_are_bounded(monkeypatch: pytest.MonkeyPatc
     core = node._cores[ATTACKED]
     for life in range(1_000):
         node.on_message(Parcel(life, Suspended(ATTACKED, Stream(LIAR, life), 0)), LIAR, 0)
-    assert len(core.lost_routes) == 100
+    assert len(core.streams.lost_routes) == 100
     assert core.guard.dropped == {"too many streams lost": 900}
 
 
@@ -447,8 +447,8 @@ def test_trees_of_made_up_lives_given_up_are_bounded(monkeypatch: pytest.MonkeyP
     for life in range(100):
         for route in range(10):
             node.on_message(Direct(ATTACKED, Stream(LIAR, life), route, 0, 9, -1), LIAR, 0)
-    assert len(core.inboxes) == core.guard.max_open
-    assert all(len(inbox.branches) == 5 for inbox in core.inboxes.values())
+    assert len(core.streams.inboxes) == core.context.view.max_open
+    assert all(len(inbox.branches) == 5 for inbox in core.streams.inboxes.values())
 
 
 def test_a_tree_that_was_given_up_leads_nowhere() -> None:

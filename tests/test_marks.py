@@ -51,8 +51,9 @@ def test_two_numbers_are_kept_of_a_stream_whose_publisher_is_gone() -> None:
             for membership in core.memberships.values():
                 topic = membership.core
                 lives += sum(not core.is_live(stream) for stream in topic.front.delivered)
-                kept = {**topic.finals, **topic.ends, **topic.losses, **topic.lost_routes}
-                kept.update({**topic.heirs, **topic.inherited})
+                dead = topic.dead
+                kept = {**dead.finals, **dead.ends, **dead.losses, **topic.streams.lost_routes}
+                kept.update({**dead.heirs, **dead.inherited})
                 assert not {stream for stream in kept if not core.is_live(stream)}, (seed, node)
     assert lives > 100
 
