@@ -21,12 +21,12 @@ import test_returning_nodes
 import test_telling
 import test_view_lies
 
-from cubecast.protocol.cluster import member
+from cubecast import protocol
 from cubecast.protocol.cluster.member import Member
 from cubecast.sim.chaos import _Run, draw_schedule, population, run_schedule
 from cubecast.sim.ingredients import draw_eventful
 
-PROTOCOL = Path(member.__file__).parent
+PROTOCOL = Path(protocol.__file__).parent
 NAMED = re.compile(r'marks\["([^"]+)"\]')
 
 
@@ -34,7 +34,7 @@ def names() -> set[str]:
     """The branches that have a name."""
     return {
         name
-        for path in PROTOCOL.glob("*.py")
+        for path in PROTOCOL.rglob("*.py")
         for name in NAMED.findall(path.read_text(encoding="utf-8"))
     }
 
@@ -131,4 +131,4 @@ def test_every_branch_of_recovery_is_taken(monkeypatch: pytest.MonkeyPatch) -> N
         taken.update(run_schedule(draw_schedule(seed), population("cubecast")).marks)
         taken.update(run_schedule(draw_eventful(seed, 4), population("cubecast")).marks)
     assert names() <= taken.keys()
-    assert len(names()) > 70
+    assert len(names()) > 110

@@ -239,7 +239,7 @@ def test_the_next_question_for_what_is_stable_is_due_after_the_shortest_pause() 
     page, core = member_3()
     take(core, frame(1, 0))
     take(core, frame(2, 0))
-    core.expect_news(0)
+    core.incoming.expect_news(core.outgoing.own, 0)
     core.incoming.inquiries[stream(2)] = 800  # it had been asked for several times
     core.on_wake(200)
     asked = [(peer, one.stream) for peer, one in page.sent if isinstance(one, Inquiry)]
