@@ -6,13 +6,13 @@ from collections import Counter
 
 from cubecast.protocol.port import LIFE_BITS, NodeId, Stream
 from cubecast.protocol.subscriptions.membership import Standing
-from cubecast.protocol.topic.recovery import RecoveringTopic
+from cubecast.protocol.topic.topic import TopicCore
 from support.member_toys import CONFIG, EPOCHS, Flying, Members, both, kind, link
 
 ROUND = CONFIG.forget_after
 
 
-def core_of(world: Members, node: NodeId, topic: str) -> RecoveringTopic | None:
+def core_of(world: Members, node: NodeId, topic: str) -> TopicCore | None:
     """What a node keeps of a topic."""
     core = world.members[node].core
     assert core is not None
@@ -79,7 +79,7 @@ def test_what_is_published_after_a_topic_was_forgotten_is_taken_for_new() -> Non
     assert world.ports[0].delivered() == world.ports[1].delivered() == ["b", "d"]
     later = core_of(world, 2, "t")
     assert later is not None
-    assert later.own == Stream(2, 1 << LIFE_BITS)
+    assert later.outgoing.own == Stream(2, 1 << LIFE_BITS)
     assert world.ports[0].of("gap") == []
 
 
@@ -94,7 +94,12 @@ def test_of_a_publisher_that_comes_and_goes_one_stream_is_kept() -> None:
     core = core_of(world, 0, "t")
     assert core is not None
     assert world.ports[0].delivered() == [f"{number}" for number in range(6)]
-    for table in (core.front.delivered, core.floor, core.superseded, core.latest):
+    for table in (
+        core.front.delivered,
+        core.streams.floor,
+        core.history.superseded,
+        core.history.latest,
+    ):
         assert len([stream for stream in table if stream.source == 2]) <= 1
 
 
@@ -278,11 +283,15 @@ def life_and_death(world: Members, node: NodeId) -> None:
 def sizes(world: Members, node: NodeId) -> dict[str, int]:
     core = core_of(world, node, "t")
     assert core is not None
-    return {
-        name: len(table)
-        for name, table in (*vars(core).items(), *[("d", core.front.delivered)])
-        if isinstance(table, dict)
+    parts = (core.dead, core.history, core.streams, core.front, core.reading, core.incoming)
+    found = {
+        f"{type(part).__name__}.{name}": len(table)
+        for part in (*parts, core.repair, core.queue, core.outgoing, core.inheritance)
+        for name in type(part).__slots__
+        if isinstance(table := getattr(part, name), dict)
     }
+    assert len(found) > 20
+    return found
 
 
 def test_of_a_hundred_lives_no_more_is_kept_than_of_a_few() -> None:
@@ -295,7 +304,7 @@ def test_of_a_hundred_lives_no_more_is_kept_than_of_a_few() -> None:
         life_and_death(world, 2)
         pass_rounds(world, 2)
     assert sizes(world, 0) == before
-    assert before["d"] <= 12
+    assert before["CausalFront.delivered"] <= 12
 
 
 def test_who_comes_back_in_time_is_told_exactly_what_it_missed_of_the_dead() -> None:
@@ -398,7 +407,8 @@ def test_a_publisher_that_went_on_without_somebody_keeps_the_topic_until_that_on
     world.settle()
     core = core_of(world, 0, "n")
     assert core is not None
-    core.laggards.suspended = 0b100
+    core.outgoing.laggards.learn_lossy(0b100)
+    core.outgoing.laggards.judge(0b100, 0b110, out_of_credit=True, now=world.now)
     assert world.publish(0, "not for node 2", "n")
     pass_rounds(world)
     assert "n" in known(world, 0)
@@ -419,17 +429,17 @@ def test_who_gave_up_before_it_had_joined_still_says_when_a_stream_ended() -> No
     dead = Stream(3, 0)
     witness = core_of(world, 0, "t")
     assert witness is not None
-    ended = witness.over[dead]
+    ended = witness.history.over[dead]
     world.down.add(2)
     world.suspect(2)
     world.settle()  # another view
-    world.members[1].core._ended.clear()  # type: ignore[union-attr]  # as if it had come later
+    world.members[1].core._view.ended.clear()  # type: ignore[union-attr]  # as if it had come later
     world.members[1].subscribe("t", world.now)
     world.members[1].unsubscribe("t", world.now)
     membership = world.members[1].core.membership_of("t")  # type: ignore[union-attr]
     while membership.standing is not Standing.LEAVING:
         assert world.hand_over()
-    assert dict(membership.core.over_of([dead])) == {dead: ended}
+    assert dict(membership.core.history.over_of([dead])) == {dead: ended}
     assert dead not in membership.core.reached_since(ended + 1, ended + 1)
 
 
@@ -477,11 +487,11 @@ def test_who_missed_the_last_news_as_its_relay_died_asks_and_forgets() -> None:
     world.down.add(2)
     core = core_of(world, 1, "t")
     assert core is not None
-    assert core.inboxes, "it keeps the frame"
+    assert core.streams.inboxes, "it keeps the frame"
     world.suspect(2)
     world.settle()
-    assert not core.inboxes
-    assert not core.inquire
+    assert not core.streams.inboxes
+    assert not core.incoming.inquiries
 
 
 # -- who comes back too late -----------------------------------------------------------------------

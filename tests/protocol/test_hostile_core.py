@@ -370,8 +370,8 @@ def test_made_up_lives_are_bounded() -> None:
     for life in range(10_000):
         node.on_message(lie(LIAR, 0, stream=Stream(LIAR, life)), LIAR, 0)
     core = node._cores[ATTACKED]
-    assert len(core.inboxes) == core.guard.max_open == 2 * 4 + 16
-    assert core.guard.dropped == {"too many streams at a time": 10_000 - core.guard.max_open}
+    assert len(core.streams.inboxes) == core.context.view.max_open == 2 * 4 + 16
+    assert core.guard.dropped == {"too many streams at a time": 10_000 - core.context.view.max_open}
 
 
 def test_made_up_lives_that_end_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,7 +383,7 @@ def test_made_up_lives_that_end_are_bounded_too(monkeypatch: pytest.MonkeyPatch)
         node.on_message(lie(LIAR, 0, stream=stream), LIAR, 0)
         news = Stable(ATTACKED, stream, 0, 0, 0, 0b1111)
         node.on_message(Parcel(life, news), LIAR, 0)
-    assert len(core.floor) == len(core.front.delivered) == 100
+    assert len(core.streams.floor) == len(core.front.delivered) == 100
     assert core.guard.dropped == {"too many streams": 900}
 
 
@@ -393,7 +393,7 @@ def test_suspensions_of_made_up_lives_are_bounded(monkeypatch: pytest.MonkeyPatc
     core = node._cores[ATTACKED]
     for life in range(1_000):
         node.on_message(Parcel(life, Suspended(ATTACKED, Stream(LIAR, life), 0)), LIAR, 0)
-    assert len(core.lost_routes) == 100
+    assert len(core.streams.lost_routes) == 100
     assert core.guard.dropped == {"too many streams lost": 900}
 
 
@@ -404,8 +404,8 @@ def test_trees_of_made_up_lives_given_up_are_bounded(monkeypatch: pytest.MonkeyP
     for life in range(100):
         for route in range(10):
             node.on_message(Direct(ATTACKED, Stream(LIAR, life), route, 0, 9, -1), LIAR, 0)
-    assert len(core.inboxes) == core.guard.max_open
-    assert all(len(inbox.branches) == 5 for inbox in core.inboxes.values())
+    assert len(core.streams.inboxes) == core.context.view.max_open
+    assert all(len(inbox.branches) == 5 for inbox in core.streams.inboxes.values())
 
 
 def test_a_tree_that_was_given_up_leads_nowhere() -> None:

@@ -15,8 +15,11 @@ from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.cluster.views import Final, Install, Report, Who, genesis
 from cubecast.protocol.config import Config
 from cubecast.protocol.port import Load, NodeId, Process, Stream, Time
-from cubecast.protocol.topic.recovery import RecoveringTopic
+from cubecast.protocol.topic.delivery import Delivery
+from cubecast.protocol.topic.recovery import Recovery
+from cubecast.protocol.topic.stream_table import StreamTable
 from cubecast.protocol.topic.streams import Inbox
+from cubecast.protocol.topic.topic import TopicCore
 from cubecast.testing.explorer import EXACT, LONG, MEMBERS, Case, Rules, Step, explore
 
 CONFIG = Config(ack_delay=0, stable_delay=0, resend_after=2, patience=0, forget_after=0)
@@ -270,33 +273,45 @@ class Obstinate(Epochs):
         super().on_report(report, sender, now)
 
 
-class Unfrozen(RecoveringTopic):
-    """Goes on delivering what a dead node published after it has reported what it has of it."""
-
+class Thawed(Delivery):
     def freeze(self) -> None:
         pass
 
-    def _open(self, stream: Stream) -> Inbox:
-        frozen, self.frozen = self.frozen, set()
-        inbox = super()._open(stream)
-        self.frozen = frozen
+
+class OpensFrozen(StreamTable):
+    def open(self, stream: Stream) -> Inbox:
+        view = self._context.view
+        frozen, view.frozen = view.frozen, set()
+        inbox = super().open(stream)
+        view.frozen = frozen
         return inbox
 
 
-class Selfish(RecoveringTopic):
+class Unfrozen(TopicCore):
+    """Goes on delivering what a dead node published after it has reported what it has of it."""
+
+    delivery_class = Thawed
+    streams_class = OpensFrozen
+
+
+class EndsWhereItStands(Recovery):
     """Ends a dead stream where it stands; nobody feeds anybody."""
 
     def end_stream(self, final: Final, now: Time) -> bool:
-        inbox = self.inboxes.get(final.stream)
-        mine = self.front.delivered.get(final.stream, -1)
+        inbox = self._streams.inboxes.get(final.stream)
+        mine = self._front.delivered.get(final.stream, -1)
         while inbox is not None and mine + 1 in inbox.frames:
             mine = inbox.frames[mine + 1].last
-        self.heirs[final.stream] = self.node
+        self._dead.heirs[final.stream] = self._context.node
         if inbox is not None:
-            self._drop_above(inbox, min(mine, final.seq))
-        self.resume(final.stream, now)
-        self.settle(final.stream, min(mine, final.seq), now)
+            self.drop_above(inbox, min(mine, final.seq))
+        self._delivery.resume(final.stream, now)
+        self._inheritance.settle(final.stream, min(mine, final.seq), now)
         return False
+
+
+class Selfish(TopicCore):
+    recovery_class = EndsWhereItStands
 
 
 class OldBallotsMember(Member):

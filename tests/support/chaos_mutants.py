@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
+from mutants import of_parts
 
 from cubecast.chaos.schedule import read_schedule
 from cubecast.chaos.simulated.driver import (
@@ -44,9 +45,13 @@ from cubecast.protocol.port import Message, NodeId, Seq, Stream, Time
 from cubecast.protocol.subscriptions.membership import Membership
 from cubecast.protocol.subscriptions.waves import Contribution
 from cubecast.protocol.topic import stream_ends as finals
+from cubecast.protocol.topic.delivery import Delivery
 from cubecast.protocol.topic.guard import Guard
-from cubecast.protocol.topic.recovery import RecoveringTopic
+from cubecast.protocol.topic.inheritance import Inheritance
+from cubecast.protocol.topic.outgoing import Outgoing
+from cubecast.protocol.topic.recovery import Recovery
 from cubecast.protocol.topic.streams import Branch, Inbox
+from cubecast.protocol.topic.topic import TopicCore
 from cubecast.sim.protocols import members
 from support.paths import ROOT
 
@@ -116,7 +121,7 @@ def mutant(symptom: str, where: int | str) -> Callable[[type[Member]], type[Memb
     return register
 
 
-def of_topics(topic_class: type[RecoveringTopic]) -> type[CubecastNode]:
+def of_topics(topic_class: type[TopicCore]) -> type[CubecastNode]:
     """A core whose topics are of this class."""
     return type("Core", (CubecastNode,), {"core_class": topic_class})
 
@@ -126,17 +131,9 @@ def of_memberships(membership_class: type[Membership]) -> type[CubecastNode]:
     return type("Core", (CubecastNode,), {"membership_class": membership_class})
 
 
-def of_guards(guard_class: type[Guard]) -> type[CubecastNode]:
-    """A core whose topics are guarded by this class."""
-
-    class Topic(RecoveringTopic):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            self.guard = guard_class(self.topic, self.node, self.config.room)
-            self.guard.heirs = self.heirs
-            self.guard.marks = self.marks
-
-    return of_topics(Topic)
+def with_parts(**parts: type) -> type[CubecastNode]:
+    """A core whose topics have these parts in the place of sound ones."""
+    return of_topics(of_parts(**parts))
 
 
 # -- suspicion -------------------------------------------------------------------------------------
@@ -314,7 +311,7 @@ class DecidesByMajority(Member):
 # -- the streams of the dead -----------------------------------------------------------------------
 
 
-class Unfrozen(RecoveringTopic):
+class Unfrozen(Delivery):
     def freeze(self) -> None:
         pass
 
@@ -323,12 +320,12 @@ class Unfrozen(RecoveringTopic):
 class NeverFreezes(Member):
     """Goes on delivering a dead stream after it has reported what it has of it."""
 
-    core_class = of_topics(Unfrozen)
+    core_class = with_parts(delivery_class=Unfrozen)
 
 
-class OwnEnd(RecoveringTopic):
+class OwnEnd(Recovery):
     def end_stream(self, final: Final, now: Time) -> bool:
-        reached = min(final.seq, self.front.delivered.get(final.stream, -1))
+        reached = min(final.seq, self._front.delivered.get(final.stream, -1))
         return super().end_stream(msgspec.structs.replace(final, seq=reached), now)
 
 
@@ -336,22 +333,22 @@ class OwnEnd(RecoveringTopic):
 class EndsWhereItIs(Member):
     """Discards locally: a dead stream ends at whatever was delivered here."""
 
-    core_class = of_topics(OwnEnd)
+    core_class = with_parts(recovery_class=OwnEnd)
 
 
-class Hoarder(RecoveringTopic):
-    def _drop_above(self, inbox: Inbox, end: Seq) -> None:
+class Hoarder(Recovery):
+    def drop_above(self, inbox: Inbox, end: Seq) -> None:
         pass
 
 
 class KeepsOrphans(Member):
     """Never discards what lies above the end of a dead stream."""
 
-    core_class = of_topics(Hoarder)
+    core_class = with_parts(recovery_class=Hoarder)
 
 
-class Childless(RecoveringTopic):
-    def _inherit(self, final: Final, now: Time) -> None:
+class Childless(Inheritance):
+    def inherit(self, final: Final, now: Time) -> None:
         pass
 
 
@@ -359,7 +356,7 @@ class Childless(RecoveringTopic):
 class FeedsNobody(Member):
     """The heir of a dead stream keeps what the others lack to itself."""
 
-    core_class = of_topics(Childless)
+    core_class = with_parts(inheritance_class=Childless)
 
 
 class OpensAll(Guard):
@@ -374,23 +371,26 @@ class OpensAll(Guard):
 class OpensOldStreams(Member):
     """Takes frames of a node that is gone, if they come late."""
 
-    core_class = of_guards(OpensAll)
+    core_class = with_parts(guard_class=OpensAll)
 
 
-class Undropped(RecoveringTopic):
-    def drop_unreported(self, ended: set[Stream], is_live: Any, now: Time) -> None:
+class Undropped(Recovery):
+    def drop_unreported(self, ended: set[Stream], now: Time) -> None:
         pass
 
 
 class KeepsTheUnreported(Member):
     """Keeps what came of a dead stream after its report, although nobody else has it."""
 
-    core_class = of_topics(Undropped)
+    core_class = with_parts(recovery_class=Undropped)
 
 
-class EndsUnsaid(RecoveringTopic):
+class EndsUnsaid(TopicCore):
     def vector(self) -> dict[Stream, Seq]:
-        return super(RecoveringTopic, self).vector()
+        vector = dict(self.front.delivered)
+        if self.outgoing.next_seq:
+            vector[self.outgoing.own] = self.outgoing.last
+        return vector
 
 
 class AnswersWithoutEnds(Member):
@@ -399,25 +399,25 @@ class AnswersWithoutEnds(Member):
     core_class = of_topics(EndsUnsaid)
 
 
-class Settles(RecoveringTopic):
-    def _advance_inherited(self, inbox: Inbox, now: Time) -> None:
+class Settles(Inheritance):
+    def advance(self, inbox: Inbox, now: Time) -> None:
         for branch in inbox.branches.values():
             assert branch.end is not None
             branch.covered = branch.end
-        super()._advance_inherited(inbox, now)
+        super().advance(inbox, now)
 
 
 @mutant("loss-reasons", 1)
 class SettlesTooEarly(Member):
     """Lets all forget a dead stream before all have it."""
 
-    core_class = of_topics(Settles)
+    core_class = with_parts(inheritance_class=Settles)
 
 
 # -- the streams of the living ---------------------------------------------------------------------
 
 
-class Unrouted(RecoveringTopic):
+class Unrouted(Outgoing):
     rerouting = False
 
     def lose_members(self, dead: int, now: Time) -> None:
@@ -425,22 +425,22 @@ class Unrouted(RecoveringTopic):
         super().lose_members(dead, now)
         self.rerouting = False
 
-    def _feed_directly(self, inbox: Inbox, branch: Branch, now: Time) -> None:
+    def feed_directly(self, inbox: Inbox, branch: Branch, now: Time) -> None:
         if not self.rerouting:
-            super()._feed_directly(inbox, branch, now)
+            super().feed_directly(inbox, branch, now)
 
 
 @mutant("liveness", 1)
 class NeverReroutes(Member):
     """Leaves what was under way in trees with the dead to these trees."""
 
-    core_class = of_topics(Unrouted)
+    core_class = with_parts(outgoing_class=Unrouted)
 
 
-class Forgiving(RecoveringTopic):
+class Forgiving(Recovery):
     def lose_children(self, dead: int) -> None:
         super().lose_children(dead)
-        for inbox in self.inboxes.values():
+        for inbox in self._streams.inboxes.values():
             for branch in inbox.branches.values():
                 branch.lost = False
 
@@ -448,7 +448,7 @@ class Forgiving(RecoveringTopic):
 class CountsTheDeadAsServed(Member):
     """A relay acknowledges for a child that is gone, and so for those below it."""
 
-    core_class = of_topics(Forgiving)
+    core_class = with_parts(recovery_class=Forgiving)
 
 
 class SlotsAreNodes(Guard):
@@ -458,16 +458,17 @@ class SlotsAreNodes(Guard):
         return 0
 
     def check_route(self, frame: Any, sender: NodeId) -> None:
-        born, self.born = self.born, 0
+        view = self._view
+        born, view.born = view.born, 0
         super().check_route(frame, sender)
-        self.born = born
+        view.born = born
 
 
 @mutant("completeness", 32)
 class TakesSlotsForNodes(Member):
     """Does not tell the next owner of a slot from the last one."""
 
-    core_class = of_guards(SlotsAreNodes)
+    core_class = with_parts(guard_class=SlotsAreNodes)
 
 
 class Once(CubecastNode):
@@ -513,8 +514,8 @@ class ReturnsWithoutAGap(Member):
     core_class = of_memberships(Discreet)
 
 
-class Independent(RecoveringTopic):
-    def return_from(self, former: RecoveringTopic, apart: int) -> None:
+class Independent(TopicCore):
+    def return_from(self, former: TopicCore, apart: int) -> None:
         super().return_from(former, apart)
         self.front.frontier.clear()
 
@@ -531,7 +532,7 @@ class PerPublisher(Membership):
         answer = super().apply(wave)
         if wave.op is not Op.JOIN:
             return answer
-        own, live = self.core.own, self.core.guard.is_live
+        own, live = self.core.outgoing.own, self.core.context.view.is_live
         vector = {s: q for s, q in answer.vector.items() if s == own or not live(s)}
         return answer._replace(vector=vector)
 
@@ -542,7 +543,7 @@ class SkipsPerPublisher(Member):
     core_class = of_memberships(PerPublisher)
 
 
-class EndsUnheard(RecoveringTopic):
+class EndsUnheard(Recovery):
     def hear_end(self, stream: Stream, last: Seq, now: Time, apart: int) -> None:
         pass
 
@@ -551,7 +552,7 @@ class EndsUnheard(RecoveringTopic):
 class DoesNotMissTheOthers(Member):
     """Does not report what was published on the other side of a partition."""
 
-    core_class = of_topics(EndsUnheard)
+    core_class = with_parts(recovery_class=EndsUnheard)
 
 
 class Unannounced(CubecastNode):

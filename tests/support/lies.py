@@ -101,7 +101,7 @@ class Liar:
         random = self.random
         core = self.nodes[victim]._cores[ATTACKED]
         stream = self.stream()
-        inbox = core.inboxes.get(stream)
+        inbox = core.streams.inboxes.get(stream)
         first = self.number()
         number = random.choice([0, 0, 0, 1, 2, random.getrandbits(32)])
         if inbox is not None and inbox.branch is not None and random.random() < 0.7:
@@ -123,7 +123,7 @@ class Liar:
     def direct(self, victim: NodeId) -> Direct:
         """A tree given up; often one of ours that the victim knows."""
         stream = self.stream()
-        inbox = self.nodes[victim]._cores[ATTACKED].inboxes.get(stream)
+        inbox = self.nodes[victim]._cores[ATTACKED].streams.inboxes.get(stream)
         number, start = self.random.choice([0, 1, 1 << 31]), self.number()
         if inbox is not None and inbox.branch is not None and self.random.random() < 0.7:
             number, start = inbox.branch.route.number, inbox.branch.route.start
@@ -200,23 +200,23 @@ def check_bounds(node: CubecastNode) -> None:
     """Every container of a node is within what docs/guarantees.md states."""
     assert set(node._cores) == {ATTACKED, QUIET}
     for core in node._cores.values():
-        assert len(core.inboxes) <= core.guard.max_open
-        assert len(core.floor) + len(core.inboxes) <= guard.MAX_STREAMS
-        assert len(core.lost_routes) <= guard.MAX_STREAMS
+        assert len(core.streams.inboxes) <= core.context.view.max_open
+        assert len(core.streams.floor) + len(core.streams.inboxes) <= guard.MAX_STREAMS
+        assert len(core.streams.lost_routes) <= guard.MAX_STREAMS
         assert len(core.front.delivered) <= guard.MAX_STREAMS
         assert len(core.front.frontier) <= guard.MAX_STREAMS
-        assert len(core.dirty) <= len(core.inboxes)
+        assert len(core.queue.dirty) <= len(core.streams.inboxes)
         assert len(core.guard.dropped) < 10
-        assert len(core._trees) <= stream_table.REMEMBERED_TREES
-        branches = sum(len(inbox.branches) + 1 for inbox in core.inboxes.values())
-        assert len(core.unacked) <= branches
-        for inbox in core.inboxes.values():
+        assert len(core.streams._trees) <= stream_table.REMEMBERED_TREES
+        branches = sum(len(inbox.branches) + 1 for inbox in core.streams.inboxes.values())
+        assert len(core.repair.unacked) <= branches
+        for inbox in core.streams.inboxes.values():
             assert inbox.size() <= inbox.kept
-            assert inbox.kept <= core.config.room or len(inbox.frames) == 1
-            if inbox.stream != core.own:
+            assert inbox.kept <= core.context.config.room or len(inbox.frames) == 1
+            if inbox.stream != core.outgoing.own:
                 assert len(inbox.branches) <= guard.MAX_BRANCHES
             for branch in inbox.branches.values():
-                assert len(branch.early) <= core.config.room
+                assert len(branch.early) <= core.context.config.room
                 assert len(branch.children) <= 13
     for link in node._links._links.values():
         assert len(link.early) <= links.MAX_EARLY_PARCELS

@@ -14,12 +14,14 @@ from cubecast.protocol.cluster.member import Member
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.cluster.views import Depart, Install
 from cubecast.protocol.messages import ROUTE_BITS, Stable
-from cubecast.protocol.port import Port, Publication, Time
+from cubecast.protocol.port import Publication, Time
 from cubecast.protocol.subscriptions.discovery import Discovery
 from cubecast.protocol.subscriptions.membership import Membership
 from cubecast.protocol.subscriptions.waves import Gathering
-from cubecast.protocol.topic.recovery import RecoveringTopic
-from support.chaos_mutants import mutant, of_topics
+from cubecast.protocol.topic.context import Context
+from cubecast.protocol.topic.stream_table import StreamTable
+from cubecast.protocol.topic.topic import TopicCore
+from support.chaos_mutants import mutant, of_topics, with_parts
 
 # -- gaps that nobody needs ------------------------------------------------------------------------
 
@@ -45,13 +47,14 @@ class JumpsAtEveryExclusion(Member):
 class PickyPort:
     """Hands every third message of others to nobody and calls it a gap, once a view has changed."""
 
-    def __init__(self, topic: RecoveringTopic, port: Port) -> None:
-        self._topic = topic
-        self._port = port
+    def __init__(self, context: Context) -> None:
+        self._node = context.node
+        self._view = context.view
+        self._port = context.port
 
     def deliver(self, publication: Publication) -> bool:
         stream, first = publication.stream, publication.first
-        if self._topic.epoch and stream != self._topic.own and first % 3 == 2:
+        if self._view.epoch and stream.source != self._node and first % 3 == 2:
             last = first + len(publication.body) - 1
             self._port.gap(publication.topic, {stream: (first, last)})
             return True
@@ -61,10 +64,10 @@ class PickyPort:
         return getattr(self._port, name)
 
 
-class Picky(RecoveringTopic):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.port = PickyPort(self, self.port)  # type: ignore[assignment]
+class Picky(TopicCore):
+    def __init__(self, context: Context, incarnation: int) -> None:
+        context.port = PickyPort(context)  # type: ignore[assignment]
+        super().__init__(context, incarnation)
 
 
 @mutant("loss-reasons", 1)
@@ -133,16 +136,16 @@ class FollowsWithoutACut(Member):
 # -- views -----------------------------------------------------------------------------------------
 
 
-class Unnumbered(RecoveringTopic):
-    def _pass_on(self, news: Stable, height: int, now: Time) -> None:
+class Unnumbered(StreamTable):
+    def pass_on(self, news: Stable, height: int, now: Time) -> None:
         route = news.route & (1 << ROUTE_BITS) - 1
-        super()._pass_on(msgspec.structs.replace(news, route=route), height, now)
+        super().pass_on(msgspec.structs.replace(news, route=route), height, now)
 
 
 class TellsRoutesWithoutTheirView(Member):
     """Leaves the epoch out of the number of the route in what it says of stability."""
 
-    core_class = of_topics(Unnumbered)
+    core_class = with_parts(streams_class=Unnumbered)
 
 
 class Credulous(Epochs):

@@ -67,7 +67,8 @@ def an_idle_stream_of_a_later_view_is_closed(kind: type[Member]) -> None:
     for node in range(3):
         core = world.members[node].core
         assert core is not None
-        assert not core.memberships["t"].core.inboxes, f"node {node} keeps more than two numbers"
+        inboxes = core.memberships["t"].core.streams.inboxes
+        assert not inboxes, f"node {node} keeps more than two numbers"
 
 
 def nobody_has_another_member_let_go(kind: type[Member]) -> None:

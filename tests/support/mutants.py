@@ -11,7 +11,7 @@ storm must give it away.  A symptom is a property of `cubecast.trace`, or
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -22,9 +22,14 @@ from cubecast.protocol.port import NodeId, Port, Seq, Stream
 from cubecast.protocol.subscriptions.links import Links
 from cubecast.protocol.subscriptions.membership import Membership, Standing
 from cubecast.protocol.subscriptions.waves import Contribution, Gathering
+from cubecast.protocol.topic.acks import Acks
 from cubecast.protocol.topic.causal import CausalFront
-from cubecast.protocol.topic.recovery import RecoveringTopic
+from cubecast.protocol.topic.incoming import Incoming
+from cubecast.protocol.topic.outgoing import Outgoing
+from cubecast.protocol.topic.repair import Repair
+from cubecast.protocol.topic.stream_table import StreamTable
 from cubecast.protocol.topic.streams import Branch, Inbox
+from cubecast.protocol.topic.topic import TopicCore
 from cubecast.sim.params import Params
 from cubecast.sim.run import run
 from cubecast.sim.scenarios import SCENARIOS, Scenario
@@ -97,14 +102,15 @@ def mutant(symptom: str, within: int) -> Callable[[type[CubecastNode]], type[Cub
     return register
 
 
-class FrontCore(RecoveringTopic):
-    """A core whose idea of causal order is `front_class`."""
+def of_parts(**parts: type) -> type[TopicCore]:
+    """Topics with these parts in the place of sound ones, as ``outgoing_class=Spendthrift``."""
+    assert all(hasattr(TopicCore, name) for name in parts), parts
+    return type("Topic", (TopicCore,), parts)
 
-    front_class: type[CausalFront] = CausalFront
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.front = self.front_class(self._is_over)
+def of_fronts(front_class: type[CausalFront]) -> type[TopicCore]:
+    """Topics whose idea of causal order is `front_class`."""
+    return of_parts(streams_class=type("Streams", (StreamTable,), {"front_class": front_class}))
 
 
 # -- causal order ---------------------------------------------------------------------------------
@@ -117,15 +123,11 @@ class NoBarriers(CausalFront):
         return True
 
 
-class Impatient(FrontCore):
-    front_class = NoBarriers
-
-
 @mutant("causal-order", 10)
 class SkipsTheBarrier(CubecastNode):
     """Delivers in sequence per stream and looks at no barrier."""
 
-    core_class = Impatient
+    core_class = of_fronts(NoBarriers)
 
 
 class EmptyFrontier(CausalFront):
@@ -135,15 +137,11 @@ class EmptyFrontier(CausalFront):
         return ()
 
 
-class Silent(FrontCore):
-    front_class = EmptyFrontier
-
-
 @mutant("causal-order", 10)
 class SendsNoBarrier(CubecastNode):
     """Publishes as if it had delivered nothing since its last message."""
 
-    core_class = Silent
+    core_class = of_fronts(EmptyFrontier)
 
 
 class LastOnly(CausalFront):
@@ -154,15 +152,11 @@ class LastOnly(CausalFront):
         super().deliver(frame)
 
 
-class ShortMemory(FrontCore):
-    front_class = LastOnly
-
-
 @mutant("causal-order", 10)
 class DependsOnTheLastDeliveryOnly(CubecastNode):
     """Takes whatever it delivered last for the only direct predecessor."""
 
-    core_class = ShortMemory
+    core_class = of_fronts(LastOnly)
 
 
 class Overreduced(CausalFront):
@@ -174,15 +168,11 @@ class Overreduced(CausalFront):
         super().deliver(frame)
 
 
-class Overreducing(FrontCore):
-    front_class = Overreduced
-
-
 @mutant("causal-order", 100)
 class ReducesTheFrontierTooFar(CubecastNode):
     """Drops a stream from the frontier although its entry is newer than the barrier's."""
 
-    core_class = Overreducing
+    core_class = of_fronts(Overreduced)
 
 
 # -- joining --------------------------------------------------------------------------------------
@@ -193,7 +183,9 @@ class AnswersForItself(Membership):
         answer = super().apply(wave)
         if wave.op is not Op.JOIN:
             return answer
-        own = {stream: seq for stream, seq in answer.vector.items() if stream == self.core.own}
+        own = {
+            stream: seq for stream, seq in answer.vector.items() if stream == self.core.outgoing.own
+        }
         return answer._replace(vector=own)
 
 
@@ -204,7 +196,7 @@ class CutsPerPublisher(CubecastNode):
     membership_class = AnswersForItself
 
 
-class BeginsAtZero(RecoveringTopic):
+class BeginsAtZero(TopicCore):
     def begin(self, cut: dict[Stream, Seq], now: int) -> None:
         super().begin({}, now)
 
@@ -216,9 +208,11 @@ class ForgetsTheCut(CubecastNode):
     core_class = BeginsAtZero
 
 
-class BeginsAnywhere(RecoveringTopic):
+class BeginsAnywhere(TopicCore):
     def begin(self, cut: dict[Stream, Seq], now: int) -> None:
-        super().begin({s: min(i.frames) - 1 for s, i in self.inboxes.items() if i.frames}, now)
+        super().begin(
+            {s: min(i.frames) - 1 for s, i in self.streams.inboxes.items() if i.frames}, now
+        )
 
 
 @mutant("completeness", 20)
@@ -275,10 +269,6 @@ class Amnesiac(CausalFront):
         self.delivered.update(cut)
 
 
-class PastlessCore(FrontCore):
-    front_class = Amnesiac
-
-
 class Pastless(Membership):
     def _start(self, op: Op, now: int) -> None:
         self._running = op
@@ -295,11 +285,11 @@ class Pastless(Membership):
 class RejoinsWithoutItsPast(CubecastNode):
     """Coming back, it takes the others' cut even where it was further itself."""
 
-    core_class = PastlessCore
+    core_class = of_fronts(Amnesiac)
     membership_class = Pastless
 
 
-class ConsumesUnseen(RecoveringTopic):
+class ConsumesUnseen(Acks):
     def _passed(self, branch: Branch) -> Seq:
         return branch.have
 
@@ -308,15 +298,15 @@ class ConsumesUnseen(RecoveringTopic):
 class AcknowledgesBeforeItsCut(CubecastNode):
     """A newcomer that waits for its cut lets others forget what it has not consumed."""
 
-    core_class = ConsumesUnseen
+    core_class = of_parts(acks_class=ConsumesUnseen)
 
 
-class EarlyOwn(RecoveringTopic):
+class EarlyOwn(Outgoing):
     def publish(self, members: int, body: tuple[object, ...], size: int, now: int) -> bool:
         if not super().publish(members, body, size, now):
             return False
-        if self.expecting:
-            self.port.deliver(self.inboxes[self.own].frames[self.next_seq - len(body)])
+        if self._reading.expecting:
+            self._port.deliver(self._inboxes[self.own].frames[self.next_seq - len(body)])
         return True
 
 
@@ -324,7 +314,7 @@ class EarlyOwn(RecoveringTopic):
 class DeliversItsOwnBeforeTheWave(CubecastNode):
     """A node that is about to join delivers what it publishes meanwhile."""
 
-    core_class = EarlyOwn
+    core_class = of_parts(outgoing_class=EarlyOwn)
 
 
 # -- leaving --------------------------------------------------------------------------------------
@@ -337,7 +327,7 @@ class SlowToStop(Membership):
 
     def complete(self, result: Gathering, now: int) -> None:
         if result.wave.op is Op.LEAVE:
-            self.core.stop(now)
+            self.core.delivery.stop(now)
         super().complete(result, now)
 
 
@@ -348,9 +338,9 @@ class DeliversAfterLeaving(CubecastNode):
     membership_class = SlowToStop
 
 
-class Quitter(RecoveringTopic):
+class Quitter(Incoming):
     def on_frame(self, frame: Frame, sender: NodeId, now: int) -> None:
-        if not self.absent:
+        if not self._reading.absent:
             super().on_frame(frame, sender, now)
 
 
@@ -358,10 +348,10 @@ class Quitter(RecoveringTopic):
 class StopsRelayingWhenItLeaves(CubecastNode):
     """A leaver passes nothing on any more."""
 
-    core_class = Quitter
+    core_class = of_parts(incoming_class=Quitter)
 
 
-class NoFarewell(RecoveringTopic):
+class NoFarewell(Outgoing):
     def bid_farewell(self, leaver: NodeId, wave: int) -> dict[Stream, Seq]:
         super().bid_farewell(leaver, wave)
         self.leavers.pop(leaver, None)
@@ -372,14 +362,14 @@ class NoFarewell(RecoveringTopic):
 class ReleasesLeaversAtOnce(CubecastNode):
     """A publisher lets a leaver go that still has to pass frames on."""
 
-    core_class = NoFarewell
+    core_class = of_parts(outgoing_class=NoFarewell)
 
 
-class KeepsItsRoute(RecoveringTopic):
+class KeepsItsRoute(Outgoing):
     def bid_farewell(self, leaver: NodeId, wave: int) -> dict[Stream, Seq]:
-        members = self.route_members
+        members = self._route_members
         owed = super().bid_farewell(leaver, wave)
-        self.route_members = members
+        self._route_members = members
         return owed
 
 
@@ -387,51 +377,51 @@ class KeepsItsRoute(RecoveringTopic):
 class KeepsARouteAcrossADeparture(CubecastNode):
     """One who left and came back is addressed on the route from before."""
 
-    core_class = KeepsItsRoute
+    core_class = of_parts(outgoing_class=KeepsItsRoute)
 
 
 # -- trees and numbers ----------------------------------------------------------------------------
 
 
-class Pruned(RecoveringTopic):
-    def _children(self, members: int, height: int) -> tuple[NodeId, ...]:
-        return super()._children(members, height)[:-1]
+class Pruned(StreamTable):
+    def children(self, members: int, height: int) -> tuple[NodeId, ...]:
+        return super().children(members, height)[:-1]
 
 
 @mutant("completeness", 10)
 class DropsABranch(CubecastNode):
     """Relays to all its children but the last, and waits for none of that one."""
 
-    core_class = Pruned
+    core_class = of_parts(streams_class=Pruned)
 
 
-class Opinionated(RecoveringTopic):
+class Opinionated(StreamTable):
     membership: Membership
 
-    def _children(self, members: int, height: int) -> tuple[NodeId, ...]:
+    def children(self, members: int, height: int) -> tuple[NodeId, ...]:
         if height < MAX_DIMENSION:
             members = self.membership.members
-        return super()._children(members, height)
+        return super().children(members, height)
 
 
 class TellsItsCore(Membership):
     def __init__(self, core: Any, *args: Any) -> None:
         super().__init__(core, *args)
-        core.membership = self
+        core.streams.membership = self
 
 
 @mutant("crash", 100)
 class RelaysByItsOwnView(CubecastNode):
     """Hole 2: a relay passes a frame to the members it knows; whoever is not addressed objects."""
 
-    core_class = Opinionated
+    core_class = of_parts(streams_class=Opinionated)
     membership_class = TellsItsCore
 
 
-class Stutters(RecoveringTopic):
+class Stutters(Outgoing):
     def publish(self, members: int, body: tuple[object, ...], size: int, now: int) -> bool:
-        if self.next_seq == 3 and self.routes < 1000:
-            self.routes += 1000
+        if self.next_seq == 3 and self._routes < 1000:
+            self._routes += 1000
             self.next_seq = 2
         return super().publish(members, body, size, now)
 
@@ -440,22 +430,22 @@ class Stutters(RecoveringTopic):
 class ReusesANumber(CubecastNode):
     """Gives its fourth message the number of the third."""
 
-    core_class = Stutters
+    core_class = of_parts(outgoing_class=Stutters)
 
 
-class Echoing(RecoveringTopic):
+class Echoing(Incoming):
     def on_frame(self, frame: Frame, sender: NodeId, now: int) -> None:
         super().on_frame(frame, sender, now)
-        inbox = self.inboxes.get(frame.stream)
+        inbox = self._inboxes.get(frame.stream)
         if inbox is not None and inbox.next > frame.last:
-            self.port.deliver(frame)
+            self._port.deliver(frame)
 
 
 @mutant("no-duplication", 10)
 class DeliversTwice(CubecastNode):
     """Hands a frame that comes when it is its turn to the application twice."""
 
-    core_class = Echoing
+    core_class = of_parts(incoming_class=Echoing)
 
 
 class Gullible(Branch):
@@ -466,7 +456,7 @@ class Gullible(Branch):
         return True
 
 
-class TakesCopies(RecoveringTopic):
+class TakesCopies(Incoming):
     def _branch_for(self, inbox: Inbox, frame: Frame, sender: NodeId) -> Branch | None:
         branch = super()._branch_for(inbox, frame, sender)
         if branch is not None:
@@ -478,25 +468,26 @@ class TakesCopies(RecoveringTopic):
 class TakesCopiesForNew(CubecastNode):
     """Keeps and passes on a frame however often it comes."""
 
-    core_class = TakesCopies
+    core_class = of_parts(incoming_class=TakesCopies)
 
 
 # -- repair, stability, credit --------------------------------------------------------------------
 
 
-class Careless(RecoveringTopic):
-    def _repair_due(self, now: int) -> None:
+class Careless(Repair):
+    def due(self, inboxes: Mapping[Stream, Inbox], now: int) -> Iterator[tuple[Inbox, Branch]]:
         self.repair_at = None
+        return iter(())
 
 
 @mutant("completeness", 20)
 class NeverRepairs(CubecastNode):
     """Sends everything once and asks nobody whether it arrived."""
 
-    core_class = Careless
+    core_class = of_parts(repair_class=Careless)
 
 
-class Boastful(RecoveringTopic):
+class Boastful(Acks):
     def _acknowledge(self, inbox: Inbox, branch: Branch, covered: Seq) -> None:
         super()._acknowledge(inbox, branch, branch.have)
 
@@ -505,7 +496,7 @@ class Boastful(RecoveringTopic):
 class AcknowledgesForItsChildren(CubecastNode):
     """Calls covered what it has received itself, so frames are forgotten before all have them."""
 
-    core_class = Boastful
+    core_class = of_parts(acks_class=Boastful)
 
 
 class Hoard(Inbox):
@@ -516,10 +507,10 @@ class Hoard(Inbox):
         return sum(f.size for first, f in self.frames.items() if first <= stable)
 
 
-class Hoarding(RecoveringTopic):
-    def _open(self, stream: Stream) -> Inbox:
-        inbox = super()._open(stream)
-        if stream != self.own:
+class Hoarding(StreamTable):
+    def open(self, stream: Stream) -> Inbox:
+        inbox = super().open(stream)
+        if stream.source != self._context.node:
             inbox.__class__ = Hoard
         return inbox
 
@@ -528,10 +519,10 @@ class Hoarding(RecoveringTopic):
 class NeverForgets(CubecastNode):
     """Receivers keep every frame, stable or not."""
 
-    core_class = Hoarding
+    core_class = of_parts(streams_class=Hoarding)
 
 
-class Spendthrift(RecoveringTopic):
+class Spendthrift(Outgoing):
     def publish(self, members: int, body: tuple[object, ...], size: int, now: int) -> bool:
         self.in_flight = 0
         return super().publish(members, body, size, now)
@@ -541,7 +532,7 @@ class Spendthrift(RecoveringTopic):
 class IgnoresItsCredit(CubecastNode):
     """Publishes however much is not yet stable."""
 
-    core_class = Spendthrift
+    core_class = of_parts(outgoing_class=Spendthrift)
 
 
 # -- links ----------------------------------------------------------------------------------------

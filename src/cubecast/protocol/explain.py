@@ -8,8 +8,8 @@ from cubecast.protocol.port import NodeId, Seq, Stream, Time
 from cubecast.protocol.subscriptions.membership import Membership
 from cubecast.protocol.subscriptions.mute_members import Mutes
 from cubecast.protocol.subscriptions.waves import Waves
-from cubecast.protocol.topic.recovery import RecoveringTopic
 from cubecast.protocol.topic.streams import Inbox
+from cubecast.protocol.topic.topic import TopicCore
 from cubecast.topology import members_of
 
 
@@ -64,11 +64,11 @@ def explain(membership: Membership, waves: Waves, mutes: Mutes, now: Time) -> Ex
         "mute": [[one.slot, one.by, one.waited] for one in mutes.accused],
         "informed": membership.informed,
         "members": list(members_of(membership.members)),
-        "next": core.next_seq,
-        "in_flight": core.in_flight,
-        "leaves": list(members_of(core.laggards.leaves)),
-        "suspended": list(members_of(core.laggards.suspended)),
-        "behind": behind(core),
+        "next": core.outgoing.next_seq,
+        "in_flight": core.outgoing.in_flight,
+        "leaves": list(members_of(core.outgoing.laggards.leaves)),
+        "suspended": list(members_of(core.outgoing.laggards.suspended)),
+        "behind": core.outgoing.behind(),
         "held": core.load().held,
         "dropped": dict(core.guard.dropped),
         "delivered": {_name(stream): seq for stream, seq in core.front.delivered.items()},
@@ -79,25 +79,10 @@ def explain(membership: Membership, waves: Waves, mutes: Mutes, now: Time) -> Ex
         ],
         "missing": {
             _name(inbox.stream): inbox.next
-            for inbox in core.inboxes.values()
-            if core.taking and inbox.next not in inbox.frames and inbox.held()
+            for inbox in core.streams.inboxes.values()
+            if core.reading.taking and inbox.next not in inbox.frames and inbox.held()
         },
     }
-
-
-def behind(core: RecoveringTopic) -> dict[NodeId, int]:
-    """Who holds our credit: how many own messages each child, or this node, has yet to take.
-
-    Empty with messages in flight, for a moment: all have taken them, and the credit for them
-    comes back with our own next round.
-    """
-    inbox = core.inboxes.get(core.own)
-    if inbox is None:
-        return {}
-    lag = inbox.behind()
-    if core.taking and inbox.consumed < core.next_seq - 1:
-        lag[core.node] = core.next_seq - 1 - inbox.consumed
-    return lag
 
 
 def _name(stream: Stream) -> str:
@@ -105,7 +90,7 @@ def _name(stream: Stream) -> str:
     return f"{stream.source}.{stream.incarnation:x}"
 
 
-def _wait(core: RecoveringTopic, inbox: Inbox, now: Time) -> Waiting:
+def _wait(core: TopicCore, inbox: Inbox, now: Time) -> Waiting:
     """Which message waits, for which one, and for how long it has."""
     head = inbox.frames[inbox.next]
     cause, seq = head.barrier[min(inbox.checked, len(head.barrier) - 1)]

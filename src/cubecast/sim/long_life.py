@@ -68,7 +68,7 @@ PASSING = (
 )  # fmt: skip
 """What belongs to messages and waves: how many are under way at midnight is chance, and the last
 view's message is as large as what the last node brought along.  They count for the bound."""
-CACHES = ("Peer.sent", "RecoveringTopic._trees")
+CACHES = ("Peer.sent", "StreamTable._trees")
 """Memories of a fixed size (`TESTS_REMEMBERED` a peer, `REMEMBERED_TREES` a topic): how full they
 are is chance.  They count for the bound, too."""
 

@@ -182,7 +182,7 @@ def test_a_frame_read_in_part_gives_credit_for_the_part_and_is_not_stable() -> N
     writer.register(TOPIC, 0)
     world.post(100, lambda a, b, now: writer.publish(TOPIC, (0, 0, 0), 3, now))
     world.meter.published(0, 0)
-    stream = writer._cores[TOPIC].own
+    stream = writer._cores[TOPIC].outgoing.own
     world.post(200, lambda a, b, now: reader.consumed(TOPIC, stream, 1, now))
     world.post(300, lambda a, b, now: seen.append((writer.unstable(), writer.stable_seq(TOPIC))))
     world.post(400, lambda a, b, now: reader.consumed(TOPIC, stream, 2, now))

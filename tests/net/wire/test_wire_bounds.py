@@ -77,7 +77,7 @@ from cubecast.protocol.messages import (
 )
 from cubecast.protocol.port import Stream
 from cubecast.protocol.subscriptions.topic_names import ENTRY, MAX_LISTING
-from cubecast.protocol.topic.recovery import MAX_UNREAD
+from cubecast.protocol.topic.holdings import MAX_UNREAD
 from support.paths import ROOT
 
 Path = tuple[str | int, ...]

@@ -263,8 +263,9 @@ def four_of_whom_3_passes_1_over() -> Members:
     """Node 3 publishes without node 1, which is lossy."""
     world = Members(4)
     topic = world.members[3].core.memberships["t"].core
-    topic.laggards.lossy = topic.laggards.suspended = 0b0010
-    topic.route_members = -1
+    topic.outgoing.laggards.learn_lossy(0b0010)
+    topic.outgoing.laggards.judge(0b0010, 0b1110, out_of_credit=True, now=world.now)
+    topic.outgoing.end_route()
     world.publish(3, "unseen")
     return world
 
@@ -369,13 +370,14 @@ def test_what_another_view_had_alone_is_skipped_without_a_jump() -> None:
     core = world.members[0].core
     assert core is not None
     topic = core.membership_of("t").core
-    assert topic.front.delivered[dead] == topic.finals[dead] == 0
-    topic.hear_end(dead, 2, world.now, apart=1)
+    assert topic.front.delivered[dead] == topic.dead.finals[dead] == 0
+    topic.recovery.hear_end(dead, 2, world.now, apart=1)
     assert world.ports[0].of("gap") == []  # its own view's part is not settled
-    assert not topic.end_stream(Final(dead, 2, 1, 2), world.now)
+    assert not topic.recovery.end_stream(Final(dead, 2, 1, 2), world.now)
     assert world.ports[0].of("gap") == [("t", {dead: (1, 2)})]
-    assert topic.front.delivered[dead] == topic.floor[dead] == 2
-    assert dead not in {**topic.inboxes, **topic.heirs, **topic.finals, **topic.ends}
+    assert topic.front.delivered[dead] == topic.streams.floor[dead] == 2
+    ends = topic.dead
+    assert dead not in {**topic.streams.inboxes, **ends.heirs, **ends.finals, **ends.ends}
 
 
 def test_what_only_the_dead_had_is_skipped_and_nothing_else() -> None:
@@ -464,10 +466,10 @@ def test_of_what_may_be_forgotten_nothing_is_reported() -> None:
     core = world.members[0].core
     assert core is not None
     topic = core.membership_of("t").core
-    topic.forgotten = 5
-    topic.hear_end(Stream(1, 77), 3, world.now, apart=5)
+    topic.history.forgotten = 5
+    topic.recovery.hear_end(Stream(1, 77), 3, world.now, apart=5)
     assert world.ports[0].of("gap") == []
-    topic.hear_end(Stream(1, 78), 3, world.now, apart=6)
+    topic.recovery.hear_end(Stream(1, 78), 3, world.now, apart=6)
     assert world.ports[0].of("gap") == [("t", {Stream(1, 78): (0, 3)})]
 
 

@@ -6,10 +6,12 @@ out, and the links are cut when the story says so.  The trace is judged by all c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from cubecast.chaos.simulated.driver import _Run, draw_schedule, population
-from cubecast.protocol.port import NodeId, Time
+from cubecast.protocol.port import NodeId, Stream, Time
 from cubecast.sim.faults import Cut
 from support.member_stories import Story
 from support.member_toys import Flying, Members, both, kind, link
@@ -188,8 +190,16 @@ def remains(seed: int) -> list[tuple[NodeId, str]]:
         core = run.world.processes[node].core  # type: ignore[attr-defined]
         for membership in core.memberships.values():
             topic = membership.core
-            for name in ("finals", "ends", "losses", "lost_routes", "heirs", "inherited"):
-                kept = [stream for stream in getattr(topic, name) if not core.is_live(stream)]
+            tables: dict[str, Iterable[Stream]] = {
+                "finals": topic.dead.finals,
+                "ends": topic.dead.ends,
+                "losses": topic.dead.losses,
+                "heirs": topic.dead.heirs,
+                "inherited": topic.dead.inherited,
+                "lost_routes": topic.streams.lost_routes,
+            }
+            for name, table in tables.items():
+                kept = [stream for stream in table if not core.is_live(stream)]
                 found += [(node, name)] * len(kept)
     return found
 

@@ -530,5 +530,5 @@ def test_no_stream_ended_in_a_view_to_come() -> None:
     assert core is not None
     topic = core.membership_of("t").core
     dead = Stream(9, 9)
-    topic.hear_over({dead: MAX_NUMBER - 2}, [dead])
-    assert topic.told_over == {dead: 0}
+    topic.history.hear_over({dead: MAX_NUMBER - 2}, [dead])
+    assert topic.history.told_over == {dead: 0}

@@ -16,14 +16,15 @@ from cubecast.protocol.config import Config
 from cubecast.protocol.messages import Answer, Direct, Parcel, Suspended
 from cubecast.protocol.port import NodeId, Port, Process, Seq, Stream
 from cubecast.protocol.subscriptions.membership import Membership
+from cubecast.protocol.topic.incoming import Incoming
 from cubecast.protocol.topic.laggards import Laggards, Verdict
-from cubecast.protocol.topic.recovery import RecoveringTopic
+from cubecast.protocol.topic.outgoing import Outgoing
 from cubecast.protocol.topic.streams import Branch, Inbox
 from cubecast.sim.params import Params
 from cubecast.sim.run import run
 from cubecast.sim.scenarios import SCENARIOS
 from cubecast.testing.explorer import Case, Rules, Step, explore
-from support.mutants import AnswersForItself, symptoms_of
+from support.mutants import AnswersForItself, of_parts, symptoms_of
 
 LAGGARDS = SCENARIOS["laggards"]
 
@@ -189,46 +190,47 @@ class Ruthless(Laggards):
         return super().judge(slow, members, out_of_credit, now)
 
 
-class SuspendsAnyone(RecoveringTopic):
+class SuspendsAnyone(Outgoing):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.laggards = Ruthless(self.config)
+        self.laggards = Ruthless(self._context.config)
 
 
-class Secretive(RecoveringTopic):
+class Secretive(Outgoing):
     """Goes on without a member and does not tell it."""
 
-    def _on_slow(self, inbox: Inbox, branch: Branch, slow: int, now: int) -> None:
-        send = self.links.send
-        self.links.send = lambda peer, message, now: (  # type: ignore[method-assign]
+    def on_slow(self, inbox: Inbox, branch: Branch, slow: int, now: int) -> None:
+        links = self._context.links
+        send = links.send
+        links.send = lambda peer, message, now: (  # type: ignore[method-assign]
             None if isinstance(message, Suspended) else send(peer, message, now)
         )
-        super()._on_slow(inbox, branch, slow, now)
-        del self.links.send  # type: ignore[method-assign]
+        super().on_slow(inbox, branch, slow, now)
+        del links.send  # type: ignore[method-assign]
 
 
-class Sentimental(RecoveringTopic):
+class Sentimental(Outgoing):
     """Suspends a member and still waits for it in the routes before."""
 
-    def _feed_directly(self, inbox: Inbox, branch: Branch, now: int) -> None:
+    def feed_directly(self, inbox: Inbox, branch: Branch, now: int) -> None:
         branch.without = 0
-        super()._feed_directly(inbox, branch, now)
+        super().feed_directly(inbox, branch, now)
 
 
-class Credulous(RecoveringTopic):
+class Credulous(Incoming):
     """Takes late frames of routes that it was suspended from."""
 
     def on_suspended(self, stream: Stream, route: int) -> bool:
         again = super().on_suspended(stream, route)
-        self.lost_routes.clear()
+        self._streams.lost_routes.clear()
         return again
 
 
-class Proud(RecoveringTopic):
+class Proud(Incoming):
     """Keeps its place in a tree that the publisher gave up."""
 
     def on_direct(self, news: Direct, sender: NodeId, now: int) -> None:
-        inbox = self.inboxes.get(news.stream)
+        inbox = self._inboxes.get(news.stream)
         branch = inbox.branches.get(news.route) if inbox is not None else None
         if branch is None:
             super().on_direct(news, sender, now)
@@ -238,7 +240,7 @@ class Unmoved(Membership):
     """Hears that it was suspended and does nothing about it."""
 
     def on_suspended(self, news: Suspended, now: int) -> None:
-        self.core.on_suspended(news.stream, news.route)
+        self.core.incoming.on_suspended(news.stream, news.route)
 
 
 class Silent(Membership):
@@ -258,11 +260,11 @@ def broken(**parts: Any) -> type[CubecastNode]:
 @pytest.mark.parametrize(
     ("node_class", "symptom"),
     [
-        (broken(core_class=SuspendsAnyone), "gap"),
-        (broken(core_class=Secretive), "restless"),
-        (broken(core_class=Sentimental), "restless"),
-        (broken(core_class=Credulous), "kept"),
-        (broken(core_class=Proud), "restless"),
+        (broken(core_class=of_parts(outgoing_class=SuspendsAnyone)), "gap"),
+        (broken(core_class=of_parts(outgoing_class=Secretive)), "restless"),
+        (broken(core_class=of_parts(outgoing_class=Sentimental)), "restless"),
+        (broken(core_class=of_parts(incoming_class=Credulous)), "kept"),
+        (broken(core_class=of_parts(incoming_class=Proud)), "restless"),
         (broken(membership_class=Unmoved), "restless"),
         (broken(membership_class=Silent), "completeness"),
         (broken(membership_class=AnswersForItself), "causal-order"),

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from cubecast.net.clock import wall_us
-from cubecast.protocol.explain import behind
 from cubecast.protocol.port import NodeId, Topic
 from cubecast.protocol.subscriptions.membership import Membership
 
@@ -287,18 +286,18 @@ def _per(count: float, seconds: float) -> float:
 
 
 def _topic(topic: Topic, membership: Membership, accepted: int, blocked: bool) -> TopicStats:
-    core = membership.core
+    core, outgoing = membership.core, membership.core.outgoing
     return TopicStats(
         topic=topic,
         standing=membership.standing.value,
         members=membership.members.bit_count(),
-        published=core.next_seq,
+        published=outgoing.next_seq,
         accepted=accepted,
         blocked=blocked,
-        in_flight_bytes=core.in_flight,
-        behind=behind(core) if core.in_flight else {},
+        in_flight_bytes=outgoing.in_flight,
+        behind=outgoing.behind() if outgoing.in_flight else {},
         waiting=len(core.front.waiting()),
-        held_bytes=sum(inbox.held() for inbox in core.inboxes.values()),
+        held_bytes=sum(inbox.held() for inbox in core.streams.inboxes.values()),
     )
 
 

@@ -71,7 +71,7 @@ from cubecast.protocol.cluster.views import (
 from cubecast.protocol.errors import MAX_STREAMS
 from cubecast.protocol.messages import Barrier
 from cubecast.protocol.port import LIFE_BITS, NodeId, Stream
-from cubecast.protocol.topic.recovery import MAX_UNREAD
+from cubecast.protocol.topic.holdings import MAX_UNREAD
 
 MAX_STATED_VIEW = 1 << 160
 """The detector's number of a view is below this: an epoch, a round and a slot in one."""

@@ -4,56 +4,69 @@ A topic that has nothing due costs nothing, however many there are.
 
 Invariants:
 
-1. A topic with a deadline has an entry at or before it; `Entry.planned` is the earliest one's time.
-2. An entry whose time is not its topic's `planned` is stale, and is dropped when its time comes.
-   There is at most one entry for each time a topic moved its deadline forward.
+1. A topic with a deadline has an entry at or before it; `_planned` has the earliest one's time.
+2. An entry whose time is not the planned one is stale, and is dropped when its time comes.  There
+   is at most one entry for each time a topic moved its deadline forward.
 """
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import Protocol
 
 from cubecast.protocol.port import Port, Time, Topic
-
-
-class Entry(Protocol):
-    """What the agenda needs of a topic."""
-
-    topic: Topic
-    planned: Time | None
 
 
 class Agenda:
     """The deadlines of one node's topics."""
 
-    __slots__ = ("_heap", "_port", "untidy")
+    __slots__ = ("_heap", "_planned", "_port", "_untidy")
 
     def __init__(self, port: Port) -> None:
         self._port = port
         self._heap: list[tuple[Time, Topic]] = []
-        self.untidy = False
-        """Something came to its end, so that the node may have something to forget."""
+        self._planned: dict[Topic, Time] = {}
+        self._untidy = False
 
-    def plan(self, entry: Entry, at: Time) -> None:
-        """Have `entry` among the `due` at this time, or earlier if it is planned earlier."""
-        if entry.planned is None or at < entry.planned:
-            entry.planned = at
-            heappush(self._heap, (at, entry.topic))
+    def plan(self, topic: Topic, at: Time) -> None:
+        """Have a topic among the `due` at this time, or earlier if it is planned earlier."""
+        planned = self._planned.get(topic)
+        if planned is None or at < planned:
+            self._planned[topic] = at
+            heappush(self._heap, (at, topic))
             self._port.wake(at)
+
+    def note_end(self) -> None:
+        """Something came to its end, so that the node may have something to forget."""
+        self._untidy = True
 
     def disturb(self, now: Time) -> None:
         """Have the node see soon what it may forget."""
-        self.untidy = True
+        self._untidy = True
         self._port.wake(now)
 
+    def take_untidy(self) -> bool:
+        """Whether something came to its end since this was asked last."""
+        untidy, self._untidy = self._untidy, False
+        return untidy
+
     def due(self, now: Time) -> list[tuple[Time, Topic]]:
-        """The entries whose time has come, the earliest first; some may be stale."""
+        """The entries whose time has come, the earliest first; some may be stale (`begin`)."""
         heap = self._heap
         found = []
         while heap and heap[0][0] <= now:
             found.append(heappop(heap))
         return found
+
+    def begin(self, topic: Topic, at: Time) -> bool:
+        """Whether an entry is the one that a topic waits for; then nothing is planned for it."""
+        if self._planned.get(topic) != at:
+            return False
+        del self._planned[topic]
+        return True
+
+    def forget(self, topic: Topic) -> None:
+        """Nothing is planned for a topic that is forgotten; its entries are stale."""
+        self._planned.pop(topic, None)
 
     def ask(self) -> None:
         """Ask the world for the next wake."""

@@ -15,17 +15,13 @@ import msgspec
 
 from cubecast.protocol.branch_counts import Marks
 from cubecast.protocol.cluster.agenda import Agenda
-from cubecast.protocol.cluster.horizon import KEPT_LIVES, Horizon
+from cubecast.protocol.cluster.current_view import CurrentView
+from cubecast.protocol.cluster.horizon import Horizon
 from cubecast.protocol.cluster.housekeeping import Housekeeping
 from cubecast.protocol.cluster.views import Ends, Finals, Install, Reports, View
 from cubecast.protocol.config import Config
-from cubecast.protocol.errors import (
-    OPEN_STREAMS_PER_NODE,
-    SPARE_STREAMS,
-    ProtocolError,
-    Untimely,
-)
-from cubecast.protocol.explain import Explanation, behind, explain
+from cubecast.protocol.errors import ProtocolError, Untimely
+from cubecast.protocol.explain import Explanation, explain
 from cubecast.protocol.messages import (
     ROUTE_BITS,
     Ack,
@@ -65,8 +61,9 @@ from cubecast.protocol.subscriptions.links import Carried, Links
 from cubecast.protocol.subscriptions.membership import Membership, Standing
 from cubecast.protocol.subscriptions.mute_members import Mutes
 from cubecast.protocol.subscriptions.waves import NOTHING, Contribution, Gathering, Waves
-from cubecast.protocol.topic.recovery import RecoveringTopic
+from cubecast.protocol.topic.context import Context
 from cubecast.protocol.topic.retained import NOTHING_KEPT, Keeper
+from cubecast.protocol.topic.topic import TopicCore
 from cubecast.topology import members_of
 
 
@@ -91,7 +88,7 @@ class CubecastNode:
     """A `Process`: causal publish/subscribe over lossy, reordering links."""
 
     label: ClassVar[str] = "cubecast"
-    core_class: ClassVar[type[RecoveringTopic]] = RecoveringTopic
+    core_class: ClassVar[type[TopicCore]] = TopicCore
     membership_class: ClassVar[type[Membership]] = Membership
     discovery_class: ClassVar[type[Discovery]] = Discovery
 
@@ -127,16 +124,12 @@ class CubecastNode:
         mute_after = self.config.mute_after
         self._mutes = Mutes(node, self._waves, self._links, port, mute_after, on_mute, on_accused)
         self._known = cluster  # the slots that were ever in use
-        self._cores: dict[Topic, RecoveringTopic] = {}
+        self._cores: dict[Topic, TopicCore] = {}
         self._memberships: dict[Topic, Membership] = {}
         self._discovery = self.discovery_class(self, self._waves, port)
-        self._view = view
-        self._frozen: set[Stream] = set()
-        self._epoch = 0 if view is None else view.epoch
-        self._born = born
-        self._since: dict[NodeId, int] = {}
+        self._view = CurrentView(view, born)
+        self._view.expect_nodes(cluster.bit_count())
         self._excluded_in = 0  # the last epoch in which somebody was excluded
-        self._ended: dict[Stream, int] = {}  # lives that ended, and with which view
         self._remembered_from = remembered_from
         self._on_caught_up = on_caught_up
         self._on_denied = on_denied
@@ -199,7 +192,7 @@ class CubecastNode:
             membership = self._membership(topic)
             if not membership.informed:
                 return False
-        return self._cores[topic].publish(membership.addressed, body, size, now)
+        return self._cores[topic].outgoing.publish(membership.addressed, body, size, now)
 
     def is_lossy(self, topic: Topic) -> bool:
         """Whether somebody may still take this node for one that would rather miss messages."""
@@ -209,7 +202,7 @@ class CubecastNode:
     def stream_of(self, topic: Topic) -> Stream:
         """The stream in which this node publishes to `topic` next."""
         core = self._cores.get(topic)
-        return self._new_stream() if core is None else core.own
+        return self._new_stream() if core is None else core.outgoing.own
 
     def _new_stream(self) -> Stream:
         """The stream of a topic that this node takes up now, and may have forgotten before."""
@@ -218,17 +211,17 @@ class CubecastNode:
     def next_seq(self, topic: Topic) -> Seq:
         """The number of the next message this node publishes to `topic`."""
         core = self._cores.get(topic)
-        return core.next_seq if core is not None else 0
+        return core.outgoing.next_seq if core is not None else 0
 
     def stable_seq(self, topic: Topic) -> Seq:
         """The last own message of `topic` that everyone has consumed; -1 if none."""
         core = self._cores.get(topic)
-        return core.stable_seq() if core is not None else -1
+        return core.outgoing.stable_seq() if core is not None else -1
 
     def holds(self, frame: Frame) -> bool:
         """Whether this very frame is here and waits for its turn; a copy of it does not count."""
         core = self._cores.get(frame.topic)
-        return core is not None and core.holds(frame)
+        return core is not None and core.delivery.holds(frame)
 
     def dependencies(self, topic: Topic) -> int:
         """How many entries the barrier of the next own frame of `topic` has."""
@@ -238,7 +231,7 @@ class CubecastNode:
     def credit(self, topic: Topic, wanted: int) -> int:
         """What may be published to `topic` now; below `wanted`, `Port.writable` tells of more."""
         core = self._cores.get(topic)
-        return core.credit(wanted) if core is not None else self.config.window
+        return core.outgoing.credit(wanted) if core is not None else self.config.window
 
     def topics(self) -> list[Topic]:
         """The topics this node takes part in, or did."""
@@ -264,7 +257,7 @@ class CubecastNode:
     def behind(self, topic: Topic) -> dict[NodeId, int]:
         """Who holds our credit: how many own messages each child, or this node, has yet to take."""
         core = self._cores.get(topic)
-        return {} if core is None else behind(core)
+        return {} if core is None else core.outgoing.behind()
 
     def set_cluster(self, cluster: int) -> None:
         """Nodes came or went; new waves visit those of `cluster`.
@@ -277,12 +270,7 @@ class CubecastNode:
             self._links.forget(newcomer)  # what its slot's last owner was told is no concern of it
         self._waves.cluster = cluster
         self._known |= cluster
-        for core in self._cores.values():
-            core.guard.max_open = self._max_open()
-
-    def _max_open(self) -> int:
-        """How many streams of a topic can honestly be open at a time."""
-        return OPEN_STREAMS_PER_NODE * self._waves.cluster.bit_count() + SPARE_STREAMS
+        self._view.expect_nodes(cluster.bit_count())
 
     def forget_peer(self, peer: NodeId, now: Time) -> None:
         """A node that left is out of reach: nothing more will come from it or go to it."""
@@ -299,7 +287,7 @@ class CubecastNode:
     def tell_stable(self, now: Time) -> None:
         """Tell everyone at once what is stable of our streams: there will be no next frame."""
         for core in self._cores.values():
-            core.tell_stable(now)
+            core.outgoing.tell_stable(now)
 
     def unacked_parcels(self, peer: NodeId | None = None) -> int:
         """Control messages that `peer` (or anyone) has not acknowledged."""
@@ -311,11 +299,11 @@ class CubecastNode:
 
     def consumed(self, topic: Topic, stream: Stream, seq: Seq, now: Time) -> None:
         """The application has taken in what `Port.deliver` left open."""
-        self._cores[topic].consumed(stream, seq, now)
+        self._cores[topic].delivery.consumed(stream, seq, now)
 
     def unstable(self) -> int:
         """Sizes of own frames that somebody has not consumed."""
-        return sum(core.in_flight for core in self._cores.values())
+        return sum(core.outgoing.in_flight for core in self._cores.values())
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -341,13 +329,13 @@ class CubecastNode:
             core = self._cores.get(message.topic)  # type: ignore[attr-defined]
             if core is not None:
                 try:
-                    core.on_frame(message, sender, now)  # type: ignore[arg-type]
+                    core.incoming.on_frame(message, sender, now)  # type: ignore[arg-type]
                 except Untimely:
                     core.guard.drop("a frame of a node that is gone")
         elif kind is Ack:
             core = self._cores.get(message.topic)  # type: ignore[attr-defined]
             if core is not None:
-                core.on_ack(message, sender, now)  # type: ignore[arg-type]
+                core.acks.on_ack(message, sender, now)  # type: ignore[arg-type]
         else:
             self._on_control(message, sender, now)
 
@@ -364,7 +352,7 @@ class CubecastNode:
             case Probe():
                 core = self._cores.get(message.topic)
                 if core is not None:
-                    core.on_probe(message, sender, now)
+                    core.acks.on_probe(message, sender, now)
             case Inquiry():
                 self._on_inquiry(message, sender, now)
             case Direct():
@@ -373,9 +361,9 @@ class CubecastNode:
                     # We are out and have forgotten the topic; an heir knows only what we tell it.
                     done = message.topic, message.stream, message.route, message.last, message.last
                     self._port.control(sender, Ack(*done, 0, False))
-                elif core is not None and message.epoch <= self._epoch:
+                elif core is not None and message.epoch <= self._view.epoch:
                     try:
-                        core.on_direct(message, sender, now)
+                        core.incoming.on_direct(message, sender, now)
                     except Untimely:
                         core.guard.drop("the trees of another node given up")
             case _:
@@ -387,13 +375,15 @@ class CubecastNode:
         Or it is the heir of a dead stream, and lacks some of it.
         """
         core = self._cores.get(inquiry.topic)
-        if core is not None and inquiry.stream == core.own:
-            core.on_inquiry(sender, now)
+        if core is not None and inquiry.stream == core.outgoing.own:
+            core.outgoing.on_inquiry(sender, now)
         elif core is not None and not self.is_live(inquiry.stream):
-            core.bequeath(inquiry.stream, sender, now)
+            core.inheritance.bequeath(inquiry.stream, sender, now)
         elif inquiry.stream.life == Stream(self.node, self._incarnation):
             # Of what we published in a topic that we have forgotten everyone has everything.
-            self._links.send(sender, Settled(inquiry.topic, inquiry.stream, -1, self._epoch), now)
+            self._links.send(
+                sender, Settled(inquiry.topic, inquiry.stream, -1, self._view.epoch), now
+            )
 
     def _is_early(self, parcel: Parcel) -> bool:
         """Whether a message belongs to a view we have not heard of; it is sent again when we have.
@@ -402,12 +392,12 @@ class CubecastNode:
         """
         message = parcel.message
         if type(message) is Settled or type(message) is Mute:
-            return message.epoch > self._epoch
+            return message.epoch > self._view.epoch
         if type(message) is Stable:
-            return message.route >> ROUTE_BITS > self._epoch
+            return message.route >> ROUTE_BITS > self._view.epoch
         if type(message) is not Wave:
             return False
-        return message.epoch > self._epoch or bool(message.cluster & ~self._known)
+        return message.epoch > self._view.epoch or bool(message.cluster & ~self._known)
 
     def _on_carried(self, message: Carried, sender: NodeId, now: Time) -> None:
         match message:
@@ -415,7 +405,7 @@ class CubecastNode:
                 core = self._cores.get(message.topic)
                 if core is not None:  # else we were never a member, and nobody honest tells us
                     try:
-                        core.on_stable(message, sender, now)
+                        core.incoming.on_stable(message, sender, now)
                     except Untimely:
                         core.guard.drop("news of a stream that has ended")
                     self._memberships[message.topic].finish_leaving(now)  # no heir any more
@@ -426,8 +416,8 @@ class CubecastNode:
                 elif self.is_live(message.stream):
                     if message.stream.source != sender:
                         raise ProtocolError("news of a stream of another node that lives")
-                    core.all_stable(message.stream)
-                elif core.settle(message.stream, message.seq, now):
+                    core.incoming.all_stable(message.stream, core.outgoing.own)
+                elif core.inheritance.settle(message.stream, message.seq, now):
                     self._jump(self._memberships[message.topic], now)
                 else:
                     self._memberships[message.topic].finish_leaving(now)
@@ -524,7 +514,7 @@ class CubecastNode:
     @property
     def view(self) -> View | None:
         """The view this node is in; None where nodes never die."""
-        return self._view
+        return self._view.view
 
     def knows(self, topic: Topic) -> bool:
         """Whether this node has ever had to do with a topic."""
@@ -532,63 +522,48 @@ class CubecastNode:
 
     def takes(self, topic: Topic) -> bool:
         """Whether what others publish to a topic is delivered here."""
-        return topic in self._cores and self._cores[topic].taking
+        return topic in self._cores and self._cores[topic].reading.taking
 
     def is_live(self, stream: Stream) -> bool:
         """Whether a stream's publisher is in the cluster, in the life that published it."""
-        return self._view is None or self._view.has_stream(stream)
+        return self._view.is_live(stream)
 
     def freeze(self, survivors: int) -> None:
         """Deliver nothing more of those who will not be in the next view."""
-        assert self._view is not None
-        for slot, who in self._view.members.items():
-            if not survivors >> slot & 1:
-                self._frozen.add(Stream(slot, who.incarnation))
-        for core in self._cores.values():
-            self._frozen |= {stream.life for stream in core.unsettled(self.is_live)}
-        if self._frozen:
+        unsettled = [one for core in self._cores.values() for one in core.holdings.unsettled()]
+        self._view.freeze(survivors, unsettled)
+        if self._view.frozen:
             for core in self._cores.values():
-                core.freeze()
+                core.delivery.freeze()
 
     def report(self) -> Reports:
         """What we have of streams that are frozen, or dead and not settled."""
+        view = self._view
 
         def alive(stream: Stream) -> bool:
-            return stream.life not in self._frozen and self.is_live(stream)
+            return stream.life not in view.frozen and view.is_live(stream)
 
-        if not self._frozen and not self._ended:
+        if not view.frozen and not view.ended:
             return {}
-        reports = {topic: core.held(alive) for topic, core in self._cores.items()}
+        reports = {topic: core.holdings.report(alive) for topic, core in self._cores.items()}
         return {topic: held for topic, held in reports.items() if held}
 
     def install(self, install: Install, now: Time) -> None:
         """Go over to the next view: without the dead, with the newcomers."""
-        before, view = self._view, install.view
-        assert before is not None
-        gone = [slot for slot, who in before.members.items() if not view.has(who.uid)]
+        view = install.view
+        gone, came, thawed = self._view.install(view)
         dead = sum(1 << slot for slot in gone)
-        self._view = view
-        self._epoch = self._waves.epoch = view.epoch
+        self._waves.epoch = view.epoch
         self.shared &= {view.epoch, *(one.epoch - 1 for one in install.absent)}
-        frozen = list(self._frozen)
-        self._frozen.clear()
         for slot in gone:
             self._links.forget(slot)
-            self._ended[Stream(slot, before.members[slot].incarnation)] = view.epoch
         self._links.peers = view.mask
         self.set_cluster(view.mask)
         self._mutes.new_view(view.epoch, view.mask)
-        came = [slot for slot, who in view.members.items() if not before.has(who.uid)]
-        for slot in came:
-            self._since[slot] = view.epoch
         if self._caught_up:
             self._tell_caught_up(sum(1 << slot for slot in came), now)
         for core in self._cores.values():
-            core.epoch, core.cluster = view.epoch, view.mask
-            core.routes = 0  # their numbers begin with the epoch
-            core.forget_trees()
-            if dead:
-                core.lose_children(dead)
+            core.enter_view(dead)
         if dead:
             self._excluded_in = view.epoch
             unanswered = self._waves.abort(view.mask & ~dead)
@@ -597,13 +572,13 @@ class CubecastNode:
             if dead:
                 membership.exclude(dead, self.is_live, now)
             self._end_streams(membership, install.finals, now)
-            if frozen:
-                membership.core.thaw(frozen, now)
+            if thawed:
+                membership.core.delivery.thaw(thawed, now)
         self._hear_ends(install, now)
         for core in list(self._cores.values()):
             if dead:
-                core.expect_news(now)
-            core.look_again(now)
+                core.incoming.expect_news(core.outgoing.own, now)
+            core.recovery.look_again(now)
         if dead:
             self._start_again(now)
         else:
@@ -623,15 +598,15 @@ class CubecastNode:
             core = self._cores.get(topic)
             if core is not None:
                 for stream, last in dead:
-                    core.hear_end(stream, last, now, install.apart)
+                    core.recovery.hear_end(stream, last, now, install.apart)
 
     def _end_streams(self, membership: Membership, finals: Finals, now: Time) -> None:
-        for final in finals.get(membership.core.topic, ()):
-            if membership.core.end_stream(final, now):
+        recovery, ends = membership.core.recovery, finals.get(membership.core.topic, ())
+        for final in ends:
+            if recovery.end_stream(final, now):
                 self.marks["jump, as nobody can feed us"] += 1
                 membership.cut_off()
-        ended = {final.stream for final in finals.get(membership.core.topic, ())}
-        membership.core.drop_unreported(ended, self.is_live, now)
+        recovery.drop_unreported({final.stream for final in ends}, now)
 
     def _start_again(self, now: Time) -> None:
         """Begin our waves anew: those of the view before lead through nodes that are gone."""
@@ -664,7 +639,7 @@ class CubecastNode:
         """Join again what was carried over and is still wanted."""
         self.rejoin(now)
         for core in self._cores.values():
-            core.tidy()
+            core.settlement.tidy_all()
         self._discovery.return_from(former._discovery, now)
         self._catching_up = self.topics()
         self._tell_if_caught_up(now)
@@ -699,29 +674,27 @@ class CubecastNode:
         self._links.on_wake(now)
         for at, topic in self._agenda.due(now):
             core = self._cores.get(topic)
-            if core is not None and core.planned == at:
-                core.planned = None
+            if core is not None and self._agenda.begin(topic, at):
                 self._wake_topic(core, now)
         if self._discovery.joining:
             self._discovery.settle()  # whoever is alone may have joined just now
         if self._catching_up is not None:
             self._tell_if_caught_up(now)
-        if self._agenda.untidy:
-            self._agenda.untidy = False
+        if self._agenda.take_untidy():
             self.stir(now)
         if self._housekeeping.is_due(len(self._memberships), now):
             self._clean_up(now)
         self._agenda.ask()
         self._mutes.on_wake(now)  # last: it may lead to another view
 
-    def _wake_topic(self, core: RecoveringTopic, now: Time) -> None:
+    def _wake_topic(self, core: TopicCore, now: Time) -> None:
         due = core.on_wake(now)
         if due is not None:
-            self._agenda.plan(core, due)
+            self._agenda.plan(core.topic, due)
         membership = self._memberships[core.topic]
         if membership.standing is Standing.LEAVING:
             membership.finish_leaving(now)  # it may have been an heir until now
-        elif core.stranded:
+        elif core.reading.stranded:
             self._jump(membership, now)
 
     # -- what is not needed any more --------------------------------------------------------------
@@ -743,16 +716,17 @@ class CubecastNode:
         if house.unused:
             self._unlearn(house.unused)
             self._discovery.release(house.unused, now)
-        self._forget_lives()
+        self._view.forget_lives(house.horizon)
         for core in self._cores.values():
             core.remember(house.horizon)
-        if house.waits or self._ended or any(core.remembers for core in self._cores.values()):
+        if house.waits or self._view.ended or any(core.history for core in self._cores.values()):
             self.stir(now)
 
     def _forget(self, topics: Collection[Topic]) -> None:
         """Keep nothing of these topics."""
         for topic in self._with_a_next_stream(topics):
             del self._cores[topic], self._memberships[topic]
+            self._agenda.forget(topic)
             self.marks["topic forgotten"] += 1
             self._port.forgotten(topic)
 
@@ -767,7 +741,7 @@ class CubecastNode:
             del unused[topic]
         for topic in unused:
             membership = self._memberships[topic]
-            if membership.core.next_seq:
+            if membership.core.outgoing.next_seq:
                 membership.begin_anew(self._new_stream().incarnation)
             membership.unlearn()
 
@@ -776,7 +750,7 @@ class CubecastNode:
 
         That is all of them, unless the streams of this life are used up.
         """
-        published = [topic for topic in topics if self._cores[topic].next_seq]
+        published = [topic for topic in topics if self._cores[topic].outgoing.next_seq]
         if published and self._generation >= MAX_GENERATION:
             return [topic for topic in topics if topic not in published]
         self._generation += bool(published)
@@ -794,14 +768,7 @@ class CubecastNode:
         self._forget([topic for topic in known if not self.needs(topic)])
 
     def _present_horizon(self, now: Time) -> Horizon:
-        return Horizon(self._epoch, self._remembered_from(now))
-
-    def _forget_lives(self) -> None:
-        """Keep no more lives that ended than are needed, and not too many."""
-        excess = len(self._ended) - KEPT_LIVES
-        for number, (life, died) in enumerate(list(self._ended.items())):
-            if number < excess or not self._housekeeping.horizon.needs_dead(died):
-                del self._ended[life]
+        return Horizon(self._view.epoch, self._remembered_from(now))
 
     def _jump(self, membership: Membership, now: Time) -> None:
         """A publisher went on without us and died before it could say so."""
@@ -832,27 +799,20 @@ class CubecastNode:
     def _membership(self, topic: Topic) -> Membership:
         membership = self._memberships.get(topic)
         if membership is None:
-            core = self.core_class(
+            context = Context(
                 topic,
                 self.node,
-                self._new_stream().incarnation,
                 self._port,
                 self._links,
                 self.config,
                 self._agenda,
+                self._view,
+                self.marks,
+                self._on_denied,
             )
-            core.guard.max_open = self._max_open()
-            core.marks = core.guard.marks = self.marks
-            if self._on_denied is not None:
-                core.on_denied = self._on_denied
-            if self._view is not None:
-                core.epoch, core.cluster = self._epoch, self._view.mask
-                core.frozen, core.ended = self._frozen, self._ended
-                core.guard.is_live = self.is_live
-                core.guard.born, core.guard.since = self._born, self._since
+            core = self.core_class(context, self._new_stream().incarnation)
             self._cores[topic] = core
-            self._agenda.untidy = True
-            membership = self.membership_class(core, self._waves, self._port)
-            membership.keeper = self.keeper
+            self._agenda.note_end()
+            membership = self.membership_class(core, self._waves, self._port, self.keeper)
             self._memberships[topic] = membership
         return membership

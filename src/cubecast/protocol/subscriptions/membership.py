@@ -32,8 +32,8 @@ from cubecast.protocol.messages import Op, Release, Suspended, Wave
 from cubecast.protocol.port import NodeId, Port, Seq, Stream, Time
 from cubecast.protocol.subscriptions.questions import Question, Questions
 from cubecast.protocol.subscriptions.waves import Contribution, Gathering, Waves
-from cubecast.protocol.topic.recovery import RecoveringTopic
 from cubecast.protocol.topic.retained import NOTHING_KEPT, Keeper
+from cubecast.protocol.topic.topic import TopicCore
 from cubecast.topology import members_of
 
 STARTED_AGAIN = {
@@ -58,7 +58,9 @@ class Standing(Enum):
 class Membership:
     """Our standing in one topic and the members we address."""
 
-    def __init__(self, core: RecoveringTopic, waves: Waves, port: Port) -> None:
+    def __init__(
+        self, core: TopicCore, waves: Waves, port: Port, keeper: Keeper = NOTHING_KEPT
+    ) -> None:
         self.core = core
         self._waves = waves
         self._port = port
@@ -83,11 +85,11 @@ class Membership:
         self._apart: int | None = None  # the first view that we missed, until we have asked
         self._operations = 0  # how many of ours began
         self._claims: Gathering | None = None  # what a JOIN gathered, while publishers are asked
-        self._questions = Questions(core.topic, core.node, waves)
-        self.keeper: Keeper = NOTHING_KEPT
-        core.on_slow = self._ask_members
-        core.ask_publisher = self._ask_publisher
-        core.may_be_passed_over = self._may_be_passed_over
+        self._view = core.context.view
+        self._marks = core.context.marks
+        self._questions = Questions(core.topic, core.context.node, waves)
+        self.keeper: Keeper = keeper
+        core.context.consult(self)
 
     @property
     def addressed(self) -> int:
@@ -96,8 +98,8 @@ class Membership:
         A tree never leads back to its root, so naming ourselves changes nothing but that all
         publishers name the same set, for which everyone remembers its children.
         """
-        members = self.members & ~self.core.laggards.suspended
-        return members | 1 << self.core.node if self.core.taking else members
+        members = self.members & ~self.core.outgoing.laggards.suspended
+        return members | 1 << self.core.context.node if self.core.reading.taking else members
 
     @property
     def is_lossy(self) -> bool:
@@ -106,9 +108,6 @@ class Membership:
         if self._cut_off or self._reached is not None or self._still_owed():
             return True
         return self._lossy_told or (self._lossy_known and self._running is Op.JOIN)
-
-    def _may_be_passed_over(self) -> bool:
-        return self.is_lossy
 
     def _still_owed(self) -> bool:
         """Whether something has not come yet that was sent before all knew that we are not lossy.
@@ -151,12 +150,12 @@ class Membership:
         is under way here, and whoever forgets the topic cannot wait for it.
         """
         self.informed = self._want_informed = False
-        self.core.front.frontier.clear()
+        self.core.front.depend_on_nothing()
 
     def begin_anew(self, incarnation: int) -> None:
         """Publish in another stream from now on; that is no use of the topic."""
-        self._operations += self.core.next_seq
-        self.core.begin_anew(incarnation)
+        self._operations += self.core.outgoing.next_seq
+        self.core.outgoing.begin_anew(incarnation)
 
     @property
     def may_be_let_go(self) -> bool:
@@ -166,7 +165,8 @@ class Membership:
     @property
     def uses(self) -> int:
         """A number that changes with whatever this node begins, publishes or reads here."""
-        return self._operations + self.core.next_seq + sum(self.core.front.delivered.values())
+        core = self.core
+        return self._operations + core.outgoing.next_seq + sum(core.front.delivered.values())
 
     @property
     def operation(self) -> str:
@@ -179,7 +179,7 @@ class Membership:
         """Begin as one of `members`, agreed beforehand."""
         self.standing = Standing.IN
         self._want_in = True
-        self.members = members & ~(1 << self.core.node)
+        self.members = members & ~(1 << self.core.context.node)
         self.informed = True
         self.core.begin({}, 0)
 
@@ -194,7 +194,7 @@ class Membership:
 
         What was stopped is left before it is joined again, or its cut would have a hole.
         """
-        return self.standing is Standing.IN and self._want_in and self.core.taking
+        return self.standing is Standing.IN and self._want_in and self.core.reading.taking
 
     def adopt(self) -> None:
         """Become a member of a topic to which nothing was ever published (`discovery`).
@@ -222,7 +222,7 @@ class Membership:
         self._want_in = False
         self._cut_off, self._reached, self._owed = False, None, None  # nothing is promised any more
         if self.standing is Standing.IN:
-            self.core.stop(now)
+            self.core.delivery.stop(now)
         self._next_operation(now)
 
     def register(self, now: Time) -> None:
@@ -236,7 +236,7 @@ class Membership:
             return
         if self._want_in and self.standing is Standing.OUT:
             self.standing = Standing.JOINING
-            self.core.expecting = True
+            self.core.reading.expect()
             self._start(Op.JOIN, now)
         elif self.standing is Standing.IN and not self.receiving:
             self.standing = Standing.LEAVING
@@ -245,7 +245,7 @@ class Membership:
             self.standing = Standing.JOINING
             self._cut_off = False
             self._reached = dict(self.core.front.delivered)
-            self.core.pause()
+            self.core.delivery.pause()
             self._start(Op.JOIN, now)
         elif self.standing is Standing.IN and self._lossy != self._lossy_told:
             self._start(Op.JOIN, now)
@@ -266,8 +266,8 @@ class Membership:
         elif op is Op.LEAVE:
             self._released.clear()
             self._leave = self._waves.next_number
-        since = max(0, self.core.forgotten + 1)
-        apart = self._apart if self._apart is not None else self.core.epoch + 1
+        since = max(0, self.core.history.forgotten + 1)
+        apart = self._apart if self._apart is not None else self._view.epoch + 1
         done = self._waves.start(self.core.topic, op, own, now, since=since, apart=apart)
         if done is not None:
             self.complete(done, now)
@@ -280,26 +280,26 @@ class Membership:
         if wave.op is not Op.REGISTER:
             self._note(wave.origin, wave.op is Op.JOIN, wave.lossy)
         if wave.op is Op.LEAVE:
-            owed = self.core.bid_farewell(wave.origin, wave.number)
+            owed = self.core.outgoing.bid_farewell(wave.origin, wave.number)
             return Contribution(owed, member, self._lossy)
         reached = self.core.reached_since(wave.since, wave.apart)
-        own = self.core.own, self.core.next_seq - 1
-        return Contribution(reached, member, self._lossy, self.core.over_of(reached), own)
+        own = self.core.outgoing.own, self.core.outgoing.last
+        return Contribution(reached, member, self._lossy, self.core.history.over_of(reached), own)
 
     # -- members that do not answer ---------------------------------------------------------------
 
-    def _ask_members(self, silent: int, now: Time) -> None:
+    def ask_members(self, silent: int, now: Time) -> None:
         """Ask those who do not acknowledge what we publish whether they are members at all.
 
         Whoever relayed an answer to a wave of ours may have said so of those below it.
         """
-        if self.core.cluster >= 0:
+        if self._view.cluster >= 0:
             for peer in members_of(silent & self.members):
                 self._questions.ask(Question(peer), now)
 
-    def _ask_publisher(self, stream: Stream, now: Time) -> None:
+    def ask_publisher(self, stream: Stream, now: Time) -> None:
         """Ask a publisher how far it has published: what we believe of it may be a relay's lie."""
-        reached = self.core.front.delivered.get(stream, -1) if self.core.taking else -1
+        reached = self.core.front.delivered.get(stream, -1) if self.core.reading.taking else -1
         self._questions.ask(Question(stream.source, stream, reached, now), now)
 
     def is_question(self, result: Gathering) -> bool:
@@ -312,9 +312,9 @@ class Membership:
             self._hear_member(question.peer, result, now)
             return
         last = question.published(result)
-        self.core.void_above(question.stream, last, question.asked, now)
-        if question.reached > last and not question.is_earlier(result) and self.core.taking:
-            self.core.retract(question.stream, last)
+        self.core.claims.void_above(question.stream, last, question.asked, now)
+        if question.reached > last and not question.is_earlier(result) and self.core.reading.taking:
+            self.core.claims.retract(question.stream, last)
             self.cut_off()
             self._next_operation(now)
 
@@ -322,18 +322,17 @@ class Membership:
         """A member has said whether it is one; -1: its own waves have said so since."""
         if peer < 0 or result.members >> peer & 1 or not self.members >> peer & 1:
             return
-        self.core.marks["no member after all"] += 1
+        self._marks["no member after all"] += 1
         self.core.guard.drop(NO_MEMBER)
         self.members &= ~(1 << peer)
-        self.core.lose_members(1 << peer, now)
+        self.core.outgoing.lose_members(1 << peer, now)
 
     def _note(self, peer: NodeId, joined: bool, lossy: bool) -> None:
         self._meanwhile[peer] = joined, lossy
         self._questions.overtake(peer)
-        self.core.laggards.forget(peer)
+        self.core.outgoing.laggards.meet(peer, lossy and joined)
         if joined:
             self.members |= 1 << peer
-            self.core.laggards.lossy |= lossy << peer
         else:
             self.members &= ~(1 << peer)
 
@@ -367,7 +366,7 @@ class Membership:
             elif self._lossy_known or self._owed is not None:
                 self._owed = dict(result.vector)
             self._lossy_known = result.wave.lossy
-            self.core.hear_over(result.over, result.vector)
+            self.core.history.hear_over(result.over, result.vector)
             self._finish_joining(result, now)
         self._next_operation(now)
 
@@ -379,9 +378,9 @@ class Membership:
         by now.
         """
         if self._claims is None:
-            if not self.core.claims_above(result.vector, result.own):
+            if not self.core.claims.above(result.vector, result.own):
                 return result
-            self.core.marks["asked publishers to confirm a cut"] += 1
+            self._marks["asked publishers to confirm a cut"] += 1
             self._claims = result
             wave, nothing = result.wave, Contribution({}, False)
             answered = self._waves.start(
@@ -389,15 +388,16 @@ class Membership:
             )
             return None if answered is None else self._confirmed(answered, now)
         claims, self._claims = self._claims, None
-        denied = self.core.claims_above(claims.vector, result.own)
+        denied = self.core.claims.above(claims.vector, result.own)
         if denied:
             claims.merge(result.vector, 0, 0)  # with the causes of what publishers admit
-            for stream in self.core.claims_above(claims.vector, result.own):
-                claimed, known = claims.vector.pop(stream), self.core.published(stream, result.own)
+            for stream in self.core.claims.above(claims.vector, result.own):
+                claimed = claims.vector.pop(stream)
+                known = self.core.claims.published(stream, result.own)
                 if known >= 0:
                     claims.vector[stream] = known
                 if stream in denied:
-                    self.core.deny(stream, claimed, known, claims.told_by.get(stream, -1))
+                    self.core.claims.deny(stream, claimed, known, claims.told_by.get(stream, -1))
         return claims
 
     def _learn_members(self, members: int, lossy: int) -> None:
@@ -408,8 +408,8 @@ class Membership:
         for peer, (joined, is_lossy) in self._meanwhile.items():
             members = members & ~(1 << peer) | joined << peer
             lossy = lossy & ~(1 << peer) | is_lossy << peer
-        self.members = members & ~(1 << self.core.node)
-        self.core.laggards.lossy = lossy & self.members
+        self.members = members & ~(1 << self.core.context.node)
+        self.core.outgoing.laggards.learn_lossy(lossy & self.members)
         self.informed = True
         self._port.writable(self.core.topic)
 
@@ -430,7 +430,7 @@ class Membership:
         if reached is not None:
             skipped = self._skipped(reached, result.vector)
             if skipped:
-                self.core.marks["gap by a cut"] += 1
+                self._marks["gap by a cut"] += 1
                 self._port.gap(self.core.topic, skipped)
         self.core.begin(result.vector, now)
 
@@ -438,7 +438,7 @@ class Membership:
         """Have the cut cover what we know by now: ends of streams may have come since we asked."""
         for stream, seq in self.core.vector().items():
             if seq > cut.get(stream, -1):
-                self.core.marks["ends heard while joining"] += 1
+                self._marks["ends heard while joining"] += 1
                 cut[stream] = seq
 
     def _skipped(
@@ -450,12 +450,12 @@ class Membership:
         stream that we do not know, and whose publisher we saw begin anew, we had all.
         """
         self.core.front.raise_to(cut)
-        latest = self.core.latest
+        history = self.core.history
         return {
             stream: (reached.get(stream, -1) + 1, seq)
             for stream, seq in self.core.front.delivered.items()
             if seq > reached.get(stream, -1)
-            and (stream in reached or latest.get(stream.life, 0) <= stream.generation)
+            and (stream in reached or not history.is_superseded(stream))
         }
 
     def on_suspended(self, news: Suspended, now: Time) -> None:
@@ -464,7 +464,7 @@ class Membership:
         Not if it addresses us again since a JOIN whose cut is above what we missed.  A JOIN that
         only told our attitude had no cut: then what we are still owed will not come.
         """
-        addressed_again = self.core.on_suspended(news.stream, news.route)
+        addressed_again = self.core.incoming.on_suspended(news.stream, news.route)
         if self.standing is Standing.IN and self._running is Op.JOIN:
             pass  # whether it knows our attitude by now or not, what it left out is missing here
         elif self._owed is not None and self.standing is Standing.IN and not self._lossy_told:
@@ -484,18 +484,18 @@ class Membership:
         self._questions.clear()  # with all other waves
         for peer in [peer for peer in self._meanwhile if dead >> peer & 1]:
             del self._meanwhile[peer]
-        self.core.lose_members(dead, now)
+        self.core.outgoing.lose_members(dead, now)
         if self._owed:
             self._owed = {stream: seq for stream, seq in self._owed.items() if is_live(stream)}
         if self._unreleased is not None:
             awaited = len(self._unreleased)
             self._unreleased = {stream for stream in self._unreleased if is_live(stream)}
             if len(self._unreleased) < awaited:
-                self.core.marks["released by death"] += 1
+                self._marks["released by death"] += 1
 
     def cut_off(self) -> None:
         """Nobody can send us what we lack: jump over it, with the next operation."""
-        self.core.stranded = False
+        self.core.reading.look_again()
         if self._want_in and self.standing in (Standing.JOINING, Standing.IN):
             self._cut_off = True
 
@@ -504,8 +504,8 @@ class Membership:
 
         What the dead relayed may have been lies: their publishers are asked.
         """
-        for stream in self.core.relayed_by_dead():
-            self._ask_publisher(stream, now)
+        for stream in self.core.recovery.relayed_by_dead():
+            self.ask_publisher(stream, now)
         running = self._running
         if running is Op.LEAVE and self._unreleased is not None:
             self.finish_leaving(now)
@@ -513,7 +513,7 @@ class Membership:
                 self._unreleased = None
                 self._start(Op.LEAVE, now)
         elif running is not None:
-            self.core.marks[STARTED_AGAIN[running]] += 1
+            self._marks[STARTED_AGAIN[running]] += 1
             self._start(running, now)
         else:
             self._next_operation(now)
@@ -533,7 +533,7 @@ class Membership:
             self._reached = dict(before if before is not None else former.core.front.delivered)
             if former.standing is Standing.JOINING and before is None:
                 self._reached = None  # it never began: nothing was promised
-                self.core.marks["returned before it had joined"] += 1
+                self._marks["returned before it had joined"] += 1
 
     @property
     def is_catching_up(self) -> bool:
@@ -546,7 +546,7 @@ class Membership:
 
     def missed_all(self) -> None:
         """A pattern finds a topic that came into being while we were in another view."""
-        self.core.marks["topic missed while away"] += 1
+        self._marks["topic missed while away"] += 1
         self._reached = {}
 
     def rejoin(self, now: Time) -> None:
@@ -574,13 +574,13 @@ class Membership:
         """
         if self._running is not Op.LEAVE or self._unreleased is None:
             return
-        if self._unreleased or self.core.heirs:
+        if self._unreleased or self.core.dead.heirs:
             return
         self._unreleased = None
         self._released.clear()
         self._running = None
         self.standing = Standing.OUT
         self.core.forget_others()
-        self.core.agenda.disturb(now)
+        self.core.context.agenda.disturb(now)
         self._port.left(self.core.topic)
         self._next_operation(now)

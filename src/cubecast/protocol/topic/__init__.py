@@ -1,1 +1,1 @@
-"""One topic at one node of the production protocol: streams, acks, recovery, checks."""
+"""One topic at one node of the production protocol: `topic.TopicCore` and its parts."""

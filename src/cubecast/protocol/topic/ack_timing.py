@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from cubecast.protocol.config import Config
-from cubecast.protocol.port import Time
+from cubecast.protocol.port import Stream, Time
+from cubecast.protocol.topic.context import Context
+from cubecast.protocol.topic.streams import Inbox
 
 HEAVY_SHARE = 16
 """Traffic is heavy once one part in this many of a window has passed between two flushes ..."""
@@ -53,3 +55,48 @@ class AckPace:
         """Everything is acknowledged as of now."""
         self._passed = 0
         self._flushed_at = now
+
+
+class AckQueue:
+    """The streams with news for those who wait for acknowledgements, and when these are sent.
+
+    `dirty` are open streams.  While it is not empty, `flush_at` is set and planned.
+    """
+
+    __slots__ = ("_agenda", "_topic", "dirty", "flush_at", "pace")
+
+    def __init__(self, context: Context) -> None:
+        self._agenda = context.agenda
+        self._topic = context.topic
+        self.pace = AckPace(context.config)
+        self.dirty: dict[Stream, Inbox] = {}
+        self.flush_at: Time | None = None
+
+    def touch(self, inbox: Inbox, now: Time) -> None:
+        """Something about `inbox` may have to be acknowledged; gather until it is due."""
+        self.dirty[inbox.stream] = inbox
+        if self.flush_at is None:
+            at = self.flush_at = self.pace.due(now)
+            self._agenda.plan(self._topic, at)
+
+    def hasten(self, now: Time) -> None:
+        """Traffic is heavy: publishers may need credit before the planned flush gives it."""
+        due = self.pace.due(now)
+        if self.flush_at is not None and due < self.flush_at:
+            self.flush_at = due
+            self._agenda.plan(self._topic, due)
+
+    def drop(self, stream: Stream) -> None:
+        """A stream is closed."""
+        self.dirty.pop(stream, None)
+
+    def take_one(self, stream: Stream) -> Inbox:
+        """A stream with news, which another part sees to."""
+        return self.dirty.pop(stream)
+
+    def take(self, now: Time) -> dict[Stream, Inbox]:
+        """Begin a flush: what has news until now; what gets news meanwhile is for the next."""
+        self.flush_at = None
+        self.pace.flushed(now)
+        dirty, self.dirty = self.dirty, {}
+        return dirty

@@ -81,6 +81,27 @@ class CausalFront:
             if delivered.get(stream, -1) < seq:
                 delivered[stream] = seq
 
+    def jump(self, stream: Stream, seq: Seq) -> None:
+        """Nothing up to `seq` will be delivered here any more: count it as delivered."""
+        self.delivered[stream] = seq
+
+    def retract(self, stream: Stream, last: Seq) -> None:
+        """What was delivered above `last` was never published."""
+        self.delivered[stream] = last
+        if last < 0:
+            del self.delivered[stream]
+        if self.frontier.get(stream, -1) > last:
+            del self.frontier[stream]
+
+    def depend_on_nothing(self) -> None:
+        """What was delivered is no cause of the next own message: everyone has it."""
+        self.frontier.clear()
+
+    def return_with(self, delivered: dict[Stream, Seq]) -> None:
+        """Begin with what was read in another view: the next own message comes after all of it."""
+        self.delivered = delivered
+        self.frontier = dict(delivered)
+
     def is_awaited(self, stream: Stream) -> bool:
         """Whether an inbox waits for `stream`."""
         return bool(self._waiting.get(stream))

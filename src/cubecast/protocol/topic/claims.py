@@ -9,7 +9,7 @@ Invariants:
 
 1. What is denied was claimed before its publisher was asked, so no honest claim is: whoever read a
    message read it after it was published.
-2. Nothing is denied silently (`on_denied`, `Guard.dropped`).
+2. Nothing is denied silently (`Context.on_denied`, `Guard.dropped`).
 3. No message waits for ever for one of a living publisher that does not exist.
 """
 
@@ -18,24 +18,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cubecast.protocol.port import Denial, NodeId, Seq, Stream, Time
+from cubecast.protocol.topic.context import Context
+from cubecast.protocol.topic.delivery import Delivery
+from cubecast.protocol.topic.guard import Guard
+from cubecast.protocol.topic.outgoing import Outgoing
+from cubecast.protocol.topic.stream_table import StreamTable
 from cubecast.protocol.topic.streams import Inbox
-from cubecast.protocol.topic.topic import TopicCore
 
 DENIED = "a cut that its publisher denies"
 
 
-class DoubtingTopic(TopicCore):
-    """The data path of one topic, and what it does not believe."""
+class Claims:
+    """What one topic at one node does not believe."""
 
-    def on_wake(self, now: Time) -> Time | None:
-        if self.doubt_at is not None and self.doubt_at <= now:
-            self._doubt_waits(now)
-        planned = super().on_wake(now), self.doubt_at
-        return min((at for at in planned if at is not None), default=None)
+    __slots__ = ("_context", "_delivery", "_front", "_guard", "_outgoing", "_streams")
 
-    # -- what others claim of the living -----------------------------------------------------------
+    def __init__(
+        self,
+        context: Context,
+        guard: Guard,
+        streams: StreamTable,
+        delivery: Delivery,
+        outgoing: Outgoing,
+    ) -> None:
+        self._context = context
+        self._guard = guard
+        self._streams = streams
+        self._front = streams.front
+        self._delivery = delivery
+        self._outgoing = outgoing
 
-    def claims_above(
+    def above(
         self, vector: Mapping[Stream, Seq], own: Mapping[NodeId, tuple[Stream, Seq]]
     ) -> list[Stream]:
         """Streams of the living of which `vector` has more than their publishers say themselves.
@@ -44,60 +57,55 @@ class DoubtingTopic(TopicCore):
         what the publisher has forgotten.  Not what is here: it was published.  Without views nobody
         is known to live.
         """
-        if self.cluster < 0:
+        view, inboxes = self._context.view, self._streams.inboxes
+        if view.cluster < 0:
             return []
         return [
             stream
             for stream, seq in vector.items()
             if seq > self.published(stream, own)
-            and self.guard.is_live(stream)
+            and view.is_live(stream)
             and not self._is_earlier(stream, own)
-            and (stream not in self.inboxes or self.inboxes[stream].reached() < seq)
+            and (stream not in inboxes or inboxes[stream].reached() < seq)
         ]
 
     def published(self, stream: Stream, own: Mapping[NodeId, tuple[Stream, Seq]]) -> Seq:
         """The last message of a stream, as its publisher said; -1: it said nothing of it."""
-        if stream == self.own:
-            return self.next_seq - 1
+        if stream == self._outgoing.own:
+            return self._outgoing.last
         said = own.get(stream.source)
         return said[1] if said is not None and said[0] == stream else -1
 
     def _is_earlier(self, stream: Stream, own: Mapping[NodeId, tuple[Stream, Seq]]) -> bool:
-        said = (self.own, 0) if stream.source == self.node else own.get(stream.source)
+        mine = stream.source == self._context.node
+        said = (self._outgoing.own, 0) if mine else own.get(stream.source)
         return said is not None and said[0].generation > stream.generation
 
     def deny(self, stream: Stream, claimed: Seq, published: Seq, by: NodeId) -> None:
         """Ignore what somebody claims of a publisher that denies it, and say so."""
-        self.marks["denied a claim"] += 1
-        self.guard.drop(DENIED)
-        self.on_denied(Denial(self.topic, stream.source, claimed, published, by))
+        self._context.marks["denied a claim"] += 1
+        self._guard.drop(DENIED)
+        self._context.on_denied(Denial(self._context.topic, stream.source, claimed, published, by))
 
-    def relayed_by_dead(self) -> list[Stream]:
-        """Streams that came by a relay that is gone, as long as somebody may ask; told once."""
-        relayed, self.relayed = self.relayed, {}
-        return [stream for stream in relayed if stream in self.inboxes and self.taking]
-
-    def _doubt_waits(self, now: Time) -> None:
+    def doubt_waits(self, now: Time) -> None:
         """Have publishers asked for what has been waited for for long: it may not exist."""
-        self.doubt_at = None
-        waiting = self.front.waiting()
+        waiting = self._delivery.doubt_now()
         for inbox in waiting:
-            if now - inbox.stuck[1] >= self.doubt_after:
+            if now - inbox.stuck[1] >= self._delivery.doubt_after:
                 self._doubt(inbox, now)
         if waiting:
-            self.doubt_at = now + self.doubt_after
-            self._plan(self.doubt_at)
+            self._delivery.doubt_later(now)
 
     def _doubt(self, inbox: Inbox, now: Time) -> None:
         cause = self._awaited(inbox)
         if cause is None:
             return
         stream, _ = cause
-        if stream == self.own:
-            self.void_above(stream, self.next_seq - 1, now, now)
-        elif self.guard.is_live(stream):
-            self.marks["asked for what does not come"] += 1
-            self.ask_publisher(stream, now)
+        if stream == self._outgoing.own:
+            self.void_above(stream, self._outgoing.last, now, now)
+        elif self._context.view.is_live(stream):
+            self._context.marks["asked for what does not come"] += 1
+            self._context.advisor.ask_publisher(stream, now)
 
     def _awaited(self, inbox: Inbox) -> tuple[Stream, Seq] | None:
         """What the next message of a stream waits for, and has since it was noted as stuck."""
@@ -110,7 +118,7 @@ class DoubtingTopic(TopicCore):
         """A publisher has published up to `last`: nobody who waited as it was `asked` can wait for
         more; whoever named more was lied to, or lies.  What else such a message names is doubtful.
         """
-        for inbox in self.front.waiting():
+        for inbox in self._front.waiting():
             denied = -1
             while (
                 (cause := self._awaited(inbox)) is not None
@@ -119,8 +127,8 @@ class DoubtingTopic(TopicCore):
                 and inbox.stuck[1] <= asked
             ):
                 denied = cause[1]
-                self.front.pass_over(inbox)
-                self._drain(inbox, now)
+                self._front.pass_over(inbox)
+                self._delivery.drain(inbox, now)
             if denied >= 0:
                 self.deny(stream, denied, last, inbox.stream.source)
                 self._doubt(inbox, now)
@@ -131,13 +139,5 @@ class DoubtingTopic(TopicCore):
         Somebody made it up who relayed it.  We have to join again, as we have told those who count
         on us that we have what came since.
         """
-        front = self.front
-        self.deny(stream, front.delivered.get(stream, -1), last, -1)
-        if stream in self.inboxes:
-            self._drop(self.inboxes[stream])
-        for known in (self.floor, front.delivered):
-            known[stream] = last
-            if last < 0:
-                del known[stream]
-        if front.frontier.get(stream, -1) > last:
-            del front.frontier[stream]
+        self.deny(stream, self._front.delivered.get(stream, -1), last, -1)
+        self._streams.retract(stream, last)

@@ -6,12 +6,12 @@ room, and control messages.  Nothing has changed when a check raises or says no.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
-from cubecast.protocol.branch_counts import Marks
 from cubecast.protocol.errors import MAX_BRANCHES, MAX_STREAMS, ProtocolError, Untimely
 from cubecast.protocol.messages import Direct, Frame, Route, Stable
-from cubecast.protocol.port import NodeId, Seq, Stream, Topic
+from cubecast.protocol.port import NodeId, Seq, Stream
+from cubecast.protocol.topic.context import Context
 from cubecast.protocol.topic.streams import Branch, Inbox
 from cubecast.topology import parent
 
@@ -19,44 +19,23 @@ GIVEN_UP = "a late copy by a tree that was given up"
 STRAY = "not from the parent in its tree"
 
 
-def _all_live(stream: Stream) -> bool:
-    """Without views nobody is ever gone."""
-    return True
-
-
 class Guard:
     """The checks of one topic, and a count of what was dropped, by reason.
 
-    `room` bounds what is kept of one stream, `max_open` the streams that are kept at a time,
-    `is_live` says whose streams may be opened and `heirs` who speaks for a dead publisher.
+    `room` bounds what is kept of one stream; the view says whose streams may be opened and how many
+    at a time, and `heirs` who speaks for a dead publisher.
     """
 
-    __slots__ = (
-        "_node",
-        "_topic",
-        "born",
-        "dropped",
-        "heirs",
-        "is_live",
-        "marks",
-        "max_open",
-        "room",
-        "since",
-    )
+    __slots__ = ("_heirs", "_marks", "_node", "_topic", "_view", "dropped", "room")
 
-    def __init__(self, topic: Topic, node: NodeId, room: int) -> None:
-        self._topic = topic
-        self._node = node
-        self.room = room
-        self.max_open = MAX_STREAMS  # the node knows how many it can need
+    def __init__(self, context: Context, heirs: Mapping[Stream, NodeId]) -> None:
+        self._topic = context.topic
+        self._node = context.node
+        self._view = context.view
+        self._marks = context.marks
+        self._heirs = heirs
+        self.room = context.config.room
         self.dropped: dict[str, int] = {}
-        self.is_live: Callable[[Stream], bool] = _all_live
-        self.heirs: dict[Stream, NodeId] = {}
-        self.born = 0
-        """The view in which this node came; routes of earlier views mean another one."""
-        self.marks = Marks()
-        self.since: dict[NodeId, int] = {}
-        """The same of the nodes that came later."""
 
     def drop(self, reason: str, lied: bool = False) -> bool:
         """Count what is not taken; blame the sender if nobody else can have lied."""
@@ -74,8 +53,8 @@ class Guard:
 
         A publisher feeds its leaves, and everyone once it has given up a tree (`Direct`).
         """
-        if frame.route.epoch < self.born:
-            self.marks["frame for the former owner of our slot"] += 1
+        if frame.route.epoch < self._view.born:
+            self._marks["frame for the former owner of our slot"] += 1
             raise Untimely
         addressed = frame.route.members >> self._node & 1
         if not addressed or not (
@@ -85,11 +64,11 @@ class Guard:
 
     def not_in(self, route: Route) -> int:
         """The slots that other nodes had when a route was made."""
-        return sum(1 << slot for slot, epoch in self.since.items() if epoch > route.epoch)
+        return sum(1 << slot for slot, epoch in self._view.since.items() if epoch > route.epoch)
 
     def speaks_for(self, stream: Stream, sender: NodeId) -> bool:
         """Whether `sender` publishes a stream, or is the heir of its dead publisher."""
-        return sender == stream.source or self.heirs.get(stream) == sender
+        return sender == stream.source or self._heirs.get(stream) == sender
 
     def check_stable(self, news: Stable, sender: NodeId) -> None:
         """Nobody but our parent in its tree passes such news on to us, and nothing comes back to
@@ -103,8 +82,8 @@ class Guard:
 
     def _blame(self, stream: Stream) -> None:
         """Somebody who may not speaks for a stream: a lie, if its publisher is alive."""
-        if not self.is_live(stream):
-            self.marks["dead stream by a strange way"] += 1
+        if not self._view.is_live(stream):
+            self._marks["dead stream by a strange way"] += 1
             raise Untimely
         name = f"of node {stream.source} in {self._topic!r}"
         raise ProtocolError(f"a message {name} by another way than its tree")
@@ -117,7 +96,7 @@ class Guard:
         if not self.speaks_for(news.stream, sender):
             if news.epoch < 0:
                 raise ProtocolError("a direct of a stream of another node")
-            self.marks["heir of a view to come"] += 1
+            self._marks["heir of a view to come"] += 1
             raise Untimely
         if not (news.stable < news.last and news.start <= news.last):
             raise ProtocolError(f"a tree in {self._topic!r} given up after its end")
@@ -126,10 +105,10 @@ class Guard:
         self, stream: Stream, inboxes: dict[Stream, Inbox], floor: dict[Stream, Seq]
     ) -> bool:
         """Whether to begin, or resume, to keep state for a stream."""
-        if not self.is_live(stream) and stream not in self.heirs:
-            self.marks["late frame of a dead stream"] += 1
+        if not self._view.is_live(stream) and stream not in self._heirs:
+            self._marks["late frame of a dead stream"] += 1
             return self.drop("a stream of a node that is gone")
-        if len(inboxes) >= self.max_open:
+        if len(inboxes) >= self._view.max_open:
             return self.drop("too many streams at a time")
         if stream not in floor and len(floor) + len(inboxes) >= MAX_STREAMS:
             return self.drop("too many streams")

@@ -68,6 +68,15 @@ class Laggards:
         self.check_at = now + self._config.leaf_for if self.leaves else None
         return back
 
+    def meet(self, member: NodeId, lossy: bool) -> None:
+        """It joins or leaves: what was, is forgotten; whoever joins says whether it is lossy."""
+        self.forget(member)
+        self.lossy |= lossy << member
+
+    def learn_lossy(self, lossy: int) -> None:
+        """The members that are lossy, as the first wave found them."""
+        self.lossy = lossy
+
     def forget(self, member: NodeId) -> None:
         """It joins or leaves: what was, is forgotten."""
         bit = 1 << member

@@ -121,6 +121,12 @@ class Branch:
         self.low_covered = min(self.their_covered, default=self.have)
         self.lost = False
 
+    def end_at(self, end: Seq) -> None:
+        """The publisher is gone, and its stream ends here: claim nothing above it."""
+        self.have = min(self.have, end)
+        self.covered = min(self.covered, self.have)  # it only passed frames on
+        self.early = {first: last for first, last in self.early.items() if last <= end}
+
     def lose(self, dead: int) -> None:
         """Send nothing to children that are gone, and claim nothing of what is below them."""
         if any(dead >> child & 1 for child in self.children):
@@ -243,6 +249,44 @@ class Inbox:
         self.next = last + 1
         self.holes[first] = last
         self.pass_hole()
+
+    def lose(self, base: Seq) -> None:
+        """What lies up to `base` no node has, or everyone: keep nothing of it, and wait for none.
+
+        The publisher is gone.
+        """
+        for number in [one for one in self.frames if one <= base]:
+            del self.frames[number]
+        self.kept = self.size()
+        self.stable, self.oldest, self.ended = base, base + 1, True
+        for branch in self.branches.values():
+            branch.have = max(branch.have, base)
+
+    def end(self) -> None:
+        """The publisher is gone: every frame is looked at from now on."""
+        self.ended, self.branch = True, None
+
+    def keep(self, frame: Frame) -> None:
+        """Keep a frame that came by no route."""
+        self.frames[frame.first] = frame
+        self.kept += frame.size
+
+    def cut_above(self, end: Seq) -> list[Frame]:
+        """Drop the frames of a dead stream above its end; those that were dropped."""
+        dropped = [frame for frame in self.frames.values() if frame.first > end]
+        for frame in dropped:
+            del self.frames[frame.first]
+        self.kept = self.size()
+        return dropped
+
+    def drop_early(self, branch: Branch) -> int:
+        """Drop what came by a route ahead of its turn and is not delivered; how many frames."""
+        early = [one for one in branch.early if one >= self.next]
+        for first in early:
+            del branch.early[first]
+            self.frames.pop(first, None)
+        self.kept = self.size()
+        return len(early)
 
     def pass_hole(self) -> bool:
         """Count lost messages as consumed, once everything before them is."""

@@ -1,339 +1,245 @@
-"""One topic at one node: frames in, frames on, frames out.  The production protocol's hot path.
+"""One topic at one node of the production protocol, put together from its parts.
 
 Theory of operation.  A publisher numbers its frames without holes and sends each down the tree of
-its current *route* (the members it knows).  Every receiver passes a frame on when it first sees
-it, holds it until its turn and its barrier allow delivery, and keeps it until it is *stable*:
-consumed by everyone it was addressed to.  Acknowledgements climb the same tree, cumulative and
-gathered for a moment; a silent child is sent what it lacks.  What is stable is told with the next
-frame, or by itself when the publisher falls idle, and forgotten.
+its current *route* (`Outgoing`).  Every receiver passes a frame on when it first sees it
+(`Incoming`), holds it until its turn and its barrier allow delivery (`Delivery`), and keeps it
+until it is *stable*.  Acknowledgements climb the same tree (`Acks`); a silent child is sent what it
+lacks (`Repair`).  What is stable is forgotten.
 
-Invariants:
+A part is given the parts below it and knows nothing of those above:
 
-1. Delivery is in sequence per stream and after the barrier, from the cut on (`CausalFront`).
-2. A frame is relayed once per node, to children computed from its own route, never from the
-   relay's opinion; so a tree reaches exactly the members the publisher addressed.
-3. `Ack.covered` never exceeds what the node and all below it have consumed, so what a publisher
-   calls stable nobody can need again.
-4. Sent and not stable is at most `Config.window` per stream, at the publisher by its credit and
-   at each receiver because a frame's number and its `stable` are at most a window apart.
-5. What a receiver keeps of one stream is at most `Config.room` whatever its publisher claims, and
-   a message that a peer made up raises `ProtocolError` or is dropped before anything changes.
-6. The state of an idle stream is two numbers, delivered and stable, and perhaps its entry in the
-   frontier.
+    Context, Guard                         names, settings, ways out; what a peer must not say
+    Reading, DeadStreams, History          what is taken; what the dead left; what is over
+    AckQueue, Repair                       what is to be acknowledged; whom to ask again
+    StreamTable                            where the node stands with each stream
+    Delivery                               order
+    Outgoing, Holdings, Settlement         the own stream; reports and ends of dead ones
+    Inheritance                            feeding in a dead publisher's place
+    Recovery, Incoming, Acks, Claims       views, frames, acknowledgements, doubts
+
+The parts state their invariants.  Of the whole topic these hold:
+
+1. Sent and not stable is at most `Config.window` per stream, at the publisher by its credit and at
+   each receiver because a frame's number and its `stable` are at most a window apart.
+2. What goes out goes through the port and the links of `Context`, in the step that causes it.
+3. No part changes the attributes of another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import ClassVar
 
-from cubecast.protocol.messages import Frame, Route
-from cubecast.protocol.port import NodeId, Seq, Stream, Time
-from cubecast.protocol.topic.acks import NOT_CONSUMED, Reliability
-from cubecast.protocol.topic.streams import NOT_TAKING, Branch, Inbox
-from cubecast.topology import MAX_DIMENSION, cluster, members_of
+from cubecast.protocol.cluster.horizon import Horizon
+from cubecast.protocol.port import Load, Seq, Stream, Time
+from cubecast.protocol.topic.ack_timing import AckQueue
+from cubecast.protocol.topic.acks import Acks
+from cubecast.protocol.topic.claims import Claims
+from cubecast.protocol.topic.context import Context
+from cubecast.protocol.topic.dead_streams import DeadStreams
+from cubecast.protocol.topic.delivery import Delivery
+from cubecast.protocol.topic.guard import Guard
+from cubecast.protocol.topic.history import History
+from cubecast.protocol.topic.holdings import Holdings
+from cubecast.protocol.topic.incoming import Incoming
+from cubecast.protocol.topic.inheritance import Inheritance
+from cubecast.protocol.topic.outgoing import Outgoing
+from cubecast.protocol.topic.reading import Reading
+from cubecast.protocol.topic.recovery import Recovery
+from cubecast.protocol.topic.repair import Repair
+from cubecast.protocol.topic.settlement import Settlement
+from cubecast.protocol.topic.stream_table import StreamTable
 
 
-class TopicCore(Reliability):
-    """The data path of one topic; `Membership` says when it takes messages and from where."""
+class TopicCore:
+    """One topic at one node; `Membership` says when it takes messages and from where."""
 
-    # -- publishing --------------------------------------------------------------------------------
+    guard_class: ClassVar[type[Guard]] = Guard
+    repair_class: ClassVar[type[Repair]] = Repair
+    streams_class: ClassVar[type[StreamTable]] = StreamTable
+    delivery_class: ClassVar[type[Delivery]] = Delivery
+    outgoing_class: ClassVar[type[Outgoing]] = Outgoing
+    inheritance_class: ClassVar[type[Inheritance]] = Inheritance
+    recovery_class: ClassVar[type[Recovery]] = Recovery
+    incoming_class: ClassVar[type[Incoming]] = Incoming
+    acks_class: ClassVar[type[Acks]] = Acks
 
-    def publish(self, members: int, body: Collection[object], size: int, now: Time) -> bool:
-        """Number `body` as one frame and send it to `members`; False if there is no credit.
+    __slots__ = (
+        "acks",
+        "claims",
+        "context",
+        "dead",
+        "delivery",
+        "front",
+        "guard",
+        "history",
+        "holdings",
+        "incoming",
+        "inheritance",
+        "outgoing",
+        "queue",
+        "reading",
+        "recovery",
+        "repair",
+        "settlement",
+        "streams",
+        "topic",
+    )
 
-        [J] Algorithm 2, lines 16-28, without the stop-and-wait of line 31: up to `window` may be
-        on its way.  The barrier is taken now, so it names everything delivered here so far.
-        """
-        assert size > 0, "a frame without size would cost no credit"
-        assert len(body) > 0, "a frame without messages has no numbers"
-        if self.in_flight and self.in_flight + size > self.config.window:
-            self.refused = True
-            self.pace.waited_for(now)  # acknowledgements may be here, and not looked at yet
-            self._hasten(now)
-            return False
-        inbox = self.inboxes.get(self.own)
-        if inbox is None:
-            inbox = self._open(self.own)
-        branch = inbox.branch
-        if branch is None or self.route_members != members:
-            branch = self._new_route(inbox, members)
-        front = self.front
-        frame = Frame(
-            self.topic,
-            self.own,
-            self.next_seq,
-            front.barrier(),
-            branch.route,
-            inbox.stable,
-            body,
-            size,
+    def __init__(self, context: Context, incarnation: int) -> None:
+        self.context = context
+        self.topic = context.topic
+        self.reading = reading = Reading()
+        self.dead = dead = DeadStreams()
+        self.history = history = History(context)
+        self.guard = guard = self.guard_class(context, dead.heirs)
+        self.queue = queue = AckQueue(context)
+        self.repair = repair = self.repair_class(context, dead)
+        self.streams = streams = self.streams_class(
+            context, guard, reading, dead, history, queue, repair
         )
-        if branch.children:
-            self.port.relay(branch.children, frame)  # first: what cannot be encoded changes nothing
-        self.next_seq = frame.last + 1
-        self.told = inbox.stable
-        self.in_flight += size
-        if self.pace.passed(size, now):
-            self._hasten(now)
-        inbox.frames[frame.first] = frame
-        inbox.kept += size
-        branch.have = frame.last
-        front.publish(self.own, frame.last)
-        if branch.children and branch.resend_at is None:
-            self._expect_acks(inbox.stream, branch, now)
-        if self.taking:
-            inbox.next = frame.last + 1
-            if self.port.deliver(frame):
-                inbox.consumed = frame.last
-            self._wake_waiters(self.own, now)
-        if not branch.children:
-            self._touch(inbox, now)
-        return True
-
-    def _new_route(self, inbox: Inbox, members: int) -> Branch:
-        """Address `members` from the next frame on; the route before ends here."""
-        if inbox.branch is not None:
-            inbox.branch.end = self.next_seq - 1
-        self.route_members = members
-        self.gone = 0
-        route = Route(self._next_route, self.next_seq, members, self.laggards.leaves & members)
-        self.routes += 1
-        below = self._children(route.interior, MAX_DIMENSION)
-        if route.leaves:
-            below += tuple(members_of(route.leaves))
-        branch = Branch(route, None, below, self.next_seq - 1)
-        inbox.add_branch(branch)
-        return branch
-
-    # -- frames ------------------------------------------------------------------------------------
-
-    def on_frame(self, frame: Frame, sender: NodeId, now: Time) -> None:
-        """Pass on a new frame, deliver what can be delivered, note what to acknowledge."""
-        stream = frame.stream
-        inbox = self.inboxes.get(stream)
-        if self.bequests and self.take_bequest(frame, now):
-            return
-        if inbox is None:
-            if frame.last <= self.floor.get(stream, -1):
-                return  # a late copy: everyone has consumed it
-            if frame.route.number <= self.lost_routes.get(stream, -1):
-                return  # what it belongs to we shall never have
-            self.guard.check_route(frame, sender)
-            if self._is_early(frame.route.number):
-                return
-            if not self.guard.may_open(stream, self.inboxes, self.floor):
-                return
-            inbox = self._open(stream)
-        branch = inbox.branch
-        if branch is None or branch.route is not frame.route:
-            branch = self._branch_for(inbox, frame, sender)
-            if branch is None:
-                return
-        first = frame.first
-        room = self.guard.room - frame.size
-        if first == branch.have + 1 and branch.parent == sender and inbox.kept <= room:
-            if branch.early:
-                branch.receive(first, frame.last)
-            else:
-                branch.have = frame.last
-        elif not self.guard.receive(inbox, branch, frame, sender):
-            return  # a copy, or nothing that could be true
-        inbox.kept += frame.size
-        inbox.frames[first] = frame
-        if branch.children:
-            self.port.relay(branch.children, frame)
-            if branch.resend_at is None:
-                self._expect_acks(stream, branch, now)
-        if first == inbox.next:
-            self._drain(inbox, now)
-        if frame.stable > inbox.stable:
-            if frame.stable > inbox.consumed and self._owes(inbox):
-                self.guard.drop(NOT_CONSUMED)
-            elif len(inbox.branches) > 1:
-                self._forget_routes(inbox, frame)
-            else:
-                inbox.forget(frame.stable)
-        if stream not in self.dirty:
-            self._touch(inbox, now)
-        if self.pace.passed(frame.size, now):
-            self._hasten(now)
-        if self.losses:
-            self.skip_losses(now)
-
-    def _forget_routes(self, inbox: Inbox, frame: Frame) -> None:
-        """Forget what is stable, and leave the trees of routes that are complete."""
-        self._notice_suspension(inbox, frame.stable)
-        if frame.stable > inbox.stable:
-            inbox.forget(frame.stable)
-        self._close_branches(inbox, frame.route.number, frame.route.start)
-
-    def _branch_for(self, inbox: Inbox, frame: Frame, sender: NodeId) -> Branch | None:
-        """Our place in the tree of the frame's route; None if the frame is a late copy."""
-        route = frame.route
-        if frame.last <= inbox.stable or route.number <= self.lost_routes.get(inbox.stream, -1):
-            return None
-        if inbox.ended and frame.last > self.finals.get(inbox.stream, -1):
-            self.marks["late frame above an end"] += 1
-            self.guard.drop("above the end of a dead stream")  # its heir passed it on before
-            return None
-        branch = inbox.branches.get(route.number)
-        if branch is None:
-            if not self.guard.may_branch(inbox, frame, sender) or self._is_early(route.number):
-                return None
-            below: tuple[NodeId, ...] = ()
-            if self.guard.by_tree(frame, sender):
-                below = self._children(route.interior, cluster(self.node, sender) - 1)
-            branch = self._new_branch(inbox, route, sender, below, frame.stable)
-        elif not self.guard.is_route_of(branch, frame, sender):
-            return None
-        elif branch.parent == sender:
-            branch.route = route  # the next frame brings this very object
-        return branch
-
-    # -- delivery ----------------------------------------------------------------------------------
-
-    def _drain(self, inbox: Inbox, now: Time) -> None:
-        """Deliver whatever `inbox` and those that wait for it allow ([J] lines 83-89)."""
-        front = self.front
-        work = [inbox]
-        while work:
-            inbox = work.pop()
-            frames = inbox.frames
-            progress = False
-            while (frame := frames.get(inbox.next)) is not None:
-                if frame.barrier and not front.ready(inbox, frame.barrier):
-                    if inbox.stuck[0] != frame.first:
-                        inbox.stuck = frame.first, now
-                        if self.doubt_at is None and self.cluster >= 0:
-                            self.doubt_at = now + self.doubt_after
-                            self._plan(self.doubt_at)
-                    if self.stranded:
-                        self._plan(now)
-                    break
-                inbox.next = frame.last + 1
-                front.deliver(frame)
-                if self.port.deliver(frame):
-                    inbox.consumed = frame.last
-                progress = True
-            if progress:
-                self._touch(inbox, now)
-                work.extend(front.woken_by(inbox.stream))
-
-    def holds(self, frame: Frame) -> bool:
-        """Whether a frame was taken in, and waits for its barrier or for those before it."""
-        inbox = self.inboxes.get(frame.stream)
-        return (
-            self.taking
-            and inbox is not None
-            and inbox.next != NOT_TAKING
-            and frame.first >= inbox.next
-            and inbox.frames.get(frame.first) is frame
+        self.front = streams.front
+        self.delivery = delivery = self.delivery_class(context, streams, reading, dead, queue)
+        self.outgoing = outgoing = self.outgoing_class(
+            context, incarnation, streams, delivery, reading, queue, repair
         )
+        self.holdings = holdings = Holdings(context, streams, reading, dead, history)
+        self.settlement = settlement = Settlement(
+            context, streams, delivery, reading, dead, history
+        )
+        self.inheritance = inheritance = self.inheritance_class(
+            context, guard, streams, reading, dead, queue, repair, outgoing, holdings, settlement
+        )
+        self.recovery = self.recovery_class(
+            context, streams, delivery, reading, dead, history, repair, settlement, inheritance
+        )
+        self.incoming = self.incoming_class(
+            context, guard, streams, delivery, reading, dead, queue, repair, settlement, inheritance
+        )
+        self.acks = self.acks_class(
+            context, streams, reading, dead, queue, repair, outgoing, inheritance
+        )
+        self.claims = Claims(context, guard, streams, delivery, outgoing)
 
-    def _wake_waiters(self, stream: Stream, now: Time) -> None:
-        for inbox in self.front.woken_by(stream):
-            self._drain(inbox, now)
+    # -- time --------------------------------------------------------------------------------------
 
-    def consumed(self, stream: Stream, seq: Seq, now: Time) -> None:
-        """The application has taken in what `Port.deliver` left open, up to `seq`.
+    def on_wake(self, now: Time) -> Time | None:
+        """Do what is due; return the next time something will be."""
+        inheritance, delivery, queue = self.inheritance, self.delivery, self.queue
+        outgoing, repair, incoming = self.outgoing, self.repair, self.incoming
+        if inheritance.ask_at is not None and inheritance.ask_at <= now:
+            inheritance.ask_holders(now)
+        if delivery.doubt_at is not None and delivery.doubt_at <= now:
+            self.claims.doubt_waits(now)
+        if queue.flush_at is not None and queue.flush_at <= now:
+            self.acks.flush(now)
+        if outgoing.tell_at is not None and outgoing.tell_at <= now:
+            outgoing.tell_stable(now)
+        if repair.repair_at is not None and repair.repair_at <= now:
+            self.acks.ask_due(now)
+        laggards = outgoing.laggards
+        if laggards.check_at is not None and laggards.check_at <= now:
+            outgoing.reconsider_leaves(now)
+        if incoming.inquire_at is not None and incoming.inquire_at <= now:
+            incoming.inquire(now)
+        planned = (
+            inheritance.ask_at,
+            delivery.doubt_at,
+            queue.flush_at,
+            outgoing.tell_at,
+            repair.repair_at,
+            laggards.check_at,
+            incoming.inquire_at,
+        )
+        return min((at for at in planned if at is not None), default=None)
 
-        Whole frames are consumed; a number in the middle of one is acknowledged as well, so that
-        the publisher gets credit for it.  Whoever is told so late may have to wait for credit, so
-        that is acknowledged soon.
-        """
-        inbox = self.inboxes.get(stream)
-        if inbox is None:
-            return
-        before = max(inbox.consumed, inbox.part)
-        while (frame := inbox.frames.get(inbox.consumed + 1)) is not None and frame.last <= seq:
-            inbox.consumed = frame.last
-        if frame is not None and frame.first <= seq:
-            inbox.part = seq
-        if max(inbox.consumed, inbox.part) > before:
-            self.pace.waited_for(now)
-            self._touch(inbox, now)
-            self._hasten(now)
-
-    def credit(self, wanted: int) -> int:
-        """What may be published now; `Port.writable` tells of more if that is less than wanted."""
-        credit = self.config.window - self.in_flight
-        if credit < wanted:
-            self.refused = True
-        return credit
-
-    def take_bequest(self, frame: Frame, now: Time) -> bool:
-        """Whether a frame is one that we inherit and others held (`recovery`)."""
-        return False
-
-    def skip_losses(self, now: Time) -> None:
-        """Skip what nobody has and nothing that can come has to come before (`recovery`)."""
-
-    # -- what Membership calls ---------------------------------------------------------------------
+    # -- the membership's words --------------------------------------------------------------------
 
     def begin(self, cut: dict[Stream, Seq], now: Time) -> None:
         """Take messages from `cut` on: nothing at or below it, everything above it."""
-        delivered = self.front.delivered
+        self.delivery.begin(cut, now)
+        self.recovery.begin(cut)
+
+    def pass_by(self, cut: dict[Stream, Seq], now: Time) -> None:
+        """Do not begin after all: nothing that the cut covers was promised, or will come."""
         self.front.raise_to(cut)
-        self.taking = True
-        self.expecting = False
-        self.start = dict(delivered)
-        for inbox in list(self.inboxes.values()):
-            done = delivered.get(inbox.stream, -1)
-            inbox.next = done + 1 if inbox.stream.life not in self.frozen else NOT_TAKING
-            inbox.consumed = done
-            self._drain(inbox, now)
-            self._touch(inbox, now)
-
-    def pause(self) -> None:
-        """Deliver nothing until `begin`: a new cut is being fixed."""
-        self.taking = False
-        self.expecting = True
-        self.losses.clear()
-        self.front.stop_waiting()
-        for inbox in self.inboxes.values():
-            inbox.next = NOT_TAKING
-
-    def stop(self, now: Time) -> None:
-        """Take nothing more; go on passing frames to others."""
-        self.taking = False
-        self.losses.clear()
-        self.front.stop_waiting()
-        for inbox in self.inboxes.values():
-            inbox.next = NOT_TAKING
-            self._touch(inbox, now)
-
-    def bid_farewell(self, leaver: NodeId, wave: int) -> dict[Stream, Seq]:
-        """`leaver` is no longer addressed: what it must still help to bring about.
-
-        The next frame begins a new route even if the leaver is back by then, so that no route
-        spans a departure.  A LEAVE that was started again owes what the first one did, no more.
-        """
-        self.gone |= 1 << leaver
-        self.route_members = -1
-        last = self._last_addressed_to(leaver)
-        if last <= self.stable_seq():
-            return {}
-        self.leavers[leaver] = last, wave
-        return {self.own: last}
-
-    def _last_addressed_to(self, member: NodeId) -> Seq:
-        """The last own message of a route that leads to `member` and is under way; -1: none."""
-        inbox = self.inboxes.get(self.own)
-        if inbox is None:
-            return -1
-        return max(
-            (
-                self.next_seq - 1 if branch.end is None else branch.end
-                for branch in inbox.branches.values()
-                if branch.route.members >> member & 1
-            ),
-            default=-1,
-        )
+        self.reading.give_up()
+        self.delivery.stop(now)
+        self.settlement.tidy_all()
 
     def forget_others(self) -> None:
-        """Nobody relies on this node any more: drop what it kept of others' streams.
+        """No node relies on this one any more: drop what it kept of others' streams.
 
         Whatever was addressed to it is here and stable, so the floor is the last it has.
         """
-        for inbox in [inbox for inbox in self.inboxes.values() if inbox.stream != self.own]:
-            self._drop(inbox)
+        own, streams = self.outgoing.own, self.streams
+        for inbox in [inbox for inbox in streams.inboxes.values() if inbox.stream != own]:
+            streams.drop(inbox)
+        self.settlement.tidy_all()
+
+    def return_from(self, former: TopicCore, apart: int) -> None:
+        """Carry over what was read in another view, since view `apart` (`Recovery.return_with`)."""
+        delivered = {s: seq for s, seq in former.front.delivered.items() if seq >= 0}
+        if former.outgoing.next_seq:
+            delivered[former.outgoing.own] = former.outgoing.last
+        self.recovery.return_with(delivered, former.recovery, apart)
+
+    def drop_unknown(self, before: Collection[Stream], known: Collection[Stream]) -> None:
+        """Depend no more on what no node knows (`Recovery.drop_unknown`)."""
+        self.recovery.drop_unknown(before, known, self.outgoing.own)
+
+    def reached_since(self, since: int, apart: int) -> dict[Stream, Seq]:
+        """How far we came in streams that concern a node that asks or is told (`History.since`)."""
+        return self.history.since(self.vector(), since, apart)
+
+    # -- the node's words --------------------------------------------------------------------------
+
+    def enter_view(self, dead: int) -> None:
+        """The node has gone over to the next view, without the nodes `dead`."""
+        self.outgoing.enter_view()
+        self.streams.forget_trees()
+        if dead:
+            self.recovery.lose_children(dead)
+
+    def remember(self, horizon: Horizon) -> None:
+        """Forget the streams that are over and that no node that may come back asks for."""
+        for stream in self.history.outdated(horizon):
+            self.streams.forget(stream)
+
+    # -- state -------------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way: no frame, no duty to others, no end of a dead stream.
+
+        Who was suspended joins again, and asks then how far our stream went without it.
+        """
+        outgoing = self.outgoing
+        return not (
+            self.streams.inboxes
+            or outgoing.leavers
+            or outgoing.laggards.suspended
+            or self.dead
+            or outgoing.refused
+            or self.reading.expecting
+        )
+
+    def vector(self) -> dict[Stream, Seq]:
+        """All that is delivered here or will be: own publications and the ends of dead streams.
+
+        Causally closed.
+        """
+        vector = dict(self.front.delivered)
+        if self.outgoing.next_seq:
+            vector[self.outgoing.own] = self.outgoing.last
+        for stream, seq in self.dead.promised():
+            if seq > vector.get(stream, -1):
+                vector[stream] = seq
+        return vector
+
+    def load(self) -> Load:
+        """Held and retained, and the bound of invariant 1."""
+        inboxes = self.streams.inboxes.values()
+        held = sum(inbox.held() for inbox in inboxes)
+        size = sum(inbox.size() for inbox in inboxes)
+        return Load(held, size - held, self.context.config.window * len(inboxes))

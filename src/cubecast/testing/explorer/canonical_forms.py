@@ -62,13 +62,13 @@ PRODUCTION = Likeness(
     unordered=frozenset(
         {
             "Links._links",
-            "TopicCore.dirty",
-            "TopicCore.unacked",
-            "TopicCore.leavers",
+            "AckQueue.dirty",
+            "Repair.unacked",
+            "Outgoing.leavers",
             "Link.early",
             "Branch.early",
             "Inbox.frames",
-            "TopicCore.floor",
+            "StreamTable.floor",
             "Waves._gatherings",
             "CausalFront.delivered",
             "Gathering.vector",
@@ -80,14 +80,13 @@ PRODUCTION = Likeness(
     ),
     caches=frozenset(
         {
-            "TopicCore._trees",
-            "TopicCore.pace",
+            "StreamTable._trees",
+            "AckQueue.pace",
             "Inbox.stuck",
             "Guard.dropped",
-            "Guard.marks",
-            "StreamTable.marks",
-            "StreamTable.planned",
+            "Context.marks",
             "Agenda._heap",
+            "Agenda._planned",
             "CubecastNode.marks",
             "Member.marks",
         }
