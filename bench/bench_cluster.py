@@ -36,6 +36,7 @@ from cubecast.bench.processes import (
 )
 from cubecast.bench.usage import cpu_seconds, resident_bytes
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell
 from cubecast.net.settings.config import NodeConfig
 from cubecast.trace import Header, Record, Report, check, merge, read_jsonl
 from cubecast.trace.files import encode_header
@@ -91,8 +92,9 @@ async def _live(part: Part, pipe: Connection) -> None:
     asked_at = time.monotonic()
     trace = TraceFile(part.trace)
     config = NodeConfig(join_timeout_s=TIMEOUT_S, publish_timeout_s=TIMEOUT_S)
-    node = Node(config, trace=trace.records)
-    await node.start(seed)
+    shell = Shell(config, trace=trace.records)
+    await shell.start(seed)
+    node = shell.node
     joined_at = time.monotonic()
     messages = await node.subscribe(TOPIC).__aenter__()
     pipe.send(

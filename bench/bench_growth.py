@@ -34,6 +34,7 @@ from cubecast.bench.processes import (
     unwinding_on_sigterm,
 )
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell
 from cubecast.net.settings.config import NodeConfig
 from cubecast.trace import check, merge, read_jsonl
 
@@ -62,8 +63,9 @@ async def _live(part: Part, pipe: Connection) -> None:
     config = NodeConfig(
         join_timeout_s=TIMEOUT_S, leave_timeout_s=TIMEOUT_S, publish_timeout_s=TIMEOUT_S
     )
-    node = Node(config, trace=trace.records)
-    await node.start(seed)
+    shell = Shell(config, trace=trace.records)
+    await shell.start(seed)
+    node = shell.node
     async with node.subscribe(TOPIC) as messages:
         pipe.send(("subscribed", node.address))
         reading = asyncio.create_task(_read(messages))

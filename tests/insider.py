@@ -16,6 +16,7 @@ from test_hostile_member import SECRET, packet_of
 from test_live import PATIENCE_S
 
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import shell_of
 from cubecast.net.wire.packets import VIEW
 from cubecast.net.wire.views import decode_view, encode_detector, encode_view
 from cubecast.protocol.cluster.detector import DetectorMessage
@@ -95,7 +96,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 def view_of(node: Node) -> View:
-    view = node.member.view
+    view = shell_of(node).member.view
     assert view is not None
     return view
 

@@ -14,11 +14,13 @@ import cubecast
 from cubecast.cli.why import explained
 from cubecast.errors import AttachError, Closed, CubecastError, NotSent, Overflow, Unknown
 from cubecast.net.client.client import Client
+from cubecast.net.client.shell import client_shell_of
 from cubecast.net.client.subscription import RemoteSubscription
 from cubecast.net.events import MemberJoined, MemberLeft, SlowSubscriber
 from cubecast.net.gateway import session as session_module
 from cubecast.net.message import Message
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import shell_of
 from cubecast.net.wire.clients import (
     PUBLISH_WINDOW,
     Deliver,
@@ -347,7 +349,7 @@ async def test_a_slow_client_that_blocks_slows_the_publisher_and_loses_nothing(
                 await writer.flush()
 
             writing = asyncio.create_task(write())
-            await until(lambda: nodes[0].out_of_credit(TOPIC))
+            await until(lambda: shell_of(nodes[0]).publishing.blocked(TOPIC))
             await settle()
             assert accepted * size < UNDER_WAY
             assert not writing.done()
@@ -539,8 +541,8 @@ async def test_a_node_that_leaves_sends_what_its_clients_had_handed_over() -> No
 
 def cut(client: Client) -> None:
     """Break the client's connection."""
-    assert client._connection is not None
-    client._connection.abort()
+    assert client_shell_of(client).connection is not None
+    client_shell_of(client).connection.abort()
 
 
 @live
@@ -604,7 +606,7 @@ async def test_what_a_client_handed_over_is_published_although_it_is_gone() -> N
         async with raw_client(nodes[0]) as killed:
             for number in range(100):
                 killed.say(Publish(number, TOPIC, [b"%0*d" % (500, number)] * 4, False))
-            await until(lambda: nodes[0].out_of_credit(TOPIC))
+            await until(lambda: shell_of(nodes[0]).publishing.blocked(TOPIC))
         await settle()  # by now the node has seen the end
         received = [int((await anext(messages)).payload) for _ in range(400)]
         assert received == [number for number in range(100) for _ in range(4)]

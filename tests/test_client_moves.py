@@ -17,6 +17,7 @@ from cubecast.net.client.publishing import Pipeline
 from cubecast.net.client.read_positions import Floors
 from cubecast.net.events import Detached, Events, Gap, Reattached
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import shell_of
 from cubecast.net.wire.clients import (
     Answered,
     CatchUp,
@@ -462,7 +463,7 @@ async def test_a_client_that_asks_twice_at_once_to_catch_up_is_hung_up_on() -> N
     ):
         await node.publish(TOPIC, b"one")
         await anext(messages)
-        own = node.core.stream_of(TOPIC)
+        own = shell_of(node).core.stream_of(TOPIC)
         ahead = [(TOPIC, own.source, own.incarnation, 10**6)]
         client.say(CatchUp(1, ahead))
         client.say(CatchUp(2, ahead))

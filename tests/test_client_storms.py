@@ -13,6 +13,8 @@ import pytest
 from rolling import Talker, Tally, count
 
 from cubecast import Rule
+from cubecast.net.client.shell import client_shell_of
+from cubecast.net.node.shell import shell_of
 from cubecast.testing import Cluster, run
 
 NODES, CLIENTS, FAULTS = 3, 4, 5
@@ -30,7 +32,7 @@ async def storm(seed: int) -> Tally:
             for talker in talkers:
                 known = chance.sample(addresses, chance.randint(2, NODES))
                 pause_s = chance.choice((0.05, 0.2, 0.5))
-                network = cluster.nodes[0].network
+                network = shell_of(cluster.nodes[0]).network
                 group.create_task(talker.run(",".join(known), ready, pause_s, network))
             await ready.wait()
             for _ in range(FAULTS):
@@ -60,7 +62,7 @@ async def fault(cluster: Cluster, talkers: list[Talker], chance: Random) -> None
         case "cable":
             client = chance.choice(talkers).client
             assert client is not None
-            client._lost("the cable")
+            client_shell_of(client).lose_node("the cable")
 
 
 def judge(seed: int) -> Tally:

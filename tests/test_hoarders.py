@@ -21,6 +21,7 @@ from cubecast.net.gateway import session as session_module
 from cubecast.net.gateway.budget import Budget, Share
 from cubecast.net.gateway.session import BACKLOG, Session
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import shell_of
 from cubecast.net.reading.subscription import Policy, Subscription
 from cubecast.net.wire.clients import (
     Answered,
@@ -52,7 +53,7 @@ BLOCK_BYTES = 256 * 1024
 
 
 def sessions(node: Node) -> list[Session]:
-    return list(node.guests._sessions.values())
+    return list(shell_of(node).guests._sessions.values())
 
 
 def subscriptions(node: Node) -> list[Subscription]:
@@ -157,7 +158,7 @@ async def test_a_client_without_budget_that_blocks_holds_up_publishers_and_loses
                 client.say(Read(1, size_of(said.payloads)))
         await moving
         assert [int(payload) for payload in read] == list(range(count))
-        limit = 32 * 1024 + node.config.frame_bytes
+        limit = 32 * 1024 + shell_of(node).config.frame_bytes
         assert all(session._share.used <= limit for session in sessions(node))
         first = [payload for said in unread for payload in said.payloads]
         client.say(Read(0, size_of(first)))
@@ -329,7 +330,7 @@ async def test_the_queues_of_a_client_are_free_at_once(how: str) -> None:
         await settle()
         assert traced() - before < 2 * MIB
         assert [one() for one in gone] == [None] * len(gone)
-        assert node.guests._budget.used == 0
+        assert shell_of(node).guests._budget.used == 0
 
 
 # -- topics ----------------------------------------------------------------------------------------
@@ -366,9 +367,13 @@ async def test_topics_of_clients_that_attach_again_and_again_are_forgotten() -> 
         for attachment in range(10):
             async with raw_client(nodes[0]) as client:
                 await use(client, [f"{attachment}/{number}" for number in range(128)])
-            most = max(most, len(nodes[0]._outboxes), len(nodes[0].guests._topics))
+            most = max(
+                most,
+                len(shell_of(nodes[0]).publishing.boxes),
+                len(shell_of(nodes[0]).guests._topics),
+            )
         assert most < 1280 // 2, "of 1280 topics, and idle ones are 64 at most"
-        await until(lambda: len(nodes[0].guests._topics) <= 2 * 64)
+        await until(lambda: len(shell_of(nodes[0]).guests._topics) <= 2 * 64)
 
 
 @live
@@ -385,7 +390,7 @@ async def test_the_topics_of_all_clients_are_counted_until_they_are_forgotten() 
             assert len(reasons) == 10
             assert all("have used 20 topics" in reason for reason in reasons)
             assert await use(second, kept[:5]) == []  # which are known
-        guests = nodes[0].guests
+        guests = shell_of(nodes[0]).guests
         await until(lambda: len(guests._topics) == 15)
         async with raw_client(nodes[0]) as third:
             assert await use(third, ["once", "again"]) == []
@@ -399,7 +404,7 @@ async def test_names_that_are_no_topics_are_not_counted() -> None:
                 bad = [f"{attachment}/{number}/#" for number in range(30)]
                 assert len(await use(client, bad)) == 30
         await settle()
-        assert not nodes[0].guests._topics
+        assert not shell_of(nodes[0]).guests._topics
         async with raw_client(nodes[0]) as client:
             assert await use(client, ["good"]) == []
 
@@ -495,8 +500,8 @@ async def test_subscribing_and_unsubscribing_in_a_loop_leaves_nothing() -> None:
             await drain(client, Pong)
         (session,) = sessions(nodes[0])
         await until(lambda: not session._serving and not session._feeds)
-        await until(lambda: not nodes[0]._readers._by_topic)
-        await until(lambda: not nodes[0].guests._topics)
+        await until(lambda: not shell_of(nodes[0]).readers._by_topic)
+        await until(lambda: not shell_of(nodes[0]).guests._topics)
 
 
 @live
@@ -505,7 +510,7 @@ async def test_parts_of_strangers_push_out_no_part_of_a_member() -> None:
     packet = PREFIX.pack(1 + 60 * MIB, VIEW) + bytes(60 * MIB)
     begun = list(cut(packet, 0))[:-1]
     async with cluster(2) as nodes, AsyncExitStack() as stack:
-        mesh = nodes[0].mesh
+        mesh = shell_of(nodes[0]).mesh
         mesh.parts.take("a member", begun[0])
         for number in range(3):
             client = await RawClient.dial(nodes[0].address)

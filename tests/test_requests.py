@@ -16,6 +16,7 @@ import cubecast
 from cubecast import CallbackFailed, NoAnswer, NotAllowed, NotSent, RequestFailed, Unknown, codecs
 from cubecast.net.gateway import session as session_module
 from cubecast.net.message import ID, REPLY, Message
+from cubecast.net.node.shell import shell_of
 from cubecast.net.requests import answers as answers_module
 from cubecast.net.requests import requests as requests_module
 from cubecast.net.wire.headers import pack
@@ -304,7 +305,7 @@ async def test_requests_under_way_are_told_when_their_node_or_client_ends(how: s
         many = asyncio.create_task(_all(asker.request_many(TOPIC, "2", timeout=25)))
         assert {(await anext(asked)).payload, (await anext(asked)).payload} == {b"1", b"2"}
         if how == "kill":
-            nodes[0].kill()
+            shell_of(nodes[0]).kill()
         elif how == "client's node":
             await nodes[0].close()
         else:

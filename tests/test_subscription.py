@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from cubecast.net.node.node import Node
 from cubecast.net.reading.subscription import READS, SETTLE_SHARE, Policy, Subscription
 from cubecast.net.wire.packets import MESSAGE_OVERHEAD, Outgoing, frame_cost
 from cubecast.protocol.messages import Frame, Route
@@ -23,6 +22,7 @@ class Desk:
     """A node as far as its subscriptions need one; notes how far they have consumed."""
 
     closed = False
+    slot = 0
 
     def __init__(self) -> None:
         self.told: list[Seq] = []
@@ -32,6 +32,12 @@ class Desk:
 
     def consumed(self, reader: Subscription, topic: Topic, stream: Stream, seq: Seq) -> None:
         self.told.append(seq)
+
+    def holds_readers(self) -> bool:
+        return False
+
+    def holds_reader_of(self, reader: Subscription, topic: Topic) -> bool:
+        return False
 
     def slow_subscriber(self, subscription: Subscription) -> None: ...
     async def attach(self, subscription: Subscription) -> None: ...
@@ -46,7 +52,7 @@ def frame(first: Seq, messages: int) -> Frame:
 
 def subscription(policy: Policy = "block") -> tuple[Desk, Subscription]:
     desk = Desk()
-    return desk, Subscription(cast(Node, desk), "t", policy, QUEUE)
+    return desk, Subscription(desk, "t", policy, QUEUE)
 
 
 @on_virtual_time

@@ -15,7 +15,7 @@ import pytest
 from cubecast.errors import JoinError
 from cubecast.net.events import Gap
 from cubecast.net.message import Message
-from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.port import Stream
@@ -252,9 +252,9 @@ async def test_nobody_listens_or_somebody_does_already() -> None:
     listener.close()
     with pytest.raises(ConnectionRefusedError):
         await network.dial(Noting, "host", 7400)
-    node = Node(NodeConfig(), network=network)
+    node = Shell(NodeConfig(), network=network).node
     with pytest.raises(JoinError, match="refused"):
-        await node.start("host:7400")
+        await shell_of(node).start("host:7400")
 
 
 # -- the cluster -----------------------------------------------------------------------------------

@@ -63,9 +63,7 @@ class Scene:
         )
         return found
 
-    async def until_all_know(
-        self, address: str, alive: Callable[[], bool] = lambda: True
-    ) -> None:
+    async def until_all_know(self, address: str, alive: Callable[[], bool] = lambda: True) -> None:
         """Wait until somebody who lives is in every honest node's view."""
         self.expected.add(address)
         deadline = time.monotonic() + ANSWER_S

@@ -222,10 +222,7 @@ class Siege:
                     round(one["cpu_s"] - was["cpu_s"], 2)
                     for one, was in zip(found, before, strict=True)
                 ],
-                **{
-                    name: [one[name] for one in found]
-                    for name in PER_NODE
-                },
+                **{name: [one[name] for one in found] for name in PER_NODE},
                 "load": os.getloadavg()[0],
                 "excluded": excluded,
                 "returned": sum(

@@ -18,6 +18,7 @@ from typing import Literal
 from cubecast.bench.processes import be_child
 from cubecast.errors import AttachError, CubecastError
 from cubecast.net.client.client import Client
+from cubecast.net.client.shell import ClientShell
 from siege.honest import Warnings
 from siege.terms import BURST, GUESTS, STEADY, TALK, Terms
 from siege.witness import Witness
@@ -30,9 +31,7 @@ ATTACH_S = 15.0
 class Crowd:
     """The clients of one process."""
 
-    def __init__(
-        self, number: int, addresses: Sequence[str], terms: Terms, may_stop: bool
-    ) -> None:
+    def __init__(self, number: int, addresses: Sequence[str], terms: Terms, may_stop: bool) -> None:
         self._addresses = addresses
         self._terms = terms
         self._may_stop = may_stop
@@ -56,8 +55,9 @@ class Crowd:
                 self.counts[f"fault: {type(error).__name__}"] += 1
 
     async def _come_and_go(self, address: str) -> None:
-        client = Client(self._terms.client_secret)
-        await client.attach(address, ATTACH_S)
+        shell = ClientShell(self._terms.client_secret)
+        await shell.attach(address, ATTACH_S)
+        client = shell.client
         self.counts["attached"] += 1
         polite = self._random.random() < 0.7
         try:
@@ -105,5 +105,3 @@ async def _live(crowd: Crowd, pipe: Connection) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-

@@ -295,7 +295,7 @@ async def _made(
     return source
 
 
-async def _enter(source: AsyncSubscription | RemoteSubscription) -> None:
+async def _enter(source: AsyncSubscription[Any] | RemoteSubscription[Any]) -> None:
     await source.__aenter__()
 
 
@@ -328,6 +328,6 @@ async def _stats(inner: AsyncNode | AsyncClient) -> Stats:
     return inner.stats() if isinstance(inner, AsyncNode) else await inner.stats()
 
 
-def _size_of(message: Message) -> int:
+def _size_of(message: Message[Any]) -> int:
     """Its part of its frame, whatever its payload was decoded to."""
     return content_size(message.frame) // len(message.frame.body)

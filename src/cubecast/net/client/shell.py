@@ -385,3 +385,8 @@ class ClientShell:
                 subscription.on_dropped(message.dropped)
             case Ended():
                 subscription.on_ended(node, message)
+
+
+def client_shell_of(client: Client) -> ClientShell:
+    """What is behind a client: for tests, not for applications."""
+    return client._shell
