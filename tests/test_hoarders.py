@@ -17,9 +17,10 @@ from test_live import TOPIC, cluster, live, small_window
 import cubecast
 from cubecast.errors import CubecastError, NotSent
 from cubecast.net.events import KEPT, ConnectionLost
-from cubecast.net.gateway import session as session_module
+from cubecast.net.gateway import questions as questions_module
 from cubecast.net.gateway.budget import Budget, Share
-from cubecast.net.gateway.session import BACKLOG, Session
+from cubecast.net.gateway.line import BACKLOG
+from cubecast.net.gateway.session import Session
 from cubecast.net.node.node import Node
 from cubecast.net.node.shell import shell_of
 from cubecast.net.reading.subscription import Policy, Subscription
@@ -57,7 +58,7 @@ def sessions(node: Node) -> list[Session]:
 
 
 def subscriptions(node: Node) -> list[Subscription]:
-    feeds = (feed for session in sessions(node) for feed in session._feeds.values())
+    feeds = (feed for session in sessions(node) for feed in session._subscriptions._feeds.values())
     return [feed.subscription for feed in feeds if feed.subscription is not None]
 
 
@@ -159,7 +160,7 @@ async def test_a_client_without_budget_that_blocks_holds_up_publishers_and_loses
         await moving
         assert [int(payload) for payload in read] == list(range(count))
         limit = 32 * 1024 + shell_of(node).config.frame_bytes
-        assert all(session._share.used <= limit for session in sessions(node))
+        assert all(session.share.used <= limit for session in sessions(node))
         first = [payload for said in unread for payload in said.payloads]
         client.say(Read(0, size_of(first)))
         while len(first) < count:
@@ -247,7 +248,7 @@ async def test_large_messages_wait_in_the_budget_or_are_declined_in_words() -> N
             one.say(Publish(0, TOPIC, [bytes(1000)], False))
             one.say(Publish(1, TOPIC, [bytes(1_900_000)], False))
         await settle()
-        waiting = sum(session._batched for session in sessions(nodes[0]))
+        waiting = sum(session._publications._batched for session in sessions(nodes[0]))
         assert waiting <= 4 * MIB + 8 * 2000
         reading = asyncio.create_task(read_all(messages))
         declined = await asyncio.gather(*(why_declined(client, 1) for client in clients))
@@ -416,7 +417,7 @@ async def test_names_that_are_no_topics_are_not_counted() -> None:
 async def test_an_answer_that_is_too_large_is_refused_in_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(session_module, "MAX_ANSWER", 2000)
+    monkeypatch.setattr(questions_module, "MAX_ANSWER", 2000)
     async with cluster(1) as nodes, connected(nodes) as (client,), AsyncExitStack() as stack:
         for number in range(50):
             topic = f"{number:0100d}"
@@ -499,7 +500,7 @@ async def test_subscribing_and_unsubscribing_in_a_loop_leaves_nothing() -> None:
             client.say(Ping())
             await drain(client, Pong)
         (session,) = sessions(nodes[0])
-        await until(lambda: not session._serving and not session._feeds)
+        await until(lambda: not session.serving and not session._subscriptions._feeds)
         await until(lambda: not shell_of(nodes[0]).readers._by_topic)
         await until(lambda: not shell_of(nodes[0]).guests._topics)
 

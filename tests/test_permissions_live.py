@@ -18,7 +18,7 @@ from tls_toys import Pki
 import cubecast
 from cubecast.errors import AttachError, ConfigError, NotAllowed
 from cubecast.net.client.shell import ClientShell
-from cubecast.net.node import node as node_module
+from cubecast.net.node import shell as shell_module
 from cubecast.net.node.node import Node
 from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.security import access
@@ -232,7 +232,7 @@ async def test_a_wave_for_a_topic_that_is_closed_to_its_origin_ends_at_the_first
     async with mole_among(tmp_path, ALL_NODES.replace(', "node:*"', "") + only, 4) as nodes:
         *honest, mole = nodes
         names = {mole.uid: "mole"}
-        monkeypatch.setattr(node_module, "name_of", lambda one: names.get(one.uid, ""))
+        monkeypatch.setattr(shell_module, "name_of", lambda one: names.get(one.uid, ""))
         async with honest[3].subscribe("#") as messages:
             async with mole.subscribe("secret/1"), mole.subscribe("open"):
                 await mole.publish("secret/2", "1")
@@ -274,7 +274,7 @@ async def test_a_message_that_others_have_read_is_taken_so_that_the_topic_goes_o
         await join(nodes, permissions=str(path), audit_log=str(log))
         asks, answers, strictest = nodes
         names = {answers.uid: "answers", asks.uid: "asks"}
-        monkeypatch.setattr(node_module, "name_of", lambda one: names.get(one.uid, ""))
+        monkeypatch.setattr(shell_module, "name_of", lambda one: names.get(one.uid, ""))
         async with answers.subscribe("topic") as heard, strictest.subscribe("topic") as late:
             await asks.publish("topic", "question")
             assert (await anext(heard)).payload == b"question"
