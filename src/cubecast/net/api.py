@@ -6,7 +6,7 @@ import abc
 from typing import Any, TypeVar, overload
 
 from cubecast.codecs import Codec
-from cubecast.net.message import Message
+from cubecast.net.message import Message, Value
 from cubecast.net.reading.callbacks import Callback, Listener
 from cubecast.net.reading.subscription import Policy
 from cubecast.net.requests.answers import Answers
@@ -21,11 +21,15 @@ T = TypeVar("T")
 class Endpoint(abc.ABC):
     """Where an application publishes and subscribes: a `Node` or a `Client`."""
 
-    requests: Requests
-    """The requests that wait for answers, counted by `len`.
+    _requests: Requests
 
-    `requests.late` is the number of answers that no request waited for any more.
-    """
+    @property
+    def requests(self) -> Requests:
+        """The requests that wait for answers, counted by `len`.
+
+        `requests.late` is the number of answers that no request waited for any more.
+        """
+        return self._requests
 
     @overload
     def on(
@@ -77,7 +81,6 @@ class Endpoint(abc.ABC):
     ) -> Listener:
         """A listener with a subscription of its own."""
 
-    @overload
     async def request(
         self,
         topic: Topic,
@@ -85,29 +88,8 @@ class Endpoint(abc.ABC):
         *,
         headers: Headers | None = None,
         timeout: float = TIMEOUT_S,
-        codec: None = None,
-    ) -> Message: ...
-
-    @overload
-    async def request(
-        self,
-        topic: Topic,
-        payload: Payload = b"",
-        *,
-        headers: Headers | None = None,
-        timeout: float = TIMEOUT_S,
-        codec: Codec[T],
-    ) -> Message[T]: ...
-
-    async def request(
-        self,
-        topic: Topic,
-        payload: Payload = b"",
-        *,
-        headers: Headers | None = None,
-        timeout: float = TIMEOUT_S,
-        codec: Codec[Any] | None = None,
-    ) -> Message[Any]:
+        codec: Codec[Value] | None = None,
+    ) -> Message[Value]:
         """Publish a request and return the first answer, a `Message`.
 
         What a handler of `on` returns answers it, or `Message.reply`.  All subscribers of the topic
@@ -117,31 +99,7 @@ class Endpoint(abc.ABC):
         came in `timeout` seconds or none can be heard any more (the request may be handled), and
         `RequestFailed` if a handler raised: then it has the text.
         """
-        return await self.requests.request(topic, payload, headers, timeout, codec)
-
-    @overload
-    def request_many(
-        self,
-        topic: Topic,
-        payload: Payload = b"",
-        *,
-        headers: Headers | None = None,
-        timeout: float = TIMEOUT_S,
-        count: int | None = None,
-        codec: None = None,
-    ) -> Answers: ...
-
-    @overload
-    def request_many(
-        self,
-        topic: Topic,
-        payload: Payload = b"",
-        *,
-        headers: Headers | None = None,
-        timeout: float = TIMEOUT_S,
-        count: int | None = None,
-        codec: Codec[T],
-    ) -> Answers[T]: ...
+        return await self._requests.request(topic, payload, headers, timeout, codec)
 
     def request_many(
         self,
@@ -151,8 +109,8 @@ class Endpoint(abc.ABC):
         headers: Headers | None = None,
         timeout: float = TIMEOUT_S,
         count: int | None = None,
-        codec: Codec[Any] | None = None,
-    ) -> Answers[Any]:
+        codec: Codec[Value] | None = None,
+    ) -> Answers[Value]:
         """Publish a request and read its answers: ``async for answer in node.request_many(...)``.
 
         It ends after `count` answers, or `timeout` seconds after the first step; that no answer
@@ -161,4 +119,4 @@ class Endpoint(abc.ABC):
         check_request(topic, timeout, codec)
         if count is not None:
             check_count(count)
-        return Answers(self.requests, topic, payload, headers, timeout, count, codec)
+        return Answers(self._requests, topic, payload, headers, timeout, count, codec)

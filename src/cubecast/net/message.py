@@ -31,10 +31,12 @@ if TYPE_CHECKING:  # the default, which makes `Message` a `Message[bytes]`, is o
     from typing_extensions import TypeVar
 
     T_co = TypeVar("T_co", covariant=True, default=bytes)
+    Value = TypeVar("Value", default=bytes)  # what a codec makes of a payload
 else:
     from typing import TypeVar
 
     T_co = TypeVar("T_co", covariant=True)
+    Value = TypeVar("Value")
 
 SHOWN = 60
 """Bytes of a payload that are printed."""

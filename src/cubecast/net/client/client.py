@@ -7,7 +7,7 @@ publishes has its node's slot as source.  `shell.py` has what is behind it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from cubecast import topology, tracing
 from cubecast.codecs import Codec, check_codec
@@ -18,6 +18,7 @@ from cubecast.net.client.publishing import ClientReceipt
 from cubecast.net.client.subscription import RemoteSubscription
 from cubecast.net.events import Events
 from cubecast.net.links.faults import LinkFaults
+from cubecast.net.message import Value
 from cubecast.net.node.retained import mark
 from cubecast.net.node.stats import Stats
 from cubecast.net.reading.callbacks import Callback, Listener
@@ -33,8 +34,6 @@ from cubecast.protocol.port import NodeId, Topic
 if TYPE_CHECKING:
     from cubecast.net.client.shell import ClientShell
 
-T = TypeVar("T")
-
 CALLBACK_S = 10.0
 """How long a callback that runs may take to finish when its listener closes."""
 
@@ -46,7 +45,7 @@ class Client(Endpoint):
         self._shell = shell
         self._ask = shell.questions.ask
         self._traced = tracing.is_used()
-        self.requests = Requests(self, reply_topic(shell.identity, shell.uid), definite=False)
+        self._requests = Requests(self, reply_topic(shell.identity, shell.uid), definite=False)
 
     def __repr__(self) -> str:
         return f"<Client{self._shell.state()}>"
@@ -165,34 +164,14 @@ class Client(Endpoint):
 
     # -- reading ---------------------------------------------------------------------------------
 
-    @overload
     def subscribe(
         self,
         topic: Topic,
         *,
         policy: Policy = "block",
         queue_bytes: int | None = None,
-        codec: None = None,
-    ) -> RemoteSubscription: ...
-
-    @overload
-    def subscribe(
-        self,
-        topic: Topic,
-        *,
-        policy: Policy = "block",
-        queue_bytes: int | None = None,
-        codec: Codec[T],
-    ) -> RemoteSubscription[T]: ...
-
-    def subscribe(
-        self,
-        topic: Topic,
-        *,
-        policy: Policy = "block",
-        queue_bytes: int | None = None,
-        codec: Codec[Any] | None = None,
-    ) -> RemoteSubscription[Any]:
+        codec: Codec[Value] | None = None,
+    ) -> RemoteSubscription[Value]:
         """Subscribe with ``async with client.subscribe(topic) as messages``.
 
         `topic` may be a pattern, as at a node.  `queue_bytes` is what the node keeps unread; if
@@ -206,7 +185,7 @@ class Client(Endpoint):
             raise ValueError(f"queue_bytes of a client must be at most {MAX_QUEUE}")
         if codec is not None:
             check_codec(codec)
-        shell, replies = self._shell, self.requests.ref
+        shell, replies = self._shell, self._requests.ref
         number, queue = shell.next_number(), queue_bytes or 0
         return RemoteSubscription(shell, number, topic, policy, queue, codec, replies)
 
@@ -218,7 +197,6 @@ class Client(Endpoint):
         queue_bytes: int | None,
         codec: Codec[Any] | None,
     ) -> Listener:
-        codec = cast(Codec[Any], codec)  # or None, which makes no difference here
         subscription = self.subscribe(topic, policy=policy, queue_bytes=queue_bytes, codec=codec)
         return Listener(self._shell, subscription, callback, CALLBACK_S)
 

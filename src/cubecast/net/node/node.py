@@ -7,7 +7,7 @@ The work is done elsewhere: `shell.py` feeds the protocol with packets and time,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from cubecast.codecs import Codec, check_codec
 from cubecast.errors import NotSent
@@ -15,6 +15,7 @@ from cubecast.net.api import Endpoint
 from cubecast.net.checks import check_order, check_subscription, check_timeout, check_total
 from cubecast.net.events import Events
 from cubecast.net.links.faults import LinkFaults
+from cubecast.net.message import Value
 from cubecast.net.node.retained import mark
 from cubecast.net.node.stats import Stats
 from cubecast.net.publishing.outbox import Leftover
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from cubecast.net.node.shell import Shell
     from cubecast.ordering.live import Ordered
 
-T = TypeVar("T")
-
 
 class Node(Endpoint):
     """A member of a cluster; make one with `cubecast.join` or `cubecast.start`."""
@@ -42,7 +41,7 @@ class Node(Endpoint):
         self._shell = shell
         self._presence = shell.presence
         self._publishing = shell.publishing
-        self.requests = Requests(self, reply_topic(shell.identity, shell.uid), definite=True)
+        self._requests = Requests(self, reply_topic(shell.identity, shell.uid), definite=True)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self.members)} members"
@@ -186,19 +185,8 @@ class Node(Endpoint):
         policy: Policy = "block",
         queue_bytes: int | None = None,
         order: Order = "causal",
-        codec: None = None,
-    ) -> Subscription: ...
-
-    @overload
-    def subscribe(
-        self,
-        topic: Topic,
-        *,
-        policy: Policy = "block",
-        queue_bytes: int | None = None,
-        order: Order = "causal",
-        codec: Codec[T],
-    ) -> Subscription[T]: ...
+        codec: Codec[Value] | None = None,
+    ) -> Subscription[Value]: ...
 
     @overload
     def subscribe(
@@ -252,7 +240,7 @@ class Node(Endpoint):
         if codec is not None:
             check_codec(codec)
         self._shell.check_may("subscribe", topic)
-        host, replies = self._shell.subscribing, self.requests.ref
+        host, replies = self._shell.subscribing, self._requests.ref
         return Subscription(host, topic, policy, limit, pattern, order, codec, replies)
 
     def _listener(
@@ -263,7 +251,6 @@ class Node(Endpoint):
         queue_bytes: int | None,
         codec: Codec[Any] | None,
     ) -> Listener:
-        codec = cast(Codec[Any], codec)  # or None, which makes no difference here
         subscription = self.subscribe(topic, policy=policy, queue_bytes=queue_bytes, codec=codec)
         return Listener(self._shell, subscription, callback, self._shell.config.leave_timeout_s)
 
