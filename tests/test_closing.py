@@ -303,7 +303,7 @@ async def test_a_topic_that_is_found_as_its_node_is_killed_is_no_error() -> None
     errors: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     async with Cluster(2) as cluster, cluster[1].subscribe("#", policy="drop-oldest"):
-        cluster[1].discovered("new")  # as the protocol tells it
+        shell_of(cluster[1]).discovered("new")  # as the protocol tells it
         cluster.kill(1)
         await asyncio.sleep(0.01)
     assert errors == []

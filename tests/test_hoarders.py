@@ -482,7 +482,7 @@ async def test_events_for_a_client_that_does_not_read_are_the_latest_only() -> N
         await drain(client, Pong)
         for _ in range(20):
             for number in range(1000):
-                nodes[0].tell(ConnectionLost(number, "x" * 1000))
+                shell_of(nodes[0]).tell(ConnectionLost(number, "x" * 1000))
             await asyncio.sleep(0)
         await settle()
         (session,) = sessions(nodes[0])

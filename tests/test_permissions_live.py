@@ -132,7 +132,7 @@ async def test_a_client_hears_of_events_of_topics_that_it_may_know(tmp_path: Pat
         events = client.events()
         await client.members()  # the node listens by now
         for topic in ("secret", "in", "out/1"):
-            node.tell(cubecast.Gap(topic, {}))
+            shell_of(node).tell(cubecast.Gap(topic, {}))
         assert [await anext(events) for _ in range(2)] == [
             cubecast.Gap("in", {}),
             cubecast.Gap("out/1", {}),

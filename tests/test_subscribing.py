@@ -176,7 +176,7 @@ async def test_a_subscription_that_blocks_is_not_called_slow_because_its_node_wa
         ):
             events = [node.events(), client.events()]
             await client.members()  # the node knows by now that the client listens
-            node.gap(TOPIC, {Stream(7, 1): (0, 2)})  # as after an exclusion
+            shell_of(node).gap(TOPIC, {Stream(7, 1): (0, 2)})  # as after an exclusion
             for told in events:
                 async with asyncio.timeout(LONG_S):
                     assert await anext(told) == cubecast.Gap(TOPIC, {7: [(0, 2)]})

@@ -402,7 +402,7 @@ async def test_a_gap_is_right_where_it_was_asked_for_and_nowhere_else() -> None:
             assert report.gaps == lossy.dropped > 0
             assert sum(b - a + 1 for a, b in event.skipped[0]) == report.gaps
 
-        cluster[2].gap(TOPIC, {Stream(0, 1): (0, 4)})  # as if the protocol were broken
+        shell_of(cluster[2]).gap(TOPIC, {Stream(0, 1): (0, 4)})  # as if the protocol were broken
         with pytest.raises(AssertionError, match="loss-reports: 5 violations"):
             cluster.check()
 
@@ -451,7 +451,9 @@ async def test_who_is_no_longer_lossy_misses_nothing_although_it_hears_late_that
 async def test_a_gap_names_what_is_missing_of_every_life_of_a_slot() -> None:
     async with Cluster(1) as cluster:
         events = cluster[0].events()
-        cluster[0].gap(TOPIC, {Stream(1, 7): (3, 9), Stream(2, 1): (0, 0), Stream(1, 8): (0, 4)})
+        shell_of(cluster[0]).gap(
+            TOPIC, {Stream(1, 7): (3, 9), Stream(2, 1): (0, 0), Stream(1, 8): (0, 4)}
+        )
         assert await anext(events) == Gap(TOPIC, {1: [(3, 9), (0, 4)], 2: [(0, 0)]})
 
 
