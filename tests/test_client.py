@@ -17,7 +17,7 @@ from cubecast.net.client.client import Client
 from cubecast.net.client.shell import client_shell_of
 from cubecast.net.client.subscription import RemoteSubscription
 from cubecast.net.events import MemberJoined, MemberLeft, SlowSubscriber
-from cubecast.net.gateway import session as session_module
+from cubecast.net.gateway import line as line_module
 from cubecast.net.message import Message
 from cubecast.net.node.node import Node
 from cubecast.net.node.shell import shell_of
@@ -813,7 +813,7 @@ async def test_events_of_the_cluster_reach_a_client() -> None:
 
 @live
 async def test_a_topic_too_many_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "MAX_TOPICS", 2)
+    monkeypatch.setattr(line_module, "MAX_TOPICS", 2)
     async with cluster(1) as nodes, connected(nodes) as (client,):
         await client.publish("a", b"")
         await client.publish("b", b"")

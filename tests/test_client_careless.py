@@ -17,7 +17,7 @@ from cubecast.errors import Closed, CubecastError, NotSent, Unknown
 from cubecast.net.client.client import Client
 from cubecast.net.client.publishing import Pipeline
 from cubecast.net.client.shell import client_shell_of
-from cubecast.net.gateway import session as session_module
+from cubecast.net.gateway import line as line_module
 from cubecast.net.node.shell import shell_of
 from cubecast.net.settings.config import NodeConfig
 from cubecast.net.topics import MAX_TOPIC_BYTES
@@ -106,7 +106,7 @@ async def test_a_client_that_breaks_the_rules_hears_which() -> None:
 
 @on_virtual_time
 async def test_subscribing_counts_as_using_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "MAX_TOPICS", 2)
+    monkeypatch.setattr(line_module, "MAX_TOPICS", 2)
     async with attached() as (nodes, client):
         for topic in ("a", "b", "a"):
             async with client.subscribe(topic):

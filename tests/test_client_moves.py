@@ -105,7 +105,7 @@ async def test_a_client_goes_to_another_node_of_its_list_when_its_own_is_killed(
     ):
         assert client.slot == 2
         events = client.events()
-        nodes.pop().kill()
+        shell_of(nodes.pop()).kill()
         back = await event_of(events, Reattached)
         assert isinstance(back, Reattached)
         assert back.address == client.address == nodes[1].address
@@ -204,7 +204,7 @@ async def test_a_subscription_that_the_next_node_refuses_ends_alone() -> None:
             client.subscribe("another") as refused,
         ):
             events = client.events()
-            nodes.pop().kill()
+            shell_of(nodes.pop()).kill()
             assert isinstance(await event_of(events, Reattached), Reattached)
             with pytest.raises(Closed, match="a client may have 1 subscriptions, not more"):
                 await anext(refused)

@@ -160,7 +160,7 @@ async def test_a_client_without_budget_that_blocks_holds_up_publishers_and_loses
         await moving
         assert [int(payload) for payload in read] == list(range(count))
         limit = 32 * 1024 + shell_of(node).config.frame_bytes
-        assert all(session.share.used <= limit for session in sessions(node))
+        assert all(session._line.share.used <= limit for session in sessions(node))
         first = [payload for said in unread for payload in said.payloads]
         client.say(Read(0, size_of(first)))
         while len(first) < count:
@@ -443,7 +443,7 @@ async def test_answers_that_are_not_read_are_one_at_a_time() -> None:
             client.say(Ask(request, "topics", ""))
         await settle()
         (session,) = sessions(nodes[0])
-        backlog = session._connection.backlog()
+        backlog = session._line.connection.backlog()
         assert 0 < backlog < BACKLOG + 2 * 1_400_000, "of 20 answers of 1.4 MB"
         client.say(Ping())
         heard = [type(await client.hear()) for _ in range(21)]
@@ -464,7 +464,7 @@ async def test_a_client_with_many_busy_subscriptions_is_not_cut_off_for_a_moment
             for _ in range(2):
                 await nodes[0].publish(topic, bytes(60_000))
         await settle()
-        assert session._connection.backlog() < 2 * BACKLOG
+        assert session._line.connection.backlog() < 2 * BACKLOG
         client.say(Ping())
         received = 0
         while received < 2 * len(topics):
@@ -488,7 +488,7 @@ async def test_events_for_a_client_that_does_not_read_are_the_latest_only() -> N
         (session,) = sessions(nodes[0])
         (events,) = nodes[0]._audience._listeners
         assert len(events._kept) <= KEPT
-        assert session._connection.backlog() < 2 * BACKLOG
+        assert session._line.connection.backlog() < 2 * BACKLOG
 
 
 @live

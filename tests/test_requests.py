@@ -14,7 +14,7 @@ from test_permissions import written
 
 import cubecast
 from cubecast import CallbackFailed, NoAnswer, NotAllowed, NotSent, RequestFailed, Unknown, codecs
-from cubecast.net.gateway import session as session_module
+from cubecast.net.gateway import line as line_module
 from cubecast.net.message import ID, REPLY, Message
 from cubecast.net.node.shell import shell_of
 from cubecast.net.requests import answers as answers_module
@@ -484,8 +484,8 @@ async def test_permissions_say_who_may_ask_and_who_may_answer(tmp_path: Path) ->
 async def test_a_service_at_a_client_answers_more_clients_than_it_may_have_topics(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(session_module, "MAX_TOPICS", 6)
-    monkeypatch.setattr(session_module, "MAX_REPLY_TOPICS", 3)
+    monkeypatch.setattr(line_module, "MAX_TOPICS", 6)
+    monkeypatch.setattr(line_module, "MAX_REPLY_TOPICS", 3)
     async with (
         cluster(1) as nodes,
         cubecast.connect(nodes[0].address) as server,

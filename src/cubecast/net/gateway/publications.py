@@ -53,7 +53,6 @@ class Publications:
         self._batches: deque[Publish] = deque()
         self._batched = 0
         self._refused: dict[int, str] = {}  # batches that there was no room for
-        self._taken: set[Topic] = set()
         self._stable: list[int] = []
         self._unknown: list[int] = []
         self.task: asyncio.Task[None] | None = None
@@ -142,17 +141,13 @@ class Publications:
                 self._feeds.put_off()
             try:
                 receipt = await publish(topic, payload, receipt=wants_receipt)
-                self._taken.add(topic)
+                self._line.taken.add(topic)
                 return receipt
             except NotSent:
-                refused = topic not in self._taken and not shell.publishing.blocked(topic)
+                refused = topic not in self._line.taken and not shell.publishing.blocked(topic)
                 if refused or shell.closed:
                     raise
             await asyncio.sleep(RETRY_S)
-
-    def forget(self, topic: Topic) -> None:
-        """A topic counts no more: the node may refuse it."""
-        self._taken.discard(topic)
 
     def known(self, number: int, stable: bool) -> None:
         """A publication is stable, or it will never be known; told with others of this tick."""

@@ -26,8 +26,6 @@ class Questions:
         self._shell = shell
         self._questions: deque[Ask] = deque()
         self._answering: asyncio.Task[None] | None = None
-        self.answer_bytes = 0
-        """Of the answer that is on its way."""
 
     def ask(self, question: Ask) -> None:
         """Answer a question after those before it; `WireError` if there are too many."""
@@ -57,14 +55,14 @@ class Questions:
             raise CubecastError(f"the answer has {size} bytes; a client is told {MAX_ANSWER}")
         if size > BACKLOG and size > self._line.share.left:
             raise CubecastError(f"no room for an answer of {size} bytes: {self._line.share}")
-        self.answer_bytes = size
+        self._line.answer_bytes = size
         self._line.share.add(size)
         try:
             self._line.send(Answered(question.request, msgspec.Raw(answer)))
             del answer
             await self._line.room()
         finally:
-            self.answer_bytes = 0
+            self._line.answer_bytes = 0
             self._line.share.add(-size)
 
     async def _answer(self, question: Ask) -> object:
