@@ -486,7 +486,7 @@ async def test_events_for_a_client_that_does_not_read_are_the_latest_only() -> N
             await asyncio.sleep(0)
         await settle()
         (session,) = sessions(nodes[0])
-        (events,) = nodes[0]._audience._listeners
+        (events,) = shell_of(nodes[0]).audience._listeners
         assert len(events._kept) <= KEPT
         assert session._line.connection.backlog() < 2 * BACKLOG
 
