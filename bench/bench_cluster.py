@@ -29,6 +29,7 @@ import msgspec
 from cubecast.bench.errors import BenchError
 from cubecast.bench.usage import cpu_seconds, resident_bytes
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell
 from cubecast.net.settings.config import NodeConfig
 from cubecast.processes.child import ChildError
 from cubecast.processes.function import FunctionChild, be_child, closing_children, gather
@@ -87,8 +88,9 @@ async def _live(part: Part, pipe: Connection) -> None:
     asked_at = time.monotonic()
     trace = TraceFile(part.trace)
     config = NodeConfig(join_timeout_s=TIMEOUT_S, publish_timeout_s=TIMEOUT_S)
-    node = Node(config, trace=trace.records)
-    await node.start(seed)
+    shell = Shell(config, trace=trace.records)
+    await shell.start(seed)
+    node = shell.node
     joined_at = time.monotonic()
     messages = await node.subscribe(TOPIC).__aenter__()
     pipe.send(

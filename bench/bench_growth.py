@@ -27,6 +27,7 @@ from bench_cluster import FLUSH_EVERY_S, TraceFile
 
 from cubecast.bench.errors import BenchError
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell
 from cubecast.net.settings.config import NodeConfig
 from cubecast.processes.child import ChildError
 from cubecast.processes.function import FunctionChild, be_child, closing_children, gather
@@ -58,8 +59,9 @@ async def _live(part: Part, pipe: Connection) -> None:
     config = NodeConfig(
         join_timeout_s=TIMEOUT_S, leave_timeout_s=TIMEOUT_S, publish_timeout_s=TIMEOUT_S
     )
-    node = Node(config, trace=trace.records)
-    await node.start(seed)
+    shell = Shell(config, trace=trace.records)
+    await shell.start(seed)
+    node = shell.node
     async with node.subscribe(TOPIC) as messages:
         pipe.send(("subscribed", node.address))
         reading = asyncio.create_task(_read(messages))

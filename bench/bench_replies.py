@@ -23,6 +23,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from cubecast import Node
+from cubecast.net.node.shell import shell_of
 from cubecast.sim.census import census
 from cubecast.testing import Cluster, run
 
@@ -80,8 +81,8 @@ async def _row(cluster: Cluster, follower: bool, done: int, each_s: float | None
         "follower": follower,
         "requests": done,
         "ms_per_request": None if each_s is None else 1e3 * each_s,
-        "topics_kept": [len(node.core.topics()) for node in cluster.nodes],
-        "entries_kept": [sum(census(node.member).values()) for node in cluster.nodes],
+        "topics_kept": [len(shell_of(node).core.topics()) for node in cluster.nodes],
+        "entries_kept": [sum(census(shell_of(node).member).values()) for node in cluster.nodes],
     }
 
 

@@ -37,6 +37,7 @@ from typing import Any, Literal, NamedTuple
 from cubecast.bench.errors import BenchError
 from cubecast.errors import NotSent
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell
 from cubecast.net.reading.subscription import Policy, Subscription
 from cubecast.net.settings.config import NodeConfig
 from cubecast.processes.child import ChildError
@@ -156,8 +157,9 @@ def run_process(part: Part, pipe: Connection) -> None:
 
 async def _live(part: Part, pipe: Connection) -> None:
     seed = await asyncio.to_thread(pipe.recv)
-    node = Node(NodeConfig())
-    await node.start(seed)
+    shell = Shell(NodeConfig())
+    await shell.start(seed)
+    node = shell.node
     events: Counter[str] = Counter()
     listening = asyncio.create_task(_listen(node, events))
     act = _publish(node, part, pipe) if part.index == 0 else _subscribe(node, part, pipe)

@@ -17,6 +17,7 @@ import sys
 import time
 from contextlib import AsyncExitStack
 
+from cubecast.net.node.shell import shell_of
 from cubecast.sim.census import census
 from cubecast.testing import Cluster, run
 
@@ -46,7 +47,7 @@ async def measure(topics: int, messages: int) -> dict[str, float]:
             await anext(aiter(subscriptions[0]))
             await asyncio.sleep(PAUSE_S)
         ended = time.process_time()
-        kept = sum(census(subscriber.member).values())
+        kept = sum(census(shell_of(subscriber).member).values())
     return {
         "topics": topics,
         "messages": messages,

@@ -22,7 +22,7 @@ from siege.witness import Witness
 
 from cubecast.errors import CubecastError, JoinError
 from cubecast.net.events import Discarded, Gap
-from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell
 from cubecast.net.settings.config import NodeConfig
 from cubecast.processes.function import be_child
 
@@ -109,10 +109,11 @@ class Lines(logging.Handler):
 class Bystander:
     """One node and what its application does."""
 
-    def __init__(self, index: int, count: int, node: Node, lines: Lines) -> None:
+    def __init__(self, index: int, count: int, shell: Shell, lines: Lines) -> None:
         self._index = index
         self._publishers = range(count)
-        self._node = node
+        self._shell = shell
+        self._node = shell.node
         self._lines = lines
         self._witness = Witness(Random(index), lossless=False)
         self._events: Counter[str] = Counter()
@@ -162,7 +163,7 @@ class Bystander:
             "out_s": self._absence.longest(),
             "seen": sorted(self._absence.seen),
             "members": sorted(self._node.members.values()),
-            "life": self._node.member.incarnation,
+            "life": self._shell.member.incarnation,
             "cluster": self._node.cluster,
             "foreign": witness.foreign,
             "disorder": witness.disorder,
@@ -177,7 +178,7 @@ class Bystander:
         """As by SIGKILL: nobody waits for anything."""
         for task in self._tasks:
             task.cancel()
-        self._node.kill()
+        self._shell.kill()
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -233,16 +234,16 @@ class Bystander:
             await asyncio.sleep(EVERY_S)
 
 
-NodeT = TypeVar("NodeT", bound=Node)
+ShellT = TypeVar("ShellT", bound=Shell)
 
 
-async def joined(config: NodeConfig, seed: str | None, kind: type[NodeT] = Node) -> NodeT:
+async def joined(config: NodeConfig, seed: str | None, kind: type[ShellT] = Shell) -> ShellT:
     """A node in the cluster; on a busy machine a handshake may take longer than it may."""
     for left in reversed(range(TRIES)):
-        node = kind(config)
+        shell = kind(config)
         try:
-            await node.start(seed)
-            return node
+            await shell.start(seed)
+            return shell
         except JoinError:
             if not left:
                 raise
@@ -270,10 +271,10 @@ async def _live(index: int, count: int, pipe: Connection) -> None:
     while (word := await asyncio.to_thread(pipe.recv)) != "close":
         if word[0] == "start":
             terms, seed = word[1:]
-            node = await joined(terms.config(), seed)
-            one = Bystander(index, count, node, lines)
+            shell = await joined(terms.config(), seed)
+            one = Bystander(index, count, shell, lines)
             await one.begin()
-            pipe.send(("ready", node.address))
+            pipe.send(("ready", shell.address))
             continue
         assert one is not None, "it was started"
         match word:

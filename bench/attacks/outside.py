@@ -19,7 +19,7 @@ from attacks.bystander import PRIVATE, joined
 from attacks.scene import Scene
 from cubecast.errors import CubecastError
 from cubecast.net.links.address import parse_address
-from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell
 from cubecast.net.wire.hello import Hello, encode_greeting
 from cubecast.net.wire.packets import HELLO, SEALED, VERSION, Outgoing, encode_frame
 from cubecast.protocol.messages import Frame, Route
@@ -105,7 +105,7 @@ async def forged_source(scene: Scene) -> None:
         try:
             while True:
                 tried += 1
-                newcomer = Node(scene.terms.config())
+                newcomer = Shell(scene.terms.config())
                 with suppress(CubecastError, TimeoutError):
                     async with asyncio.timeout(JOIN_S):
                         await newcomer.start(address)
@@ -124,16 +124,16 @@ async def merge(scene: Scene) -> None:
     """Another cluster with the same secret begins at the port of a node that died."""
     name = (await scene.reports())[0]["cluster"]
     address = await died(scene)
-    other = Node(replace(scene.terms.config(), listen=address))
+    other = Shell(replace(scene.terms.config(), listen=address))
     await other.start(None)
     scene.begun()
     try:
         while True:
             await asyncio.sleep(PAUSE_S)
-            if len(other.members) > 1 or other.cluster == name:
+            if len(other.node.members) > 1 or other.node.cluster == name:
                 scene.breaches["clusters that merged"] = 1
     finally:
-        scene.notes.append(f"the other cluster has {len(other.members)} member")
+        scene.notes.append(f"the other cluster has {len(other.node.members)} member")
         other.kill()
 
 

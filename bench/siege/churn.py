@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from cubecast.errors import CubecastError, NotSent
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell
 from cubecast.net.reading.subscription import Subscription
 from cubecast.processes.function import FunctionChild, be_child
 from siege.honest import Warnings
@@ -41,12 +42,13 @@ async def _visit(seed: str, number: int, terms: Terms, pipe: Connection) -> None
     random = Random(f"{terms.seed}/visitor/{number}")
     Warnings.installed()
     begun = time.monotonic()
-    node = Node(terms.config())
+    shell = Shell(terms.config())
     try:
-        await node.start(seed)
+        await shell.start(seed)
     except CubecastError as error:
         pipe.send(("refused", str(error)))
         return
+    node = shell.node
     pipe.send(("joined", (node.address, time.monotonic() - begun)))
     witness = Witness(random, lossless=False)
     policy: Literal["block", "drop-oldest"] = "block" if number % 2 else "drop-oldest"

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, suppress
 
 from cubecast.errors import CubecastError
 from cubecast.net.client.client import Client
+from cubecast.net.client.shell import ClientShell
 from cubecast.net.security.handshake import Refusal
 from cubecast.net.wire.clients import (
     MAX_QUEUE,
@@ -31,9 +32,9 @@ PATIENCE_S = 12.0
 
 
 async def _attached(grounds: Grounds) -> Client:
-    client = Client(grounds.terms.client_secret)
-    await client.attach(grounds.victim(), PATIENCE_S)
-    return client
+    shell = ClientShell(grounds.terms.client_secret)
+    await shell.attach(grounds.victim(), PATIENCE_S)
+    return shell.client
 
 
 async def hoard(grounds: Grounds) -> None:

@@ -17,6 +17,7 @@ from typing import Literal
 
 from cubecast.errors import AttachError, CubecastError
 from cubecast.net.client.client import Client
+from cubecast.net.client.shell import ClientShell
 from cubecast.processes.function import be_child
 from siege.honest import Warnings
 from siege.terms import BURST, GUESTS, STEADY, TALK, Terms
@@ -54,8 +55,9 @@ class Crowd:
                 self.counts[f"fault: {type(error).__name__}"] += 1
 
     async def _come_and_go(self, address: str) -> None:
-        client = Client(self._terms.client_secret)
-        await client.attach(address, ATTACH_S)
+        shell = ClientShell(self._terms.client_secret)
+        await shell.attach(address, ATTACH_S)
+        client = shell.client
         self.counts["attached"] += 1
         polite = self._random.random() < 0.7
         try:

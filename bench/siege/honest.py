@@ -22,6 +22,7 @@ from cubecast.bench.usage import cpu_seconds, resident_bytes
 from cubecast.errors import CubecastError, NotSent
 from cubecast.net.events import Discarded, Excluded, Gap, Returned
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell
 from cubecast.net.reading.subscription import Subscription
 from cubecast.processes.function import be_child
 from siege.terms import BURST, JUDGED, LIES, PADDING, STEADY, TALK, Terms, payload_of
@@ -295,8 +296,9 @@ def run_honest(index: int, nodes: int, terms: Terms, pipe: Connection) -> None:
 async def _live(index: int, nodes: int, terms: Terms, pipe: Connection) -> None:
     pipe.send(("up", None))
     seed = await asyncio.to_thread(pipe.recv)
-    node = Node(terms.config())
-    await node.start(seed)
+    shell = Shell(terms.config())
+    await shell.start(seed)
+    node = shell.node
     honest = Honest(index, nodes, terms, node)
     await honest.begin()
     pipe.send(("ready", node.address))

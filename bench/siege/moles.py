@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from cubecast.errors import CubecastError
-from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell
 from cubecast.net.wire.packets import PREFIX, Outgoing, encode_ack, encode_control, encode_frame
 from cubecast.net.wire.views import encode_forward, encode_view
 from cubecast.processes.function import FunctionChild, be_child
@@ -36,7 +36,7 @@ EVERY_S = 0.5
 FAR = 10**9
 
 
-class Mole(Node):
+class Mole(Shell):
     """A member that lies."""
 
     lie = ""
@@ -134,10 +134,10 @@ async def _live(seed: str, number: int, kind: str, terms: Terms, pipe: Connectio
 
 async def lie_on(mole: Mole, random: Random) -> None:
     """Take part in the topic of lies, and tell every member the mole's lies, until cancelled."""
-    subscribing = asyncio.create_task(mole.subscribe(LIES, policy="drop-oldest").__aenter__())
+    subscribing = asyncio.create_task(mole.node.subscribe(LIES, policy="drop-oldest").__aenter__())
     while True:
         for packet in mole.lies(random):
-            for peer in mole.members:
+            for peer in mole.node.members:
                 if peer != mole.slot:
                     mole.mesh.send(peer, packet)
         await asyncio.sleep(EVERY_S)
@@ -147,7 +147,7 @@ async def lie_on(mole: Mole, random: Random) -> None:
 
 async def _gossip(mole: Mole) -> None:
     try:
-        await mole.publish(LIES, b"gossip", timeout=0.1)
+        await mole.node.publish(LIES, b"gossip", timeout=0.1)
     except CubecastError:
         return
 

@@ -136,4 +136,3 @@ ATTACKS: dict[str, tuple[float, Attack]] = {
     "empty seat": (15.0, empty_seat),
 }
 """By name: the mean pause in seconds before each, and the attack."""
-

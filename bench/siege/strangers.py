@@ -109,9 +109,7 @@ async def overhear(grounds: Grounds) -> None:
         with suppress(CubecastError, TimeoutError):
             async with (
                 asyncio.timeout(10.0),
-                cubecast.connect(
-                    f"{host}:{port}", secret=grounds.terms.client_secret
-                ) as client,
+                cubecast.connect(f"{host}:{port}", secret=grounds.terms.client_secret) as client,
                 client.subscribe(GUESTS, policy="drop-oldest") as messages,
             ):
                 await client.publish(GUESTS, b"overheard")

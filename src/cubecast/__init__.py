@@ -201,7 +201,8 @@ if not TYPE_CHECKING:  # checkers of types see the imports above
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PLACES, *_MODULES})
+    """The public names, which docs/api.md lists; not what this module imports for itself."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
 @opening("async with cubecast.join(...) as node")
@@ -243,10 +244,10 @@ async def join(
     """
     from dataclasses import replace
 
-    from cubecast.net.node.node import Node
+    from cubecast.net.checks import check_config, check_listen, check_seed
+    from cubecast.net.node.shell import Shell
     from cubecast.net.security.tls import tls_keys
     from cubecast.net.settings.config import NodeConfig
-    from cubecast.net.usage import check_config, check_listen, check_seed
 
     check_listen(listen)
     check_config(config, NodeConfig, {"advertise": advertise, "secret": secret, "tls": tls})
@@ -256,8 +257,9 @@ async def join(
     )
     if join_timeout_s is not None:
         config = replace(config, join_timeout_s=join_timeout_s)
-    node = Node(config, trace=trace, network=network, faults=faults)
-    await node.start(seed)
+    shell = Shell(config, trace=trace, network=network, faults=faults)
+    await shell.start(seed)
+    node = shell.node
     try:
         yield node
     except BaseException:
@@ -324,15 +326,16 @@ async def connect(
     publication that was on its way, and that the lost node may have sent, it says `Unknown`; with
     `retry_unknown=True` it is sent again, and may be delivered twice.
     """
-    from cubecast.net.client.client import Client
-    from cubecast.net.usage import check_addresses, check_timeout
+    from cubecast.net.checks import check_addresses, check_timeout
+    from cubecast.net.client.shell import ClientShell
 
     check_addresses(addresses)
     check_timeout("timeout_s", timeout_s, "above 0")
-    client = Client(
+    shell = ClientShell(
         secret, network, name=name, tls=tls, patience_s=patience_s, retry_unknown=retry_unknown
     )
-    await client.attach(addresses, timeout_s)
+    await shell.attach(addresses, timeout_s)
+    client = shell.client
     try:
         yield client
     except BaseException:

@@ -1,7 +1,8 @@
-"""What `start`, `join` and `connect` return: a thing to enter, with hints against other uses."""
+"""Things that are entered with ``async with``, and hints for code that uses them otherwise."""
 
 from __future__ import annotations
 
+import abc
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import wraps
@@ -34,6 +35,24 @@ class AsyncOnly:
 
         def __iter__(self) -> NoReturn:
             raise TypeError(f"`for` does not do, `async for` does: {self.HINT}")
+
+
+class ClosesAtEnd(AsyncOnly, abc.ABC):
+    """Leaving the block closes it; an exception on its way is let through."""
+
+    HINT = "async with node.subscribe(topic) as messages: async for message in messages: ..."
+
+    @abc.abstractmethod
+    async def close(self) -> None:
+        """End it; closing twice is harmless."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
 
 
 class Opening(AsyncOnly, AbstractAsyncContextManager[T]):

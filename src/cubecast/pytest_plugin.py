@@ -60,6 +60,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
     names = pyfuncitem._fixtureinfo.argnames
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
-    limit_s = pyfuncitem.funcargs[FIXTURE].limit_s
-    run(with_given(pyfuncitem.funcargs.values(), partial(test, **arguments)), limit_s=limit_s)
+    given: Any = pyfuncitem.funcargs[FIXTURE]
+    run(with_given(pyfuncitem.funcargs.values(), partial(test, **arguments)), limit_s=given.limit_s)
     return True

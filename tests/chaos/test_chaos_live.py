@@ -27,7 +27,7 @@ from cubecast.chaos.live.tracelog import RecordedWrites, TraceLog
 from cubecast.chaos.live.verdict import judge
 from cubecast.chaos.schedule import Fault, Schedule, checked
 from cubecast.cli.app import app
-from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell
 from cubecast.net.settings.config import NodeConfig
 from cubecast.testing.memory import MemoryNetwork
 from cubecast.trace import Header, Record, read_jsonl
@@ -82,11 +82,11 @@ for = 0.4
 async def test_what_others_have_seen_is_in_the_file_already(tmp_path: Path) -> None:
     network, path = MemoryNetwork(), tmp_path / "a.jsonl"
     log = TraceLog(path, Header())
-    publisher = Node(NodeConfig(), trace=log, network=network)
-    publisher.writes = RecordedWrites(log)
-    await publisher.start(None)
-    reader = Node(NodeConfig(), network=network)
-    await reader.start(publisher.address)
+    first = Shell(NodeConfig(), trace=log, network=network, writes=RecordedWrites(log))
+    await first.start(None)
+    second = Shell(NodeConfig(), network=network)
+    await second.start(first.address)
+    publisher, reader = first.node, second.node
     async with reader.subscribe("t") as messages:
         for number in range(50):
             await publisher.publish("t", str(number))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import cubecast
+from cubecast.testing import Cluster, on_virtual_time
 from support.paths import ROOT
 
 DOCS = ROOT / "docs"
@@ -25,6 +26,22 @@ faults_of = runpy.run_path(str(TOOL))["faults_of"]
 def test_every_public_name_is_on_the_page_of_the_api_once() -> None:
     blocks = re.findall(r"^::: cubecast\.(\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE)
     assert sorted(blocks) == sorted(set(cubecast.__all__) - {"__version__"})
+
+
+def test_the_package_shows_its_public_names_and_no_others() -> None:
+    assert cubecast.net is not None, "it is there, as everything that was imported"  # type: ignore[attr-defined]
+    shown = {name for name in dir(cubecast) if not name.startswith("__")}
+    assert shown == set(cubecast.__all__) - {"__version__"}
+    assert all(hasattr(cubecast, name) for name in dir(cubecast))
+
+
+@on_virtual_time
+async def test_a_node_and_a_client_show_what_the_page_of_the_api_lists() -> None:
+    async with Cluster(1) as cluster, cluster.connect() as client:
+        for one in (cluster[0], client):
+            name = type(one).__name__
+            listed = {place.split(".")[-1] for place in members_listed() if f".{name}." in place}
+            assert {public for public in dir(one) if not public.startswith("_")} == listed
 
 
 def test_every_page_is_in_the_navigation_once() -> None:

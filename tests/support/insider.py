@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import shell_of
 from cubecast.net.wire.packets import (
     VIEW,
     Outgoing,
@@ -110,7 +111,7 @@ def as_member(victim: Node, mole: Node) -> Any:
 
 
 def view_of(node: Node) -> View:
-    view = node.member.view
+    view = shell_of(node).member.view
     assert view is not None
     return view
 

@@ -13,6 +13,7 @@ from cubecast.net.events import Events
 from cubecast.net.links.faults import Rule
 from cubecast.net.message import Message
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.config import Config
@@ -72,8 +73,8 @@ async def cluster(
 
 async def join(nodes: list[Node], *, trace: list[Record] | None = None, **config: Any) -> Node:
     """Start one more node, through the last of `nodes`."""
-    node = Node(NodeConfig(**config), trace=trace)
-    await node.start(nodes[-1].address if nodes else None)
+    node = Shell(NodeConfig(**config), trace=trace).node
+    await shell_of(node).start(nodes[-1].address if nodes else None)
     nodes.append(node)
     return node
 

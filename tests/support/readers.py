@@ -16,6 +16,7 @@ class Desk:
     """A node as far as its subscriptions need one; notes how far they have consumed."""
 
     closed = False
+    slot = 0
 
     def __init__(self) -> None:
         self.told: list[Seq] = []
@@ -25,6 +26,12 @@ class Desk:
 
     def consumed(self, reader: Subscription, topic: Topic, stream: Stream, seq: Seq) -> None:
         self.told.append(seq)
+
+    def holds_readers(self) -> bool:
+        return False
+
+    def holds_reader_of(self, reader: Subscription, topic: Topic) -> bool:
+        return False
 
     def slow_subscriber(self, subscription: Subscription) -> None: ...
     async def attach(self, subscription: Subscription) -> None: ...

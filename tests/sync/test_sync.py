@@ -20,6 +20,7 @@ import pytest
 
 import cubecast
 from cubecast.errors import AttachError, Closed, NotSent
+from cubecast.net.node.shell import shell_of
 from cubecast.net.reading.subscription import Subscription as AsyncSubscription
 from cubecast.net.settings.config import NodeConfig
 from cubecast.sync import reading
@@ -350,7 +351,7 @@ async def _entered(subscription: AsyncSubscription) -> AsyncSubscription:
 
 
 async def _holds_readers(node: cubecast.Node) -> bool:
-    return node.holds_readers()
+    return shell_of(node).publishing.holds_readers()
 
 
 # -- the end of a program --------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 from cubecast.errors import JoinError
 from cubecast.net.events import Gap
 from cubecast.net.message import Message
-from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.port import Stream
@@ -252,9 +252,9 @@ async def test_nobody_listens_or_somebody_does_already() -> None:
     listener.close()
     with pytest.raises(ConnectionRefusedError):
         await network.dial(Noting, "host", 7400)
-    node = Node(NodeConfig(), network=network)
+    node = Shell(NodeConfig(), network=network).node
     with pytest.raises(JoinError, match="refused"):
-        await node.start("host:7400")
+        await shell_of(node).start("host:7400")
 
 
 # -- the cluster -----------------------------------------------------------------------------------
@@ -402,7 +402,7 @@ async def test_a_gap_is_right_where_it_was_asked_for_and_nowhere_else() -> None:
             assert report.gaps == lossy.dropped > 0
             assert sum(b - a + 1 for a, b in event.skipped[0]) == report.gaps
 
-        cluster[2].gap(TOPIC, {Stream(0, 1): (0, 4)})  # as if the protocol were broken
+        shell_of(cluster[2]).gap(TOPIC, {Stream(0, 1): (0, 4)})  # as if the protocol were broken
         with pytest.raises(AssertionError, match="loss-reports: 5 violations"):
             cluster.check()
 
@@ -451,7 +451,9 @@ async def test_who_is_no_longer_lossy_misses_nothing_although_it_hears_late_that
 async def test_a_gap_names_what_is_missing_of_every_life_of_a_slot() -> None:
     async with Cluster(1) as cluster:
         events = cluster[0].events()
-        cluster[0].gap(TOPIC, {Stream(1, 7): (3, 9), Stream(2, 1): (0, 0), Stream(1, 8): (0, 4)})
+        shell_of(cluster[0]).gap(
+            TOPIC, {Stream(1, 7): (3, 9), Stream(2, 1): (0, 0), Stream(1, 8): (0, 4)}
+        )
         assert await anext(events) == Gap(TOPIC, {1: [(3, 9), (0, 4)], 2: [(0, 0)]})
 
 

@@ -14,7 +14,7 @@ import pytest
 import cubecast
 from cubecast.errors import AttachError, Closed, JoinError, Unknown
 from cubecast.net.links.faults import Rule
-from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.settings.config import NodeConfig
 from cubecast.testing import Cluster, on_virtual_time, run
 from cubecast.trace import Record
@@ -99,9 +99,11 @@ async def test_secrets_in_memory_keep_out_who_does_not_know_them() -> None:
         for wrong in ("", SECRET.upper()):
             with pytest.raises(AttachError):
                 await cluster.connect(0, secret=wrong).__aenter__()
-        stranger = Node(NodeConfig(secret=OTHER), network=cluster.network)  # the clients' secret
+        stranger = Shell(
+            NodeConfig(secret=OTHER), network=cluster.network
+        ).node  # the clients' secret
         with pytest.raises(JoinError):
-            await stranger.start(cluster[0].address)
+            await shell_of(stranger).start(cluster[0].address)
 
 
 @on_virtual_time

@@ -41,6 +41,7 @@ from cubecast.logs import Handler, escaped, guard, install
 from cubecast.net.links.address import format_address, parse_address
 from cubecast.net.links.reach import find_way, parse_seeds
 from cubecast.net.loop import run_loop
+from cubecast.net.node.shell import shell_of
 
 log = logging.getLogger("cubecast")
 
@@ -136,8 +137,9 @@ async def _node(
         # Before the line: whoever has read it may stop us.
         stop = stop_signal(events.close, hangup=False)
         typer.echo(f"node {member.slot} on {member.address}")
-        if member.metrics is not None:
-            typer.echo(f"metrics on http://{member.metrics.address}/metrics")
+        metrics = shell_of(member).metrics
+        if metrics is not None:
+            typer.echo(f"metrics on http://{metrics.address}/metrics")
         mixed = _same_place()
         async for event in events:
             line = _said(event)

@@ -25,16 +25,18 @@ from cubecast.protocol.messages import Frame
 from cubecast.protocol.port import NodeId, Seq, Topic
 
 if TYPE_CHECKING:
-    from cubecast.net.requests.requests import Asks, Requests
+    from cubecast.net.requests.requests import Requests
 
 if TYPE_CHECKING:  # the default, which makes `Message` a `Message[bytes]`, is of Python 3.13
     from typing_extensions import TypeVar
 
     T_co = TypeVar("T_co", covariant=True, default=bytes)
+    Value = TypeVar("Value", default=bytes)  # what a codec makes of a payload
 else:
     from typing import TypeVar
 
     T_co = TypeVar("T_co", covariant=True)
+    Value = TypeVar("Value")
 
 SHOWN = 60
 """Bytes of a payload that are printed."""
@@ -208,11 +210,11 @@ class TypedMessage(RichMessage[T_co], Generic[T_co], frozen=True, gc=True):
 
 
 def cut(
-    frame: Frame, codec: Codec[Any] | None = None, reader: Asks | None = None
+    frame: Frame, codec: Codec[Any] | None = None, replies: ref[Requests] | None = None
 ) -> list[Message[Any]]:
     """The messages of a frame, cut from its packet (or from what we published ourselves).
 
-    `reader` is the node or client where they are read; it answers those that are requests.
+    `replies` answers those that are requests, at the node or client where they are read.
     """
     body = frame.body
     if isinstance(body, Outgoing):
@@ -221,7 +223,7 @@ def cut(
         assert isinstance(body, Payloads)
         payloads = body.cut()
     if body.headed or codec is not None:
-        return list(_rich(frame, payloads, body.headed, codec, reader))
+        return list(_rich(frame, payloads, body.headed, codec, replies))
     topic, source = repeat(frame.topic), repeat(frame.stream.source)
     numbers = range(frame.first, frame.last + 1)
     return list(map(_plain, topic, payloads, source, numbers, repeat(frame)))
@@ -248,11 +250,10 @@ def _rich(
     blobs: list[bytes],
     headed: Iterable[int],
     codec: Codec[Any] | None,
-    reader: Asks | None,
+    host: ref[Requests] | None,
 ) -> Iterable[Message[Any]]:
     """The messages of a frame some of which have headers, or which a codec reads."""
     topic, source, with_headers = frame.topic, frame.stream.source, set(headed)
-    host = None if reader is None else reader.requests.ref
     for index, blob in enumerate(blobs):
         seq = frame.first + index
         carried, payload = headers.split(blob) if index in with_headers else (b"", blob)

@@ -13,6 +13,7 @@ from typing import Any
 from cubecast.errors import CubecastError
 from cubecast.net.client.client import Client
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell
 from cubecast.net.security.tls import Tls, tls_keys
 from cubecast.net.settings.config import NodeConfig
 from cubecast.ordering.config import OrderedConfig
@@ -117,12 +118,12 @@ async def connected(
     elif "://" in address:
         raise ValueError(f"an address is nats://..., redis://... or host:port, not {address!r}")
     else:
-        node = Node(NodeConfig(listen=listen, secret=secret, **tls_keys(tls)))
-        await node.start(address)
+        shell = Shell(NodeConfig(listen=listen, secret=secret, **tls_keys(tls)))
+        await shell.start(address)
         try:
-            yield node
+            yield shell.node
         finally:
-            await node.close()
+            await shell.node.close()
 
 
 async def _nats(address: str) -> Any:

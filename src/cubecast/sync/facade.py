@@ -14,7 +14,7 @@ from cubecast.net.client.client import Client as AsyncClient
 from cubecast.net.client.publishing import ClientReceipt
 from cubecast.net.client.subscription import RemoteSubscription
 from cubecast.net.events import Event
-from cubecast.net.message import T_co
+from cubecast.net.message import T_co, Value
 from cubecast.net.node.node import Node as AsyncNode
 from cubecast.net.node.stats import Stats
 from cubecast.net.publishing.receipt import Receipt as AsyncReceipt
@@ -133,24 +133,14 @@ class Facade(Generic[A]):
         """The asynchronous node or client; its methods belong to its own thread: see `run`."""
         return self._inner
 
-    @overload
-    def subscribe(
-        self, topic: Topic, *, timeout: float | None = None, codec: None = None, **options: Any
-    ) -> Subscription: ...
-
-    @overload
-    def subscribe(
-        self, topic: Topic, *, timeout: float | None = None, codec: Codec[T], **options: Any
-    ) -> Subscription[T]: ...
-
     def subscribe(
         self,
         topic: Topic,
         *,
         timeout: float | None = None,
-        codec: Codec[Any] | None = None,
+        codec: Codec[Value] | None = None,
         **options: Any,
-    ) -> Subscription[Any]:
+    ) -> Subscription[Value]:
         """Subscribe, and return when everything published from then on will be delivered.
 
         With a `codec`, `Message.value` is what it makes of the payload.  `options` are the others
@@ -183,7 +173,6 @@ class Facade(Generic[A]):
         known = self._session.call(work)
         return None if known is None else Receipt(self._session, known)
 
-    @overload
     def request(
         self,
         topic: Topic,
@@ -191,29 +180,8 @@ class Facade(Generic[A]):
         *,
         headers: Headers | None = None,
         timeout: float = TIMEOUT_S,
-        codec: None = None,
-    ) -> Message: ...
-
-    @overload
-    def request(
-        self,
-        topic: Topic,
-        payload: Payload = b"",
-        *,
-        headers: Headers | None = None,
-        timeout: float = TIMEOUT_S,
-        codec: Codec[T],
-    ) -> Message[T]: ...
-
-    def request(
-        self,
-        topic: Topic,
-        payload: Payload = b"",
-        *,
-        headers: Headers | None = None,
-        timeout: float = TIMEOUT_S,
-        codec: Codec[Any] | None = None,
-    ) -> Message[Any]:
+        codec: Codec[Value] | None = None,
+    ) -> Message[Value]:
         """Publish a request and return the first answer, as the asynchronous `request` does."""
         work = self._inner.requests.request(topic, payload, headers, timeout, codec)
         return self.run(work)
@@ -288,14 +256,14 @@ class Client(Facade[AsyncClient]):
 
 async def _made(
     inner: AsyncNode | AsyncClient, topic: Topic, options: dict[str, Any]
-) -> AsyncSubscription | RemoteSubscription:
+) -> AsyncSubscription[Any] | RemoteSubscription[Any]:
     source: object = inner.subscribe(topic, **options)
     if not isinstance(source, AsyncSubscription | RemoteSubscription):
         raise ValueError("order='total' has no synchronous form: use cubecast.ordered, with async")
     return source
 
 
-async def _enter(source: AsyncSubscription | RemoteSubscription) -> None:
+async def _enter(source: AsyncSubscription[Any] | RemoteSubscription[Any]) -> None:
     await source.__aenter__()
 
 
@@ -328,6 +296,6 @@ async def _stats(inner: AsyncNode | AsyncClient) -> Stats:
     return inner.stats() if isinstance(inner, AsyncNode) else await inner.stats()
 
 
-def _size_of(message: Message) -> int:
+def _size_of(message: Message[Any]) -> int:
     """Its part of its frame, whatever its payload was decoded to."""
     return content_size(message.frame) // len(message.frame.body)

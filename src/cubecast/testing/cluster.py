@@ -16,6 +16,7 @@ from cubecast.errors import NotSent, Unknown
 from cubecast.net.client.client import Client
 from cubecast.net.links.faults import CLEAR, LinkFaults, Rule
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.cluster.views import process_of
 from cubecast.protocol.port import Stream
@@ -120,22 +121,22 @@ class Cluster:
     async def _start(self, config: NodeConfig, place: int | None = None) -> Node:
         random = Random(f"{self._seed}/{self._started}")
         self._started += 1
-        node = Node(
+        shell = Shell(
             config,
             trace=self.trace,
             network=self._network,
             faults=LinkFaults(default=self._everywhere, random=Random(random.random())),
             random=random,
         )
-        node.recorder.former_slots = self._used
-        node.recorder.places = self._place
-        node.recorder.owners = self._owners
+        shell.recorder.former_slots = self._used
+        shell.recorder.places = self._place
+        shell.recorder.owners = self._owners
         if place is not None:
-            self._places[process_of(node.uid)] = place
+            self._places[process_of(shell.uid)] = place
         seed = self.nodes[0].address if self._nodes else None
-        await node.start(seed)
-        self._nodes[self._place(process_of(node.uid), node.slot)] = node
-        return node
+        await shell.start(seed)
+        self._nodes[self._place(process_of(shell.uid), shell.slot)] = shell.node
+        return shell.node
 
     def _place(self, process: str, slot: int) -> int:
         """A newcomer is called by its slot, unless one that was excluded is still called so."""
@@ -179,7 +180,7 @@ class Cluster:
         del self._nodes[slot]
         self._killed[slot] = node.address
         self._ended.add(process_of(node.uid))
-        node.kill()
+        shell_of(node).kill()
 
     async def restart(self, slot: int) -> Node:
         """A node that was killed begins again at its address, with nothing."""
@@ -291,7 +292,7 @@ class Cluster:
         return [
             node.slot
             for node in self.nodes
-            if not node.at_rest()
+            if not shell_of(node).at_rest()
             or (not apart and (node.epoch != newest or sorted(node.members) != slots))
         ]
 

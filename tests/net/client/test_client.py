@@ -13,11 +13,13 @@ import cubecast
 from cubecast.cli.why import explained
 from cubecast.errors import AttachError, Closed, CubecastError, NotSent, Overflow, Unknown
 from cubecast.net.client.client import Client
+from cubecast.net.client.shell import client_shell_of
 from cubecast.net.client.subscription import RemoteSubscription
 from cubecast.net.events import MemberJoined, MemberLeft, SlowSubscriber
-from cubecast.net.gateway import session as session_module
+from cubecast.net.gateway import line as line_module
 from cubecast.net.message import Message
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import shell_of
 from cubecast.net.wire.clients import (
     PUBLISH_WINDOW,
     Deliver,
@@ -286,7 +288,7 @@ async def test_a_slow_client_that_blocks_slows_the_publisher_and_loses_nothing(
                 await writer.flush()
 
             writing = asyncio.create_task(write())
-            await until(lambda: nodes[0].out_of_credit(TOPIC))
+            await until(lambda: shell_of(nodes[0]).publishing.blocked(TOPIC))
             await settle()
             assert accepted * size < UNDER_WAY
             assert not writing.done()
@@ -478,8 +480,8 @@ async def test_a_node_that_leaves_sends_what_its_clients_had_handed_over() -> No
 
 def cut(client: Client) -> None:
     """Break the client's connection."""
-    assert client._connection is not None
-    client._connection.abort()
+    assert client_shell_of(client).connection is not None
+    client_shell_of(client).connection.abort()
 
 
 @live
@@ -543,7 +545,7 @@ async def test_what_a_client_handed_over_is_published_although_it_is_gone() -> N
         async with raw_client(nodes[0]) as killed:
             for number in range(100):
                 killed.say(Publish(number, TOPIC, [b"%0*d" % (500, number)] * 4, False))
-            await until(lambda: nodes[0].out_of_credit(TOPIC))
+            await until(lambda: shell_of(nodes[0]).publishing.blocked(TOPIC))
         await settle()  # by now the node has seen the end
         received = [int((await anext(messages)).payload) for _ in range(400)]
         assert received == [number for number in range(100) for _ in range(4)]
@@ -693,7 +695,9 @@ async def test_a_client_may_ask_what_a_node_knows() -> None:
         assert (await clients[1].explain("nothing"))["standing"] == "out"
         answers = await asyncio.gather(*(clients[0].members() for _ in range(500)))
         assert all(answer == nodes[0].members for answer in answers)
-        assert not clients[0]._answers  # nothing is kept of questions that were answered
+        assert not client_shell_of(
+            clients[0]
+        ).questions._answers  # nothing is kept of questions that were answered
 
 
 @live
@@ -748,7 +752,7 @@ async def test_events_of_the_cluster_reach_a_client() -> None:
 
 @live
 async def test_a_topic_too_many_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "MAX_TOPICS", 2)
+    monkeypatch.setattr(line_module, "MAX_TOPICS", 2)
     async with cluster(1) as nodes, connected(nodes) as (client,):
         await client.publish("a", b"")
         await client.publish("b", b"")

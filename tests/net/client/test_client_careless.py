@@ -14,7 +14,9 @@ import cubecast
 from cubecast.errors import Closed, CubecastError, NotSent, Unknown
 from cubecast.net.client.client import Client
 from cubecast.net.client.publishing import Pipeline
-from cubecast.net.gateway import session as session_module
+from cubecast.net.client.shell import client_shell_of
+from cubecast.net.gateway import line as line_module
+from cubecast.net.node.shell import shell_of
 from cubecast.net.settings.config import NodeConfig
 from cubecast.net.topics import MAX_TOPIC_BYTES
 from cubecast.net.wire.clients import Farewell, FromClient, Publish, Read, Subscribe, Subscribed
@@ -32,7 +34,7 @@ async def attached(count: int = 1) -> AsyncIterator[tuple[Cluster, Client]]:
     """A cluster on virtual time and a client of its last node."""
     async with Cluster(count) as nodes:
         node = nodes[count - 1]
-        async with cubecast.connect(node.address, network=node.network) as client:
+        async with cubecast.connect(node.address, network=shell_of(node).network) as client:
             yield nodes, client
 
 
@@ -104,7 +106,7 @@ async def test_a_client_that_breaks_the_rules_hears_which() -> None:
 
 @on_virtual_time
 async def test_subscribing_counts_as_using_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "MAX_TOPICS", 2)
+    monkeypatch.setattr(line_module, "MAX_TOPICS", 2)
     async with attached() as (nodes, client):
         for topic in ("a", "b", "a"):
             async with client.subscribe(topic):
@@ -146,10 +148,10 @@ async def test_what_was_gathered_when_the_connection_broke_is_told() -> None:
         async def publish_and_lose(client: Client) -> None:
             await client.publish(TOPIC, b"taken")
             await client.publish(TOPIC, b"gathered")  # returned, and not sent before the tick ends
-            client._lost("the cable")
+            client_shell_of(client).lose_node("the cable")
 
         def connect() -> Any:
-            return cubecast.connect(nodes[0].address, network=nodes[0].network)
+            return cubecast.connect(nodes[0].address, network=shell_of(nodes[0]).network)
 
         with pytest.raises(NotSent, match="the cable"):
             async with connect() as client:
@@ -172,15 +174,15 @@ async def test_a_node_that_leaves_goes_on_feeding_a_client_that_reads() -> None:
     async with Cluster(2, config=config) as nodes:
         leaver = nodes[1]
         async with (
-            cubecast.connect(leaver.address, network=leaver.network) as writer,
-            cubecast.connect(nodes[0].address, network=leaver.network) as other,
+            cubecast.connect(leaver.address, network=shell_of(leaver).network) as writer,
+            cubecast.connect(nodes[0].address, network=shell_of(leaver).network) as other,
             other.subscribe(TOPIC, queue_bytes=4096) as elsewhere,
-            cubecast.connect(leaver.address, network=leaver.network) as reader,
+            cubecast.connect(leaver.address, network=shell_of(leaver).network) as reader,
             reader.subscribe(TOPIC, queue_bytes=4096) as here,
         ):
             for number in range(count):
                 await writer.publish(TOPIC, b"%0*d" % (500, number))
-            await until(lambda: leaver.out_of_credit(TOPIC))
+            await until(lambda: shell_of(leaver).publishing.blocked(TOPIC))
             await asyncio.sleep(1)  # virtual: by now the node has all of it, and waits for credit
             loop = asyncio.get_running_loop()
             began = loop.time()
@@ -208,12 +210,12 @@ async def test_a_listener_that_closed_is_forgotten() -> None:
         for _ in range(100):
             client.events().close()
         events = client.events()
-        assert client._listeners == [events]
+        assert client_shell_of(client)._listeners == [events]
         newcomer = await nodes.grow()
         assert await anext(events) == cubecast.MemberJoined(1, newcomer.address)
         events.close()
         await nodes.grow()
-        await until(lambda: not client._listeners)
+        await until(lambda: not client_shell_of(client)._listeners)
         again = client.events()  # the node is not asked twice, which it would not forgive
         await nodes.shrink(2)
         assert await anext(again) == cubecast.MemberLeft(2)
@@ -248,7 +250,7 @@ async def test_callbacks_at_a_client_are_called_in_order_and_may_fail() -> None:
 @on_virtual_time
 async def test_closing_the_client_ends_its_callbacks_in_silence() -> None:
     async with Cluster(1) as nodes:
-        async with cubecast.connect(nodes[0].address, network=nodes[0].network) as client:
+        async with cubecast.connect(nodes[0].address, network=shell_of(nodes[0]).network) as client:
             listener = client.on(TOPIC, print)
             await listener.__aenter__()
         await listener.finished()
@@ -261,7 +263,7 @@ async def test_a_lost_connection_is_no_silent_end_of_callbacks(
     async with attached() as (_, client):
         with caplog.at_level(logging.ERROR, "cubecast"):
             async with client.on(TOPIC, print) as listener:
-                client._lost("the cable")
+                client_shell_of(client).lose_node("the cable")
                 with pytest.raises(Closed, match="the cable"):
                     await listener.finished()
         assert "the cable" in caplog.text
@@ -288,7 +290,7 @@ async def test_what_is_printed_says_what_it_is() -> None:
         node = nodes[1]
         waiting = await client.publish(TOPIC, b"", receipt=True)
         assert repr(waiting) == f"<ClientReceipt of a message to {TOPIC!r}: not known to be stable>"
-        client._lost("the cable")
+        client_shell_of(client).lose_node("the cable")
         assert "NotSent" in repr(waiting)
         assert repr(client) == "<Client, closed: the cable>"
         with pytest.raises(NotSent):

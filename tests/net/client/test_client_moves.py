@@ -17,6 +17,7 @@ from cubecast.net.client.publishing import Pipeline
 from cubecast.net.client.read_positions import Floors
 from cubecast.net.events import Detached, Events, Gap, Reattached
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import shell_of
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.wire.clients import (
     Answered,
@@ -108,7 +109,7 @@ async def test_a_client_goes_to_another_node_of_its_list_when_its_own_is_killed(
     ):
         assert client.slot == 2
         events = client.events()
-        nodes.pop().kill()
+        shell_of(nodes.pop()).kill()
         back = await event_of(events, Reattached)
         assert isinstance(back, Reattached)
         assert back.address == client.address == nodes[1].address
@@ -207,7 +208,7 @@ async def test_a_subscription_that_the_next_node_refuses_ends_alone() -> None:
             client.subscribe("another") as refused,
         ):
             events = client.events()
-            nodes.pop().kill()
+            shell_of(nodes.pop()).kill()
             assert isinstance(await event_of(events, Reattached), Reattached)
             with pytest.raises(Closed, match="a client may have 1 subscriptions, not more"):
                 await anext(refused)
@@ -607,7 +608,7 @@ async def test_a_client_that_asks_twice_at_once_to_catch_up_is_hung_up_on() -> N
     ):
         await node.publish(TOPIC, b"one")
         await anext(messages)
-        own = node.core.stream_of(TOPIC)
+        own = shell_of(node).core.stream_of(TOPIC)
         ahead = [(TOPIC, own.source, own.incarnation, 10**6)]
         client.say(CatchUp(1, ahead))
         client.say(CatchUp(2, ahead))

@@ -21,6 +21,7 @@ from cubecast.errors import AttachError
 from cubecast.net.links import descriptors
 from cubecast.net.links.descriptors import Places, Shortage, find_places, places
 from cubecast.net.links.transport import Factory, TcpNetwork
+from cubecast.net.node.shell import shell_of
 from cubecast.testing.dialler import Dialler
 from support.clients import raw_client
 from support.live import TOPIC, cluster, live, until
@@ -201,14 +202,14 @@ async def test_a_member_is_dialled_with_the_descriptor_of_a_stranger_or_a_client
             clients = [await st.enter_async_context(raw_client(node)) for _ in range(2)]
             stranger = await Dialler.dial(node.address)
             st.push_async_callback(stranger.close)
-            await until(lambda: len(node.mesh._strangers) == 1)
+            await until(lambda: len(shell_of(node).mesh._strangers) == 1)
             network.full = True
-            node.mesh._connections[0].abort()
+            shell_of(node).mesh._connections[0].abort()
             await stranger.ended()
-            assert len(node.guests._sessions) == 2, "strangers go first"
-            node.mesh._make_room_for(0, OSError(errno.EMFILE, "Too many open files"))
+            assert len(shell_of(node).guests._sessions) == 2, "strangers go first"
+            shell_of(node).mesh._make_room_for(0, OSError(errno.EMFILE, "Too many open files"))
             await clients[1].ended()
-            assert len(node.guests._sessions) == 1, "then the client that came last"
+            assert len(shell_of(node).guests._sessions) == 1, "then the client that came last"
             network.full = False
             async with node.subscribe(TOPIC) as messages:
                 await nodes[0].publish(TOPIC, "hello")
@@ -221,7 +222,7 @@ async def test_a_node_that_cannot_accept_goes_on_when_it_can(
 ) -> None:
     async with cluster(1) as nodes:
         strangers = [await Dialler.dial(nodes[0].address) for _ in range(9)]
-        await until(lambda: len(nodes[0].mesh._strangers) == 9)
+        await until(lambda: len(shell_of(nodes[0]).mesh._strangers) == 9)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         host, _, port = nodes[0].address.rpartition(":")
         loop = asyncio.get_running_loop()
@@ -231,7 +232,7 @@ async def test_a_node_that_cannot_accept_goes_on_when_it_can(
             resource.setrlimit(resource.RLIMIT_NOFILE, (low, hard))
             try:
                 await loop.sock_connect(late, (host, int(port)))
-                await until(lambda: len(nodes[0].mesh._strangers) < 9)
+                await until(lambda: len(shell_of(nodes[0]).mesh._strangers) < 9)
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             await until(lambda: any("Too many open files" in one for one in caplog.messages))

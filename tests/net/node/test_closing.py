@@ -11,6 +11,7 @@ from cubecast.errors import Closed, NotSent, Unknown
 from cubecast.net.client.subscription import RemoteSubscription
 from cubecast.net.gateway.attached import LAST_WORDS_S
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import shell_of
 from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.cluster.detector import DetectorConfig
 from cubecast.testing import Cluster, on_virtual_time
@@ -50,7 +51,7 @@ async def test_a_close_that_is_cancelled_still_closes() -> None:
             while not leaver.closed:
                 await asyncio.sleep(0.01)
         with pytest.raises(OSError, match="refused"):
-            await leaver.network.dial(
+            await shell_of(leaver).network.dial(
                 asyncio.Protocol, leaver.address.split(":")[0], int(leaver.address.split(":")[1])
             )
 
@@ -66,7 +67,7 @@ async def test_a_node_closes_although_leaving_fails(monkeypatch: pytest.MonkeyPa
         async def fail() -> None:
             raise RuntimeError("something unforeseen")
 
-        monkeypatch.setattr(node._readers, "leave_all", fail)
+        monkeypatch.setattr(shell_of(node).readers, "leave_all", fail)
         with pytest.raises(RuntimeError, match="unforeseen"):
             await node.close()
         assert node.closed
@@ -88,7 +89,7 @@ async def test_a_client_whose_publication_fails_does_not_fail_the_close() -> Non
             await asyncio.sleep(1)
             raise NotSent(TOPIC, "no credit")
 
-        cluster[1].guests._finishing.add(asyncio.create_task(publish_in_vain()))
+        shell_of(cluster[1]).guests._finishing.add(asyncio.create_task(publish_in_vain()))
         await cluster.shrink(1)
         assert sorted(cluster[0].members) == [0]
 
@@ -183,7 +184,7 @@ async def test_a_client_has_everything_before_its_node_is_gone(frames: int) -> N
     async with Cluster(1) as cluster:
         node = cluster[0]
         async with (
-            cubecast.connect(node.address, network=node.network) as client,
+            cubecast.connect(node.address, network=shell_of(node).network) as client,
             client.subscribe(TOPIC) as messages,
         ):
             for _ in range(frames):
@@ -199,7 +200,7 @@ async def test_a_client_that_reads_slowly_has_the_rest_from_a_node_that_left() -
     async with Cluster(1) as cluster:
         node = cluster[0]
         async with (
-            cubecast.connect(node.address, network=node.network) as client,
+            cubecast.connect(node.address, network=shell_of(node).network) as client,
             client.subscribe(TOPIC, queue_bytes=1000) as messages,
         ):
             for _ in range(6):
@@ -214,7 +215,7 @@ async def test_a_client_that_does_not_read_holds_its_node_up_for_a_moment_only()
     async with Cluster(1) as cluster:
         node = cluster[0]
         async with (
-            cubecast.connect(node.address, network=node.network) as client,
+            cubecast.connect(node.address, network=shell_of(node).network) as client,
             client.subscribe(TOPIC, queue_bytes=1000) as messages,
         ):
             for _ in range(10):
@@ -283,7 +284,7 @@ async def test_what_goes_wrong_inside_is_not_hidden_by_what_is_left_at_the_end()
 
     async with Cluster(1, config=config) as cluster, cluster[0].subscribe(TOPIC, queue_bytes=1000):
         with pytest.raises(KeyError, match="the application's own"):
-            await fail(cluster[0].address, cluster[0].network)
+            await fail(cluster[0].address, shell_of(cluster[0]).network)
 
 
 @on_virtual_time
@@ -302,7 +303,7 @@ async def test_a_topic_that_is_found_as_its_node_is_killed_is_no_error() -> None
     errors: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     async with Cluster(2) as cluster, cluster[1].subscribe("#", policy="drop-oldest"):
-        cluster[1].discovered("new")  # as the protocol tells it
+        shell_of(cluster[1]).discovered("new")  # as the protocol tells it
         cluster.kill(1)
         await asyncio.sleep(0.01)
     assert errors == []

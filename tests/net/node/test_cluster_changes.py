@@ -10,6 +10,7 @@ import pytest
 from cubecast.errors import JoinError
 from cubecast.net.links.address import parse_address
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import shell_of
 from cubecast.net.settings.config import NodeConfig
 from cubecast.net.wire.packets import WireError
 from cubecast.net.wire.views import decode_view, encode_view
@@ -19,7 +20,7 @@ from cubecast.testing import Cluster, on_virtual_time
 
 def break_connections(node: Node, peer: int) -> None:
     """Reset every connection between two nodes, with all that is in them."""
-    for connection in list(node.mesh._open):
+    for connection in list(shell_of(node).mesh._open):
         if connection.slot == peer:
             connection.abort()
 
@@ -176,7 +177,7 @@ async def test_a_member_is_dialled_again_whatever_went_wrong(
 ) -> None:
     """Dialling fails in a way nobody thought of; the next packet has it tried again."""
     async with Cluster(2) as cluster:
-        network = cluster[0].network
+        network = shell_of(cluster[0]).network
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
 
         async def fail(*_: object) -> None:

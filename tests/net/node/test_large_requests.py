@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 import cubecast
+from cubecast.net.node.shell import shell_of
 from cubecast.net.wire.packets import MAX_PACKET
 from cubecast.net.wire.views import decode_view, encode_view
 from cubecast.protocol.cluster import member as member_module
@@ -60,13 +61,13 @@ async def test_a_large_request_waits_longer_for_its_answer(
     """Or who reads it is asked anew before it has answered."""
     monkeypatch.setattr(member_module, "PATIENT_ENTRIES", 100)
     async with Cluster(1) as nodes:
-        member = nodes[0].member
+        member = shell_of(nodes[0]).member
         request = Enter(member.who, 0, much(1, streams))
         monkeypatch.setattr(member, "_request", lambda: request)
         monkeypatch.setattr(member, "_contacts", ["memory:1"])
-        now = nodes[0].now()
+        now = shell_of(nodes[0]).now()
         member._ask_to_enter(now)
-        assert member._enter_at == now + times * nodes[0].config.epochs.enter_every
+        assert member._enter_at == now + times * shell_of(nodes[0]).config.epochs.enter_every
 
 
 @contextmanager
@@ -86,7 +87,7 @@ def nodes_of_their_own() -> Iterator[list[str]]:
         yield addresses
     finally:
         for one in processes:
-            one.kill()
+            shell_of(one).kill()
             one.wait()
             assert one.stdout is not None
             one.stdout.close()
@@ -107,7 +108,7 @@ def test_a_node_that_reached_half_a_million_streams_returns(
             cubecast.connect(addresses[0]) as client,
             node.subscribe(TOPIC) as messages,
         ):
-            core = node.core
+            core = shell_of(node).core
 
             def more(self: CubecastNode, apart: int) -> Ends:
                 return {**said(self, apart), **(reached if self is core else {})}

@@ -13,6 +13,7 @@ from cubecast.errors import Closed, JoinError, NotSent
 from cubecast.net.events import PublisherBlocked
 from cubecast.net.links import connection as connection_module
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.security.handshake import Handshake
 from cubecast.net.security.keys import Keys
@@ -65,9 +66,9 @@ async def test_slots_are_the_lowest_free_and_everyone_knows_everyone() -> None:
 @live
 async def test_nodes_that_join_at_once_get_different_slots() -> None:
     async with cluster(1) as nodes:
-        newcomers = [Node(NodeConfig()) for _ in range(6)]
+        newcomers = [Shell(NodeConfig()).node for _ in range(6)]
         seed = nodes[0].address
-        await asyncio.gather(*(node.start(seed) for node in newcomers))
+        await asyncio.gather(*(shell_of(node).start(seed) for node in newcomers))
         nodes += newcomers
         assert sorted(node.slot for node in nodes) == list(range(7))
         assert len({tuple(node.members.items()) for node in nodes}) == 1
@@ -95,13 +96,13 @@ async def test_all_nodes_may_leave_at_once() -> None:
 async def test_nobody_answers() -> None:
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
-    node = Node(NodeConfig(join_timeout_s=1.0))
+    node = Shell(NodeConfig(join_timeout_s=1.0)).node
     with pytest.raises(JoinError, match="closed by peer"):
-        await node.start(f"{host}:{port}")
+        await shell_of(node).start(f"{host}:{port}")
     server.close()
-    node = Node(NodeConfig(join_timeout_s=1.0))
+    node = Shell(NodeConfig(join_timeout_s=1.0)).node
     with pytest.raises(JoinError, match="cannot join the cluster at"):
-        await node.start(f"{host}:{port}")
+        await shell_of(node).start(f"{host}:{port}")
 
 
 @live
@@ -351,7 +352,7 @@ async def test_dropping_policies_keep_the_others_going(policy: Any) -> None:
 
         messages, _ = await asyncio.gather(take(quick, count), publish())
         assert [int(message.payload) for message in messages] == list(range(count))
-        while nodes[0].core.unstable():  # the slow node has been handed everything
+        while shell_of(nodes[0]).core.unstable():  # the slow node has been handed everything
             await asyncio.sleep(0)
         kept = [int(message.payload) for message in await take(slow, count - slow.dropped)]
         assert slow.dropped > 0
@@ -402,9 +403,9 @@ async def test_a_wrong_secret_is_refused_with_a_reason_on_both_sides(
     async with cluster(2, secret="open sesame, please") as nodes:
         for wrong in ("open barley, please", ""):
             caplog.clear()
-            node = Node(NodeConfig(secret=wrong))
+            node = Shell(NodeConfig(secret=wrong)).node
             with pytest.raises(JoinError, match="secret is not the same"):
-                await node.start(nodes[0].address)
+                await shell_of(node).start(nodes[0].address)
             said = [record.getMessage() for record in caplog.records]
             why = "the cluster secret is not the same"
             assert any(

@@ -14,11 +14,13 @@ import pytest
 
 from cubecast.errors import Closed, CubecastError, JoinError, NotSent, Unknown
 from cubecast.net.client.client import Client
+from cubecast.net.client.shell import ClientShell
 from cubecast.net.events import Discarded, Event, Excluded, Gap, MemberLeft, Returned
 from cubecast.net.links.connection import NOBODY
 from cubecast.net.links.faults import LinkFaults, Rule
 from cubecast.net.node import presence
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.publishing.receipt import Receipt
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.settings.config import NodeConfig
@@ -190,7 +192,7 @@ async def test_one_that_was_cut_off_returns_and_says_what_it_missed(slot: int) -
 async def test_a_wrong_suspicion_is_survived() -> None:
     """Somebody is sure that a node is dead which is well."""
     async with talking(4) as (cluster, talk):
-        cluster[0].member.suspect(2, cluster[0].now())
+        shell_of(cluster[0]).member.suspect(2, shell_of(cluster[0]).now())
         await asyncio.sleep(5)
         await talk.end()
         assert sorted(cluster[0].members) == [0, 1, 2, 3]
@@ -313,7 +315,7 @@ async def test_a_broken_link_is_gone_around(a: int, b: int) -> None:
         assert all(len(node.members) == 4 for node in cluster.nodes)
         cluster.heal()
         await asyncio.sleep(5)
-        assert not any(node.member.detector.broken for node in cluster.nodes)  # type: ignore[union-attr]
+        assert not any(shell_of(node).member.detector.broken for node in cluster.nodes)  # type: ignore[union-attr]
         report = await talk.end()
         assert report.gaps == report.discards == 0
 
@@ -352,7 +354,7 @@ async def test_what_a_node_says_while_it_is_in_no_cluster() -> None:
         assert node.epoch == -1
         assert node.suspects == []
         assert node.slot == 2
-        assert not node.at_rest()
+        assert not shell_of(node).at_rest()
         assert node.explain("chat")["standing"] == "apart"
         entering = asyncio.create_task(node.subscribe("chat").__aenter__())
         following = asyncio.create_task(node.subscribe("news/#").__aenter__())
@@ -422,8 +424,9 @@ async def test_patterns_find_again_what_they_read() -> None:
 @on_virtual_time
 async def test_a_light_client_stays_with_a_node_that_is_excluded_and_returns() -> None:
     async with Cluster(3, config=QUICK_NEWS) as cluster:
-        client = Client(network=cluster[2].network)
-        await client.attach(cluster[2].address, 10)
+        shell = ClientShell(network=shell_of(cluster[2]).network)
+        await shell.attach(cluster[2].address, 10)
+        client = shell.client
         async with client.subscribe("chat") as messages, cluster[0].subscribe("chat") as others:
             first = await client.publish("chat", b"first", receipt=True)
             assert first is not None
@@ -473,9 +476,10 @@ async def test_light_clients_attach_while_their_node_is_excluded() -> None:
         clients: list[Client] = []
 
         def attach() -> Task:
-            clients.append(client := Client(network=cluster[2].network))
-            client.faults.set(None, SLOW_GREETINGS)
-            return asyncio.create_task(client.attach(cluster[2].address, 10))
+            shell = ClientShell(network=shell_of(cluster[2]).network)
+            clients.append(shell.client)
+            shell.faults.set(None, SLOW_GREETINGS)
+            return asyncio.create_task(shell.attach(cluster[2].address, 10))
 
         attaching = await while_excluded(cluster, 2, attach)
         assert sum(not task.done() for task in attaching) > 14
@@ -496,8 +500,10 @@ async def test_nodes_join_at_a_node_that_is_excluded_meanwhile() -> None:
         def join() -> Task:
             config = replace(QUICK_NEWS, join_timeout_s=60.0)
             faults = LinkFaults({NOBODY: SLOW_GREETINGS})
-            newcomers.append(node := Node(config, network=cluster[2].network, faults=faults))
-            return asyncio.create_task(node.start(cluster[2].address))
+            newcomers.append(
+                node := Shell(config, network=shell_of(cluster[2]).network, faults=faults).node
+            )
+            return asyncio.create_task(shell_of(node).start(cluster[2].address))
 
         joining = await while_excluded(cluster, 2, join)
         cluster.heal()

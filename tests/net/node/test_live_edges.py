@@ -10,6 +10,7 @@ import pytest
 
 import cubecast
 from cubecast.errors import NotSent, Overflow
+from cubecast.net.node.shell import shell_of
 from cubecast.net.wire.packets import MAX_PAYLOAD
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.config import Config
@@ -74,7 +75,7 @@ async def test_receivers_forget_what_a_publisher_that_left_had_sent() -> None:
         await nodes[2].publish(TOPIC, PAYLOAD)
         await take(messages, 1)
         await nodes[2].close()
-        assert nodes[0].core.load()[:2] == (0, 0)
+        assert shell_of(nodes[0]).core.load()[:2] == (0, 0)
 
 
 @live

@@ -17,6 +17,7 @@ from cubecast.net.links.connection import Connection
 from cubecast.net.links.faults import MAX_HELD, LinkFaults, Rule, Shaper
 from cubecast.net.links.transport import Factory, Server, TcpNetwork
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.settings.config import NodeConfig
 from cubecast.net.wire.hello import Hello, Refused, new_nonce
 from cubecast.net.wire.packets import ACK, CONTROL, FRAME, HELLO, PREFIX, VERSION, encode_control
@@ -47,7 +48,7 @@ def cut_between(first: Node, second: Node, rule: Rule = CUT) -> None:
 
 def break_connections(node: Node, peer: int) -> None:
     """Reset every connection between two nodes."""
-    for connection in list(node.mesh._open):
+    for connection in list(shell_of(node).mesh._open):
         if connection.slot == peer:
             connection.abort()
 
@@ -99,8 +100,8 @@ async def test_a_fifth_lost_on_every_link_and_everything_arrives_once_in_order(r
     for index in range(count):
         faults = LinkFaults(default=rule, random=Random(index))
         config = NodeConfig(protocol=quick_repair())
-        nodes.append(Node(config, trace=trace, faults=faults))
-        await nodes[-1].start(nodes[0].address if index else None)
+        nodes.append(Shell(config, trace=trace, faults=faults).node)
+        await shell_of(nodes[-1]).start(nodes[0].address if index else None)
     async with subscribed(nodes) as subscriptions:
         reading = asyncio.gather(*(take(one, each * count) for one in subscriptions))
         await asyncio.gather(*(talk(node, each) for node in nodes))
@@ -228,8 +229,8 @@ async def test_a_join_waits_out_a_cut_between_members() -> None:
     """Everyone who stays takes part in a change; who cannot is waited for a while."""
     async with cluster(3) as nodes:
         cut_between(nodes[0], nodes[1])
-        newcomer = Node(NodeConfig())
-        joining = asyncio.create_task(newcomer.start(nodes[2].address))
+        newcomer = Shell(NodeConfig()).node
+        joining = asyncio.create_task(shell_of(newcomer).start(nodes[2].address))
         done, _ = await asyncio.wait([joining], timeout=A_WHILE_S)
         assert not done
         assert not any(3 in node.members for node in nodes)
@@ -242,17 +243,17 @@ async def test_a_join_waits_out_a_cut_between_members() -> None:
 @live
 async def test_a_newcomer_that_is_cut_off_cannot_join() -> None:
     async with cluster(1) as nodes:
-        newcomer = Node(NodeConfig(), faults=LinkFaults(default=CUT))
+        newcomer = Shell(NodeConfig(), faults=LinkFaults(default=CUT)).node
         with pytest.raises(JoinError, match="the link is cut"):
-            await newcomer.start(nodes[0].address)
+            await shell_of(newcomer).start(nodes[0].address)
 
 
 @live
 async def test_a_seed_that_is_cut_off_hears_a_newcomer_when_the_cut_is_over() -> None:
     async with cluster(1) as nodes:
         nodes[0].faults.set(None, CUT)
-        newcomer = Node(NodeConfig())
-        joining = asyncio.create_task(newcomer.start(nodes[0].address))
+        newcomer = Shell(NodeConfig()).node
+        joining = asyncio.create_task(shell_of(newcomer).start(nodes[0].address))
         done, _ = await asyncio.wait([joining], timeout=A_WHILE_S)
         assert not done
         heal(nodes[0])
@@ -306,12 +307,15 @@ async def test_who_hangs_up_during_the_handshake_is_dialled_again() -> None:
     rude = await asyncio.get_running_loop().create_server(Rude, "127.0.0.1", 0)
     detour = Detour(rude.sockets[0].getsockname()[1])
     async with cluster(1) as nodes:
-        nodes += [Node(NodeConfig(), network=detour), Node(NodeConfig(), network=detour)]
+        nodes += [
+            Shell(NodeConfig(), network=detour).node,
+            Shell(NodeConfig(), network=detour).node,
+        ]
         for node in nodes[1:]:
-            await node.start(nodes[0].address)
+            await shell_of(node).start(nodes[0].address)
         await until(lambda: 2 in nodes[1].members)
-        nodes[1].mesh.send(2, encode_control(ParcelAck(0)))  # have them connect
-        await until(lambda: 2 in nodes[1].mesh._connections)
+        shell_of(nodes[1]).mesh.send(2, encode_control(ParcelAck(0)))  # have them connect
+        await until(lambda: 2 in shell_of(nodes[1]).mesh._connections)
         detour.ports = {int(node.address.rpartition(":")[2]) for node in nodes[1:]}
         break_connections(nodes[1], 2)
         async with nodes[2].subscribe(TOPIC) as messages:
@@ -627,7 +631,7 @@ async def test_a_peer_that_is_cut_by_its_uid_is_reached_when_that_is_over() -> N
     async with cluster(2) as (one, other), subscribed([other]) as (messages,):
         one.faults.set(other.uid, CUT)
         other.faults.set(one.uid, CUT)
-        for connection in list(one.mesh._open):
+        for connection in list(shell_of(one).mesh._open):
             connection.abort()
         await one.publish(TOPIC, "held back")
         await asyncio.sleep(A_WHILE_S)

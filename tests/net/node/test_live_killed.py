@@ -25,7 +25,7 @@ import asyncio, json, sys
 from pathlib import Path
 import cubecast
 from cubecast.chaos.live.tracelog import RecordedWrites, TraceLog
-from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell
 from cubecast.trace import Header
 
 async def read(node, counts):
@@ -44,9 +44,10 @@ async def talk(node, counts):
 
 async def main(listen, seed, trace):
     log = TraceLog(Path(trace), Header(time_unit="us"))
-    node = Node(cubecast.NodeConfig(listen=listen), trace=log)
-    node.writes = RecordedWrites(log)
-    await node.start(seed or None)
+    config = cubecast.NodeConfig(listen=listen)
+    shell = Shell(config, trace=log, writes=RecordedWrites(log))
+    await shell.start(seed or None)
+    node = shell.node
     counts = {"read": 0, "quiet": False, "subscribed": False}
     tasks = [asyncio.create_task(work(node, counts)) for work in (read, talk)]
     loop = asyncio.get_running_loop()
@@ -55,7 +56,7 @@ async def main(listen, seed, trace):
         counts["quiet"] = counts["quiet"] or line == "quiet"
         log.save()
         state = {"slot": node.slot, "members": list(node.members), "epoch": node.epoch,
-                 "rest": node.at_rest(), **counts}
+                 "rest": shell.at_rest(), **counts}
         print(json.dumps(state), flush=True)
         if line == "end":
             log.close()

@@ -15,6 +15,7 @@ from cubecast.bench.harness import Plan, measure
 from cubecast.net.links.faults import Rule
 from cubecast.net.loop import run_loop
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import shell_of
 from cubecast.protocol.config import Config
 from cubecast.trace import Record, check
 from support.live import TOPIC, join, judge
@@ -75,7 +76,7 @@ class Talkers:
     def _done(self) -> bool:
         """Whether all are together and nothing is on its way."""
         together = all(len(node.members) == len(self.nodes) for node in self.nodes)
-        return together and all(node.at_rest() for node in self.nodes)
+        return together and all(shell_of(node).at_rest() for node in self.nodes)
 
     async def end(self, lossless: bool = True) -> None:
         """Everyone stops, and then everyone has everything.

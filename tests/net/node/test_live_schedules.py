@@ -11,7 +11,7 @@ import pytest
 
 from cubecast.chaos.eventful import draw_eventful
 from cubecast.chaos.schedule import ApplicationStep, Fault, Schedule, checked
-from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell
 from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.port import Stream
 from cubecast.testing import Cluster, run
@@ -59,13 +59,15 @@ def test_a_counted_gap_excuses_what_survivors_know_of_the_dead() -> None:
 
 
 def test_a_gap_that_leaves_out_the_dead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgetful(node: Node, topic: str, skipped: Mapping[Stream, tuple[int, int]]) -> None:
+    def forgetful(shell: Shell, topic: str, skipped: Mapping[Stream, tuple[int, int]]) -> None:
         """Report only what nodes of the present view published."""
-        known = {stream: span for stream, span in skipped.items() if stream[0] in node.members}
-        whole(node, topic, known)
+        known = {
+            stream: span for stream, span in skipped.items() if stream[0] in shell.node.members
+        }
+        whole(shell, topic, known)
 
-    whole = Node.gap
-    monkeypatch.setattr(Node, "gap", forgetful)
+    whole = Shell.gap
+    monkeypatch.setattr(Shell, "gap", forgetful)
     # Completeness blames it where the node also delivered something that the message precedes.
     blamed = r"(agreement|completeness): .* node 1, topic 't', message '0\."
     with pytest.raises(AssertionError, match=blamed):

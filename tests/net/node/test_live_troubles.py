@@ -15,6 +15,7 @@ import pytest
 
 import cubecast
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.config import Config
 from cubecast.trace import Record
@@ -55,8 +56,8 @@ async def test_a_node_leaves_although_a_member_does_not_answer(
 ) -> None:
     """It goes after `leave_timeout_s`, and says so; the others go on when the member is back."""
     async with cluster(1) as nodes:
-        leaver = Node(NodeConfig(leave_timeout_s=0.5))
-        await leaver.start(nodes[0].address)
+        leaver = Shell(NodeConfig(leave_timeout_s=0.5)).node
+        await shell_of(leaver).start(nodes[0].address)
         async with process_that_joins(nodes[0].address) as silent:
             await members(leaver, {0, 1, 2})
             silent.send_signal(signal.SIGSTOP)

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import cubecast
 from cubecast.errors import ConfigError
 from cubecast.net.node import metrics
+from cubecast.net.node.shell import shell_of
 from cubecast.net.settings.config import NodeConfig
 
 TOPIC = "numbers"
@@ -30,8 +31,8 @@ async def scraped() -> AsyncIterator[cubecast.Node]:
 
 async def exchange(node: cubecast.Node, request: bytes) -> bytes:
     """What the server answers until it closes the connection."""
-    assert node.metrics is not None
-    host, port = node.metrics.address.split(":")
+    assert shell_of(node).metrics is not None
+    host, port = shell_of(node).metrics.address.split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
         writer.write(request)
@@ -89,13 +90,13 @@ def test_health_is_being_in_a_cluster() -> None:
     async def scenario() -> None:
         async with scraped() as node:
             assert await get(node, "/healthz?now") == ("HTTP/1.1 200 OK", "ok\n")
-            node._presence.core = None  # as between two views that we are in
+            shell_of(node).presence.core = None  # as between two views that we are in
             status, body = await get(node, "/healthz")
             assert (status, body) == (
                 "HTTP/1.1 503 Service Unavailable",
                 "the node is in no cluster\n",
             )
-            node._presence.core = node._presence.last_core
+            shell_of(node).presence.core = shell_of(node).presence.last_core
 
     asyncio.run(scenario())
 
@@ -138,14 +139,14 @@ def test_peers_that_say_nothing_are_few_and_soon_gone(monkeypatch: pytest.Monkey
 
     async def scenario() -> None:
         async with scraped() as node:
-            assert node.metrics is not None
-            host, port = node.metrics.address.split(":")
+            assert shell_of(node).metrics is not None
+            host, port = shell_of(node).metrics.address.split(":")
             silent = [
                 await asyncio.open_connection(host, int(port)) for _ in range(3 * metrics.MOST_OPEN)
             ]
-            while not node.metrics._open:
+            while not shell_of(node).metrics._open:
                 await asyncio.sleep(0)
-            assert len(node.metrics._open) <= metrics.MOST_OPEN
+            assert len(shell_of(node).metrics._open) <= metrics.MOST_OPEN
             for reader, writer in silent:
                 with suppress(ConnectionResetError):
                     assert await reader.read() == b""
@@ -158,8 +159,8 @@ def test_peers_that_say_nothing_are_few_and_soon_gone(monkeypatch: pytest.Monkey
 def test_nothing_is_served_after_the_node_has_left() -> None:
     async def scenario() -> None:
         async with scraped() as node:
-            assert node.metrics is not None
-            host, port = node.metrics.address.split(":")
+            assert shell_of(node).metrics is not None
+            host, port = shell_of(node).metrics.address.split(":")
         with pytest.raises(ConnectionRefusedError), socket.create_connection((host, int(port))):
             pass
 
@@ -169,8 +170,8 @@ def test_nothing_is_served_after_the_node_has_left() -> None:
 def test_a_port_alone_is_on_the_loopback() -> None:
     async def scenario() -> None:
         async with cubecast.start(config=NodeConfig(metrics=":0")) as node:
-            assert node.metrics is not None
-            assert node.metrics.address.startswith("127.0.0.1:")
+            assert shell_of(node).metrics is not None
+            assert shell_of(node).metrics.address.startswith("127.0.0.1:")
 
     asyncio.run(scenario())
 

@@ -19,6 +19,7 @@ from cubecast.net.message import Message
 from cubecast.net.node import retained
 from cubecast.net.node.node import Node
 from cubecast.net.node.retained import MAX_VALUE, MAX_VALUES, RETAIN, Retained, mark
+from cubecast.net.node.shell import shell_of
 from cubecast.net.publishing import outbox
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.wire import packets as wire
@@ -79,7 +80,9 @@ def test_an_empty_value_removes_what_was_kept_also_where_it_was_published_long_a
             await anext(reader)
             late = await nodes.grow()
             assert await value_at(late) is None
-            assert nodes[0].keeper.kept(TOPIC) is not None, "its publisher does not read the topic"
+            assert shell_of(nodes[0]).keeper.kept(TOPIC) is not None, (
+                "its publisher does not read the topic"
+            )
             assert await value_at(nodes[2]) is None
 
     run(main())
@@ -116,7 +119,7 @@ def test_a_pattern_finds_a_value_whose_topic_all_nodes_have_forgotten() -> None:
         async with Cluster(3) as nodes:
             await nodes[0].publish(TOPIC, "kept", retain=True)
             await nodes.settle()
-            while any(TOPIC in node.memberships for node in nodes.nodes):
+            while any(TOPIC in shell_of(node).core.memberships for node in nodes.nodes):
                 await asyncio.sleep(60)
             async with nodes[1].subscribe("#") as messages:
                 assert (await anext(messages)).payload == b"kept"
@@ -346,7 +349,7 @@ def test_of_concurrent_values_the_same_one_is_handed_out_everywhere() -> None:
                 await nodes.settle()
                 found = {await value_at(node) for node in nodes.nodes}
                 assert len(found) == 1
-                kept = [nodes[slot].keeper.kept(TOPIC) for slot in (0, 1)]
+                kept = [shell_of(nodes[slot]).keeper.kept(TOPIC) for slot in (0, 1)]
                 assert kept[0] == kept[1]
 
     for seed in range(10):
@@ -460,7 +463,7 @@ async def test_a_value_goes_to_and_comes_from_members_that_may_have_it_alone(
 ) -> None:
     rule = '[[rule]]\nwho = "node:"\npublish = ["in", "both"]\nsubscribe = ["out/#", "both"]\n'
     async with cluster(2, permissions=str(written(tmp_path, rule))) as (node, _):
-        assert node.access is not None
+        assert shell_of(node).access is not None
         for topic, told, believed in (
             ("in", False, True),
             ("out/1", True, True),
@@ -469,8 +472,10 @@ async def test_a_value_goes_to_and_comes_from_members_that_may_have_it_alone(
         ):
             parcel = Parcel(0, Answer(topic, 0, 0, (), 0, kept=value(5)))
             bare = Parcel(0, Answer(topic, 0, 0, (), 0))
-            assert node.access.outgoing(parcel, 1) == (parcel if told else bare)
-            assert node.access.control(parcel, 1, None, "") == (parcel if believed else bare)
+            assert shell_of(node).access.outgoing(parcel, 1) == (parcel if told else bare)
+            assert shell_of(node).access.control(parcel, 1, None, "") == (
+                parcel if believed else bare
+            )
 
 
 def test_values_wait_in_answers_only_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 import cubecast
 from cubecast.net.node import retained
 from cubecast.net.node import stats as stats_module
+from cubecast.net.node.shell import shell_of
 from cubecast.net.reading.slow import TELL_EVERY_S
 from cubecast.testing import Cluster, on_virtual_time
 
@@ -70,7 +71,7 @@ async def test_what_is_remembered_for_rates_is_bounded() -> None:
         for _ in range(200):
             node.stats()
             await asyncio.sleep(0.01)
-        assert len(node.numbers._samples) <= stats_module.MOST_SAMPLES
+        assert len(shell_of(node).numbers._samples) <= stats_module.MOST_SAMPLES
         assert node.stats().rates.over_s == pytest.approx(1, abs=0.5)
 
 
@@ -180,7 +181,7 @@ async def test_views_and_members_are_those_of_the_node() -> None:
 async def test_a_client_reads_the_numbers_of_its_node() -> None:
     async with (
         Cluster(2) as cluster,
-        cubecast.connect(cluster[1].address, network=cluster[1].network) as client,
+        cubecast.connect(cluster[1].address, network=shell_of(cluster[1]).network) as client,
         client.subscribe(TOPIC) as messages,
     ):
         await cluster[0].publish(TOPIC, "hello")
@@ -203,7 +204,7 @@ async def test_clients_that_ask_all_the_time_share_one_reading(
 
     monkeypatch.setattr(stats_module.Numbers, "read", counted)
     async with Cluster(1) as cluster:
-        address, network = cluster[0].address, cluster[0].network
+        address, network = cluster[0].address, shell_of(cluster[0]).network
         async with cubecast.connect(address, network=network) as client:
             await asyncio.gather(*(client.stats() for _ in range(100)))
     assert len(readings) <= 2
@@ -253,7 +254,7 @@ async def test_a_burst_of_drops_is_one_event_at_once_and_one_a_second(far: bool)
     async with Cluster(2) as cluster:
         node = cluster[1]
         async with (
-            cubecast.connect(node.address, network=node.network) as client,
+            cubecast.connect(node.address, network=shell_of(node).network) as client,
             (client if far else node).subscribe(
                 TOPIC, policy="drop-oldest", queue_bytes=500
             ) as messages,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cubecast.errors import NotSent
+from cubecast.net.node.shell import shell_of
 from cubecast.net.publishing.outbox import BLOCKED_NEWS_S, LOOPS_FIRST_S, Outbox
 from cubecast.net.reading.subscription import READS, Subscription
 from cubecast.net.settings.config import NodeConfig
@@ -166,10 +167,10 @@ async def test_who_waits_for_too_long_without_any_credit_is_told_so() -> None:
 async def test_a_node_waits_to_publish_as_long_as_one_of_its_topics_does() -> None:
     async with Cluster(1) as cluster:
         node = cluster[0]
-        assert not node.waits_to_publish()
+        assert not shell_of(node).publishing.waits()
         for topic in ("a", "b"):
-            node.has_to_wait(topic, True)
-        node.has_to_wait("a", False)
-        assert node.waits_to_publish()
-        node.has_to_wait("b", False)
-        assert not node.waits_to_publish()
+            shell_of(node).publishing.has_to_wait(topic, True)
+        shell_of(node).publishing.has_to_wait("a", False)
+        assert shell_of(node).publishing.waits()
+        shell_of(node).publishing.has_to_wait("b", False)
+        assert not shell_of(node).publishing.waits()

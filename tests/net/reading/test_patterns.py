@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from cubecast.errors import CubecastError, TooManyTopics
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import shell_of
 from cubecast.net.reading.patterns import Pattern, is_pattern
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.wire.packets import WireError, decode_control, encode_control
@@ -173,7 +174,8 @@ async def read_all(subscription: Subscription) -> list[tuple[str, int, int]]:
 async def all_stable(nodes: list[Node]) -> None:
     """Wait until whatever was published has been consumed by everyone it was addressed to."""
     while any(
-        node.core.unstable() or any(box.payloads for box in node._outboxes.values())
+        shell_of(node).core.unstable()
+        or any(box.payloads for box in shell_of(node).publishing.boxes.values())
         for node in nodes
     ):
         await asyncio.sleep(0.001)
@@ -356,7 +358,9 @@ async def test_a_slow_reader_of_a_pattern_slows_each_publisher_and_loses_nothing
                 await node.publish(f"t/{number % 3}", f"{number} " + "x" * 90)
 
         tasks = [asyncio.create_task(publish(node)) for node in nodes[1:]]
-        while not all(any(b.blocked for b in node._outboxes.values()) for node in nodes[1:]):
+        while not all(
+            any(b.blocked for b in shell_of(node).publishing.boxes.values()) for node in nodes[1:]
+        ):
             await asyncio.sleep(0)
         await drain(messages, {f"t/{room}": 100 for room in range(3)})
         await asyncio.gather(*tasks)
@@ -446,4 +450,4 @@ async def test_an_entry_that_is_cancelled_leaves_nothing_behind() -> None:
         await nodes[1].publish("b", "x")
         await nodes[2].publish("a", "x")
         assert await subscribers(nodes, "a") == await subscribers(nodes, "b") == []
-        assert not nodes[0]._readers._by_pattern
+        assert not shell_of(nodes[0]).readers._by_pattern

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import cubecast
+from cubecast.net.node.shell import shell_of
 from cubecast.net.reading.debts import put_off_bytes
 from cubecast.net.settings.config import NodeConfig
 from cubecast.net.wire.packets import MESSAGE_OVERHEAD, frame_overhead
@@ -83,7 +84,9 @@ async def circles(seed: int, clients: bool, many: bool = False) -> None:
         places: list[Any] = list(nodes.nodes)
         if clients:
             places = [
-                await s.enter_async_context(cubecast.connect(node.address, network=node.network))
+                await s.enter_async_context(
+                    cubecast.connect(node.address, network=shell_of(node).network)
+                )
                 for node in places
             ]
         walk = Walk(random, places, random.choice([1, 2, 3, 5]))

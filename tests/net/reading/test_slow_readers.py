@@ -16,6 +16,7 @@ import pytest
 
 import cubecast
 from cubecast.errors import NotSent
+from cubecast.net.node.shell import shell_of
 from cubecast.net.reading.debts import put_off_bytes
 from cubecast.net.settings.config import NodeConfig
 from cubecast.net.wire.clients import BATCH_BYTES, DELIVER_WINDOW, PUBLISH_WINDOW
@@ -75,7 +76,7 @@ async def run_slow(
         if client:
             writer, reader = [
                 await stack.enter_async_context(
-                    cubecast.connect(node.address, network=node.network)
+                    cubecast.connect(node.address, network=shell_of(node).network)
                 )
                 for node in (writer, reader)
             ]

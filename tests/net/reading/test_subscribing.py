@@ -10,6 +10,7 @@ import pytest
 
 import cubecast
 from cubecast.errors import Closed, Overflow
+from cubecast.net.node.shell import shell_of
 from cubecast.net.topics import MAX_TOPIC_BYTES
 from cubecast.protocol.port import Stream
 from cubecast.testing import Cluster, on_virtual_time
@@ -42,7 +43,7 @@ async def test_what_cannot_be_meant_is_refused_by_node_and_client_alike(
 ) -> None:
     async with Cluster(1) as cluster:
         node = cluster[0]
-        async with cubecast.connect(node.address, network=node.network) as client:
+        async with cubecast.connect(node.address, network=shell_of(node).network) as client:
             arguments = {"topic": TOPIC, **wish}
             for host in (node, client):
                 with pytest.raises(error, match=said):
@@ -81,7 +82,7 @@ async def test_of_two_that_are_entered_at_once_closing_one_leaves_the_other() ->
             with pytest.raises(Closed):
                 await entering[0]
             assert await entering[1] is second
-            assert not node.core.is_lossy(TOPIC)
+            assert not shell_of(node).core.is_lossy(TOPIC)
             await second.close()
 
 
@@ -105,7 +106,7 @@ async def test_a_subscription_closed_while_its_topic_is_left_does_not_come_to_li
 async def test_reading_what_was_not_entered_is_an_error_at_once() -> None:
     async with Cluster(1) as cluster:
         node = cluster[0]
-        async with cubecast.connect(node.address, network=node.network) as client:
+        async with cubecast.connect(node.address, network=shell_of(node).network) as client:
             for host in (node, client):
                 with pytest.raises(RuntimeError, match="async with"):
                     async for _ in host.subscribe(TOPIC):
@@ -118,7 +119,7 @@ async def test_reading_what_was_not_entered_is_an_error_at_once() -> None:
 async def test_events_of_what_is_closed_end_at_once() -> None:
     async with Cluster(2) as cluster:
         node = cluster[1]
-        async with cubecast.connect(cluster[0].address, network=node.network) as client:
+        async with cubecast.connect(cluster[0].address, network=shell_of(node).network) as client:
             client.events()  # one that listens already makes no difference
         await cluster.shrink(1)
         async with asyncio.timeout(LONG_S):
@@ -131,7 +132,7 @@ async def test_events_of_what_is_closed_end_at_once() -> None:
 async def test_asking_who_subscribes_leaves_no_trace() -> None:
     async with Cluster(3) as cluster:
         asker = cluster[1]
-        async with cubecast.connect(asker.address, network=asker.network) as client:
+        async with cubecast.connect(asker.address, network=shell_of(asker).network) as client:
             for host in (asker, client):
                 assert await host.subscribers("nobody/has/this") == []
                 with pytest.raises(ValueError, match="is a pattern"):
@@ -144,7 +145,7 @@ async def test_asking_who_subscribes_leaves_no_trace() -> None:
                     assert await asker.subscribers(TOPIC) == [0, 1, 2]
                 assert await cluster[0].topics() == {TOPIC: [0, 2]}
             assert set(await cluster[0].topics()) == {TOPIC}
-        assert asker.core.topics() == [TOPIC]
+        assert shell_of(asker).core.topics() == [TOPIC]
 
 
 @on_virtual_time
@@ -152,11 +153,11 @@ async def test_a_subscription_that_was_left_behind_says_that_and_not_that_it_is_
     async with Cluster(1) as cluster:
         node = cluster[0]
         async with (
-            cubecast.connect(node.address, network=node.network) as client,
+            cubecast.connect(node.address, network=shell_of(node).network) as client,
             node.subscribe(TOPIC, policy="disconnect") as near,
             client.subscribe(TOPIC, policy="disconnect") as far,
         ):
-            node._readers.missed(TOPIC, 3)  # what the core tells of a suspension
+            shell_of(node).readers.missed(TOPIC, 3)  # what the core tells of a suspension
             for messages in (near, far):
                 with pytest.raises(Overflow, match="went on without it") as caught:
                     await anext(messages)
@@ -169,13 +170,13 @@ async def test_a_subscription_that_blocks_is_not_called_slow_because_its_node_wa
     async with Cluster(1) as cluster:
         node = cluster[0]
         async with (
-            cubecast.connect(node.address, network=node.network) as client,
+            cubecast.connect(node.address, network=shell_of(node).network) as client,
             node.subscribe(TOPIC) as near,
             client.subscribe(TOPIC) as far,
         ):
             events = [node.events(), client.events()]
             await client.members()  # the node knows by now that the client listens
-            node.gap(TOPIC, {Stream(7, 1): (0, 2)})  # as after an exclusion
+            shell_of(node).gap(TOPIC, {Stream(7, 1): (0, 2)})  # as after an exclusion
             for told in events:
                 async with asyncio.timeout(LONG_S):
                     assert await anext(told) == cubecast.Gap(TOPIC, {7: [(0, 2)]})
@@ -189,11 +190,11 @@ async def test_a_client_hears_of_a_gap_before_anything_else_is_delivered() -> No
     async with Cluster(1) as cluster:
         node = cluster[0]
         async with (
-            cubecast.connect(node.address, network=node.network) as client,
+            cubecast.connect(node.address, network=shell_of(node).network) as client,
             client.subscribe(TOPIC, policy="drop-oldest") as messages,
         ):
             events = client.events()
-            node._readers.missed(TOPIC, 3)
+            shell_of(node).readers.missed(TOPIC, 3)
             async with asyncio.timeout(LONG_S):
                 assert await anext(events) == cubecast.SlowSubscriber(TOPIC, "drop-oldest", 3)
             assert messages.dropped == 3
@@ -207,7 +208,7 @@ async def test_two_tasks_share_one_subscription_and_both_end(client: bool) -> No
         host: Any = cluster[1]
         if client:
             host = await stack.enter_async_context(
-                cubecast.connect(host.address, network=host.network)
+                cubecast.connect(host.address, network=shell_of(host).network)
             )
         messages = await stack.enter_async_context(host.subscribe(TOPIC))
         read: list[list[int]] = [[], [], []]
@@ -247,7 +248,7 @@ async def test_a_reader_that_is_cancelled_leaves_the_message_to_the_other() -> N
 async def test_entering_a_subscription_twice_is_an_error_and_nothing_else_is_lost() -> None:
     async with Cluster(2) as cluster:
         node = cluster[1]
-        async with cubecast.connect(node.address, network=node.network) as client:
+        async with cubecast.connect(node.address, network=shell_of(node).network) as client:
             for host in (node, client):
                 async with host.subscribe(TOPIC) as messages:
                     with pytest.raises(RuntimeError, match="entered once; to read again"):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from cubecast.net.node.node import Node
 from cubecast.net.reading.subscription import READS, SETTLE_SHARE, Policy, Subscription
 from cubecast.testing import on_virtual_time
 from support.readers import EACH, Desk, frame
@@ -16,7 +15,7 @@ QUEUE = 10 * EACH
 
 def subscription(policy: Policy = "block") -> tuple[Desk, Subscription]:
     desk = Desk()
-    return desk, Subscription(cast(Node, desk), "t", policy, QUEUE)
+    return desk, Subscription(desk, "t", policy, QUEUE)
 
 
 @on_virtual_time

@@ -12,8 +12,9 @@ import pytest
 
 import cubecast
 from cubecast import CallbackFailed, NoAnswer, NotAllowed, NotSent, RequestFailed, Unknown, codecs
-from cubecast.net.gateway import session as session_module
+from cubecast.net.gateway import line as line_module
 from cubecast.net.message import ID, REPLY, Message
+from cubecast.net.node.shell import shell_of
 from cubecast.net.requests import answers as answers_module
 from cubecast.net.requests import requests as requests_module
 from cubecast.net.wire.headers import pack
@@ -304,7 +305,7 @@ async def test_requests_under_way_are_told_when_their_node_or_client_ends(how: s
         many = asyncio.create_task(_all(asker.request_many(TOPIC, "2", timeout=25)))
         assert {(await anext(asked)).payload, (await anext(asked)).payload} == {b"1", b"2"}
         if how == "kill":
-            nodes[0].kill()
+            shell_of(nodes[0]).kill()
         elif how == "client's node":
             await nodes[0].close()
         else:
@@ -483,8 +484,8 @@ async def test_permissions_say_who_may_ask_and_who_may_answer(tmp_path: Path) ->
 async def test_a_service_at_a_client_answers_more_clients_than_it_may_have_topics(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(session_module, "MAX_TOPICS", 6)
-    monkeypatch.setattr(session_module, "MAX_REPLY_TOPICS", 3)
+    monkeypatch.setattr(line_module, "MAX_TOPICS", 6)
+    monkeypatch.setattr(line_module, "MAX_REPLY_TOPICS", 3)
     async with (
         cluster(1) as nodes,
         cubecast.connect(nodes[0].address) as server,

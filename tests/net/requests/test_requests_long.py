@@ -10,6 +10,7 @@ import pytest
 import cubecast
 from cubecast import CubecastError, NoAnswer, Node, NotSent
 from cubecast.net.message import Message
+from cubecast.net.node.shell import shell_of
 from cubecast.sim.census import census
 from cubecast.testing import Cluster, Rule, on_virtual_time
 from support.live import cluster, live
@@ -41,9 +42,9 @@ async def kept(nodes: list[Node]) -> list[object]:
     found: list[object] = []
     for node in nodes:
         found.append(sorted(await node.topics()))
-        found.append(sum(census(node.member).values()))
+        found.append(sum(census(shell_of(node).member).values()))
         found += [len(getattr(node, table)) for table in tables]
-        found.append(len(node.vocabulary.topics))
+        found.append(len(shell_of(node).vocabulary.topics))
     return found
 
 

@@ -15,10 +15,12 @@ import pytest
 import cubecast
 from cubecast.errors import CubecastError, NotSent
 from cubecast.net.events import KEPT, ConnectionLost
-from cubecast.net.gateway import session as session_module
+from cubecast.net.gateway import questions as questions_module
 from cubecast.net.gateway.budget import Budget, Share
-from cubecast.net.gateway.session import BACKLOG, Session
+from cubecast.net.gateway.line import BACKLOG
+from cubecast.net.gateway.session import Session
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import shell_of
 from cubecast.net.reading.subscription import Policy, Subscription
 from cubecast.net.wire.clients import (
     Answered,
@@ -52,11 +54,11 @@ BLOCK_BYTES = 256 * 1024
 
 
 def sessions(node: Node) -> list[Session]:
-    return list(node.guests._sessions.values())
+    return list(shell_of(node).guests._sessions.values())
 
 
 def subscriptions(node: Node) -> list[Subscription]:
-    feeds = (feed for session in sessions(node) for feed in session._feeds.values())
+    feeds = (feed for session in sessions(node) for feed in session._subscriptions._feeds.values())
     return [feed.subscription for feed in feeds if feed.subscription is not None]
 
 
@@ -157,8 +159,8 @@ async def test_a_client_without_budget_that_blocks_holds_up_publishers_and_loses
                 client.say(Read(1, size_of(said.payloads)))
         await moving
         assert [int(payload) for payload in read] == list(range(count))
-        limit = 32 * 1024 + node.config.frame_bytes
-        assert all(session._share.used <= limit for session in sessions(node))
+        limit = 32 * 1024 + shell_of(node).config.frame_bytes
+        assert all(session._line.share.used <= limit for session in sessions(node))
         first = [payload for said in unread for payload in said.payloads]
         client.say(Read(0, size_of(first)))
         while len(first) < count:
@@ -246,7 +248,7 @@ async def test_large_messages_wait_in_the_budget_or_are_declined_in_words() -> N
             one.say(Publish(0, TOPIC, [bytes(1000)], False))
             one.say(Publish(1, TOPIC, [bytes(1_900_000)], False))
         await settle()
-        waiting = sum(session._batched for session in sessions(nodes[0]))
+        waiting = sum(session._publications._batched for session in sessions(nodes[0]))
         assert waiting <= 4 * MIB + 8 * 2000
         reading = asyncio.create_task(read_all(messages))
         declined = await asyncio.gather(*(why_declined(client, 1) for client in clients))
@@ -329,7 +331,7 @@ async def test_the_queues_of_a_client_are_free_at_once(how: str) -> None:
         await settle()
         assert traced() - before < 2 * MIB
         assert [one() for one in gone] == [None] * len(gone)
-        assert node.guests._budget.used == 0
+        assert shell_of(node).guests._budget.used == 0
 
 
 # -- topics ----------------------------------------------------------------------------------------
@@ -366,9 +368,13 @@ async def test_topics_of_clients_that_attach_again_and_again_are_forgotten() -> 
         for attachment in range(10):
             async with raw_client(nodes[0]) as client:
                 await use(client, [f"{attachment}/{number}" for number in range(128)])
-            most = max(most, len(nodes[0]._outboxes), len(nodes[0].guests._topics))
+            most = max(
+                most,
+                len(shell_of(nodes[0]).publishing.boxes),
+                len(shell_of(nodes[0]).guests._topics),
+            )
         assert most < 1280 // 2, "of 1280 topics, and idle ones are 64 at most"
-        await until(lambda: len(nodes[0].guests._topics) <= 2 * 64)
+        await until(lambda: len(shell_of(nodes[0]).guests._topics) <= 2 * 64)
 
 
 @live
@@ -385,7 +391,7 @@ async def test_the_topics_of_all_clients_are_counted_until_they_are_forgotten() 
             assert len(reasons) == 10
             assert all("have used 20 topics" in reason for reason in reasons)
             assert await use(second, kept[:5]) == []  # which are known
-        guests = nodes[0].guests
+        guests = shell_of(nodes[0]).guests
         await until(lambda: len(guests._topics) == 15)
         async with raw_client(nodes[0]) as third:
             assert await use(third, ["once", "again"]) == []
@@ -399,7 +405,7 @@ async def test_names_that_are_no_topics_are_not_counted() -> None:
                 bad = [f"{attachment}/{number}/#" for number in range(30)]
                 assert len(await use(client, bad)) == 30
         await settle()
-        assert not nodes[0].guests._topics
+        assert not shell_of(nodes[0]).guests._topics
         async with raw_client(nodes[0]) as client:
             assert await use(client, ["good"]) == []
 
@@ -411,7 +417,7 @@ async def test_names_that_are_no_topics_are_not_counted() -> None:
 async def test_an_answer_that_is_too_large_is_refused_in_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(session_module, "MAX_ANSWER", 2000)
+    monkeypatch.setattr(questions_module, "MAX_ANSWER", 2000)
     async with cluster(1) as nodes, connected(nodes) as (client,), AsyncExitStack() as stack:
         for number in range(50):
             topic = f"{number:0100d}"
@@ -437,7 +443,7 @@ async def test_answers_that_are_not_read_are_one_at_a_time() -> None:
             client.say(Ask(request, "topics", ""))
         await settle()
         (session,) = sessions(nodes[0])
-        backlog = session._connection.backlog()
+        backlog = session._line.connection.backlog()
         assert 0 < backlog < BACKLOG + 2 * 1_400_000, "of 20 answers of 1.4 MB"
         client.say(Ping())
         heard = [type(await client.hear()) for _ in range(21)]
@@ -458,7 +464,7 @@ async def test_a_client_with_many_busy_subscriptions_is_not_cut_off_for_a_moment
             for _ in range(2):
                 await nodes[0].publish(topic, bytes(60_000))
         await settle()
-        assert session._connection.backlog() < 2 * BACKLOG
+        assert session._line.connection.backlog() < 2 * BACKLOG
         client.say(Ping())
         received = 0
         while received < 2 * len(topics):
@@ -476,13 +482,13 @@ async def test_events_for_a_client_that_does_not_read_are_the_latest_only() -> N
         await drain(client, Pong)
         for _ in range(20):
             for number in range(1000):
-                nodes[0].tell(ConnectionLost(number, "x" * 1000))
+                shell_of(nodes[0]).tell(ConnectionLost(number, "x" * 1000))
             await asyncio.sleep(0)
         await settle()
         (session,) = sessions(nodes[0])
-        (events,) = nodes[0]._audience._listeners
+        (events,) = shell_of(nodes[0]).audience._listeners
         assert len(events._kept) <= KEPT
-        assert session._connection.backlog() < 2 * BACKLOG
+        assert session._line.connection.backlog() < 2 * BACKLOG
 
 
 @live
@@ -494,9 +500,9 @@ async def test_subscribing_and_unsubscribing_in_a_loop_leaves_nothing() -> None:
             client.say(Ping())
             await drain(client, Pong)
         (session,) = sessions(nodes[0])
-        await until(lambda: not session._serving and not session._feeds)
-        await until(lambda: not nodes[0]._readers._by_topic)
-        await until(lambda: not nodes[0].guests._topics)
+        await until(lambda: not session.serving and not session._subscriptions._feeds)
+        await until(lambda: not shell_of(nodes[0]).readers._by_topic)
+        await until(lambda: not shell_of(nodes[0]).guests._topics)
 
 
 @live
@@ -505,7 +511,7 @@ async def test_parts_of_strangers_push_out_no_part_of_a_member() -> None:
     packet = PREFIX.pack(1 + 60 * MIB, VIEW) + bytes(60 * MIB)
     begun = list(cut(packet, 0))[:-1]
     async with cluster(2) as nodes, AsyncExitStack() as stack:
-        mesh = nodes[0].mesh
+        mesh = shell_of(nodes[0]).mesh
         mesh.parts.take("a member", begun[0])
         for number in range(3):
             client = await RawClient.dial(nodes[0].address)

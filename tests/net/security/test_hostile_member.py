@@ -21,6 +21,7 @@ import cubecast
 from cubecast.errors import JoinError, NotSent, Unknown
 from cubecast.net.links import connection as connection_module
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.security.handshake import Handshake
 from cubecast.net.security.keys import Keys
@@ -81,7 +82,7 @@ def _reasons_are_kept(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "cubecast")
 
 
-class Victim(Node):
+class Victim(Shell):
     """A node that counts the packets it looks at on the connections of an attack."""
 
     def __init__(self, config: NodeConfig) -> None:
@@ -97,7 +98,7 @@ class Victim(Node):
             super().received(connection, [packet])
 
 
-class Mole(Node):
+class Mole(Shell):
     """A node that keeps what it says of the attacked topic, to be said again otherwise."""
 
     def __init__(self, config: NodeConfig) -> None:
@@ -293,7 +294,7 @@ class Conversation:
     async def talk(self) -> None:
         while not self.over:
             for victim in self.victims:
-                await victim.publish(QUIET, str(self.said[victim.slot]))
+                await victim.node.publish(QUIET, str(self.said[victim.slot]))
                 self.said[victim.slot] += 1
             await asyncio.sleep(0.002)
 
@@ -333,28 +334,28 @@ async def besieged() -> AsyncIterator[tuple[list[Victim], Mole]]:
     }
     victims = [Victim(NodeConfig(**config)) for _ in HONEST]
     mole = Mole(NodeConfig(**config))
-    nodes: list[Node] = [*victims, mole]
+    shells: list[Shell] = [*victims, mole]
     try:
-        for node in nodes:
-            await node.start(None if node is nodes[0] else nodes[0].address)
-        for node in nodes:
-            await node.subscribe(ATTACKED, policy="drop-oldest").__aenter__()
+        for shell in shells:
+            await shell.start(None if shell is shells[0] else shells[0].address)
+        for shell in shells:
+            await shell.node.subscribe(ATTACKED, policy="drop-oldest").__aenter__()
         yield victims, mole
     finally:
-        for node in nodes:
+        for shell in shells:
             with suppress(NotSent, Unknown):  # in the attacked topic something may be left
-                await node.close()
+                await shell.node.close()
 
 
 async def besiege(seed: int, rounds: int, packets: int) -> tuple[Reasons, list[int]]:
     """Attack three nodes that talk; return why connections were closed, and RSS by round."""
     sizes = []
     async with reasons() as why, besieged() as (victims, mole):
-        readers = [await victim.subscribe(QUIET).__aenter__() for victim in victims]
+        readers = [await victim.node.subscribe(QUIET).__aenter__() for victim in victims]
         conversation = Conversation(victims, mole, readers)
         listening = [asyncio.create_task(conversation.listen(index)) for index in HONEST]
         talking = [asyncio.create_task(conversation.talk())]
-        talking += [asyncio.create_task(conversation.gossip(node)) for node in (*victims, mole)]
+        talking += [asyncio.create_task(conversation.gossip(one.node)) for one in (*victims, mole)]
         attack = Attack(Random(seed), mole, victims)
         for _ in range(rounds):
             await attack.until(packets)
@@ -421,13 +422,13 @@ async def test_a_peer_that_does_not_read_is_cut_off_and_loses_nothing(
     ):
         await nodes[0].publish(ATTACKED, b"first")
         assert (await anext(reader)).payload == b"first"
-        for connection in nodes[1].mesh._open:
+        for connection in shell_of(nodes[1]).mesh._open:
             connection._transport.pause_reading()
         largest = 0
         for number in range(count):
             await nodes[0].publish(ATTACKED, number.to_bytes(2, "big") + payload)
             await asyncio.sleep(0)
-            for connection in nodes[0].mesh._open:
+            for connection in shell_of(nodes[0]).mesh._open:
                 if connection._transport is not None:
                     largest = max(largest, connection._transport.get_write_buffer_size())
         messages = await take(reader, count)
@@ -444,7 +445,7 @@ async def test_strangers_are_few_at_a_time_and_keep_nobody_out(
         flood = [await Dialler.dial(nodes[0].address) for _ in range(50)]
         await until(lambda: "more than 8 strangers at a time" in caplog.text)
         assert (await join(nodes, secret=SECRET)).slot == 2
-        assert len(nodes[0].mesh._strangers) <= 8
+        assert len(shell_of(nodes[0]).mesh._strangers) <= 8
         await asyncio.gather(*(client.ended() for client in flood[:40]))
         for client in flood:
             await client.close()
@@ -493,7 +494,7 @@ async def test_a_member_has_few_connections() -> None:
             await client.authenticate(SECRET, nodes[1].uid, 1)
             clients.append(client)
         await asyncio.gather(*(client.ended() for client in clients[:15]))
-        assert len(nodes[0].mesh._open) <= 5
+        assert len(shell_of(nodes[0]).mesh._open) <= 5
         for client in clients:
             await client.close()
 
@@ -524,7 +525,7 @@ async def test_requests_that_make_no_sense(reason: str, caplog: pytest.LogCaptur
 async def test_who_is_no_member_hears_where_the_cluster_is() -> None:
     """It may have been one; nothing that it says as a member is taken."""
     async with cluster(2, secret=SECRET) as nodes, raw(nodes[0]) as client:
-        view = nodes[0].member.view
+        view = shell_of(nodes[0]).member.view
         assert view is not None
         await client.authenticate(SECRET, "raw", 1)
         client.write(encode_view(Prepare(Ballot(99, 1), view.id, 0b11)))
@@ -533,15 +534,15 @@ async def test_who_is_no_member_hears_where_the_cluster_is() -> None:
         assert packet is not None
         assert packet[0] == VIEW
         assert decode_view(packet[1]) == Beacon(nodes[0].uid, view)
-        assert nodes[0].member.view == view
+        assert shell_of(nodes[0]).member.view == view
 
 
 @live
 async def test_nobody_outside_changes_the_view() -> None:
     async with cluster(3, secret=SECRET) as nodes:
-        view = nodes[1].member.view
+        view = shell_of(nodes[1]).member.view
         assert view is not None
-        changed = View(ViewId(99, Ballot(99, 0)), {1: nodes[1].member.who})
+        changed = View(ViewId(99, Ballot(99, 0)), {1: shell_of(nodes[1]).member.who})
         async with raw(nodes[1]) as client:
             await client.authenticate(SECRET)
             client.write(encode_view(Install(Ballot(99, 0), view.id, changed, {}, {})))
@@ -598,7 +599,7 @@ NOT_US = View(ViewId(1, Ballot(1, 0)), {0: Who("x", "127.0.0.1:1", 1)})
 @live
 async def test_a_seed_that_lies_is_named_in_the_error(answer: bytes, reason: str) -> None:
     async with impostor(answer) as address:
-        node = Node(NodeConfig(secret=SECRET, join_timeout_s=0.5))
+        node = Shell(NodeConfig(secret=SECRET, join_timeout_s=0.5))
         with pytest.raises(JoinError, match=reason):
             await node.start(address)
 
@@ -607,7 +608,7 @@ async def test_a_seed_that_lies_is_named_in_the_error(answer: bytes, reason: str
 async def test_what_comes_before_the_welcome_is_bounded() -> None:
     """Members may speak before the welcome arrives, but not for ever."""
     async with impostor() as address:
-        node = Node(NodeConfig(secret=SECRET, join_timeout_s=PATIENCE_S))
+        node = Shell(NodeConfig(secret=SECRET, join_timeout_s=PATIENCE_S))
         joining = asyncio.create_task(node.start(address))
         await until(lambda: node.salt)  # from whom it asks: before, it takes nobody in
         client = await Dialler.dial(node.address)

@@ -19,6 +19,7 @@ import cubecast
 from cubecast.errors import NotSent, Unknown
 from cubecast.net.node.node import Node
 from cubecast.net.node.retained import MAX_AHEAD_US, RETAIN
+from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.wire.headers import pack
 from cubecast.net.wire.packets import MAX_NUMBER, Outgoing
 from cubecast.protocol.messages import ROUTE_BITS, Answer, Frame, Parcel, Route
@@ -31,7 +32,7 @@ FAR = 10**9
 Lie = Callable[[Answer], Answer]
 
 
-class Liar(Node):
+class Liar(Shell):
     """A member whose answers about the attacked topic are what `lie` makes of them."""
 
     lie: Lie | None = None
@@ -47,16 +48,17 @@ class Liar(Node):
 @asynccontextmanager
 async def infiltrated(honest: int = 3) -> AsyncIterator[tuple[list[Node], Liar]]:
     """Honest nodes in the first slots, and a liar in the next one."""
-    nodes = [Node(quick()) for _ in range(honest)]
+    shells = [Shell(quick()) for _ in range(honest)]
     liar = Liar(quick())
+    nodes = [shell.node for shell in shells]
     try:
-        for node in (*nodes, liar):
-            await node.start(None if node is nodes[0] else nodes[0].address)
-        for node in (*nodes, liar):
+        for shell in (*shells, liar):
+            await shell.start(None if shell is shells[0] else shells[0].address)
+        for node in (*nodes, liar.node):
             await until(lambda node=node: len(node.members) == honest + 1)
         yield nodes, liar
     finally:
-        for node in (*nodes, liar):
+        for node in (*nodes, liar.node):
             with suppress(NotSent, Unknown):
                 await node.close()
 
@@ -83,7 +85,7 @@ def known_members(node: Node) -> Any:
 
 
 def life_of(node: Node, generation: int = 0) -> Stream:
-    return Stream(node.slot, generation << LIFE_BITS | node.member.incarnation)
+    return Stream(node.slot, generation << LIFE_BITS | shell_of(node).member.incarnation)
 
 
 @pytest.mark.parametrize("generation", [0, 1, (1 << 24) - 1])
@@ -213,15 +215,14 @@ async def test_who_answers_for_others_is_excluded(
 async def with_a_lying_relay() -> AsyncIterator[tuple[list[Node], Liar]]:
     """Slots 0, 1 and 3 are honest; slot 2 lies, and answers for slot 3 to waves of slot 0."""
     nodes: list[Node] = []
+    liar = Liar(quick())
     try:
         for slot in range(4):
-            node = Liar(quick()) if slot == 2 else Node(quick())
-            await node.start(nodes[0].address if nodes else None)
-            nodes.append(node)
+            shell = liar if slot == 2 else Shell(quick())
+            await shell.start(nodes[0].address if nodes else None)
+            nodes.append(shell.node)
         for node in nodes:
             await until(lambda node=node: len(node.members) == 4)
-        liar = nodes[2]
-        assert isinstance(liar, Liar)
         yield [*nodes[:2], nodes[3]], liar
     finally:
         for node in nodes:
@@ -266,13 +267,15 @@ async def test_a_stream_that_ends_above_all_numbers_is_not_read(
     caplog.set_level(logging.WARNING, "cubecast")
     async with infiltrated() as (nodes, liar):
         reader, _, late = nodes
-        stream, last = life_of(liar), MAX_NUMBER - 2
+        stream, last = life_of(liar.node), MAX_NUMBER - 2
         liar.lie = lambda answer: msgspec.structs.replace(
             answer, vector=((stream, last),), own=((stream, last),)
         )
         async with reader.subscribe(TOPIC):
             liar.lie = None
-            route = Route(liar.epoch << ROUTE_BITS, last + 1, 1 << reader.slot | 1 << liar.slot)
+            route = Route(
+                liar.presence.epoch << ROUTE_BITS, last + 1, 1 << reader.slot | 1 << liar.slot
+            )
             body = Outgoing([b"one", b"too many"], 0)
             liar.relay([reader.slot], Frame(TOPIC, stream, last + 1, (), route, last, body, 400))
             await until(lambda: "broken frame" in caplog.text)

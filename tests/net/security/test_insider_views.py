@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.cluster.agreement import EpochConfig
 from cubecast.protocol.cluster.belief import LEAP_LIMIT, MAX_EPOCH, MAX_LEAP
@@ -97,7 +97,7 @@ async def test_a_ballot_that_nobody_can_mean_is_not_followed(
             async with as_member(victim, nodes[2]) as mole:
                 mole.say(Prepare(Ballot((1 << 62) - 1, 2), view.id, view.mask))
                 assert await mole.heeded()
-            assert victim.member.marks["ballot that cannot be meant"] == 1
+            assert shell_of(victim).member.marks["ballot that cannot be meant"] == 1
         assert said_of(caplog.records, nodes[2].uid)
         await join(nodes, secret=SECRET)
         assert [sorted(node.members) for node in nodes] == [[0, 1, 2, 3]] * 4
@@ -108,17 +108,17 @@ async def test_a_ballot_that_nobody_can_mean_is_not_followed(
 async def test_an_objection_that_nobody_can_mean_excludes_who_makes_it() -> None:
     """Else no leader could change the cluster any more, as long as the liar lives."""
     async with cluster(3, secret=SECRET) as nodes:
-        mole = nodes[2].member
+        mole = shell_of(nodes[2]).member
 
         def object_always(prepare: Prepare, sender: int, now: int) -> None:
             mole.send(sender, Report(prepare.ballot, Ballot((1 << 62) - 1, 2), None, {}))
 
         assert mole._epochs is not None
         mole._epochs.on_prepare = object_always  # type: ignore[method-assign]
-        newcomer = Node(NodeConfig(secret=SECRET))
-        await newcomer.start(nodes[0].address)
+        newcomer = Shell(NodeConfig(secret=SECRET)).node
+        await shell_of(newcomer).start(nodes[0].address)
         try:
-            assert nodes[0].member.marks["objection that cannot be meant"] > 0
+            assert shell_of(nodes[0]).member.marks["objection that cannot be meant"] > 0
             assert view_of(newcomer).id.ballot.round < 100
             assert newcomer.slot in nodes[0].members
         finally:
@@ -137,7 +137,7 @@ async def test_a_member_that_tells_where_another_is_has_nobody_leave_its_view(
             async with as_member(victim, nodes[3]) as mole:
                 mole.say(Beacon(stranger.uid, invented(view, stranger)))
                 assert await mole.heeded()
-            assert victim.member.marks["view of strangers"] == 1
+            assert shell_of(victim).member.marks["view of strangers"] == 1
         before.assert_same()
         assert "none of which was here before" in caplog.text
         await all_talk(nodes)
@@ -149,12 +149,12 @@ async def test_a_member_does_not_make_its_own_view_larger_by_names() -> None:
     async with cluster(4, secret=SECRET) as nodes:
         view, uids = view_of(nodes[0]), [node.uid for node in nodes[:3]]
         mole, uid = nodes[3], nodes[3].uid
-        lie = invented(view, mole.member.who)
+        lie = invented(view, shell_of(mole).member.who)
         async with AsyncExitStack() as stack:
             speakers = [await stack.enter_async_context(as_member(one, mole)) for one in nodes[:3]]
             for speaker in speakers:
                 speaker.say(Beacon(mole.uid, lie))
-            await until(lambda: nodes[0].member.marks["stayed with the rest"] > 0)
+            await until(lambda: shell_of(nodes[0]).member.marks["stayed with the rest"] > 0)
             await until(lambda: mole.uid != uid)
         await until(lambda: all(len(node.members) == 4 for node in nodes))
         await until(lambda: nodes[0].members == nodes[3].members)
@@ -170,9 +170,9 @@ async def test_nobody_is_made_one_that_cannot_be_suspected() -> None:
             async with as_member(victim, nodes[2]) as mole:
                 mole.say(Notice(number, ((2, MAX_STAMP),)))
                 assert await mole.heeded()
-            assert victim.member.detector is not None
-            assert victim.member.detector.knowledge.stamp(2) < MAX_STAMP
-        nodes[2].kill()
+            assert shell_of(victim).member.detector is not None
+            assert shell_of(victim).member.detector.knowledge.stamp(2) < MAX_STAMP
+        shell_of(nodes[2]).kill()
         await until(lambda: all(2 not in node.members for node in nodes[:2]))
         nodes.pop()
 
@@ -210,7 +210,7 @@ async def test_an_invented_view_of_who_is_no_member_takes_nobody_out(
         for victim in nodes:
             async with insider(victim, "insider") as speaker:
                 speaker.say(Beacon("insider", invented(view, stranger)))
-                await until(lambda one=victim: one.member.marks["view of strangers"] > 0)
+                await until(lambda one=victim: shell_of(one).member.marks["view of strangers"] > 0)
         before.assert_same()
         assert any("127.0.0.1:" in line for line in said_of(caplog.records, "insider"))
         await all_talk(nodes)
@@ -226,7 +226,11 @@ async def test_an_invented_view_with_known_names_is_asked_about_where_they_are()
         for victim in (nodes[0], nodes[2], nodes[3]):
             async with insider(victim, "insider") as speaker:
                 speaker.say(Beacon("insider", lie))
-                await until(lambda one=victim: one.member.marks["asked who is in another view"] > 0)
+                await until(
+                    lambda one=victim: (
+                        shell_of(one).member.marks["asked who is in another view"] > 0
+                    )
+                )
         await all_talk(nodes)
         before.assert_same()
 
@@ -243,12 +247,12 @@ async def test_a_view_told_by_who_is_no_member_changes_nothing(
         for members in (view.members, {0: Who("insider", "127.0.0.1:9", 1)}):
             lie = Install(number.ballot, after, View(number, members, view.cluster), {}, {})
             for victim in nodes:
-                count = victim.member.marks.get("view by a stranger", 0)
+                count = shell_of(victim).member.marks.get("view by a stranger", 0)
                 async with insider(victim, "insider") as speaker:
                     speaker.say(lie)
                     await until(
                         lambda one=victim, was=count: (
-                            one.member.marks["view by a stranger"] == was + 1
+                            shell_of(one).member.marks["view by a stranger"] == was + 1
                         )
                     )
         before.assert_same()
@@ -259,13 +263,15 @@ async def test_a_view_told_by_who_is_no_member_changes_nothing(
 async def test_a_later_life_of_a_member_does_not_enter_from_elsewhere() -> None:
     """It would be in the member's way whenever that has to come back."""
     async with cluster(3, secret=SECRET) as nodes:
-        before, victim = Lives(nodes), nodes[1].member.who
+        before, victim = Lives(nodes), shell_of(nodes[1]).member.who
         later = Who(victim.uid + ".7", "127.0.0.1:9", victim.incarnation + 7)
         for leader in nodes[:2]:
             async with insider(leader, later.uid) as speaker:
                 speaker.say(Enter(later, -1))
                 await until(
-                    lambda one=leader: one.member.marks["entry from another's address"] == 1
+                    lambda one=leader: (
+                        shell_of(one).member.marks["entry from another's address"] == 1
+                    )
                 )
         before.assert_same()
 
@@ -283,7 +289,9 @@ async def test_who_asks_in_the_name_of_a_member_is_not_dialled_elsewhere() -> No
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server, cluster(3, secret=SECRET) as nodes:
-        elsewhere = Who(nodes[2].uid, f"127.0.0.1:{port}", nodes[2].member.who.incarnation)
+        elsewhere = Who(
+            nodes[2].uid, f"127.0.0.1:{port}", shell_of(nodes[2]).member.who.incarnation
+        )
         async with as_member(nodes[0], nodes[2]) as mole:
             mole.say(Enter(elsewhere, 2))
             assert await mole.heeded()
@@ -316,14 +324,14 @@ async def test_a_cluster_at_the_port_of_a_dead_node_of_another_stays_by_itself(
 ) -> None:
     async with cluster(3, **HASTY) as nodes:
         name, gone = nodes[0].cluster, nodes.pop()
-        gone.kill()
-        other = Node(NodeConfig(listen=gone.address, **HASTY))
-        await other.start(None)
+        shell_of(gone).kill()
+        other = Shell(NodeConfig(listen=gone.address, **HASTY)).node
+        await shell_of(other).start(None)
         try:
             assert len(name) == len(other.cluster) == 32
             assert name != other.cluster
             await until(lambda: all(len(node.members) == 2 for node in nodes))
-            await until(lambda: nodes[0].member.marks["looked for the absent"] >= 2)
+            await until(lambda: shell_of(nodes[0]).member.marks["looked for the absent"] >= 2)
             assert {node.cluster for node in nodes} == {name}
             assert list(other.members) == [0]
             assert other.epoch == 0

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.settings.config import NodeConfig
 from cubecast.net.wire.views import encode_forward, encode_view
 from cubecast.protocol.cluster.views import Depart, Enter, Who
@@ -29,7 +29,7 @@ async def test_a_hostile_member_cannot_have_others_let_go() -> None:
                 depart = encode_view(Depart(victim.uid, proof))
                 client.write(depart)
                 client.write(encode_forward(0, victim.slot, nodes[0].epoch, depart))
-        await until(lambda: nodes[0].member.marks["asked whether a member leaves"] == 8)
+        await until(lambda: shell_of(nodes[0]).member.marks["asked whether a member leaves"] == 8)
         await nodes[0].publish("t", b"still here")
         assert [node.epoch for node in nodes] == before
         assert all(len(node.members) == 4 for node in nodes)
@@ -42,9 +42,9 @@ async def test_a_late_request_does_not_evict_who_is_at_the_address_now() -> None
         await client.authenticate(SECRET, "ghost")
         for node in nodes[:2]:
             client.write(encode_view(Enter(Who("ghost", node.address, 1), node.slot)))
-        await until(lambda: nodes[1].member.marks["asked for somebody else"] == 1)
+        await until(lambda: shell_of(nodes[1]).member.marks["asked for somebody else"] == 1)
         assert [node.epoch for node in nodes] == before
-        assert nodes[0].core is not None
+        assert shell_of(nodes[0]).core is not None
 
 
 @on_virtual_time
@@ -53,7 +53,7 @@ async def test_a_process_that_is_restarted_at_once_is_back_before_anybody_is_sus
         began = cluster.time
         cluster.kill(2)
         node = await cluster.restart(2)
-        suspect_min_s = node.config.detector.suspect_min / 1e6
+        suspect_min_s = shell_of(node).config.detector.suspect_min / 1e6
         assert cluster.time - began < suspect_min_s
         assert all(len(one.members) == 4 for one in cluster.nodes)
 
@@ -68,13 +68,17 @@ async def test_a_cluster_that_begins_where_a_node_of_another_was_stays_by_itself
         address = cluster[2].address
         cluster.kill(2)
         config = replace(NodeConfig(secret=secret), listen=address)
-        other = Node(config, network=cluster._network)
-        await other.start(None)
+        other = Shell(config, network=cluster._network).node
+        await shell_of(other).start(None)
         await asyncio.sleep(60)  # detection, exclusion, beacons, all in virtual time
-        names = {one.member.view.cluster for one in cluster.nodes if one.member.view is not None}
+        names = {
+            shell_of(one).member.view.cluster
+            for one in cluster.nodes
+            if shell_of(one).member.view is not None
+        }
         assert len(names) == 1
-        assert other.member.view is not None
-        assert other.member.view.cluster not in names
+        assert shell_of(other).member.view is not None
+        assert shell_of(other).member.view.cluster not in names
         assert [one.epoch for one in (other,)] == [0]
         assert [sorted(one.members) for one in cluster.nodes] == [[0, 1], [0, 1]]
         said = [one for one in caplog.messages if "another cluster" in one]

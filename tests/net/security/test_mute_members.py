@@ -19,13 +19,14 @@ import cubecast
 from cubecast.cli.why import explained
 from cubecast.errors import NotSent, Unknown
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell, shell_of
 from cubecast.protocol.messages import Answer, Parcel, ParcelAck
 from support.live import PATIENT_US, live, quick, take, told, until
 
 TOPIC = "chat"
 
 
-class Silence(Node):
+class Silence(Shell):
     """A member that stops answering waves when it is told to."""
 
     deaf = False
@@ -45,12 +46,12 @@ async def party(honest: int, mute: int, deaf: bool = False) -> AsyncIterator[lis
     nodes: list[Node] = []
     try:
         for slot in range(honest + 1):
-            node = Silence(quick()) if slot == mute else Node(quick())
-            await node.start(nodes[0].address if nodes else None)
-            nodes.append(node)
+            shell = Silence(quick()) if slot == mute else Shell(quick())
+            await shell.start(nodes[0].address if nodes else None)
+            nodes.append(shell.node)
         for node in nodes:
             await until(lambda node=node: len(node.members) == len(nodes))
-        silence = nodes[mute]
+        silence = shell_of(nodes[mute])
         assert isinstance(silence, Silence)
         silence.silent, silence.deaf = True, deaf
         yield nodes
@@ -131,7 +132,7 @@ async def test_the_death_of_a_mute_member_ends_the_wait_sooner() -> None:
     async with party(3, 3) as nodes:
         entering = asyncio.create_task(nodes[0].subscribe(TOPIC).__aenter__())
         await until(lambda: nodes[0].explain(TOPIC).get("unanswered"))
-        nodes.pop().kill()
+        shell_of(nodes.pop()).kill()
         reader = await entering
         await nodes[1].publish(TOPIC, b"healed")
         assert (await anext(reader)).payload == b"healed"
@@ -141,7 +142,7 @@ async def test_the_death_of_a_mute_member_ends_the_wait_sooner() -> None:
 async def test_a_member_that_is_slow_to_read_is_not_mute() -> None:
     """Who does not consume holds up publishers, not waves: it stays a member."""
     async with party(3, 3) as nodes:
-        nodes[3].silent = False  # type: ignore[attr-defined]
+        shell_of(nodes[3]).silent = False  # type: ignore[attr-defined]
         events = nodes[0].events()
         async with nodes[3].subscribe(TOPIC, queue_bytes=1) as slow:
             for number in range(50):

@@ -13,8 +13,10 @@ import pytest
 
 import cubecast
 from cubecast.errors import AttachError, ConfigError, NotAllowed
-from cubecast.net.node import node as node_module
+from cubecast.net.client.shell import ClientShell
+from cubecast.net.node import shell as shell_module
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.security import access
 from cubecast.net.security.tls import tls_keys
 from cubecast.net.settings.config import NodeConfig
@@ -129,7 +131,7 @@ async def test_a_client_hears_of_events_of_topics_that_it_may_know(tmp_path: Pat
         events = client.events()
         await client.members()  # the node listens by now
         for topic in ("secret", "in", "out/1"):
-            node.tell(cubecast.Gap(topic, {}))
+            shell_of(node).tell(cubecast.Gap(topic, {}))
         assert [await anext(events) for _ in range(2)] == [
             cubecast.Gap("in", {}),
             cubecast.Gap("out/1", {}),
@@ -147,9 +149,9 @@ async def test_a_full_disk_under_the_audit_holds_up_nobody(tmp_path: Path) -> No
             with pytest.raises(NotAllowed):
                 await client.publish(f"closed/{number}", "1")
             await client.publish("in", "2")
-        while node.audit.dropped < 100:
+        while shell_of(node).audit.dropped < 100:
             await asyncio.sleep(0.005)
-        assert node.audit.count == 100
+        assert shell_of(node).audit.count == 100
 
 
 @live
@@ -211,7 +213,7 @@ async def test_who_may_not_subscribe_is_not_counted_as_a_subscriber(tmp_path: Pa
                 receipt = await node.publish("closed", "not for the mole", receipt=True)
                 assert receipt is not None
                 await receipt.stable()
-                assert node.core.members("closed") == []
+                assert shell_of(node).core.members("closed") == []
             await first.publish("open", "1")
             assert (await anext(opened)).payload == b"1"
             assert closed.unread == 0
@@ -229,15 +231,15 @@ async def test_a_wave_for_a_topic_that_is_closed_to_its_origin_ends_at_the_first
     async with mole_among(tmp_path, ALL_NODES.replace(', "node:*"', "") + only, 4) as nodes:
         *honest, mole = nodes
         names = {mole.uid: "mole"}
-        monkeypatch.setattr(node_module, "name_of", lambda one: names.get(one.uid, ""))
+        monkeypatch.setattr(shell_module, "name_of", lambda one: names.get(one.uid, ""))
         async with honest[3].subscribe("#") as messages:
             async with mole.subscribe("secret/1"), mole.subscribe("open"):
                 await mole.publish("secret/2", "1")
-            while sum(node.audit.count for node in honest) < 2:
+            while sum(shell_of(node).audit.count for node in honest) < 2:
                 await asyncio.sleep(0.005)
             await honest[1].publish("end", "")
             assert (await anext(messages)).topic == "end"
-            assert set(honest[3].core.topics()) == {"open", "end"}
+            assert set(shell_of(honest[3]).core.topics()) == {"open", "end"}
         assert set(honest[0].members) == {0, 1, 2, 3, 4}
     told = {(line["what"], line["topic"]) for line in lines_of(tmp_path / "audit.jsonl")}
     assert told == {("subscribe", "secret/1"), ("publish", "secret/2")}
@@ -255,7 +257,7 @@ async def test_who_follows_a_pattern_is_no_subscriber_of_what_is_closed_to_it(
             await first.publish("secret/1", "not for the mole")
             await first.publish("open/1", "for the mole")
             assert (await anext(messages)).topic == "open/1"
-            assert first.core.members("secret/1") == []
+            assert shell_of(first).core.members("secret/1") == []
             assert messages.unread <= len("for the mole") + 16
 
 
@@ -271,7 +273,7 @@ async def test_a_message_that_others_have_read_is_taken_so_that_the_topic_goes_o
         await join(nodes, permissions=str(path), audit_log=str(log))
         asks, answers, strictest = nodes
         names = {answers.uid: "answers", asks.uid: "asks"}
-        monkeypatch.setattr(node_module, "name_of", lambda one: names.get(one.uid, ""))
+        monkeypatch.setattr(shell_module, "name_of", lambda one: names.get(one.uid, ""))
         async with answers.subscribe("topic") as heard, strictest.subscribe("topic") as late:
             await asks.publish("topic", "question")
             assert (await anext(heard)).payload == b"question"
@@ -357,15 +359,16 @@ async def test_a_packet_that_is_half_published_when_the_rules_change_is_not_call
         cluster(2, **config) as (node, other),  # type: ignore[arg-type]
         other.subscribe("in", queue_bytes=1) as slow,
     ):
-        client = cubecast.Client()
-        await client.attach(node.address, 10.0)
+        shell = ClientShell()
+        await shell.attach(node.address, 10.0)
+        client = shell.client
         await client.publish("in", "first")
         for _ in range(50):
             await client.publish("in", bytes(1000))
-        while not node.out_of_credit("in"):
+        while not shell_of(node).publishing.blocked("in"):
             await asyncio.sleep(0.005)
         replace_file(path, free.replace('publish = ["in"]\n', 'publish = ["out"]\n'))
-        while not node._revoked:
+        while not shell_of(node).publishing._revoked:
             await asyncio.sleep(0.005)
         reading = asyncio.create_task(for_ever(lambda: anext(slow)))
         with pytest.raises(cubecast.Unknown):
@@ -387,10 +390,10 @@ async def test_what_was_published_before_a_right_was_withdrawn_arrives(tmp_path:
         other.subscribe("in", queue_bytes=1) as slow,
     ):
         publishing = [asyncio.create_task(node.publish("in", bytes(1000))) for _ in range(20)]
-        while not node.out_of_credit("in"):
+        while not shell_of(node).publishing.blocked("in"):
             await asyncio.sleep(0.005)
         replace_file(path, free.replace('publish = ["in"]\n', 'publish = ["out"]\n'))
-        while not node._revoked or not other.access._former:  # type: ignore[union-attr]
+        while not shell_of(node).publishing._revoked or not shell_of(other).access._former:  # type: ignore[union-attr]
             await asyncio.sleep(0.005)
         assert len(await take(slow, 20)) == 20
         await asyncio.gather(*publishing)
@@ -413,7 +416,7 @@ async def test_a_node_uses_a_new_right_when_the_others_know_of_it(tmp_path: Path
         await join(nodes, permissions=str(paths[1]), permissions_grace_s=GRACE_S)
         first, second = nodes
         replace_file(paths[1], new)
-        while not second.access._former:  # type: ignore[union-attr]
+        while not shell_of(second).access._former:  # type: ignore[union-attr]
             await asyncio.sleep(0.005)
         with pytest.raises(NotAllowed, match=r"but only 0.3 s after it was read"):
             second.subscribe("topic")
@@ -567,7 +570,7 @@ async def test_new_tokens_count_and_withdrawn_ones_end_their_sessions(tmp_path: 
             with pytest.raises(cubecast.Closed, match="its token was withdrawn"):
                 await anext(messages)
             with pytest.raises(cubecast.AttachError):
-                await cubecast.Client(TOKENS["alice"], name="alice").attach(where, 10.0)
+                await ClientShell(TOKENS["alice"], name="alice").attach(where, 10.0)
             async with cubecast.connect(where, name="carol", secret=carol["carol"]) as client:
                 await client.publish("presence/carol", "here")
             await bob.publish("presence/bob", "still here")
@@ -580,7 +583,7 @@ async def test_what_comes_around_a_broken_link_is_checked_like_the_rest(tmp_path
     config = NodeConfig.preset("local", permissions=str(written(tmp_path, rules)))
     async with Cluster(3, config=config) as nodes:
         victim, mole = nodes[0], nodes[2]
-        mole.access = None
+        shell_of(mole).access = None
         nodes.cut(0, 2)
         await asyncio.sleep(5)
         async with victim.subscribe("closed") as closed, victim.subscribe("open") as opened:
@@ -620,21 +623,21 @@ async def test_members_have_the_permissions_of_the_names_in_their_certificates(
     )
     alpha = NodeConfig(permissions=str(path), **tls_keys(pki.tls("alpha")))
     beta = NodeConfig(permissions=str(path), **tls_keys(pki.tls("beta")))
-    second = Node(beta)
+    second = Shell(beta).node
     async with cubecast.join(None, config=alpha) as first:
-        await second.start(first.address)
+        await shell_of(second).start(first.address)
         messages = await second.subscribe("news").__aenter__()
-        assert (first.identity, second.identity) == ("alpha", "beta")
+        assert (shell_of(first).identity, shell_of(second).identity) == ("alpha", "beta")
         await first.publish("news", "hello")
         assert (await anext(messages)).payload == b"hello"
         with pytest.raises(NotAllowed):
             await second.publish("news", "not mine to say")
         # One that does not ask itself is stopped at the first hop, by the name it has proved.
-        second.access = None
+        shell_of(second).access = None
         async with first.subscribe("news") as heard:
             await second.publish("news", "smuggled")
             while not first.explain("news")["dropped"]:
                 await asyncio.sleep(0.01)
             await first.publish("news", "the last")
             assert (await anext(heard)).payload == b"the last"
-        second.kill()  # what it smuggled is never confirmed
+        shell_of(second).kill()  # what it smuggled is never confirmed

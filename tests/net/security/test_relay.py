@@ -10,7 +10,7 @@ import pytest
 
 import cubecast
 from cubecast.errors import AttachError, JoinError
-from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.security.handshake import Handshake
 from cubecast.net.security.keys import Keys
 from cubecast.net.settings.config import NodeConfig
@@ -33,7 +33,7 @@ async def test_a_relay_on_a_dead_nodes_port_gets_its_diallers_to_nobody(
     caplog.set_level(logging.INFO, "cubecast")
     async with cluster(3, secret=SECRET) as nodes:
         address, slot = nodes[2].address, nodes[2].slot
-        nodes[2].kill()
+        shell_of(nodes[2]).kill()
         async with relay(nodes[1].address, int(address.rpartition(":")[2])) as (_, one):
             await until(lambda: one.packets >= 2)
             await until(lambda: all(slot not in node.members for node in nodes[:2]))
@@ -49,8 +49,8 @@ async def test_a_relay_on_a_dead_nodes_port_gets_its_diallers_to_nobody(
 async def test_a_newcomer_that_joins_through_a_relay_is_safe_all_the_same() -> None:
     """It gave the relay as an address, so the relay may carry; it sees seals and nothing else."""
     async with cluster(2, secret=SECRET) as nodes, relay(nodes[0].address) as (address, one):
-        newcomer = Node(NodeConfig(secret=SECRET))
-        await newcomer.start(address)
+        newcomer = Shell(NodeConfig(secret=SECRET)).node
+        await shell_of(newcomer).start(address)
         nodes.append(newcomer)
         async with subscribed(nodes) as subscriptions:
             await newcomer.publish(TOPIC, "a private word")
@@ -88,14 +88,14 @@ async def test_what_a_relay_changes_repeats_leaves_out_or_adds_ends_the_connecti
     caplog.set_level(logging.WARNING, "cubecast")
     async with cluster(1, secret=SECRET) as nodes:
         async with relay(nodes[0].address, change=change) as (address, _):
-            newcomer = Node(NodeConfig(secret=SECRET))
+            newcomer = Shell(NodeConfig(secret=SECRET))
             joining = asyncio.create_task(newcomer.start(address))
             await until(lambda: "does not open" in caplog.text or "not sealed" in caplog.text)
             joining.cancel()
             with suppress(JoinError, asyncio.CancelledError):
                 await joining
             await newcomer.shut_down()
-        assert "mallory" not in str(nodes[0].member.view)
+        assert "mallory" not in str(shell_of(nodes[0]).member.view)
         assert (await join(nodes, secret=SECRET)).cluster == nodes[0].cluster
 
 
@@ -140,9 +140,9 @@ async def test_a_client_connection_is_never_a_members() -> None:
 @live
 async def test_who_has_the_secret_of_clients_is_no_member() -> None:
     async with cluster(2, secret=SECRET, client_secret=CLIENTS) as nodes:
-        newcomer = Node(NodeConfig(secret=CLIENTS))
+        newcomer = Shell(NodeConfig(secret=CLIENTS)).node
         with pytest.raises(JoinError, match="secret is not the same"):
-            await newcomer.start(nodes[0].address)
+            await shell_of(newcomer).start(nodes[0].address)
         with pytest.raises(AttachError, match="secret is not the same"):
             async with cubecast.connect(nodes[0].address, secret=SECRET):
                 pass
@@ -235,6 +235,6 @@ async def test_a_node_of_the_version_before_says_why_it_refuses_us() -> None:
     server = await asyncio.start_server(old, "127.0.0.1", 0)
     async with server:
         host, port = server.sockets[0].getsockname()
-        node = Node(NodeConfig(secret=SECRET))
+        node = Shell(NodeConfig(secret=SECRET)).node
         with pytest.raises(JoinError, match="version 4 is not spoken here, only 3"):
-            await node.start(f"{host}:{port}")
+            await shell_of(node).start(f"{host}:{port}")

@@ -17,6 +17,7 @@ import cubecast
 from cubecast.errors import AttachError, ConfigError, JoinError
 from cubecast.net.links.address import parse_address
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.security import authority as authority_module
 from cubecast.net.security import tls_connection as secured
 from cubecast.net.security import tls_files, tls_network
@@ -141,15 +142,15 @@ async def test_the_other_side_is_known_by_role_and_name(pki: Pki) -> None:
         cubecast.join(one.address, tls=pki.tls("node2")) as two,
         cubecast.connect(one.address, tls=pki.tls("alice")),
     ):
-        assert {(each.identity, each.purpose) for each in one.mesh._open} == {
+        assert {(each.identity, each.purpose) for each in shell_of(one).mesh._open} == {
             ("node2", "member"),
             ("alice", "client"),
         }
-        assert {each.identity for each in two.mesh._open} == {"node1"}
-        assert isinstance(one.network, TlsNetwork)
-        for stream in one.network._open:
+        assert {each.identity for each in shell_of(two).mesh._open} == {"node1"}
+        assert isinstance(shell_of(one).network, TlsNetwork)
+        for stream in shell_of(one).network._open:
             assert stream.get_extra_info("ssl_object").version() == "TLSv1.3"
-        last = list(one.network._open)[-1]
+        last = list(shell_of(one).network._open)[-1]
         assert peer_certificate(last) == Certificate("client", "alice")
 
 
@@ -400,7 +401,7 @@ async def test_a_stranger_that_says_nothing_or_little_is_cut_off(
                 assert await reader.read() == b""
             writer.close()
         assert told(caplog, "refusing the connection from 127.0.0.1", "no TLS handshake in 0.1 s")
-        assert not node.network._arrivals  # type: ignore[attr-defined]
+        assert not shell_of(node).network._arrivals  # type: ignore[attr-defined]
 
 
 @both_loops
@@ -408,7 +409,7 @@ async def test_half_open_handshakes_are_bounded_and_members_still_get_in(
     pki: Pki, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with node_with(pki.tls("node1"), max_strangers=4) as node:
-        network = node.network
+        network = shell_of(node).network
         assert isinstance(network, TlsNetwork)
         strangers = [await asyncio.open_connection(*parse_address(node.address)) for _ in range(20)]
         await until(lambda: told(caplog, "more than 4 in the TLS handshake at a time"))
@@ -428,7 +429,7 @@ async def test_silent_strangers_go_before_one_that_has_begun_and_when_descriptor
     pki: Pki, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with node_with(pki.tls("node1"), max_strangers=4) as node:
-        network = node.network
+        network = shell_of(node).network
         assert isinstance(network, TlsNetwork)
         slow = await asyncio.open_connection(*parse_address(node.address))
         slow[1].write(b"\x16\x03\x01")
@@ -464,7 +465,7 @@ async def test_garbage_and_a_forged_record_end_only_their_connection(
                 await reader.read()
             writer.close()
         async with cubecast.connect(node.address, tls=pki.tls("bob")):
-            network = node.network
+            network = shell_of(node).network
             assert isinstance(network, TlsNetwork)
             stream = next(
                 one
@@ -641,7 +642,7 @@ async def test_a_revocation_ends_open_connections_and_no_others(
 async def test_a_connection_that_breaks_does_not_keep_revoked_ones_open(pki: Pki) -> None:
     """TLS that has failed tells nothing of its peer any more, and is there for a moment longer."""
     async with node_with(pki.tls("node1")) as node:
-        network = node.network
+        network = shell_of(node).network
         assert isinstance(network, TlsNetwork)
         bare = bare_context(pki.tls("alice"))
         address = parse_address(node.address)
@@ -669,7 +670,7 @@ async def test_a_revocation_counts_for_a_handshake_that_began_before_it(
 ) -> None:
     loop = asyncio.get_running_loop()
     async with node_with(pki.tls("node1")) as node:
-        network = node.network
+        network = shell_of(node).network
         assert isinstance(network, TlsNetwork)
         raw, bob = await loop.create_connection(Collect, *parse_address(node.address))
         await until(lambda: network._arrivals)
@@ -704,7 +705,7 @@ async def test_a_revoked_member_is_taken_for_dead_and_does_not_come_back(
                 break
         await until(lambda: sorted(two.members) == [0, 1])
         await until(lambda: told(caplog, "refused us: our certificate is revoked"))
-        three.kill()
+        shell_of(three).kill()
 
 
 @pytest.mark.usefixtures("quick")
@@ -838,7 +839,7 @@ def test_files_that_do_not_belong_together_are_refused(pki: Pki, foreign: Pki) -
 
 
 async def _make(config: NodeConfig) -> None:
-    Node(config)
+    Shell(config)
 
 
 def test_a_certificate_before_or_after_its_time_says_so(

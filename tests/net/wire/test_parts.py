@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cubecast.net.links import connection as connection_module
+from cubecast.net.node.shell import shell_of
 from cubecast.net.wire import parts
 from cubecast.net.wire.packets import (
     ACK,
@@ -222,5 +223,5 @@ async def test_a_cluster_whose_views_and_waves_go_in_parts(monkeypatch: pytest.M
             assert (await anext(reader)).payload == b"hello"
         await cluster.settle()
         assert [len(node.members) for node in cluster.nodes] == [6] * 6
-        assert sum(one._wholes for node in cluster.nodes for one in node.mesh._open) > 20
+        assert sum(one._wholes for node in cluster.nodes for one in shell_of(node).mesh._open) > 20
         cluster.check()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from cubecast.bench.peers import TOPIC, AsyncClient, Receive
 from cubecast.bench.peers.brokerless import nothing as servers
 from cubecast.bench.workloads import ANSWERER, ASKER, Task
-from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.port import NodeId
@@ -31,24 +31,27 @@ def delayed_edge(processes: int) -> tuple[NodeId, NodeId]:
 
 
 def delay_link(
-    node: Node, peer_address: str, seconds: float, count: Callable[[int], None] = lambda size: None
+    shell: Shell,
+    peer_address: str,
+    seconds: float,
+    count: Callable[[int], None] = lambda size: None,
 ) -> None:
     """Send everything to one peer late, in order; to be replaced by a link fault of the node's.
 
     `count` is told the size of each packet that is held back.
     """
-    mesh = node.mesh
+    mesh = shell.mesh
     send = mesh.send
     loop = asyncio.get_running_loop()
     late: deque[tuple[NodeId, bytes]] = deque()
 
     def send_oldest() -> None:  # by this queue, as equal times of the loop need not keep order
         peer, packet = late.popleft()
-        if not node.closed:
+        if not shell.closed:
             send(peer, packet)
 
     def send_late(peer: NodeId, packet: bytes) -> None:
-        if node.members.get(peer) == peer_address:
+        if shell.node.members.get(peer) == peer_address:
             count(len(packet))
             late.append((peer, packet))
             loop.call_later(seconds, send_oldest)
@@ -64,14 +67,15 @@ class Client(AsyncClient):
     async def open(self, publishes: bool, subscribes: bool) -> None:
         task = self.task
         addresses = [f"127.0.0.1:{port}" for port in task.ports]
-        self._node = Node(self.config(addresses[task.index]))
-        await self._node.start(addresses[0] if task.index else None)
+        shell = Shell(self.config(addresses[task.index]))
+        await shell.start(addresses[0] if task.index else None)
+        self._node = shell.node
         if self._node.slot != task.index:
             raise RuntimeError(f"slot {self._node.slot} was given to process {task.index}")
         if task.mode == "delayed":
             parent, late = delayed_edge(task.processes)
             if task.index == parent:
-                delay_link(self._node, addresses[late], task.delay_s, self._count)
+                delay_link(shell, addresses[late], task.delay_s, self._count)
         self._subscription: Subscription | None = None
         if subscribes:
             self._subscription = await self._node.subscribe(TOPIC).__aenter__()

@@ -66,7 +66,7 @@ class TraceLog(list[Record]):
 
 
 class RecordedWrites(Writes):
-    """Writes of a node whose trace goes first; put in place of `Node.writes` before it starts."""
+    """Writes of a node whose trace goes first; given to its `Shell`."""
 
     __slots__ = ("_log",)
 

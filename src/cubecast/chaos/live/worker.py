@@ -58,6 +58,7 @@ from cubecast.net.links.faults import LinkFaults, Rule
 from cubecast.net.loop import run_loop
 from cubecast.net.message import Message
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.settings.config import NodeConfig
 from cubecast.trace import Header
@@ -203,13 +204,12 @@ class Worker:
         deadline = time.monotonic() + order.patience_s
         attempts = 0
         while True:
-            node = Node(config, trace=log, faults=self._faults)
-            node.writes = RecordedWrites(log)
+            shell = Shell(config, trace=log, faults=self._faults, writes=RecordedWrites(log))
             turn = attempts % max(1, len(order.seeds))
             seeds = (*order.seeds[turn:], *order.seeds[:turn])
             try:
-                await node.start(",".join(seeds) or None)
-                return node
+                await shell.start(",".join(seeds) or None)
+                return shell.node
             except JoinError:
                 attempts += 1
                 if time.monotonic() > deadline:
@@ -265,7 +265,7 @@ class Worker:
             return
         resting, why = False, "closed"
         with contextlib.suppress(Closed):
-            resting = node.at_rest()
+            resting = shell_of(node).at_rest()
             why = "" if resting else self._reasons(node)
         members = sorted(node.members)
         counts = (application.published, application.delivered, application.refused)

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 
 from cubecast.errors import CubecastError, NotAllowed, NotSent, Unknown
-from cubecast.net.usage import check_timeout
+from cubecast.net.checks import check_timeout
 from cubecast.net.wire.clients import (
     BATCH_BYTES,
     BATCH_MESSAGES,

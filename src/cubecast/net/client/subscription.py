@@ -6,14 +6,14 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 from operator import length_hint
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from cubecast.codecs import Codec
 from cubecast.errors import Closed, CubecastError, NotAllowed, Overflow
 from cubecast.net.client.read_positions import Floors
-from cubecast.net.context import ClosesAtEnd
-from cubecast.net.events import Gap, spans_by_source
+from cubecast.net.events import Event, Gap, spans_by_source
 from cubecast.net.message import Message, T_co, cut
+from cubecast.net.reading.slow import SlowNews
 from cubecast.net.reading.subscription import ENTERED_TWICE, NOT_ENTERED, Policy
 from cubecast.net.wire.clients import (
     DELIVER_WINDOW,
@@ -27,16 +27,34 @@ from cubecast.net.wire.clients import (
     without_first,
 )
 from cubecast.net.wire.packets import Lasting, Outgoing, WireError
+from cubecast.opening import ClosesAtEnd
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Seq, Stream, Topic
 
 if TYPE_CHECKING:
+    from weakref import ref
+
     from cubecast.net.client.attachment import Attachment
-    from cubecast.net.client.client import Client
+    from cubecast.net.requests.requests import Requests
 
 
 GIVE_BACK_S = 0.002
 """A slow reader gives the node credit this often, if it has read a message meanwhile."""
+
+
+class Host(Protocol):
+    """What a subscription needs of its client."""
+
+    closing: bool
+    patience_s: float
+    slow: SlowNews
+
+    def open(self, number: int, subscription: RemoteSubscription[Any]) -> None: ...
+    def shut(self, number: int) -> None: ...
+    def switched(self) -> None: ...
+    def missed(self, count: int, exact: bool) -> None: ...
+    def abandoned(self, node: Attachment, reason: str) -> None: ...
+    def tell(self, event: Event) -> None: ...
 
 
 class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
@@ -48,14 +66,17 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
 
     def __init__(
         self,
-        client: Client,
+        client: Host,
         number: int,
         topic: Topic,
         policy: Policy,
         queue_bytes: int,
         codec: Codec[T_co] | None = None,
+        replies: ref[Requests] | None = None,
     ) -> None:
+        """`replies` answers the messages that are requests."""
         self._client = client
+        self._replies = replies
         self.codec = codec
         """What makes `Message.value` of a payload; None: the value is the payload."""
         self._source: Attachment | None = None  # whose messages are handed out
@@ -305,7 +326,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
             self._reading_old = self._old > 0
             self._old = max(0, self._old - 1)
             self._done = 0
-            self._messages = iter(cut(self._reading, self.codec, self._client))
+            self._messages = iter(cut(self._reading, self.codec, self._replies))
             return
         if self._closed or self._told:
             raise StopAsyncIteration

@@ -17,7 +17,7 @@ from cubecast.net.wire.packets import WireError
 from cubecast.protocol.port import Topic
 
 if TYPE_CHECKING:
-    from cubecast.net.node.node import Node
+    from cubecast.net.node.shell import Shell
 
 POLL_S = 0.005
 LAST_WORDS_S = 1.0
@@ -34,10 +34,10 @@ class Guests:
     until the node forgets them: `NodeConfig.clients_topics` bounds those.
     """
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._budget = Budget(node.config.clients_bytes, node.config.max_clients)
-        self.max_clients = node.config.max_clients
+    def __init__(self, shell: Shell) -> None:
+        self._shell, config = shell, shell.config
+        self._budget = Budget(config.clients_bytes, config.max_clients)
+        self.max_clients = config.max_clients
         """Those that the process has descriptors for."""
         self._topics: dict[Topic, Topic] = {}
         self._sessions: dict[Connection, Session] = {}
@@ -58,7 +58,7 @@ class Guests:
         """Take a client, or refuse it in words."""
         from cubecast import __version__  # which imports us
 
-        node, config = self._node, self._node.config
+        shell, config = self._shell, self._shell.config
         if self._leaving or self._closed_door:
             connection.refuse("the node leaves the cluster")
         elif len(self._sessions) + len(self._finishing) >= self.max_clients:
@@ -67,10 +67,10 @@ class Guests:
         else:
             connection.hold_to(MAX_CLIENT_PACKET)
             share = Share(self._budget, config.client_bytes)
-            self._sessions[connection] = Session(node, connection, share, movable)
+            self._sessions[connection] = Session(shell, connection, share, movable)
             timeout, silence = config.publish_timeout_s, config.client_silence_s
             allowed = PUBLISH_WINDOW, timeout, silence
-            welcome = Attached(node.slot, node.uid, __version__, node.cluster, *allowed)
+            welcome = Attached(shell.slot, shell.uid, __version__, shell.presence.cluster, *allowed)
             connection.send(encode_greeting(welcome))
 
     def received(self, connection: Connection, raw: bytes) -> None:
@@ -97,7 +97,7 @@ class Guests:
         """A client names a topic: its one copy here; `CubecastError` if there are too many."""
         known = self._topics.get(topic)
         if known is None:
-            limit = self._node.config.clients_topics
+            limit = self._shell.config.clients_topics
             if len(self._topics) >= limit:
                 raise CubecastError(
                     f"the clients of this node have used {limit} topics, and it has not forgotten "
@@ -109,7 +109,7 @@ class Guests:
     def drop_topics(self, topics: Iterable[Topic]) -> None:
         """A client is gone: those of its topics that the node never knew count no more."""
         for topic in topics:
-            if not self._node.vocabulary.knows(topic):
+            if not self._shell.vocabulary.knows(topic):
                 self._topics.pop(topic, None)
 
     def forgotten(self, topic: Topic) -> None:

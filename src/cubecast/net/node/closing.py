@@ -14,17 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from cubecast.net.gateway.attached import Guests
 from cubecast.net.node.presence import Presence
-from cubecast.net.publishing.outbox import Outbox
+from cubecast.net.publishing.outbox import Leftover
+from cubecast.net.publishing.publishing import Publishing
 from cubecast.net.reading.readers import Readers
-from cubecast.protocol.port import Topic
-
-if TYPE_CHECKING:
-    from cubecast.net.node.node import Node
+from cubecast.net.settings.config import NodeConfig
+from cubecast.protocol.port import NodeId, Time
 
 log = logging.getLogger("cubecast")
 
@@ -33,27 +31,32 @@ HAND_OVER_SHARE = 0.3
 """How much of `leave_timeout_s` light clients have to go on at another node."""
 
 
+class Leaver(Protocol):
+    """What closing needs of its node."""
+
+    config: NodeConfig
+    closed: bool
+    guests: Guests
+    leftovers: list[Leftover]
+    presence: Presence
+    publishing: Publishing
+    readers: Readers
+
+    @property
+    def slot(self) -> NodeId: ...
+    def now(self) -> Time: ...
+    async def shut_down(self) -> None:
+        """End connections, timers and waiters at once."""
+
+
 class Closing:
     """The end of one node."""
 
-    def __init__(
-        self,
-        node: Node,
-        guests: Guests,
-        readers: Readers,
-        presence: Presence,
-        outboxes: Mapping[Topic, Outbox],
-    ) -> None:
+    def __init__(self, node: Leaver) -> None:
         self._node = node
-        self._guests = guests
-        self._readers = readers
-        self._presence = presence
-        self._outboxes = outboxes
         self._task: asyncio.Task[None] | None = None
         self.begun = False
         """Whether the node is about to leave, or has left."""
-        self.accepts = True
-        """Whether a publication is still taken."""
 
     async def close(self) -> None:
         """Leave and shut down; whoever is cancelled while it waits for that does not stop it."""
@@ -78,40 +81,38 @@ class Closing:
             raise max(node.leftovers, key=lambda leftover: leftover.unsent).error()
 
     async def _leave(self) -> None:
-        await self._guests.hand_over(self._node.config.leave_timeout_s * HAND_OVER_SHARE)
-        await self._guests.finish()
+        node = self._node
+        await node.guests.hand_over(node.config.leave_timeout_s * HAND_OVER_SHARE)
+        await node.guests.finish()
         self.stop_accepting()
-        await self._readers.leave_all()
+        await node.readers.leave_all()
         while self._unsent():
             await asyncio.sleep(POLL_S)
-        core = self._presence.core
+        core = node.presence.core
         if core is not None:
-            core.tell_stable(self._node.now())
+            core.tell_stable(node.now())
         while self._unacknowledged():
             await asyncio.sleep(POLL_S)
-        await self._presence.depart()
-        await self._guests.end_subscriptions()
+        await node.presence.depart()
+        await node.guests.end_subscriptions()
 
     def _unsent(self) -> bool:
         """Whether something of ours is not with everyone; also if we wait to be taken back."""
-        core = self._presence.core  # another one after an exclusion
-        waiting = any(box.payloads for box in self._outboxes.values())
-        return waiting or (core is not None and core.unstable() > 0)
+        core = self._node.presence.core  # another one after an exclusion
+        return self._node.publishing.unsent() or (core is not None and core.unstable() > 0)
 
     def _unacknowledged(self) -> bool:
         """Whether somebody has not taken what we said.
 
         What others have under way through us they begin again when they hear that we are gone.
         """
-        core = self._presence.core
+        core = self._node.presence.core
         return core is not None and core.unacked_parcels() > 0
 
     def stop_accepting(self) -> None:
         """Take no publication any more."""
         self.begun = True
-        self.accepts = False
-        for box in self._outboxes.values():
-            box.stop()
+        self._node.publishing.stop()
 
 
 def _look(task: asyncio.Task[None]) -> None:

@@ -24,7 +24,7 @@ from cubecast.net.node.stats import Stats
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from cubecast.net.node.node import Node
+    from cubecast.net.node.shell import Shell
 
 log = logging.getLogger("cubecast")
 
@@ -110,16 +110,16 @@ def _gauges(stats: Stats) -> list[tuple[str, str, float]]:
 class MetricsServer:
     """Answers ``GET /metrics`` and ``GET /healthz`` for one node."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, shell: Shell) -> None:
         try:
             from prometheus_client import CollectorRegistry, generate_latest
         except ImportError:
             raise ConfigError(
                 "metrics needs prometheus-client: pip install 'cubecast[metrics]'"
             ) from None
-        self._node = node
+        self._shell = shell
         self._registry = CollectorRegistry()
-        self._registry.register(Collector(node.recent_stats))
+        self._registry.register(Collector(shell.recent_stats))
         self._generate = generate_latest
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
@@ -181,7 +181,7 @@ class MetricsServer:
 
     def _answer(self, path: bytes) -> Answer:
         if path == b"/healthz":
-            if self._node.is_inside and not self._node.closing:
+            if self._shell.is_inside and not self._shell.closing.begun:
                 return "200 OK", PLAIN, b"ok\n"
             return "503 Service Unavailable", PLAIN, b"the node is in no cluster\n"
         if path == b"/metrics":

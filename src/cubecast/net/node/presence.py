@@ -60,7 +60,7 @@ from cubecast.protocol.port import NodeId, Time
 from cubecast.topology import members_of
 
 if TYPE_CHECKING:
-    from cubecast.net.node.node import Node
+    from cubecast.net.node.shell import Shell
 
 log = logging.getLogger("cubecast")
 
@@ -73,8 +73,8 @@ MAX_DISBELIEVED = 64
 class Presence:
     """The `Member` of one node, and what follows from it."""
 
-    def __init__(self, node: Node, incarnation: int) -> None:
-        self._node = node
+    def __init__(self, shell: Shell, incarnation: int) -> None:
+        self._shell = shell
         self._first_incarnation = incarnation
         self._member: Member | None = None
         self.core: CubecastNode | None = None
@@ -133,25 +133,41 @@ class Presence:
         return "" if self._member is None else self._member.cluster
 
     @property
+    def epoch(self) -> int:
+        """The number of the view that we are in; -1: none."""
+        view = self.view
+        return -1 if view is None else view.epoch
+
+    @property
+    def addresses(self) -> dict[NodeId, str]:
+        """The nodes of the cluster, {slot: address}."""
+        return {slot: who.address for slot, who in sorted(self.members.items())}
+
+    @property
     def suspects(self) -> int:
         return 0 if self._member is None else self._member.suspects
 
+    @property
+    def suspected(self) -> list[NodeId]:
+        """The slots of the members that this node takes for dead."""
+        return list(members_of(self.suspects))
+
     def begin(self, uid: str, seeds: Sequence[str]) -> None:
         """Be a cluster of one, or ask at `seeds` for a place."""
-        node = self._node
-        who = Who(uid, node.address, self._first_incarnation)
+        shell = self._shell
+        who = Who(uid, shell.address, self._first_incarnation)
         view = genesis({0: who}, secrets.token_hex(16)) if not seeds else None
         self._member = Member(
             NOBODY if view is None else 0,
-            node,
+            shell,
             view=view,
             who=who,
-            config=node.config.protocol,
-            epochs=node.config.epochs,
-            detector=node.config.detector,
+            config=shell.config.protocol,
+            epochs=shell.config.epochs,
+            detector=shell.config.detector,
             seeds=seeds,
             key=secrets.token_hex(16),
-            now=node.now(),
+            now=shell.now(),
             can_tell=self._can_tell,
             on_disbelief=self._on_disbelief,
         )
@@ -169,11 +185,11 @@ class Presence:
             inside.cancel()
         if self.core is None:
             told = self._reasons
-            whole_s = self._node.config.join_timeout_s
+            whole_s = self._shell.config.join_timeout_s
             each = "; ".join(f"{one}: {why}" for one, why in told.items() if len(seeds) > 1)
             why = each or next(iter(told.values()), "")
             if not self._refused.done():
-                silent = SILENT if self._node.mesh.awaits_a_word() else ""
+                silent = SILENT if self._shell.mesh.awaits_a_word() else ""
                 why = f"no answer in {whole_s:g} s{silent}" + (f"; {why}" if why else self._trouble)
             raise JoinError(",".join(seeds), why)
 
@@ -187,7 +203,7 @@ class Presence:
                 log.warning("cannot join at %s yet, trying again: %s", address, reason)
             pause_s = self._pauses.get(address, FIRST_PAUSE_S)
             self._pauses[address] = min(2 * pause_s, LONGEST_PAUSE_S)
-            self._silent_until[address] = self._node.now() + int(pause_s * 1e6)
+            self._silent_until[address] = self._shell.now() + int(pause_s * 1e6)
         else:
             self._refusers.add(address)
         self._reasons[address] = reason
@@ -208,7 +224,7 @@ class Presence:
                     await self._inside.wait()
             except TimeoutError:
                 raise CubecastError(f"the node was in no cluster for {limit_s:g} s") from None
-        if self.core is None or self._node.closed:
+        if self.core is None or self._shell.closed:
             raise Closed("the node is closed")
         return self.core
 
@@ -217,7 +233,7 @@ class Presence:
     async def depart(self) -> None:
         """Ask to be let go, and wait for it."""
         if self._member is not None and not self._departed.is_set():
-            self._member.depart(self._node.now())
+            self._member.depart(self._shell.now())
             await self._departed.wait()
 
     def departed(self) -> None:
@@ -236,16 +252,16 @@ class Presence:
         """There is a new view: its members are the node's peers from now on."""
         if self._member is None:  # it begins with this view
             return
-        node, member = self._node, self._member
+        shell, member = self._shell, self._member
         view = member.view
         assert view is not None
         self.core = self.last_core = member.core
         self.detector = member.detector
-        node.numbers.views += 1
+        shell.numbers.views += 1
         before, self._last_view, self.members = self._last_view, view, view.members
         was, self._slot = self._slot, member.node
-        node.mesh.set_view(view)
-        node.recorder.view(view, was)
+        shell.mesh.set_view(view)
+        shell.recorder.view(view, was)
         first = was == NOBODY
         if before is None:
             log.info("node %d is in cluster %s, epoch %d", self._slot, view.cluster, view.epoch)
@@ -254,8 +270,8 @@ class Presence:
                 "node %d is back in the cluster, with %d nodes", self._slot, len(self.members)
             )
             event = Returned(self._slot, view.epoch)
-            node.tell(event)
-            node.guests.moved(event)
+            shell.tell(event)
+            shell.guests.moved(event)
         self._inside.set()
         if not first and before is not None:
             self._tell_changes(before, view, member)
@@ -269,22 +285,22 @@ class Presence:
             if who.process != mine:
                 crashed = who.uid in absent or who.address in view.places
                 log.info("node %d %s", slot, "is gone" if crashed else "left")
-                self._node.tell(MemberLeft(slot, crashed))
+                self._shell.tell(MemberLeft(slot, crashed))
         for slot in view.lost_in(before):
             who = view.members[slot]
             if who.process != mine:
                 log.info("node %d joined from %s", slot, who.address)
-                self._node.tell(MemberJoined(slot, who.address))
+                self._shell.tell(MemberJoined(slot, who.address))
 
     def excluded(self) -> None:
         """The others went on without us: this life is over, and another begins when we are back."""
         core, self.core, self.detector = self.core, None, None
         self._inside.clear()
-        self._node.mesh.begin_anew("the node begins a new life")
+        self._shell.mesh.begin_anew("the node begins a new life")
         if core is not None:  # else this life, too, ends before it had a place
             log.warning("node %d was excluded from the cluster, and asks to be back", self._slot)
-            self._node.life_ended(core)
-            self._node.tell(Excluded(self._slot))
+            self._shell.life_ended(core)
+            self._shell.tell(Excluded(self._slot))
 
     # -- what others say -------------------------------------------------------------------------
 
@@ -300,13 +316,13 @@ class Presence:
             if connection.purpose == "client" and kind not in (CLIENT, HELLO):
                 raise WireError(f"a packet of kind {kind} from a client")
             if kind == CLIENT:
-                self._node.guests.received(connection, raw)
+                self._shell.guests.received(connection, raw)
             elif kind == VIEW and not connection.guest:
                 spoke |= not self.on_view(raw, connection, now)
             elif kind == HELLO:
                 self._on_greeting(raw, connection)
             elif kind == PART and not connection.guest:
-                whole = self._node.mesh.strange_parts.take(connection, raw)
+                whole = self._shell.mesh.strange_parts.take(connection, raw)
                 connection.asked = True
                 if whole is not None:
                     self.from_outside(connection, [whole], now)
@@ -325,7 +341,7 @@ class Presence:
         elif kind == FORWARD:
             decode_forward(raw)
         else:
-            self._node.vocabulary.decode(kind, raw)
+            self._shell.vocabulary.decode(kind, raw)
 
     def _say_where_we_are(self, connection: Connection, now: Time) -> None:
         connection.asked = True
@@ -347,9 +363,9 @@ class Presence:
         if self.slot == NOBODY:
             connection.refuse("the node is in no cluster yet")
             return
-        self._node.guests.attach(connection, message.movable)
-        if connection in self._node.guests:
-            self._node.mesh.host(connection)
+        self._shell.guests.attach(connection, message.movable)
+        if connection in self._shell.guests:
+            self._shell.mesh.host(connection)
 
     def on_view(self, raw: bytes, connection: Connection, now: Time) -> bool:
         """A message about views; False if its sender takes itself for a member and is none."""
@@ -377,7 +393,7 @@ class Presence:
 
     def _where(self, connection: Connection) -> str:
         """The address where we reached a speaker; in no view, also by another connection."""
-        mesh = self._node.mesh
+        mesh = self._shell.mesh
         place = mesh.place_of(connection)
         if not place and self.view is None:
             place = mesh.place_of_uid(connection.uid)
@@ -420,7 +436,7 @@ class Presence:
     def _is_unfit(self, enter: Enter, connection: Connection) -> bool:
         """Refuse a newcomer from another machine that cannot be dialled, or cannot dial us."""
         try:
-            why = unfit(enter.who.address, self._node.address, *connection.ends())
+            why = unfit(enter.who.address, self._shell.address, *connection.ends())
         except ValueError as error:
             why = f"it tells others to dial {enter.who.address!r}: {error}"
         if why:
@@ -447,11 +463,11 @@ class Presence:
         elif kind == FORWARD:
             self.on_forward(raw, connection, now)
         elif kind == PART:
-            whole = self._node.mesh.parts.take(connection, raw)
+            whole = self._shell.mesh.parts.take(connection, raw)
             if whole is not None:
                 self.from_member(*whole, connection, now)
         elif kind == CONTROL:  # one that came in parts
-            self._node.take(kind, raw, connection.slot, now)
+            self._shell.take(kind, raw, connection.slot, now)
         else:
             raise WireError(f"a packet of kind {kind} from a member")
 
@@ -460,28 +476,28 @@ class Presence:
     def look_at_links(self) -> None:
         """The detector may have found a link broken, or whole again: send accordingly."""
         broken = self.detector is not None and self.detector.broken
-        self._node.send = self._send_around if broken else self._node.mesh.send
+        self._shell.send = self._send_around if broken else self._shell.mesh.send
 
     def _send_around(self, peer: NodeId, packet: bytes) -> None:
         """Send to a member; over another one if the link to it is broken."""
         detector, view = self.detector, self.view
         if detector is None or view is None or not detector.broken >> peer & 1:
-            self._node.mesh.send(peer, packet)
+            self._shell.mesh.send(peer, packet)
             return
-        now = self._node.now()
+        now = self._shell.now()
         if now >= self._probe_at:  # is it still broken?
-            self._probe_at = now + self._node.config.detector.test_every
+            self._probe_at = now + self._shell.config.detector.test_every
             for other in members_of(detector.broken):
                 detector.probe(other, now)
         for relay in detector.relays(peer)[:1]:
             packet = encode_forward(peer, self.slot, view.epoch, packet)
-            self._node.mesh.send(relay, packet)
+            self._shell.mesh.send(relay, packet)
 
     def say(self, peer: NodeId, message: Clusterwide) -> None:
         """Send a message about views to a member."""
         packet = self._encode(message)
         if packet:
-            self._node.send(peer, packet)
+            self._shell.send(peer, packet)
 
     def _can_tell(self, message: Clusterwide) -> bool:
         """Whether a message can be encoded; one that can is not encoded again to be sent."""
@@ -507,7 +523,7 @@ class Presence:
 
         A seed that could not be reached is left alone for a while, longer each time.
         """
-        if self._slot == NOBODY and self._silent_until.get(address, 0) > self._node.now():
+        if self._slot == NOBODY and self._silent_until.get(address, 0) > self._shell.now():
             return
         packet = self._encode(message)
         if not packet:
@@ -517,7 +533,7 @@ class Presence:
             if self.members[slot].address == address:
                 self._send_around(slot, packet)
                 return
-        self._node.mesh.reach(address, packet)
+        self._shell.mesh.reach(address, packet)
 
     def on_forward(self, raw: bytes, connection: Connection, now: Time) -> None:
         """A packet around a broken link: for us, or for us to pass on, once."""
@@ -527,12 +543,12 @@ class Presence:
         if forward.destination != self.slot:
             if forward.origin != connection.slot:
                 raise WireError("a forward of what was forwarded")
-            self._node.mesh.send(forward.destination, raw)
+            self._shell.mesh.send(forward.destination, raw)
             return
         if forward.epoch != view.epoch or forward.origin not in view.members:
             return
         if forward.kind != VIEW:
-            self._node.take(forward.kind, forward.packet, forward.origin, now)
+            self._shell.take(forward.kind, forward.packet, forward.origin, now)
             return
         message = decode_view(forward.packet)
         if not isinstance(message, TO_ANYONE):
@@ -546,4 +562,4 @@ class Presence:
     def probe(self, peer: NodeId) -> None:
         """There is a reason to doubt that a member lives: test it now."""
         if self.detector is not None:
-            self.detector.probe(peer, self._node.now())
+            self.detector.probe(peer, self._shell.now())

@@ -24,7 +24,7 @@ from cubecast.protocol.port import NodeId, Topic
 from cubecast.protocol.subscriptions.membership import Membership
 
 if TYPE_CHECKING:
-    from cubecast.net.node.node import Node
+    from cubecast.net.node.shell import Shell
     from cubecast.net.reading.subscription import Subscription
 
 MOST_TOPICS = 256
@@ -175,9 +175,9 @@ class Numbers:
 
     __slots__ = (
         "_next_at",
-        "_node",
         "_recent",
         "_samples",
+        "_shell",
         "_since",
         "delivered",
         "dropped",
@@ -185,8 +185,8 @@ class Numbers:
         "views",
     )
 
-    def __init__(self, node: Node, now_s: float) -> None:
-        self._node = node
+    def __init__(self, shell: Shell, now_s: float) -> None:
+        self._shell = shell
         self._since = now_s
         self._recent: Stats | None = None
         self._next_at = 0.0  # when a reading for the network may be taken again
@@ -200,22 +200,22 @@ class Numbers:
         """A reading; it takes time in proportion to the topics and subscriptions there are."""
         from cubecast import __version__  # which imports us
 
-        node = self._node
+        shell, presence = self._shell, self._shell.presence
         topics = list(self._topics())
-        subscriptions = [_subscription(one) for one in node.subscriptions]
-        clients, client_bytes = node.guests.load
+        subscriptions = [_subscription(one) for one in shell.readers.subscriptions]
+        clients, client_bytes = shell.guests.load
         return Stats(
-            node=node.slot,
-            address=node.address,
-            cluster=node.cluster,
+            node=presence.slot,
+            address=shell.address,
+            cluster=presence.cluster,
             version=__version__,
             taken_at=wall_us() / 1e6,
             uptime_s=now_s - self._since,
-            inside=node.is_inside,
-            epoch=node.epoch,
+            inside=shell.is_inside,
+            epoch=presence.epoch,
             views=self.views,
-            members=len(node.members),
-            suspects=node.suspects,
+            members=len(presence.members),
+            suspects=presence.suspected,
             published=self.published,
             delivered=self.delivered,
             dropped=self.dropped,
@@ -234,8 +234,8 @@ class Numbers:
             subscription_count=len(subscriptions),
             subscriptions=heapq.nsmallest(MOST_SUBSCRIPTIONS, subscriptions, key=_reader_rank),
             links=self._links(topics),
-            retained_values=len(node.keeper),
-            retained_bytes=node.keeper.size,
+            retained_values=len(shell.keeper),
+            retained_bytes=shell.keeper.size,
         )
 
     def recent(self, now_s: float) -> Stats:
@@ -245,7 +245,7 @@ class Numbers:
         """
         if now_s >= self._next_at or self._recent is None:
             self._recent = self.read(now_s)
-            took_s = self._node.now() / 1e6 - now_s
+            took_s = self._shell.now() / 1e6 - now_s
             self._next_at = now_s + max(SHARED_S, REST * took_s)
         return self._recent
 
@@ -260,21 +260,22 @@ class Numbers:
         return Rates(over_s, *(_per(now[i] - base[i], over_s) for i in (1, 2, 3)))
 
     def _topics(self) -> Iterator[TopicStats]:
-        node = self._node
-        for topic, membership in node.memberships.items():
-            accepted, blocked = node.outbox_load(topic)
+        core, publishing = self._shell.presence.core, self._shell.publishing
+        memberships = {} if core is None else core.memberships
+        for topic, membership in memberships.items():
+            accepted, blocked = publishing.load(topic)
             yield _topic(topic, membership, accepted, blocked)
 
     def _links(self, topics: list[TopicStats]) -> list[LinkStats]:
-        node, lag = self._node, dict[NodeId, int]()
+        mesh, presence, lag = self._shell.mesh, self._shell.presence, dict[NodeId, int]()
         for topic in topics:
             for slot, count in topic.behind.items():
                 lag[slot] = lag.get(slot, 0) + count
-        suspects = set(node.suspects)
+        suspects = set(presence.suspected)
         links = []
-        for slot, address in node.members.items():
-            if slot != node.slot:
-                connection = node.mesh.connection_with(slot)
+        for slot, address in presence.addresses.items():
+            if slot != presence.slot:
+                connection = mesh.connection_with(slot)
                 backlog = 0 if connection is None else connection.backlog()
                 state = connection is not None, slot in suspects
                 links.append(LinkStats(slot, address, *state, backlog, lag.get(slot, 0)))

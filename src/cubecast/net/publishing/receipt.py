@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from cubecast.errors import NotSent, Unknown
-from cubecast.net.usage import check_timeout
+from cubecast.net.checks import check_timeout
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.port import Seq, Topic
 

@@ -23,10 +23,10 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from cubecast import tracing
 from cubecast.errors import Closed, CubecastError
 from cubecast.net.client.subscription import RemoteSubscription
-from cubecast.net.context import ClosesAtEnd
 from cubecast.net.message import Message
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.requests.requests import MAX_ERROR, check_answer
+from cubecast.opening import ClosesAtEnd
 from cubecast.protocol.port import Topic
 
 log = logging.getLogger("cubecast")

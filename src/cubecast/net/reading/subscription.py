@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
 
 from cubecast.codecs import Codec
 from cubecast.errors import Closed, CubecastError, Overflow
-from cubecast.net.context import ClosesAtEnd
 from cubecast.net.gateway.budget import Share
 from cubecast.net.message import Message, T_co, cut
 from cubecast.net.node.retained import is_retained
 from cubecast.net.reading.debts import Debts, Key
 from cubecast.net.reading.patterns import Pattern
 from cubecast.net.wire.packets import content_size
+from cubecast.opening import ClosesAtEnd
 from cubecast.protocol.messages import Frame
-from cubecast.protocol.port import Seq, Topic
+from cubecast.protocol.port import NodeId, Seq, Stream, Topic
 
 if TYPE_CHECKING:
-    from cubecast.net.node.node import Node
+    from weakref import ref
+
+    from cubecast.net.requests.requests import Requests
 
 Policy = Literal["block", "drop-oldest", "drop-newest", "disconnect"]
 Order = Literal["causal", "none"]
@@ -38,6 +40,26 @@ SETTLE_S = 0.001
 
 SETTLE_SHARE = 8
 """It is given back sooner once this part of the queue was read."""
+
+
+class Host(Protocol):
+    """What a subscription needs of its node."""
+
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def slot(self) -> NodeId: ...
+    async def attach(self, subscription: Subscription[Any]) -> None: ...
+    async def detach(self, subscription: Subscription[Any]) -> None: ...
+    def slow_subscriber(self, subscription: Subscription[Any]) -> None: ...
+    @property
+    def consumed(self) -> Callable[[Subscription[Any], Topic, Stream, Seq], None]: ...
+    @property
+    def waits_to_publish(self) -> Callable[[], bool]: ...
+    @property
+    def holds_readers(self) -> Callable[[], bool]: ...
+    @property
+    def holds_reader_of(self) -> Callable[[Subscription[Any], Topic], bool]: ...
 
 
 class Reading(Protocol):
@@ -72,15 +94,18 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
 
     def __init__(
         self,
-        node: Node,
+        host: Host,
         topic: Topic,
         policy: Policy,
         queue_bytes: int,
         pattern: Pattern | None = None,
         order: Order = "causal",
         codec: Codec[T_co] | None = None,
+        replies: ref[Requests] | None = None,
     ) -> None:
-        self._node = node
+        """`replies` answers the messages that are requests."""
+        self._host = host
+        self._replies = replies
         self.codec = codec
         """What makes `Message.value` of a payload; None: the value is the payload."""
         self.topic = topic
@@ -118,7 +143,7 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         """Of these, what the node has counted."""
         self.on_slow: Callable[[], None] = _nothing
         """Called when the policy had to act."""
-        self.yields: Callable[[], bool] = node.waits_to_publish
+        self.yields: Callable[[], bool] = host.waits_to_publish
         """Whether unread messages may count as read because their reader waits to publish."""
 
     async def __aenter__(self) -> Subscription[T_co]:
@@ -126,7 +151,7 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
             raise RuntimeError(ENTERED_TWICE)
         self._begun = True
         try:
-            await self._node.attach(self)
+            await self._host.attach(self)
         except BaseException:
             await self.close()
             raise
@@ -180,7 +205,7 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
             self._step.cancel()
             self._step = None
         self.wake()
-        await self._node.detach(self)
+        await self._host.detach(self)
 
     # -- from the node ---------------------------------------------------------------------------
 
@@ -284,7 +309,7 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
             self.dropped += len(frame.body)
             full = self._queued + content_size(frame) > self._limit
             self.fail(Overflow(self.topic, self._limit, "" if full else str(self.share)))
-        self._node.slow_subscriber(self)
+        self._host.slow_subscriber(self)
         self.on_slow()
 
     def missed(self, count: int) -> None:
@@ -292,7 +317,7 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         self.dropped += count
         if self.policy == "disconnect":
             self.fail(Overflow(self.topic, self._limit, LEFT_BEHIND))
-        self._node.slow_subscriber(self)
+        self._host.slow_subscriber(self)
         self.on_slow()
 
     def wake(self) -> None:
@@ -334,7 +359,7 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
     def _comes_first(self, key: Key) -> bool:
         """Whether a task waits to publish to where it reads: nobody else can make room for it."""
         topic, stream = key
-        return stream.source == self._node.slot and self._node.holds_reader_of(self, topic)
+        return stream.source == self._host.slot and self._host.holds_reader_of(self, topic)
 
     def _plan_step(self) -> None:
         """Look again whether anything has moved."""
@@ -346,8 +371,8 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         """Nobody can move, so it seems: let each publisher go one message further."""
         self._step = None
         debts = self._debts
-        if debts.owed and self.yields() and not self._node.closed:
-            if (self.unread, debts.owed) == moved and self._node.holds_readers():
+        if debts.owed and self.yields() and not self._host.closed:
+            if (self.unread, debts.owed) == moved and self._host.holds_readers():
                 self._tell(debts.step(self.unread, self._comes_first))
             if debts.owed:
                 self._plan_step()
@@ -355,7 +380,7 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
 
     def _tell(self, news: dict[Key, Seq]) -> None:
         for (topic, stream), seq in news.items():
-            self._node.consumed(self, topic, stream, seq)
+            self._host.consumed(self, topic, stream, seq)
 
     # -- to the application ----------------------------------------------------------------------
 
@@ -399,7 +424,7 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
             self._finish(frame)
         if self._frames:
             self._reading = self._frames.popleft()
-            self._messages = iter(cut(self._reading, self.codec, self._node))
+            self._messages = iter(cut(self._reading, self.codec, self._replies))
             if self.policy == "block" and READS.get() is not self:
                 READS.set(self)
             return
@@ -409,7 +434,7 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
             raise RuntimeError(NOT_ENTERED)
         if self._failure is not None:
             raise self._failure
-        if self._node.closed:
+        if self._host.closed:
             raise Closed("the node is closed")
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)

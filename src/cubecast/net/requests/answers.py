@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from cubecast.codecs import Codec
 from cubecast.errors import CubecastError, NoAnswer
-from cubecast.net.context import ClosesAtEnd
 from cubecast.net.message import Message, T_co
 from cubecast.net.topics import Payload
 from cubecast.net.wire.headers import Headers
+from cubecast.opening import ClosesAtEnd
 from cubecast.protocol.port import Topic
 
 if TYPE_CHECKING:

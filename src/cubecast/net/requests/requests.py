@@ -22,15 +22,15 @@ import asyncio
 import contextvars
 import math
 import weakref
-from typing import Any, Protocol, TypeVar, cast, overload
+from typing import Any, Protocol, cast
 
 from cubecast import tracing
 from cubecast.codecs import Codec, check_codec
 from cubecast.errors import CubecastError, NoAnswer, NotSent, RequestFailed, Unknown
+from cubecast.net.checks import check_timeout
 from cubecast.net.message import ID, REPLY, Message, typed
 from cubecast.net.requests.answers import Answers, One
 from cubecast.net.topics import Payload, check_topic, encode_payload
-from cubecast.net.usage import check_timeout
 from cubecast.net.wire.headers import MAX_HEADERS, MAX_PREFIX, Headed, Headers, check_headers, pack
 from cubecast.net.wire.packets import MAX_PAYLOAD
 from cubecast.protocol.port import Topic
@@ -44,9 +44,6 @@ MAX_ERROR = 1024
 OWN_HEADERS = 2
 TIMEOUT_S = 10.0
 """How long a request waits for an answer if it is not said."""
-
-
-T = TypeVar("T")
 
 
 class Host(Protocol):
@@ -239,96 +236,3 @@ def opened(topic: Topic, answer: Message[Any], codec: Codec[Any] | None) -> Mess
         text = answer.payload.decode(errors="replace")[:MAX_ERROR]
         raise RequestFailed(topic, error, text, answer.source)
     return answer if codec is None else typed(answer, codec)
-
-
-class Asks:
-    """What a node and a light client have in common: they make requests."""
-
-    requests: Requests
-    """Those that wait for answers; `requests.late` counts answers that came in vain."""
-
-    @overload
-    async def request(
-        self,
-        topic: Topic,
-        payload: Payload = b"",
-        *,
-        headers: Headers | None = None,
-        timeout: float = TIMEOUT_S,
-        codec: None = None,
-    ) -> Message: ...
-
-    @overload
-    async def request(
-        self,
-        topic: Topic,
-        payload: Payload = b"",
-        *,
-        headers: Headers | None = None,
-        timeout: float = TIMEOUT_S,
-        codec: Codec[T],
-    ) -> Message[T]: ...
-
-    async def request(
-        self,
-        topic: Topic,
-        payload: Payload = b"",
-        *,
-        headers: Headers | None = None,
-        timeout: float = TIMEOUT_S,
-        codec: Codec[Any] | None = None,
-    ) -> Message[Any]:
-        """Publish a request and return the first answer, a `Message`.
-
-        What a handler of `on` returns answers it, or `Message.reply`.  All subscribers of the topic
-        get the request; later answers are dropped.  `codec` decodes the answer (`Message.value`).
-
-        Raises `NotSent`, `NotAllowed` or `Closed` if the request was not sent, `NoAnswer` if none
-        came in `timeout` seconds or none can be heard any more (the request may be handled), and
-        `RequestFailed` if a handler raised: then it has the text.
-        """
-        return await self.requests.request(topic, payload, headers, timeout, codec)
-
-    @overload
-    def request_many(
-        self,
-        topic: Topic,
-        payload: Payload = b"",
-        *,
-        headers: Headers | None = None,
-        timeout: float = TIMEOUT_S,
-        count: int | None = None,
-        codec: None = None,
-    ) -> Answers: ...
-
-    @overload
-    def request_many(
-        self,
-        topic: Topic,
-        payload: Payload = b"",
-        *,
-        headers: Headers | None = None,
-        timeout: float = TIMEOUT_S,
-        count: int | None = None,
-        codec: Codec[T],
-    ) -> Answers[T]: ...
-
-    def request_many(
-        self,
-        topic: Topic,
-        payload: Payload = b"",
-        *,
-        headers: Headers | None = None,
-        timeout: float = TIMEOUT_S,
-        count: int | None = None,
-        codec: Codec[Any] | None = None,
-    ) -> Answers[Any]:
-        """Publish a request and read its answers: ``async for answer in node.request_many(...)``.
-
-        It ends after `count` answers, or `timeout` seconds after the first step; that no answer
-        came is no error here.  It raises what `request` raises otherwise.
-        """
-        check_request(topic, timeout, codec)
-        if count is not None:
-            check_count(count)
-        return Answers(self.requests, topic, payload, headers, timeout, count, codec)

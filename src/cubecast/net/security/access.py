@@ -32,20 +32,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from cubecast.errors import ConfigError, NotAllowed
 from cubecast.net.links.connection import Connection
+from cubecast.net.links.mesh import Mesh
+from cubecast.net.security.audit import Audit
+from cubecast.net.security.keys import Keys
 from cubecast.net.security.permission_file import Signature, read_permissions, signature
 from cubecast.net.security.permissions import Identity, Permissions, Verdict
+from cubecast.net.settings.config import NodeConfig
 from cubecast.net.wire.packets import Control
+from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.messages import Ack, Answer, Frame, Op, Parcel, Wave
 from cubecast.protocol.port import NodeId, Topic
-
-if TYPE_CHECKING:
-    from cubecast.net.node.node import Node
 
 log = logging.getLogger("cubecast")
 
@@ -58,10 +60,27 @@ MAX_FORMER = 8
 DROPPED = "its publisher may not publish here"
 
 
+class Host(Protocol):
+    """What the permissions need of their node."""
+
+    audit: Audit
+    config: NodeConfig
+    identity: str
+    keys: Keys
+    mesh: Mesh
+
+    @property
+    def core(self) -> CubecastNode: ...
+    @property
+    def slot(self) -> NodeId: ...
+    def permissions_changed(self, withdrawn: set[str]) -> None:
+        """There are new rules; `withdrawn` are names whose tokens are no longer valid."""
+
+
 class Access:
     """The doorkeeper of one node; there is none if no permissions are set."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Host) -> None:
         self._node = node
         self._path = node.config.permissions
         first = read_permissions(self._path, warn=False)

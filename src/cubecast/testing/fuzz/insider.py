@@ -13,7 +13,7 @@ import msgspec
 
 from cubecast.errors import CubecastError, JoinError
 from cubecast.net.links.connection import Connection
-from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell
 from cubecast.net.security.keys import Keys
 from cubecast.net.wire.packets import CLIENT, CONTROL, HELLO, PREFIX, SEALED
 from cubecast.net.wire.views import encode_detector
@@ -142,7 +142,7 @@ class Insider(Liar):
         self.latest.append(record)
 
 
-class Mole(Node):
+class Mole(Shell):
     """A member that keeps to the protocol, and hands on what it hears."""
 
     def __init__(self) -> None:
@@ -222,14 +222,14 @@ class Member:
         self._mole = mole
         self._liars[0].mole = mole
         with suppress(CubecastError):
-            await mole.subscribe(ATTACKED, policy="drop-oldest").__aenter__()
+            await mole.node.subscribe(ATTACKED, policy="drop-oldest").__aenter__()
 
     async def _gossip(self) -> None:
         mole = self._mole
         with suppress(CubecastError, TimeoutError):
             async with asyncio.timeout(1.0):
                 if mole is not None:
-                    await mole.publish(ATTACKED, b"earnest")
+                    await mole.node.publish(ATTACKED, b"earnest")
 
     async def close(self) -> None:
         """The member dies as by SIGKILL: nothing is said of it."""

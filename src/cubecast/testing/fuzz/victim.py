@@ -24,6 +24,7 @@ from cubecast.net.events import Excluded
 from cubecast.net.links.connection import Connection
 from cubecast.net.loop import run_loop
 from cubecast.net.node.node import Node
+from cubecast.net.node.shell import Shell
 from cubecast.net.settings.config import NodeConfig
 from cubecast.testing.fuzz.scene import ATTACKED, END_OF_RECORD, HOSTILE, QUIET, config
 
@@ -44,7 +45,7 @@ class Counted(list[tuple[int, bytes]]):
             yield self.latest
 
 
-class Victim(Node):
+class Victim(Shell):
     """A node that counts the packets it looks at on hostile connections, and times them."""
 
     def __init__(self, settings: NodeConfig) -> None:
@@ -88,7 +89,7 @@ class Reasons(logging.Handler):
 class Talk:
     """What a victim says and hears on both topics."""
 
-    def __init__(self, node: Victim) -> None:
+    def __init__(self, node: Node) -> None:
         self.node = node
         self.messages = 0
         self.exclusions = 0
@@ -142,28 +143,29 @@ def resident_bytes() -> int:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def report(node: Victim, talk: Talk, reasons: Reasons) -> dict[str, Any]:
+def report(victim: Victim, talk: Talk, reasons: Reasons) -> dict[str, Any]:
     """How the node is."""
-    view = node.member.view
+    view = victim.member.view
     return {
-        "slot": node.slot,
-        "members": sorted(node.members),
+        "slot": victim.slot,
+        "members": sorted(victim.node.members),
         "epoch": -1 if view is None else view.epoch,
-        "looked_at": node.looked_at,
+        "looked_at": victim.looked_at,
         "messages": talk.messages,
         "exclusions": talk.exclusions,
         "resident": resident_bytes(),
         "descriptors": len(os.listdir("/proc/self/fd")),
-        "slowest_s": node.slowest_s,
-        "slowest": node.slowest[:4096].hex(),
+        "slowest_s": victim.slowest_s,
+        "slowest": victim.slowest[:4096].hex(),
         "reasons": dict(reasons.said.most_common(50)),
     }
 
 
-async def serve(node: Victim, reasons: Reasons, seed: str | None) -> None:
+async def serve(victim: Victim, reasons: Reasons, seed: str | None) -> None:
     """Be a victim until stdin ends or says so."""
     asyncio.get_running_loop().set_exception_handler(_callback_failed)
-    await node.start(seed)
+    await victim.start(seed)
+    node = victim.node
     say({"address": node.address, "uid": node.uid, "pid": os.getpid()})
     talk = Talk(node)
     tasks = [asyncio.ensure_future(work()) for work in (talk.listen, talk.gossip, talk.watch)]
@@ -177,7 +179,7 @@ async def serve(node: Victim, reasons: Reasons, seed: str | None) -> None:
         order = json.loads(line)
         match order["do"]:
             case "report":
-                say({"report": report(node, talk, reasons)})
+                say({"report": report(victim, talk, reasons)})
             case "tell":
                 task = asyncio.create_task(talk.tell(order["token"]))
                 telling.add(task)

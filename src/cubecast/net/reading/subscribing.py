@@ -1,0 +1,113 @@
+"""The subscriptions of one node as its application and its light clients make them.
+
+`Readers` delivers; here is what a subscription asks of its node besides: whether it may begin, who
+is told when it drops messages, where it begins in each stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from cubecast.net.events import Event
+from cubecast.net.node.presence import Presence
+from cubecast.net.node.stats import Numbers
+from cubecast.net.publishing.publishing import Publishing
+from cubecast.net.reading.readers import Readers
+from cubecast.net.reading.slow import SlowNews
+from cubecast.net.reading.subscription import Subscription
+from cubecast.net.wire.clients import Position
+from cubecast.net.wire.topic_ids import Vocabulary
+from cubecast.protocol.port import NodeId, Seq, Stream, Topic
+
+
+class Host(Protocol):
+    """What subscribing needs of its node."""
+
+    closed: bool
+    numbers: Numbers
+    presence: Presence
+    vocabulary: Vocabulary
+
+    def check_open(self) -> None: ...
+    def check_may(self, what: str, topic: Topic) -> None: ...
+    def tell(self, event: Event) -> None: ...
+
+
+class Subscribing:
+    """What the subscriptions of one node call."""
+
+    def __init__(self, host: Host, readers: Readers, publishing: Publishing) -> None:
+        self._host = host
+        self._readers = readers
+        self._slow = SlowNews(host.tell)
+        self.consumed = readers.consumed
+        self.waits_to_publish = publishing.waits
+        self.holds_readers = publishing.holds_readers
+        self.holds_reader_of = publishing.holds_reader_of
+
+    @property
+    def closed(self) -> bool:
+        """Whether the node is closed."""
+        return self._host.closed
+
+    @property
+    def slot(self) -> NodeId:
+        """The slot of the node."""
+        return self._host.presence.slot
+
+    async def attach(self, subscription: Subscription[Any]) -> None:
+        """Begin to deliver to a subscription; returns when the cut is fixed."""
+        self._host.check_open()
+        self._host.check_may("subscribe", subscription.topic)  # the rules may be others by now
+        if subscription.pattern is None:
+            self._host.vocabulary.learn(subscription.topic)
+        await self._readers.attach(subscription)
+
+    async def detach(self, subscription: Subscription[Any]) -> None:
+        """Stop delivering to a subscription."""
+        self._readers.detach(subscription)
+        self._slow.ended(subscription)
+
+    def slow_subscriber(self, subscription: Subscription[Any]) -> None:
+        """A subscription's policy had to act."""
+        self._host.numbers.dropped += subscription.dropped - subscription.dropped_before
+        subscription.dropped_before = subscription.dropped
+        self._slow.acted(subscription)
+
+    def close(self) -> None:
+        """Nothing more is told of slow subscribers."""
+        self._slow.close()
+
+    # -- positions, for light clients that go from node to node ----------------------------------
+
+    def positions(self, subscription: Subscription[Any]) -> list[Position]:
+        """Where an unread subscription begins: the next message of each stream."""
+        core, unread = self._host.presence.core, subscription.first_unread()
+        found: list[Position] = []
+        for topic in sorted(self._readers.topics_of(subscription)):
+            if core is None or not core.knows(topic):
+                continue
+            vector = core.membership_of(topic).core.vector()
+            for stream in sorted(vector):
+                first = unread.get((topic, stream), vector[stream] + 1)
+                found.append((topic, stream.source, stream.incarnation, first))
+        return found
+
+    def undelivered(self, positions: list[Position]) -> list[Position]:
+        """Those positions before which something is still to be delivered here."""
+        core = self._host.presence.core
+        if core is None:
+            return positions
+        vectors: dict[Topic, Mapping[Stream, Seq]] = {}
+        left: list[Position] = []
+        for position in positions:
+            topic, source, incarnation, first = position
+            stream = Stream(source, incarnation)
+            if not core.takes(topic) or not core.is_live(stream):
+                continue
+            if topic not in vectors:
+                vectors[topic] = core.membership_of(topic).core.vector()
+            if vectors[topic].get(stream, -1) < first - 1:
+                left.append(position)
+        return left
