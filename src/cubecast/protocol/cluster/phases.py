@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -108,9 +107,9 @@ TABLE: tuple[Line, ...] = (
     ),
 )
 
-NEXT: Mapping[tuple[Phase, Step], Phase] = MappingProxyType(
-    {(line.phase, line.step): line.after for line in TABLE}
-)
+NEXT: Mapping[tuple[Phase, Step], Phase] = {
+    (line.phase, line.step): line.after for line in TABLE
+}
 """The table, to look up."""
 
 
