@@ -56,7 +56,7 @@ def judge(run: Run) -> LiveVerdict:
 
 def verdict_of(run: Run, report: Report, answers: Inversions, curve: DeliveryCurve) -> LiveVerdict:
     """The verdict on what was found."""
-    failures = {
+    failures: dict[str, list[str]] = {
         name: [str(one) for one in report.violations if one.property == name]
         for name, count in report.counts.items()
         if count
