@@ -32,7 +32,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from cubecast.bench.event_servers import NoServer, nats_servers, redis_server
-from cubecast.bench.ordering_members import Kind, Task, Workload, opposite
+from cubecast.bench.ordering_members import Kind, MemberTask, OrderingWorkload, opposite
 from cubecast.bench.ordering_members import main as member
 from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.judge import Notification, inversions, repeated
@@ -75,10 +75,12 @@ def place(name: str) -> Iterator[Place]:
 # -- one run ---------------------------------------------------------------------------------------
 
 
-def run(where: Place, workload: Workload, ordered: bool, config: OrderedConfig) -> dict[str, Any]:
+def run(
+    where: Place, workload: OrderingWorkload, ordered: bool, config: OrderedConfig
+) -> dict[str, Any]:
     """All members' part; what subscribers saw, and how long it took."""
     tasks = [
-        Task(where.kind, where.addresses, name, ordered, workload, config)
+        MemberTask(where.kind, where.addresses, name, ordered, workload, config)
         for name in workload.members
     ]
     starts = [partial(FunctionChild, number, member, task) for number, task in enumerate(tasks)]
@@ -104,7 +106,7 @@ def run(where: Place, workload: Workload, ordered: bool, config: OrderedConfig) 
     }
 
 
-def judged(seen: Mapping[str, Mapping[str, Any]], workload: Workload) -> dict[str, Any]:
+def judged(seen: Mapping[str, Mapping[str, Any]], workload: OrderingWorkload) -> dict[str, Any]:
     """What was wrong with the order; tagged events are not part of it."""
     sequences = {
         name: [Notification(event, "", NO_STAMP, True) for event in report["seen"]]
@@ -138,8 +140,10 @@ def compare(
     name: str, events: int, rate: float, config: OrderedConfig, repeat: int
 ) -> list[dict[str, Any]]:
     """A service bare and ordered: as fast as it goes, and at a moderate rate."""
-    fast = Workload(4, SETS, TOPICS, (1.0,) * len(TOPICS), events, seed=1)
-    calm = Workload(4, SETS, TOPICS, (1.0,) * len(TOPICS), min(events, int(10 * rate)), 2, rate)
+    fast = OrderingWorkload(4, SETS, TOPICS, (1.0,) * len(TOPICS), events, seed=1)
+    calm = OrderingWorkload(
+        4, SETS, TOPICS, (1.0,) * len(TOPICS), min(events, int(10 * rate)), 2, rate
+    )
     with place(name) as where:
         at_full_speed = repeated_runs(where, fast, config, repeat)
         at_rate = repeated_runs(where, calm, config, 1)
@@ -150,7 +154,7 @@ def compare(
 
 
 def repeated_runs(
-    where: Place, workload: Workload, config: OrderedConfig, repeat: int
+    where: Place, workload: OrderingWorkload, config: OrderedConfig, repeat: int
 ) -> list[dict[str, Any]]:
     """Without order and with it, in turns: times are medians, faults are sums."""
     runs: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
@@ -177,7 +181,7 @@ def power_law(count: int, rng: Random) -> int:
     return drawn - 1
 
 
-def scaled(each: int, topics: int, events: int, seed: int = 1) -> Workload:
+def scaled(each: int, topics: int, events: int, seed: int = 1) -> OrderingWorkload:
     """Subscribers of `each` topics, which are drawn by the same law as those of events."""
     rng = Random(seed)
     names = tuple(f"t{number:04}" for number in range(topics))
@@ -189,7 +193,7 @@ def scaled(each: int, topics: int, events: int, seed: int = 1) -> Workload:
         sets.append(tuple(names[number] for number in sorted(chosen)))
     # The chance of each number by the law's distribution: 1 - x ** -EXPONENT.
     weights = tuple((n + 1) ** -EXPONENT - (n + 2) ** -EXPONENT for n in range(topics))
-    return Workload(4, tuple(sets), names, weights, events, seed)
+    return OrderingWorkload(4, tuple(sets), names, weights, events, seed)
 
 
 def cost(

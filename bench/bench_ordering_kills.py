@@ -23,7 +23,15 @@ from pathlib import Path
 from typing import cast
 
 from cubecast.bench.event_servers import NoServer
-from cubecast.bench.ordering_kills import Members, Part, Verdict, desks, judged, manager_of, server
+from cubecast.bench.ordering_kills import (
+    KillsVerdict,
+    Members,
+    Part,
+    desks,
+    judged,
+    manager_of,
+    server,
+)
 from cubecast.bench.ordering_members import Kind
 from cubecast.ordering.config import OrderedConfig
 from cubecast.processes.signals import unwinding
@@ -32,7 +40,7 @@ TIMEOUT_S = 120.0
 MANAGERS = ("m0", "m1")
 
 
-def run(kind: Kind, load_s: float) -> tuple[float, Verdict]:
+def run(kind: Kind, load_s: float) -> tuple[float, KillsVerdict]:
     """Kill a manager; when publishing went on, and the verdict."""
     parts = [*(Part(name) for name in MANAGERS), *desks()]
     with (

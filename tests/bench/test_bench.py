@@ -21,10 +21,10 @@ from typer.testing import CliRunner
 
 from cubecast.bench import harness, usage
 from cubecast.bench.errors import BenchError
-from cubecast.bench.harness import Plan, measure
+from cubecast.bench.harness import BenchPlan, measure
 from cubecast.bench.peers import PEERS, missing
 from cubecast.bench.peers.cubecast import delayed_edge
-from cubecast.bench.relay import Route, relaying
+from cubecast.bench.relay import DelayedRoute, relaying
 from cubecast.bench.workloads import (
     ANSWER,
     CHATTER,
@@ -168,7 +168,7 @@ SYSTEMS = [
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_short_run_loses_nothing(system: str) -> None:
-    metrics = measure(system, Plan("all-to-all", processes=3, seconds=0.2))
+    metrics = measure(system, BenchPlan("all-to-all", processes=3, seconds=0.2))
     assert metrics["lost"] == metrics["inversions"] == 0
     assert metrics["deliveries_per_second"] > 100
     assert metrics["cpu_seconds_per_million"] > 0
@@ -176,7 +176,7 @@ def test_a_short_run_loses_nothing(system: str) -> None:
 
 @pytest.mark.parametrize("mode", ["busy", "loaded"])
 def test_cubecast_never_shows_an_answer_before_its_question(mode: Any) -> None:
-    plan = Plan("causal", processes=4, questions=100, rate=500, mode=mode)
+    plan = BenchPlan("causal", processes=4, questions=100, rate=500, mode=mode)
     metrics = measure("cubecast", plan)
     assert metrics["answers"] == (100 if mode == "busy" else 200)
     assert metrics["inversions"] == metrics["lost"] == 0
@@ -185,7 +185,7 @@ def test_cubecast_never_shows_an_answer_before_its_question(mode: Any) -> None:
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_where_questions_come_late_only_cubecast_keeps_the_order(system: str) -> None:
     """An inversion for every question shows that the delay is there, and no way around it."""
-    plan = Plan("causal", processes=3, questions=10, rate=1000, mode="delayed", delay_ms=700)
+    plan = BenchPlan("causal", processes=3, questions=10, rate=1000, mode="delayed", delay_ms=700)
     metrics = measure(system, plan)
     assert metrics["answers"] == 10
     assert metrics["inversions"] == (0 if system in ("cubecast", "sealed", "tls") else 10)
@@ -203,14 +203,14 @@ def test_the_delayed_edge_is_on_the_way_of_questions_only(processes: int) -> Non
 
 def test_a_delay_that_was_never_used_is_an_error() -> None:
     with pytest.raises(BenchError, match="link that is to be late"):
-        harness._check_delay(Plan("causal", questions=10, size=100, mode="delayed"), 999)
+        harness._check_delay(BenchPlan("causal", questions=10, size=100, mode="delayed"), 999)
 
 
 def test_a_relay_delays_one_direction_and_keeps_order() -> None:
     """The echo is late and complete; what it costs in time is not judged."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = harness._free_ports(1)[0]
-        route = Route(port, server.getsockname()[1], "dialler", 0.01)
+        route = DelayedRoute(port, server.getsockname()[1], "dialler", 0.01)
         with relaying([route]) as relay, socket.create_connection(("127.0.0.1", port)) as dialler:
             target, _ = server.accept()
             with target:
@@ -233,7 +233,7 @@ def read_exactly(connection: socket.socket, size: int) -> bytes:
 
 def test_publishers_are_stopped_when_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage, "MEMORY_LIMIT", 1)
-    plan = Plan("fanout", processes=2, seconds=60)
+    plan = BenchPlan("fanout", processes=2, seconds=60)
     metrics = measure("cubecast", plan)
     assert metrics["ended_early"] == 1
     assert metrics["publishing_s"] < plan.seconds
@@ -242,7 +242,7 @@ def test_publishers_are_stopped_when_memory_runs_out(monkeypatch: pytest.MonkeyP
 
 def test_memory_is_told_for_start_half_and_end() -> None:
     watch = usage.MemoryWatch([], lambda: None)
-    watch.looks = [usage.Look(at, 10**6 * int(10 + at), 10**6) for at in range(9)]
+    watch.looks = [usage.MemorySample(at, 10**6 * int(10 + at), 10**6) for at in range(9)]
     assert watch.metrics(2.0) == {
         "rss_start_mb": 12,
         "rss_half_mb": 15,
@@ -255,18 +255,18 @@ def test_memory_is_told_for_start_half_and_end() -> None:
 def test_a_process_that_fails_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "_free_ports", lambda count: (1,) * count)  # nobody may bind it
     with pytest.raises(ChildError, match="process"):
-        measure("cubecast", Plan("fanout", processes=2, seconds=0.1))
+        measure("cubecast", BenchPlan("fanout", processes=2, seconds=0.1))
 
 
 # -- the command ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Plan]]:
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, BenchPlan]]:
     """`measure` replaced by made-up numbers; what it was asked for."""
-    asked: list[tuple[str, Plan]] = []
+    asked: list[tuple[str, BenchPlan]] = []
 
-    def made_up(system: str, plan: Plan) -> dict[str, float]:
+    def made_up(system: str, plan: BenchPlan) -> dict[str, float]:
         asked.append((system, plan))
         rate = 1000.0 if system == "cubecast" else 500.0
         return {"deliveries_per_second": rate, "lost": 0.0}
@@ -281,7 +281,7 @@ def run(*args: str) -> Any:
 
 
 def test_json_of_one_system_has_the_shape_of_every_command(
-    measured: list[tuple[str, Plan]],
+    measured: list[tuple[str, BenchPlan]],
 ) -> None:
     result = run("latency", "--json", "--repeat", "2", "--rate", "50")
     assert json.loads(result.stdout) == {
@@ -300,7 +300,7 @@ def same(value: float) -> dict[str, float]:
     return dict.fromkeys(("mean", "median", "min", "max"), value)
 
 
-def test_lists_give_a_row_each(measured: list[tuple[str, Plan]]) -> None:
+def test_lists_give_a_row_each(measured: list[tuple[str, BenchPlan]]) -> None:
     args = ("causal", "--mode", "all", "--processes", "3,8", "--peers", "zmq", "--json")
     output = json.loads(run(*args).stdout)
     rows = [(one["protocol"], one["params"]["mode"]) for one in output["runs"]]
@@ -309,20 +309,20 @@ def test_lists_give_a_row_each(measured: list[tuple[str, Plan]]) -> None:
     assert [plan.processes for _, plan in measured[:4]] == [3, 3, 8, 8]
 
 
-def test_systems_take_turns_at_being_first(measured: list[tuple[str, Plan]]) -> None:
+def test_systems_take_turns_at_being_first(measured: list[tuple[str, BenchPlan]]) -> None:
     result = run("fanout", "--peers", "zmq", "--repeat", "3")
     order = [system for system, _ in measured]
     assert order == ["cubecast", "zmq", "zmq", "cubecast", "cubecast", "zmq"]
     assert result.stderr.count(" s left\n") == 6
 
 
-def test_json_with_peers_lists_runs_and_ratios(measured: list[tuple[str, Plan]]) -> None:
+def test_json_with_peers_lists_runs_and_ratios(measured: list[tuple[str, BenchPlan]]) -> None:
     output = json.loads(run("fanout", "--peers", "zmq, nats,zmq", "--json").stdout)
     assert [one["protocol"] for one in output["runs"]] == ["cubecast", "zmq", "nats"]
     assert output["ratios"]["zmq"] == {"deliveries_per_second": 0.5}
 
 
-def test_the_table_names_every_system(measured: list[tuple[str, Plan]]) -> None:
+def test_the_table_names_every_system(measured: list[tuple[str, BenchPlan]]) -> None:
     output = run("all-to-all", "--peers", "zenoh").stdout
     assert "Zenoh" in output
     assert "0.50x" in output
@@ -341,7 +341,7 @@ def test_the_table_names_every_system(measured: list[tuple[str, Plan]]) -> None:
     ],
 )
 def test_what_cannot_be_measured_is_refused_in_one_line(
-    measured: list[tuple[str, Plan]], args: tuple[str, ...], said: str
+    measured: list[tuple[str, BenchPlan]], args: tuple[str, ...], said: str
 ) -> None:
     result = run(*args)
     assert result.exit_code == 2
@@ -358,7 +358,7 @@ def test_a_peer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_failed_run_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(system: str, plan: Plan) -> dict[str, float]:
+    def fail(system: str, plan: BenchPlan) -> dict[str, float]:
         raise BenchError("process 3 ended early")
 
     monkeypatch.setattr(command, "measure", fail)

@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cubecast.bench.ordering_members import Workload, opposite
+from cubecast.bench.ordering_members import OrderingWorkload, opposite
 
 TOPICS = ("a", "b", "c")
 
@@ -23,8 +23,8 @@ def test_opposite_pairs_are_those_that_a_plain_count_finds(
 
 
 def test_a_workload_is_the_same_in_every_process_and_says_what_is_due() -> None:
-    workload = Workload(2, (("a",), ("b", "c"), TOPICS), TOPICS, (4, 2, 1), 1000, seed=3)
-    again = Workload(2, (("a",), ("b", "c"), TOPICS), TOPICS, (4, 2, 1), 1000, seed=3)
+    workload = OrderingWorkload(2, (("a",), ("b", "c"), TOPICS), TOPICS, (4, 2, 1), 1000, seed=3)
+    again = OrderingWorkload(2, (("a",), ("b", "c"), TOPICS), TOPICS, (4, 2, 1), 1000, seed=3)
     assert workload.plan == again.plan
     assert workload.due(0) + workload.due(1) == workload.due(2) == 1000
     assert workload.due(0) > workload.due(1)

@@ -13,7 +13,7 @@ from rich.console import Console
 
 import cubecast
 from cubecast.cli.config import Access
-from cubecast.cli.top import Round, Silent, Watch
+from cubecast.cli.top import ClusterWatch, Round, SilentNode
 from cubecast.cli.top_screen import rate, screen, size
 from support.paths import SOURCE
 
@@ -73,7 +73,7 @@ def test_a_node_that_is_not_there_is_said_in_one_line() -> None:
 def test_a_node_that_went_is_not_shown_and_one_that_came_is() -> None:
     async def scenario() -> None:
         async with asyncio.timeout(LIMIT_S), cubecast.start("127.0.0.1:0") as first:
-            watch = Watch(Access("", None), None)
+            watch = ClusterWatch(Access("", None), None)
             await watch.begin(first.address)
             async with cubecast.join(first.address):
                 assert [one.node for one in (await watch.look()).nodes] == [0, 1]
@@ -86,7 +86,7 @@ def test_a_node_that_went_is_not_shown_and_one_that_came_is() -> None:
 
 
 def test_a_node_that_does_not_answer_is_shown_with_the_reason() -> None:
-    found = Round([], [Silent("10.0.0.1:7400", "no answer in 3 s", 4)])
+    found = Round([], [SilentNode("10.0.0.1:7400", "no answer in 3 s", 4)])
     assert "no node answers" in drawn(found)
     assert "no answer in 3 s" in drawn(found)
 

@@ -19,17 +19,17 @@ import pytest
 from cubecast.bench.event_servers import NoServer
 from cubecast.bench.ordering_kills import (
     TOPICS,
-    Life,
+    KillsVerdict,
+    MemberLife,
     Members,
     Part,
-    Verdict,
     desks,
     judged,
     manager_of,
     server,
 )
 from cubecast.bench.ordering_members import Kind
-from cubecast.bench.ordering_worker import Brought, Published, Seen, Task
+from cubecast.bench.ordering_worker import Brought, LifeTask, PublishedEvent, SeenEvent
 from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.live import in_microseconds, timing
 from cubecast.ordering.production.config import Timing, Waiting
@@ -66,7 +66,7 @@ def running(
         pytest.skip(str(reason))
 
 
-def check(members: Members, title: str) -> Verdict:
+def check(members: Members, title: str) -> KillsVerdict:
     members.come_to_rest()
     verdict = judged(members)
     print(f"{title}: {verdict}")
@@ -237,18 +237,18 @@ def test_soak_a_rolling_restart_of_all(kind: Kind, tmp_path: Path) -> None:
 # -- the judge -------------------------------------------------------------------------------------
 
 
-def life(name: str, folder: Path, topics: tuple[str, ...] = TOPICS) -> Life:
+def life(name: str, folder: Path, topics: tuple[str, ...] = TOPICS) -> MemberLife:
     """A life without a process."""
-    task = Task("cubecast", None, Part(name, topics), 0, (), folder, CONFIG)
-    return Life(task, cast(Any, None), subscribed_at=1.0)
+    task = LifeTask("cubecast", None, Part(name, topics), 0, (), folder, CONFIG)
+    return MemberLife(task, cast(Any, None), subscribed_at=1.0)
 
 
 def wrote(file: Path, *lines: msgspec.Struct) -> None:
     file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
 
 
-def seen(event: str, number: int) -> Seen:
-    return Seen(event, "t0", True, Stamp("t0", number), 2.0, 3.0)
+def seen(event: str, number: int) -> SeenEvent:
+    return SeenEvent(event, "t0", True, Stamp("t0", number), 2.0, 3.0)
 
 
 @pytest.fixture
@@ -258,7 +258,11 @@ def two(tmp_path: Path) -> Members:
     members.lives = [life("a", tmp_path), life("b", tmp_path)]
     for one in members.lives:
         wrote(one.task.seen, seen("x", 1), seen("y", 2))
-    wrote(members.lives[0].task.published, Published("x", "t0", 2.0), Published("y", "t0", 2.0))
+    wrote(
+        members.lives[0].task.published,
+        PublishedEvent("x", "t0", 2.0),
+        PublishedEvent("y", "t0", 2.0),
+    )
     return members
 
 
@@ -272,7 +276,7 @@ def test_the_victim_is_a_manager_that_numbers_events() -> None:
 
 def test_a_run_in_which_nothing_is_wrong_is_judged_so(two: Members) -> None:
     verdict = judged(two)
-    assert verdict == Verdict([], 2, 4, 0, 1.0, 1)
+    assert verdict == KillsVerdict([], 2, 4, 0, 1.0, 1)
 
 
 def test_an_event_that_a_living_subscriber_lacks_is_found(two: Members) -> None:

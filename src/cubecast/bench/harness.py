@@ -31,7 +31,7 @@ MIN_SIZE = HEADER.size
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BenchPlan:
     """What to measure."""
 
     scenario: Scenario
@@ -60,7 +60,7 @@ class Plan:
         return self.questions / self.rate if self.scenario == "causal" else self.seconds
 
 
-def measure(system: str, plan: Plan) -> Metrics:
+def measure(system: str, plan: BenchPlan) -> Metrics:
     """Run `plan` once with `system`."""
     ports = _free_ports(plan.processes + MORE_PORTS)
     task = Task(
@@ -96,7 +96,9 @@ def _free_ports(count: int) -> tuple[int, ...]:
     return ports
 
 
-def _conduct(workers: list[FunctionChild], servers: Servers, plan: Plan, stop: Event) -> Metrics:
+def _conduct(
+    workers: list[FunctionChild], servers: Servers, plan: BenchPlan, stop: Event
+) -> Metrics:
     """Run the phases described in `cubecast.bench.worker`."""
     for one in workers:
         one.tell("open")
@@ -122,14 +124,14 @@ def _conduct(workers: list[FunctionChild], servers: Servers, plan: Plan, stop: E
     }
 
 
-def _check_delay(plan: Plan, delayed_bytes: int) -> None:
+def _check_delay(plan: BenchPlan, delayed_bytes: int) -> None:
     """Every question must have passed the late link, or the figures say nothing."""
     if delayed_bytes < plan.questions * plan.size:
         raise BenchError(f"only {delayed_bytes} bytes went over the link that is to be late")
 
 
 def _metrics(
-    plan: Plan, results: list[dict[str, Any]], started: float, server_cpu: float
+    plan: BenchPlan, results: list[dict[str, Any]], started: float, server_cpu: float
 ) -> Metrics:
     """Deliveries count from "go" until the last process has its last message."""
     received = sum(result["received"] for result in results)

@@ -26,7 +26,15 @@ import msgspec
 from cubecast.bench.errors import BenchError
 from cubecast.bench.event_servers import nats_servers, redis_server
 from cubecast.bench.ordering_members import Kind
-from cubecast.bench.ordering_worker import TOPICS, Brought, Part, Published, Seen, Task, main
+from cubecast.bench.ordering_worker import (
+    TOPICS,
+    Brought,
+    LifeTask,
+    Part,
+    PublishedEvent,
+    SeenEvent,
+    main,
+)
 from cubecast.interrupts import held
 from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.judge import (
@@ -69,10 +77,10 @@ def manager_of(topic: str, managers: Sequence[str], config: OrderedConfig) -> st
 
 
 @dataclass
-class Life:
+class MemberLife:
     """A member's process, and what became of it."""
 
-    task: Task
+    task: LifeTask
     child: FunctionChild
     address: str = ""
     subscribed_at: float = 0.0
@@ -100,7 +108,7 @@ class Members:
     folder: Path
     config: OrderedConfig
     timeout: float
-    lives: list[Life] = field(default_factory=list)
+    lives: list[MemberLife] = field(default_factory=list)
 
     def __enter__(self) -> Members:
         return self
@@ -110,10 +118,10 @@ class Members:
             life.child.end()
 
     @property
-    def living(self) -> list[Life]:
+    def living(self) -> list[MemberLife]:
         return [life for life in self.lives if not life.ended]
 
-    def __getitem__(self, name: str) -> Life:
+    def __getitem__(self, name: str) -> MemberLife:
         """The present life of a member."""
         return next(life for life in self.living if life.task.part.name == name)
 
@@ -129,18 +137,18 @@ class Members:
         for life in added:
             life.subscribed_at = life.receive("ready", self.timeout)
 
-    def _spawn(self, part: Part) -> Life:
+    def _spawn(self, part: Part) -> MemberLife:
         earlier = sum(one.task.part.name == part.name for one in self.lives)
         seed = next((one.address for one in self.living), self.address)
         address = seed if self.kind == "cubecast" else self.address
-        task = Task(self.kind, address, part, earlier, self.managers, self.folder, self.config)
+        task = LifeTask(self.kind, address, part, earlier, self.managers, self.folder, self.config)
         resource_tracker.ensure_running()
         with held():
-            life = Life(task, FunctionChild(len(self.lives), main, task))
+            life = MemberLife(task, FunctionChild(len(self.lives), main, task))
             self.lives.append(life)
         return life
 
-    def _open(self, life: Life) -> Life:
+    def _open(self, life: MemberLife) -> MemberLife:
         life.address = life.receive("open", self.timeout)
         return life
 
@@ -201,13 +209,13 @@ class Members:
         published = self.published()
         return all(not missing(life, published) for life in self.living)
 
-    def published(self) -> list[Published]:
+    def published(self) -> list[PublishedEvent]:
         """What publishers have published that were neither killed nor stopped."""
         lives = (life for life in self.lives if not life.killed and not life.stopped)
-        return [one for life in lives for one in read(life.task.published, Published)]
+        return [one for life in lives for one in read(life.task.published, PublishedEvent)]
 
-    def seen(self) -> dict[str, list[Seen]]:
-        return {life.task.title: read(life.task.seen, Seen) for life in self.lives}
+    def seen(self) -> dict[str, list[SeenEvent]]:
+        return {life.task.title: read(life.task.seen, SeenEvent) for life in self.lives}
 
 
 def read(file: Path, kind: type[Any]) -> list[Any]:
@@ -218,7 +226,7 @@ def read(file: Path, kind: type[Any]) -> list[Any]:
     return [msgspec.json.decode(line, type=kind) for line in whole.splitlines()]
 
 
-def missing(life: Life, published: Sequence[Published]) -> list[str]:
+def missing(life: MemberLife, published: Sequence[PublishedEvent]) -> list[str]:
     """What a subscriber has not got of what is due to it since it was subscribed.
 
     What the service brought is due, and what was published.  If the subscriber was stopped, only
@@ -228,7 +236,7 @@ def missing(life: Life, published: Sequence[Published]) -> list[str]:
     due: dict[str, float] = {one.event: one.called_at for one in read(life.task.brought, Brought)}
     if not life.stopped:
         due |= {one.event: one.called_at for one in published if one.topic in topics}
-    for one in read(life.task.seen, Seen):
+    for one in read(life.task.seen, SeenEvent):
         due.pop(one.event, None)
     return [event for event, called_at in due.items() if called_at > life.subscribed_at]
 
@@ -236,7 +244,7 @@ def missing(life: Life, published: Sequence[Published]) -> list[str]:
 # -- verdict ---------------------------------------------------------------------------------------
 
 
-class Verdict(NamedTuple):
+class KillsVerdict(NamedTuple):
     """What was wrong, and what it cost."""
 
     wrong: list[str]
@@ -254,7 +262,7 @@ class Verdict(NamedTuple):
         )
 
 
-def judged(members: Members) -> Verdict:
+def judged(members: Members) -> KillsVerdict:
     seen = members.seen()
     sequences = {title: as_notified(ones) for title, ones in seen.items()}
     published = members.published()
@@ -266,7 +274,7 @@ def judged(members: Members) -> Verdict:
         wrong += [f"not notified at {life.task.title}: {one}" for one in missing(life, published)]
     notified = [one for ones in seen.values() for one in ones]
     left = [one for life in members.living for one in seen[life.task.title]]
-    return Verdict(
+    return KillsVerdict(
         wrong,
         len(published),
         len(notified),
@@ -276,7 +284,7 @@ def judged(members: Members) -> Verdict:
     )
 
 
-def as_notified(seen: Sequence[Seen]) -> list[Notification]:
+def as_notified(seen: Sequence[SeenEvent]) -> list[Notification]:
     return [Notification(one.event, one.topic, one.stamp, one.in_order) for one in seen]
 
 

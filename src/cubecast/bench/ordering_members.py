@@ -1,8 +1,8 @@
 """Members of an event service in processes of their own, with order across topics or without.
 
-All of a run follows from its `Workload`: which publisher publishes what where, and who subscribes
-to what.  An event is its number and the time of its publish call.  The bare service is the same
-adapter, used directly.
+All of a run follows from its `OrderingWorkload`: which publisher publishes what where, and who
+subscribes to what.  An event is its number and the time of its publish call.  The bare service is
+the same adapter, used directly.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PATIENT = NodeConfig.preset(
 
 
 @dataclass(frozen=True)
-class Workload:
+class OrderingWorkload:
     """What happens in a run."""
 
     publishers: int
@@ -84,7 +84,7 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class Task:
+class MemberTask:
     """One member's part."""
 
     kind: Kind
@@ -92,7 +92,7 @@ class Task:
     """Of servers; of the first node, which is told when it is known."""
     name: str
     ordered: bool
-    workload: Workload
+    workload: OrderingWorkload
     config: OrderedConfig
 
     @property
@@ -104,7 +104,7 @@ class Task:
         return self.name.startswith("p")
 
 
-class Tally:
+class NotificationTally:
     """What a subscriber was notified of."""
 
     def __init__(self, due: int) -> None:
@@ -157,7 +157,7 @@ def opposite(mine: Sequence[int], theirs: Sequence[int]) -> int:
 
 
 @asynccontextmanager
-async def connected(task: Task, seed: str | None) -> AsyncIterator[tuple[EventService, str]]:
+async def connected(task: MemberTask, seed: str | None) -> AsyncIterator[tuple[EventService, str]]:
     """The service as a member sees it, and the address by which others may join."""
     async with AsyncExitStack() as stack:
         if task.kind == "cubecast":
@@ -177,7 +177,9 @@ async def connected(task: Task, seed: str | None) -> AsyncIterator[tuple[EventSe
 
 
 @asynccontextmanager
-async def opened(task: Task, service: EventService, tally: Tally) -> AsyncIterator[Member]:
+async def opened(
+    task: MemberTask, service: EventService, tally: NotificationTally
+) -> AsyncIterator[OrderingMember]:
     """A member that is ready, with its order or without."""
     if not task.ordered:
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -186,7 +188,7 @@ async def opened(task: Task, service: EventService, tally: Tally) -> AsyncIterat
             tally.take(payload)
 
         await service.open(take, lambda data: None, failed.set_exception)
-        yield Member(service, None)
+        yield OrderingMember(service, None)
         await service.close()
         return
     workload = task.workload
@@ -199,13 +201,13 @@ async def opened(task: Task, service: EventService, tally: Tally) -> AsyncIterat
                 tally.take(message.payload, message.in_order)
 
         reader = asyncio.create_task(read())
-        yield Member(service, ordered)
+        yield OrderingMember(service, ordered)
         reader.cancel()
         with suppress(asyncio.CancelledError):
             await reader
 
 
-class Member:
+class OrderingMember:
     """The same calls with order and without."""
 
     def __init__(self, service: EventService, ordered: Ordered | None) -> None:
@@ -230,14 +232,14 @@ class Member:
 # -- one process -----------------------------------------------------------------------------------
 
 
-def main(task: Task, pipe: Connection) -> None:
+def main(task: MemberTask, pipe: Connection) -> None:
     """Be one member."""
     be_child(_live(task, pipe), pipe)
 
 
-async def _live(task: Task, pipe: Connection) -> None:
+async def _live(task: MemberTask, pipe: Connection) -> None:
     seed = await asyncio.to_thread(pipe.recv)
-    tally = Tally(0 if task.publishes else task.workload.due(task.number))
+    tally = NotificationTally(0 if task.publishes else task.workload.due(task.number))
     async with connected(task, seed) as (service, address), opened(task, service, tally) as member:
         pipe.send(("open", address))
         await asyncio.to_thread(pipe.recv)
@@ -265,7 +267,7 @@ async def _live(task: Task, pipe: Connection) -> None:
         await asyncio.to_thread(pipe.recv)
 
 
-async def _publish(task: Task, member: Member, begin: float) -> None:
+async def _publish(task: MemberTask, member: OrderingMember, begin: float) -> None:
     """Publish our events, at our part of the rate, and see that they are on their way."""
     schedule = enumerate(_schedule(task.workload, task.number, begin))
     for count, (at, number, topic) in schedule:
@@ -278,7 +280,9 @@ async def _publish(task: Task, member: Member, begin: float) -> None:
     await member.flush()
 
 
-def _schedule(workload: Workload, publisher: int, begin: float) -> Iterator[tuple[float, int, str]]:
+def _schedule(
+    workload: OrderingWorkload, publisher: int, begin: float
+) -> Iterator[tuple[float, int, str]]:
     step = 1 / workload.rate if workload.rate else 0.0
     for number, (mine, topic) in enumerate(workload.plan):
         if mine == publisher:

@@ -34,7 +34,7 @@ from cubecast.processes.function import be_child
 TOPICS = tuple(f"t{number}" for number in range(5))
 
 
-class Published(msgspec.Struct, array_like=True):
+class PublishedEvent(msgspec.Struct, array_like=True):
     """An event whose `publish` has returned."""
 
     event: str
@@ -42,7 +42,7 @@ class Published(msgspec.Struct, array_like=True):
     called_at: float
 
 
-class Seen(msgspec.Struct, array_like=True):
+class SeenEvent(msgspec.Struct, array_like=True):
     """An event as the application got it."""
 
     event: str
@@ -71,7 +71,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Task:
+class LifeTask:
     """One life of a member."""
 
     kind: Kind
@@ -103,13 +103,13 @@ class Task:
 # -- one process -----------------------------------------------------------------------------------
 
 
-def main(task: Task, pipe: Connection) -> None:
+def main(task: LifeTask, pipe: Connection) -> None:
     """Be one member."""
     be_child(_live(task, pipe), pipe)
 
 
 @asynccontextmanager
-async def _connected(task: Task) -> AsyncIterator[tuple[Any, str]]:
+async def _connected(task: LifeTask) -> AsyncIterator[tuple[Any, str]]:
     """What `cubecast.ordered` takes, and the address by which others join."""
     async with AsyncExitStack() as stack:
         if task.kind == "cubecast":
@@ -140,7 +140,7 @@ class Witness:
     async def open(self, on_event: OnEvent, on_message: OnMessage, on_failure: OnFailure) -> None:
         def take(topic: str, data: bytes) -> Awaitable[None] | None:
             for _, payload in decode_arrived(topic, data).events():
-                one = msgspec.json.decode(payload, type=Published)
+                one = msgspec.json.decode(payload, type=PublishedEvent)
                 write(self._file, Brought(one.event, one.called_at))
             return on_event(topic, data)
 
@@ -152,7 +152,7 @@ def write(file: FileIO, line: msgspec.Struct) -> None:
     file.write(msgspec.json.encode(line) + b"\n")
 
 
-async def _live(task: Task, pipe: Connection) -> None:
+async def _live(task: LifeTask, pipe: Connection) -> None:
     part = task.part
     async with _connected(task) as (connection, address):
         service = Witness(service_of(connection, part.name), task.brought)
@@ -179,7 +179,7 @@ async def _live(task: Task, pipe: Connection) -> None:
     pipe.send(("closed", None))
 
 
-async def _publish(task: Task, ordered: Ordered) -> None:
+async def _publish(task: LifeTask, ordered: Ordered) -> None:
     """Publish at a steady rate; a line is written when `publish` has returned."""
     if not task.part.rate:
         return
@@ -188,16 +188,16 @@ async def _publish(task: Task, ordered: Ordered) -> None:
     with task.published.open("wb", buffering=0) as file:
         for number in range(1_000_000_000):
             await asyncio.sleep(max(0.0, start + number / task.part.rate - time.monotonic()))
-            one = Published(f"{task.title}/{number}", rng.choice(TOPICS), time.monotonic())
+            one = PublishedEvent(f"{task.title}/{number}", rng.choice(TOPICS), time.monotonic())
             await ordered.publish(one.topic, msgspec.json.encode(one))
             write(file, one)
 
 
-async def _read(task: Task, ordered: Ordered) -> None:
+async def _read(task: LifeTask, ordered: Ordered) -> None:
     with task.seen.open("wb", buffering=0) as file:
         async for message in ordered:
-            one = msgspec.json.decode(message.payload, type=Published)
-            seen = Seen(
+            one = msgspec.json.decode(message.payload, type=PublishedEvent)
+            seen = SeenEvent(
                 one.event,
                 message.topic,
                 message.in_order,

@@ -18,7 +18,7 @@ START_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class DelayedRoute:
     """Whoever dials `listen` is connected to `target`; one of the two hears the other late."""
 
     listen: int
@@ -28,10 +28,10 @@ class Route:
     delay_s: float
 
 
-class Relay:
+class DelayingRelay:
     """Relays connections of some routes; counts what it has delayed."""
 
-    def __init__(self, routes: Sequence[Route]) -> None:
+    def __init__(self, routes: Sequence[DelayedRoute]) -> None:
         self._routes = routes
         self._tasks: set[asyncio.Task[None]] = set()
         self.delayed_bytes = 0
@@ -47,7 +47,7 @@ class Relay:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _listen(self, route: Route) -> asyncio.Server:
+    async def _listen(self, route: DelayedRoute) -> asyncio.Server:
         async def accepted(
             from_dialler: asyncio.StreamReader, to_dialler: asyncio.StreamWriter
         ) -> None:
@@ -65,7 +65,10 @@ class Relay:
         return await asyncio.start_server(accepted, "127.0.0.1", route.listen)
 
     async def _connect(
-        self, route: Route, from_dialler: asyncio.StreamReader, to_dialler: asyncio.StreamWriter
+        self,
+        route: DelayedRoute,
+        from_dialler: asyncio.StreamReader,
+        to_dialler: asyncio.StreamWriter,
     ) -> None:
         from_target, to_target = await asyncio.open_connection("127.0.0.1", route.target)
         to_late = {"dialler": 0.0, "target": 0.0, route.late: route.delay_s}
@@ -115,9 +118,9 @@ class Relay:
 
 
 @contextmanager
-def relaying(routes: Sequence[Route]) -> Iterator[Relay]:
+def relaying(routes: Sequence[DelayedRoute]) -> Iterator[DelayingRelay]:
     """A relay on a thread of its own."""
-    relay = Relay(routes)
+    relay = DelayingRelay(routes)
     up, stop = threading.Event(), asyncio.Event()
     loop = asyncio.new_event_loop()
     failed: list[BaseException] = []

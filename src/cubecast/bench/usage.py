@@ -44,7 +44,7 @@ def cpu_seconds_of(pids: Sequence[int]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class MemorySample:
     """Memory of all processes at one moment, in bytes."""
 
     at: float
@@ -59,7 +59,7 @@ class MemoryWatch:
         self._pids = pids
         self._stop = stop
         self._total_limit = SHARE_LIMIT * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        self.looks: list[Look] = []
+        self.looks: list[MemorySample] = []
         self.exceeded = False
 
     def look(self) -> None:
@@ -68,7 +68,7 @@ class MemoryWatch:
         known = [size for size in sizes if size is not None]
         if len(known) < len(sizes):
             return
-        look = Look(time.monotonic(), sum(known), max(known))
+        look = MemorySample(time.monotonic(), sum(known), max(known))
         self.looks.append(look)
         if look.largest > MEMORY_LIMIT or look.total > self._total_limit:
             self.exceeded = True

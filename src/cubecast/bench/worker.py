@@ -23,7 +23,7 @@ from typing import Any
 
 from cubecast.bench.peers import AsyncClient, BlockingClient, open_client
 from cubecast.bench.usage import cpu_seconds
-from cubecast.bench.workloads import Task, Totals, Workload, make_workload
+from cubecast.bench.workloads import BenchWorkload, Task, Totals, make_workload
 from cubecast.net.loop import run_loop
 
 HELLO_PAUSE_S = 0.02
@@ -54,10 +54,10 @@ def main(task: Task, stop: Event, pipe: Connection) -> None:
         pipe.send(("failed", f"{type(error).__name__}: {error}"))
 
 
-class Tally:
+class UsageTally:
     """What a process used from "go" to its last message."""
 
-    def __init__(self, workload: Workload, client: AsyncClient | BlockingClient) -> None:
+    def __init__(self, workload: BenchWorkload, client: AsyncClient | BlockingClient) -> None:
         self._workload = workload
         self._client = client
         self._delayed = client.delayed_bytes
@@ -90,13 +90,13 @@ class Tally:
 # -- on an event loop -----------------------------------------------------------------------------
 
 
-async def _run_async(client: AsyncClient, workload: Workload, pipe: Connection) -> None:
+async def _run_async(client: AsyncClient, workload: BenchWorkload, pipe: Connection) -> None:
     await client.open(workload.publishes, workload.subscribes)
     reader = asyncio.create_task(client.read(workload.receive)) if workload.subscribes else None
     pipe.send(("open", None))
     order = asyncio.create_task(asyncio.to_thread(pipe.recv))
     await _find_everyone(client, workload, pipe, order)
-    tally = Tally(workload, client)
+    tally = UsageTally(workload, client)
     for item in workload.outgoing():
         if isinstance(item, float):
             await asyncio.sleep(max(0.0, item - time.monotonic()))
@@ -117,7 +117,7 @@ async def _run_async(client: AsyncClient, workload: Workload, pipe: Connection) 
 
 
 async def _find_everyone(
-    client: AsyncClient, workload: Workload, pipe: Connection, order: asyncio.Task[Any]
+    client: AsyncClient, workload: BenchWorkload, pipe: Connection, order: asyncio.Task[Any]
 ) -> None:
     ready = False
     while not order.done():
@@ -133,7 +133,7 @@ async def _find_everyone(
 # -- without one ----------------------------------------------------------------------------------
 
 
-def _run_blocking(client: BlockingClient, workload: Workload, pipe: Connection) -> None:
+def _run_blocking(client: BlockingClient, workload: BenchWorkload, pipe: Connection) -> None:
     client.open(workload.publishes, workload.subscribes, workload.receive)
     pipe.send(("open", None))
     ready = False
@@ -145,7 +145,7 @@ def _run_blocking(client: BlockingClient, workload: Workload, pipe: Connection) 
             pipe.send(("ready", None))
         client.poll(HELLO_PAUSE_S)
     pipe.recv()
-    tally = Tally(workload, client)
+    tally = UsageTally(workload, client)
     _publish_all(client, workload)
     pipe.send(("sent", workload.sent))
     while not pipe.poll():
@@ -158,7 +158,7 @@ def _run_blocking(client: BlockingClient, workload: Workload, pipe: Connection) 
     client.close()
 
 
-def _publish_all(client: BlockingClient, workload: Workload) -> None:
+def _publish_all(client: BlockingClient, workload: BenchWorkload) -> None:
     left = BETWEEN_READS
     for item in workload.outgoing():
         if isinstance(item, float):

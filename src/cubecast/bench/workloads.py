@@ -55,7 +55,7 @@ class Task:
         return self.processes - 1
 
 
-class Workload(abc.ABC):
+class BenchWorkload(abc.ABC):
     """One process's part: what it publishes, and what it makes of what it receives."""
 
     def __init__(self, task: Task) -> None:
@@ -111,7 +111,7 @@ class Workload(abc.ABC):
         """What came of it; lists are joined over the processes, numbers added."""
 
 
-class Throughput(Workload):
+class Throughput(BenchWorkload):
     """As fast as it goes for some seconds; every subscriber checks every number."""
 
     def __init__(self, task: Task) -> None:
@@ -233,7 +233,7 @@ BUSY_S = 0.002
 """In mode `busy` the last process computes for this long after every few messages."""
 
 
-class Causal(Workload):
+class Causal(BenchWorkload):
     """Process 0 asks, process 1 answers at once, the others count answers without a question.
 
     In the modes `busy` and `delayed` the last process alone counts, as it alone is slow to read or
@@ -328,7 +328,7 @@ class Causal(Workload):
         }
 
 
-def make_workload(task: Task) -> Workload:
+def make_workload(task: Task) -> BenchWorkload:
     """The part of one process."""
     match task.scenario:
         case "latency":

@@ -14,10 +14,10 @@ from typing import Annotated, Any, NamedTuple, get_args
 import typer
 
 from cubecast.bench.errors import BenchError
-from cubecast.bench.harness import Metrics, Plan, measure
+from cubecast.bench.harness import BenchPlan, Metrics, measure
 from cubecast.bench.peers import PEERS, SYSTEMS, missing
 from cubecast.bench.workloads import Mode
-from cubecast.cli.bench_report import Cell, params_of, print_cells, print_tables
+from cubecast.cli.bench_report import BenchCell, params_of, print_cells, print_tables
 from cubecast.cli.output import refuse
 from cubecast.processes.child import ChildError
 from cubecast.processes.signals import unwinding
@@ -180,7 +180,7 @@ def _systems(command: str, peers: str) -> list[str]:
 
 def _plans(
     scenario: str, *, processes: str, size: str, mode: str = "quiet", **params: Any
-) -> list[Plan]:
+) -> list[BenchPlan]:
     """One plan per combination of the values in lists."""
     command = f"bench {scenario}"
     choices = product(
@@ -190,7 +190,7 @@ def _plans(
     )
     try:
         return [
-            Plan(scenario, mode=one, processes=count, size=octets, **params)  # type: ignore[arg-type]
+            BenchPlan(scenario, mode=one, processes=count, size=octets, **params)  # type: ignore[arg-type]
             for one, count, octets in choices
         ]
     except ValueError as error:
@@ -206,7 +206,7 @@ def _bench(scenario: str, *, repeat: int, peers: str, as_json: bool, **params: A
     systems = _systems(f"bench {scenario}", peers)
     with unwinding():
         runs = _measure_all(plans, systems, repeat)
-    cells = [Cell(system, plan, runs[system, plan]) for plan in plans for system in systems]
+    cells = [BenchCell(system, plan, runs[system, plan]) for plan in plans for system in systems]
     if as_json:
         print_cells(cells)
     else:
@@ -214,10 +214,10 @@ def _bench(scenario: str, *, repeat: int, peers: str, as_json: bool, **params: A
 
 
 def _measure_all(
-    plans: list[Plan], systems: list[str], repeat: int
-) -> dict[tuple[str, Plan], list[Metrics]]:
+    plans: list[BenchPlan], systems: list[str], repeat: int
+) -> dict[tuple[str, BenchPlan], list[Metrics]]:
     """In turn within each repetition, and every second one backwards: all meet the same noise."""
-    runs: dict[tuple[str, Plan], list[Metrics]] = {
+    runs: dict[tuple[str, BenchPlan], list[Metrics]] = {
         (system, plan): [] for plan in plans for system in systems
     }
     todo = [
@@ -240,13 +240,13 @@ def _measure_all(
 class _Progress:
     """A line per run, with the time that is left if the rest is like what is done."""
 
-    def __init__(self, todo: list[tuple[Plan, str]]) -> None:
+    def __init__(self, todo: list[tuple[BenchPlan, str]]) -> None:
         self._ahead = [plan.duration + BETWEEN_RUNS_S for plan, _ in todo]
         self._planned = sum(self._ahead)
         self._begun = 0
         self._started = time.monotonic()
 
-    def begin(self, plan: Plan, system: str) -> None:
+    def begin(self, plan: BenchPlan, system: str) -> None:
         done = sum(self._ahead[: self._begun])
         took = time.monotonic() - self._started
         left = (self._planned - done) * (took / done if done else 1.0)

@@ -12,7 +12,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from cubecast.bench.harness import Metrics, Plan
+from cubecast.bench.harness import BenchPlan, Metrics
 from cubecast.bench.peers import SYSTEMS
 from cubecast.cli.output import console, summarise
 
@@ -59,11 +59,11 @@ VARIED = ("mode", "processes", "size")
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class BenchCell:
     """All runs of one system with one plan."""
 
     system: str
-    plan: Plan
+    plan: BenchPlan
     runs: list[Metrics]
 
     def median(self, name: str) -> float | None:
@@ -85,7 +85,7 @@ class Cell:
             figures.update(median=statistics.median(values), min=min(values), max=max(values))
         return summary
 
-    def ratios(self, cells: list[Cell]) -> dict[str, float]:
+    def ratios(self, cells: list[BenchCell]) -> dict[str, float]:
         """{metric: its median divided by cubecast's with the same plan}."""
         (ours,) = (one for one in cells if one.system == "cubecast" and one.plan == self.plan)
         ratios = {}
@@ -96,7 +96,7 @@ class Cell:
         return ratios
 
 
-def params_of(plan: Plan) -> dict[str, Any]:
+def params_of(plan: BenchPlan) -> dict[str, Any]:
     """What was asked for, without what this scenario does not look at."""
     params: dict[str, Any] = {"processes": plan.processes, "size": plan.size}
     if plan.scenario == "causal":
@@ -106,7 +106,7 @@ def params_of(plan: Plan) -> dict[str, Any]:
     return {**params, "rate": plan.rate} if plan.scenario == "latency" else params
 
 
-def print_cells(cells: list[Cell]) -> None:
+def print_cells(cells: list[BenchCell]) -> None:
     """One object for one cell, in the shape of every command; else a list of them, with ratios."""
     found = [_as_object(cell) for cell in cells]
     if len(cells) == 1:
@@ -121,7 +121,7 @@ def print_cells(cells: list[Cell]) -> None:
     typer.echo(json.dumps(output))
 
 
-def _as_object(cell: Cell) -> dict[str, Any]:
+def _as_object(cell: BenchCell) -> dict[str, Any]:
     return {
         "scenario": cell.plan.scenario,
         "protocol": cell.system,
@@ -134,7 +134,7 @@ def _as_object(cell: Cell) -> dict[str, Any]:
 # -- tables ---------------------------------------------------------------------------------------
 
 
-def print_tables(cells: list[Cell]) -> None:
+def print_tables(cells: list[BenchCell]) -> None:
     """Medians; for throughput a second table says what memory did."""
     scenario = cells[0].plan.scenario
     varied = [name for name in VARIED if len({getattr(cell.plan, name) for cell in cells}) > 1]
@@ -158,15 +158,15 @@ def print_tables(cells: list[Cell]) -> None:
             )
 
 
-def _table(cells: list[Cell], varied: list[str], wanted: tuple[str, ...]) -> Table:
+def _table(cells: list[BenchCell], varied: list[str], wanted: tuple[str, ...]) -> Table:
     names = [name for name in wanted if all(cell.median(name) is not None for cell in cells)]
     compared = len({cell.system for cell in cells}) > 1
     several = any(len(cell.runs) > 1 for cell in cells)
     table = Table(box=box.SIMPLE, padding=(0, 1), collapse_padding=True)
     table.add_column("system", no_wrap=True)
-    makers: list[Callable[[Cell], str]] = []
+    makers: list[Callable[[BenchCell], str]] = []
 
-    def add(header: str, make: Callable[[Cell], str]) -> None:
+    def add(header: str, make: Callable[[BenchCell], str]) -> None:
         table.add_column(header, justify="right", no_wrap=True)
         makers.append(make)
 

@@ -32,7 +32,7 @@ from cubecast.cli.config import (
 )
 from cubecast.cli.live import DEFAULT, run
 from cubecast.cli.output import console, refuse
-from cubecast.cli.sub import POLICIES, Reading, read_topic
+from cubecast.cli.sub import POLICIES, TopicReading, read_topic
 from cubecast.cli.why import explained
 from cubecast.logs import escaped, guard
 from cubecast.net.reading.subscription import Policy
@@ -127,7 +127,7 @@ def sub(
     guard()
     if policy not in POLICIES:
         refuse("sub", f"--policy must be one of {', '.join(POLICIES)}, not {policy!r}")
-    how = Reading(
+    how = TopicReading(
         as_json=as_json,
         named=any(sign in topic for sign in "+#"),
         count=count,

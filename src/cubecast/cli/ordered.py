@@ -64,7 +64,7 @@ FirstOption = Annotated[
 ]
 
 
-class Link(NamedTuple):
+class ServiceLink(NamedTuple):
     """How the service is reached."""
 
     address: str
@@ -133,11 +133,13 @@ def manage(
     """
     if name not in _listed(managers):
         refuse("ordered manage", f"{name!r} is not among the managers, {managers}")
-    link = Link(address, listen, _access("manage", secret, tls_ca, tls_cert, tls_key, tls_crl))
+    link = ServiceLink(
+        address, listen, _access("manage", secret, tls_ca, tls_cert, tls_key, tls_crl)
+    )
     run("ordered manage", _manage(link, Self(name, managers, first)))
 
 
-async def _manage(link: Link, who: Self) -> None:
+async def _manage(link: ServiceLink, who: Self) -> None:
     async with _member(link, who) as member:
         stopped = asyncio.Event()
         undo = stop_signal(stopped.set)
@@ -191,7 +193,7 @@ def sub(
       cubecast ordered sub redis://localhost:6379 bids trades --json --count 10
       cubecast ordered sub 127.0.0.1:7400 bids trades --drop
     """
-    link = Link(address, listen, _access("sub", secret, tls_ca, tls_cert, tls_key, tls_crl))
+    link = ServiceLink(address, listen, _access("sub", secret, tls_ca, tls_cert, tls_key, tls_crl))
     member = _member(link, Self(name, managers, first), "drop" if drop else "tagged")
 
     async def work() -> None:
@@ -264,7 +266,7 @@ def pub(
       seq 1000 | cubecast ordered pub redis://localhost:6379 numbers
       printf 'bids 17\\ntrades 17 to desk 3\\n' | cubecast ordered pub 127.0.0.1:7400
     """
-    link = Link(address, listen, _access("pub", secret, tls_ca, tls_cert, tls_key, tls_crl))
+    link = ServiceLink(address, listen, _access("pub", secret, tls_ca, tls_cert, tls_key, tls_crl))
     try:
         if message is None:
             os.read(STDIN, 0)  # a stdin that is closed says so here
@@ -294,7 +296,7 @@ def _addressed(topic: str | None, line: bytes) -> tuple[str, bytes]:
 
 @asynccontextmanager
 async def _member(
-    link: Link, who: Self, policy: Policy = "tagged"
+    link: ServiceLink, who: Self, policy: Policy = "tagged"
 ) -> AsyncIterator[cubecast.Ordered]:
     install(level="ERROR", logger="")
     async with (

@@ -35,7 +35,7 @@ TRACE_SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SimulationJob:
     """One run to do."""
 
     scenario: Scenario
@@ -243,7 +243,7 @@ def _jobs(
     file: Path | None,
     seeds: int | None,
     first_seed: int,
-) -> tuple[list[str] | None, list[Job]]:
+) -> tuple[list[str] | None, list[SimulationJob]]:
     """The runs asked for, and what a scenario file expects of the protocol."""
     protocol_named(protocol)
     expect = None
@@ -267,7 +267,7 @@ def _jobs(
         raise ReplayError("--file goes with replay")
     _refuse_ignored(name, scenarios[0], changes)
     jobs = [
-        Job(scenario, Params().with_(scenario.defaults).with_(changes), seed)
+        SimulationJob(scenario, Params().with_(scenario.defaults).with_(changes), seed)
         for scenario in scenarios
         for seed in range(first_seed, first_seed + (seeds or DEFAULT_SEEDS))
     ]
@@ -295,7 +295,7 @@ def _command(name: str, protocol: str, changes: dict[str, Any], file: Path | Non
     return " ".join(words if file is None else [*words, "--file", str(file)])
 
 
-def _check_trace(path: Path, jobs: list[Job]) -> None:
+def _check_trace(path: Path, jobs: list[SimulationJob]) -> None:
     """Find out before a long run whether its trace can be kept."""
     if len({job.scenario.name for job in jobs}) > 1:
         raise ReplayError(f"--trace holds one run, but the file has {len(jobs)} to replay")
@@ -312,7 +312,7 @@ def _check_trace(path: Path, jobs: list[Job]) -> None:
 
 
 def _run_all(
-    jobs: list[Job],
+    jobs: list[SimulationJob],
     protocol: str,
     check: bool,
     keep_trace: bool,
@@ -340,7 +340,7 @@ def _run_all(
             progress.advance(task)
 
 
-def _shown_params(jobs: list[Job], outcomes: list[Outcome]) -> dict[str, Any]:
+def _shown_params(jobs: list[SimulationJob], outcomes: list[Outcome]) -> dict[str, Any]:
     """The parameters all runs share, and the seeds."""
     shared = outcomes[0].params.as_json()
     for outcome in outcomes[1:]:
@@ -354,7 +354,7 @@ def _show(
     name: str,
     protocol: str,
     again: str,
-    jobs: list[Job],
+    jobs: list[SimulationJob],
     outcomes: list[Outcome],
     metrics: dict[str, dict[str, float]],
     expect: list[str] | None,

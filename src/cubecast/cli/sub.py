@@ -27,7 +27,7 @@ TELL_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TopicReading:
     """How a topic is read and shown."""
 
     as_json: bool
@@ -41,7 +41,7 @@ class Reading:
     patience_s: float = 0.0
 
 
-async def read_topic(topic: str, at: str, access: Access, how: Reading) -> None:
+async def read_topic(topic: str, at: str, access: Access, how: TopicReading) -> None:
     """Print the messages of a topic until there are enough, a signal, or the end of stdout."""
     loop = asyncio.get_running_loop()
     async with (
@@ -68,8 +68,8 @@ async def read_topic(topic: str, at: str, access: Access, how: Reading) -> None:
         undo()
 
 
-async def _print(messages: RemoteSubscription, printer: Printer, how: Reading) -> None:
-    losses = Losses(messages)
+async def _print(messages: RemoteSubscription, printer: Printer, how: TopicReading) -> None:
+    losses = LossNotice(messages)
     terminal = os.isatty(_stdout())
     seen = 0
     try:
@@ -83,7 +83,7 @@ async def _print(messages: RemoteSubscription, printer: Printer, how: Reading) -
         losses.tell(0.0)
 
 
-class Losses:
+class LossNotice:
     """Says on stderr how many messages the policy has dropped, or were missed without a node."""
 
     def __init__(self, messages: RemoteSubscription) -> None:
@@ -120,7 +120,7 @@ def _stdout() -> int:
         raise cubecast.CubecastError("cannot write to stdout: it is closed") from None
 
 
-def _shown(message: cubecast.Message, how: Reading, terminal: bool) -> bytes:
+def _shown(message: cubecast.Message, how: TopicReading, terminal: bool) -> bytes:
     """A message as bytes: its payload as it is, unless that could command a terminal."""
     if how.as_json:
         return json.dumps(_fields(message)).encode() + b"\n"

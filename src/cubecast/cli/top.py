@@ -40,7 +40,7 @@ ONCE_S = 1.0
 """What rates are taken over with --once."""
 
 
-class Silent(msgspec.Struct, frozen=True):
+class SilentNode(msgspec.Struct, frozen=True):
     """A node that gave no numbers, and why."""
 
     address: str
@@ -52,7 +52,7 @@ class Round(msgspec.Struct, frozen=True):
     """What all nodes answered at one time, by slot; those that did not come after them."""
 
     nodes: list[cubecast.Stats]
-    silent: list[Silent]
+    silent: list[SilentNode]
 
 
 def top(
@@ -114,7 +114,7 @@ class Looking:
 
 
 @dataclass(slots=True)
-class Watch:
+class ClusterWatch:
     """The nodes that we are attached to, by address; at most `MOST_NODES`."""
 
     access: Access
@@ -137,17 +137,17 @@ class Watch:
             self.known = dict(sorted(_places(fresh), key=lambda place: place[1])[:MOST_NODES])
             answers += await self._ask_newcomers()
         stats = {one.node: one for one in answers if isinstance(one, cubecast.Stats)}
-        silent = {one.address: one for one in answers if isinstance(one, Silent)}
+        silent = {one.address: one for one in answers if isinstance(one, SilentNode)}
         if self.only is not None:
             stats = {slot: one for slot, one in stats.items() if slot == self.only}
         named = [
-            Silent(address, one.reason, self.known[address])
+            SilentNode(address, one.reason, self.known[address])
             for address, one in silent.items()
             if address in self.known and self.only in (None, self.known[address])
         ]
         return Round([stats[slot] for slot in sorted(stats)], named)
 
-    async def _ask_newcomers(self) -> list[cubecast.Stats | Silent]:
+    async def _ask_newcomers(self) -> list[cubecast.Stats | SilentNode]:
         attached = {client.address for _, client in self.clients.values()} | self._own()
         wanted = (
             address
@@ -157,7 +157,7 @@ class Watch:
         new = list(wanted)[: max(0, MOST_NODES - len(self.clients))]
         errors = await asyncio.gather(*map(self._attach_quietly, new))
         asked = await self._ask([one for one, error in zip(new, errors, strict=True) if not error])
-        failed = [Silent(one, error) for one, error in zip(new, errors, strict=True) if error]
+        failed = [SilentNode(one, error) for one, error in zip(new, errors, strict=True) if error]
         return [*asked, *failed]
 
     def _own(self) -> set[str]:
@@ -165,10 +165,10 @@ class Watch:
         slots = {client.slot for _, client in self.clients.values()}
         return {address for address, slot in self.known.items() if slot in slots}
 
-    async def _ask(self, addresses: Iterable[str]) -> list[cubecast.Stats | Silent]:
+    async def _ask(self, addresses: Iterable[str]) -> list[cubecast.Stats | SilentNode]:
         return list(await asyncio.gather(*map(self._read, addresses)))
 
-    async def _read(self, address: str) -> cubecast.Stats | Silent:
+    async def _read(self, address: str) -> cubecast.Stats | SilentNode:
         _, client = self.clients[address]
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -178,7 +178,7 @@ class Watch:
         except cubecast.CubecastError as error:
             reason = str(error)
         await self._detach(address)
-        return Silent(address, reason, client.slot)
+        return SilentNode(address, reason, client.slot)
 
     async def _attach(self, address: str) -> None:
         attaching = self.access.connect(address)
@@ -213,7 +213,7 @@ def _places(fresh: list[cubecast.Stats]) -> list[tuple[str, int]]:
 
 
 async def _top(at: str, access: Access, how: Looking) -> None:
-    watch = Watch(access, how.node)
+    watch = ClusterWatch(access, how.node)
     await watch.begin(at)
     stopped = asyncio.Event()
     undo = stop_signal(stopped.set)
@@ -237,7 +237,7 @@ async def _top(at: str, access: Access, how: Looking) -> None:
         undo()
 
 
-async def _next(watch: Watch, at: str) -> Round:
+async def _next(watch: ClusterWatch, at: str) -> Round:
     """The next round; if nobody is attached any more, begin again at the first address."""
     if not watch.clients:
         for address in [at, *watch.known]:

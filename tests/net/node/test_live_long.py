@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from cubecast.bench.harness import Plan, measure
+from cubecast.bench.harness import BenchPlan, measure
 from cubecast.net.links.faults import Rule
 from cubecast.net.loop import run_loop
 from cubecast.net.node.node import Node
@@ -167,7 +167,7 @@ def test_bad_links_for_a_minute(seed: int) -> None:
 @pytest.mark.soak
 def test_memory_stays_flat_for_ten_minutes() -> None:
     """Full speed, all to all; from the second minute on memory is what it was."""
-    metrics = measure("cubecast", Plan("all-to-all", seconds=600))
+    metrics = measure("cubecast", BenchPlan("all-to-all", seconds=600))
     assert metrics["lost"] == metrics["inversions"] == 0
     assert metrics["rss_end_mb"] < 1.05 * metrics["rss_half_mb"]
     assert metrics["rss_end_mb"] < 1.3 * metrics["rss_start_mb"]

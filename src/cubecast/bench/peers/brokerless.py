@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cubecast.bench.peers import Servers
-from cubecast.bench.relay import Relay, Route, relaying
+from cubecast.bench.relay import DelayedRoute, DelayingRelay, relaying
 from cubecast.bench.workloads import ASKER, Task
 
 
 class _Nobody:
-    def __init__(self, relay: Relay | None = None) -> None:
+    def __init__(self, relay: DelayingRelay | None = None) -> None:
         self.pids: list[int] = []
         self._relay = relay
 
@@ -32,7 +32,7 @@ def servers(task: Task) -> Iterator[Servers]:
     if task.mode != "delayed":
         yield _Nobody()
         return
-    route = Route(task.more_ports[0], task.ports[ASKER], "dialler", task.delay_s)
+    route = DelayedRoute(task.more_ports[0], task.ports[ASKER], "dialler", task.delay_s)
     with relaying([route]) as relay:
         yield _Nobody(relay)
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from cubecast.bench.peers import TOPIC, AsyncClient, Receive, Servers
-from cubecast.bench.relay import Relay, Route, relaying
+from cubecast.bench.relay import DelayedRoute, DelayingRelay, relaying
 from cubecast.bench.workloads import Task
 from cubecast.interrupts import held
 from cubecast.processes.command import ServerChild
@@ -93,7 +93,7 @@ def client(task: Task) -> AsyncClient:
 
 
 class _Running:
-    def __init__(self, relay: Relay | None) -> None:
+    def __init__(self, relay: DelayingRelay | None) -> None:
         self._relay = relay
         self._processes: list[ServerChild] = []
 
@@ -144,10 +144,10 @@ def servers(task: Task) -> Iterator[Servers]:
     binary = find_server()
     client_ports = _client_ports(task)
     routes = _Routes.of(task)
-    relays: AbstractContextManager[Relay | None] = nullcontext()
+    relays: AbstractContextManager[DelayingRelay | None] = nullcontext()
     if task.mode == "delayed":
         relay_port = task.more_ports[-2]
-        relays = relaying([Route(relay_port, routes.listen[0], "dialler", task.delay_s)])
+        relays = relaying([DelayedRoute(relay_port, routes.listen[0], "dialler", task.delay_s)])
     with tempfile.TemporaryDirectory() as folder, relays as relay:
         running = _Running(relay)
         try:
