@@ -105,12 +105,19 @@ def mutant(symptom: str, within: int) -> Callable[[type[CubecastNode]], type[Cub
 def of_parts(**parts: type) -> type[TopicCore]:
     """Topics with these parts in the place of sound ones, as ``outgoing_class=Spendthrift``."""
     assert all(hasattr(TopicCore, name) for name in parts), parts
-    return type("Topic", (TopicCore,), parts)
+    return _named(TopicCore, parts)
 
 
 def of_fronts(front_class: type[CausalFront]) -> type[TopicCore]:
     """Topics whose idea of causal order is `front_class`."""
-    return of_parts(streams_class=type("Streams", (StreamTable,), {"front_class": front_class}))
+    return of_parts(streams_class=_named(StreamTable, {"front_class": front_class}))
+
+
+def _named(base: type, parts: dict[str, type]) -> Any:
+    """A class with other parts; the explorer pickles its objects, and so has to find it by name."""
+    name = "".join([base.__name__, "Of", *(part.__name__ for part in parts.values())])
+    globals()[name] = kind = type(name, (base,), {**parts, "__module__": __name__})
+    return kind
 
 
 # -- causal order ---------------------------------------------------------------------------------
