@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
-from mutants import of_parts
 
 from cubecast.chaos.schedule import read_schedule
 from cubecast.chaos.simulated.driver import (
@@ -53,6 +52,7 @@ from cubecast.protocol.topic.recovery import Recovery
 from cubecast.protocol.topic.streams import Branch, Inbox
 from cubecast.protocol.topic.topic import TopicCore
 from cubecast.sim.protocols import members
+from support.mutants import of_parts
 from support.paths import ROOT
 
 SEEDS = 500

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cubecast.net.gateway import session
+from cubecast.net.gateway import line
 from cubecast.net.links import mesh
 from cubecast.net.links.address import parse_address
 from cubecast.net.wire import clients as client_wire
@@ -357,7 +357,7 @@ LIMITS = [
     ("a packet from a client", mib(client_wire.MAX_CLIENT_PACKET)),
     (
         "topics a client publishes or subscribes to by name, questions it has open",
-        f"{session.MAX_TOPICS:,} and {client_wire.MAX_REQUESTS}",
+        f"{line.MAX_TOPICS:,} and {client_wire.MAX_REQUESTS}",
     ),
     ("routes remembered by a node's decoder", f"{MAX_ROUTES:,},"),
 ]
