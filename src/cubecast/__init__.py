@@ -32,6 +32,7 @@ from cubecast.errors import (
     Unknown,
 )
 from cubecast.opening import Opening, opening
+from cubecast.version import __version__
 
 if TYPE_CHECKING:
     from cubecast import codecs, logs, sync, tracing
@@ -74,7 +75,6 @@ if TYPE_CHECKING:
     from cubecast.trace import Record
     from cubecast.typed import TypedTopic
 
-__version__ = "0.1.0"
 
 __all__ = [
     "Answers",

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from cubecast import __version__
+from cubecast.version import __version__
 
 # A command says itself what went wrong; those that run nodes set up a log.
 logging.getLogger("cubecast").addHandler(logging.NullHandler())

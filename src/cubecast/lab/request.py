@@ -9,13 +9,13 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
 
-from cubecast import __version__
 from cubecast.lab.cells import Cell
 from cubecast.lab.experiment import Experiment, ExperimentError, find, shipped
 from cubecast.lab.sources import code_digest
 from cubecast.lab.workload import WorkloadError
 from cubecast.lab.workloads import WORKLOADS
 from cubecast.plugins import source_of
+from cubecast.version import __version__
 
 OWN_NAMES = ("workload", "protocol")
 """Settings that may name something of the user's own."""

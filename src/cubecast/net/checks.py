@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from cubecast.net.links.address import DEFAULT_PORT
-from cubecast.net.reading.patterns import Pattern, is_pattern
 from cubecast.net.reading.subscription import Order, Policy
 from cubecast.net.topics import check_name
 from cubecast.protocol.port import Topic
+from cubecast.protocol.subscriptions.patterns import Pattern, is_pattern
 
 EXAMPLE = f'"127.0.0.1:{DEFAULT_PORT}"'
 POLICIES: tuple[str, ...] = get_args(Policy)

@@ -21,7 +21,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cubecast.net.reading.patterns import Pattern
 from cubecast.protocol.port import (
     Message,
     NodeId,
@@ -33,6 +32,7 @@ from cubecast.protocol.port import (
     Time,
     Topic,
 )
+from cubecast.protocol.subscriptions.patterns import Pattern
 from cubecast.sim.metrics import Meter
 from cubecast.trace import Kind, Record
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from cubecast.errors import CubecastError, TooManyTopics
 from cubecast.net.node.node import Node
 from cubecast.net.node.shell import shell_of
-from cubecast.net.reading.patterns import Pattern, is_pattern
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.wire.packets import WireError, decode_control, encode_control
 from cubecast.protocol.messages import Answer, Parcel
 from cubecast.protocol.subscriptions import discovery
 from cubecast.protocol.subscriptions import topic_names as listing
+from cubecast.protocol.subscriptions.patterns import Pattern, is_pattern
 from cubecast.protocol.subscriptions.topic_names import ENTRY, MAX_LISTING, Listing
 from cubecast.trace import Record
 from cubecast.trace.checkers.patterns import matcher_of

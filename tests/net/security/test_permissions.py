@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from cubecast.errors import ConfigError
-from cubecast.net.reading.patterns import Pattern
 from cubecast.net.security.permission_file import read_permissions, token_line
 from cubecast.net.security.permissions import Identity, Permissions, Rule, Who
+from cubecast.protocol.subscriptions.patterns import Pattern
 from support.files import written
 
 ALICE, BOB, NOBODY = (Identity("client", name) for name in ("alice", "bob", ""))

@@ -15,6 +15,7 @@ from cubecast.net.wire.clients import MAX_CLIENT_PACKET, PUBLISH_WINDOW, clipped
 from cubecast.net.wire.hello import Attached, encode_greeting
 from cubecast.net.wire.packets import WireError
 from cubecast.protocol.port import Topic
+from cubecast.version import __version__
 
 if TYPE_CHECKING:
     from cubecast.net.node.shell import Shell
@@ -56,8 +57,6 @@ class Guests:
 
     def attach(self, connection: Connection, movable: bool = False) -> None:
         """Take a client, or refuse it in words."""
-        from cubecast import __version__  # which imports us
-
         shell, config = self._shell, self._shell.config
         if self._leaving or self._closed_door:
             connection.refuse("the node leaves the cluster")

@@ -22,6 +22,7 @@ import msgspec
 from cubecast.net.clock import wall_us
 from cubecast.protocol.port import NodeId, Topic
 from cubecast.protocol.subscriptions.membership import Membership
+from cubecast.version import __version__
 
 if TYPE_CHECKING:
     from cubecast.net.node.shell import Shell
@@ -198,8 +199,6 @@ class Numbers:
 
     def read(self, now_s: float) -> Stats:
         """A reading; it takes time in proportion to the topics and subscriptions there are."""
-        from cubecast import __version__  # which imports us
-
         shell, presence = self._shell, self._shell.presence
         topics = list(self._topics())
         subscriptions = [_subscription(one) for one in shell.readers.subscriptions]

@@ -14,11 +14,11 @@ from typing import Protocol
 from cubecast.errors import Closed, TooManyTopics
 from cubecast.net.node.retained import Retained
 from cubecast.net.reading.ledger import Ledger
-from cubecast.net.reading.patterns import Pattern
 from cubecast.net.reading.subscription import Subscription
 from cubecast.protocol.cluster.member import Member
 from cubecast.protocol.messages import Frame
 from cubecast.protocol.port import Seq, Stream, Time, Topic
+from cubecast.protocol.subscriptions.patterns import Pattern
 
 LOOK_S, LOOK_MAX_S = 0.002, 0.5
 """How often to look whether a node that was lossy has caught up: first, and at most."""

@@ -18,11 +18,11 @@ from cubecast.net.gateway.budget import Share
 from cubecast.net.message import Message, T_co, cut
 from cubecast.net.node.retained import is_retained
 from cubecast.net.reading.debts import Debts, Key
-from cubecast.net.reading.patterns import Pattern
 from cubecast.net.wire.packets import content_size
 from cubecast.opening import ClosesAtEnd
 from cubecast.protocol.messages import Frame
 from cubecast.protocol.port import NodeId, Seq, Stream, Topic
+from cubecast.protocol.subscriptions.patterns import Pattern
 
 if TYPE_CHECKING:
     from weakref import ref

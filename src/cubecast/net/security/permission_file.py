@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from cubecast.errors import ConfigError
-from cubecast.net.reading.patterns import Pattern
 from cubecast.net.security.keys import MIN_TOKEN, new_secret
 from cubecast.net.security.permissions import NAME, Permissions, Rule, Who
 from cubecast.net.topics import check_name
+from cubecast.protocol.subscriptions.patterns import Pattern
 
 log = logging.getLogger("cubecast")
 

@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from cubecast.net.reading.patterns import Pattern, is_pattern
 from cubecast.protocol.port import Topic
+from cubecast.protocol.subscriptions.patterns import Pattern, is_pattern
 
 Kind = Literal["client", "node"]
 NAME = "{name}"

@@ -19,7 +19,6 @@ from dataclasses import replace as replaced
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cubecast import __version__
 from cubecast.spark.sweep import map_in_arrow
 from cubecast.spark.tables import spark_schema
 from cubecast.spark.universe.cells import Layout
@@ -48,6 +47,7 @@ from cubecast.spark.universe.quarantine import (
 from cubecast.spark.universe.rows import judged, staged_schema
 from cubecast.spark.universe.sources import Piece, Source, find_sources, pieces
 from cubecast.spark.universe.store import TABLES, Draft, new_universe, settings
+from cubecast.version import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

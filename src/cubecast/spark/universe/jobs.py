@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cubecast import __version__
 from cubecast.overlay.universes.presets import BipartiteParameters, preset
 from cubecast.spark.universe.draw import DRAWS, SMALLEST, Draws, draw_each, pruned
 from cubecast.spark.universe.errors import UniverseError
 from cubecast.spark.universe.generate import Grid, Shape, generate
 from cubecast.spark.universe.ingest import identity_of
 from cubecast.spark.universe.store import Universe, new_universe, refuse_place
+from cubecast.version import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,7 +15,6 @@ from functools import cache
 from io import BytesIO
 from typing import Any, NamedTuple, TypeAlias
 
-from cubecast.net.reading.patterns import Pattern
 from cubecast.protocol.cluster.views import View
 from cubecast.protocol.port import (
     Accusation,
@@ -30,6 +29,7 @@ from cubecast.protocol.port import (
     Time,
     Topic,
 )
+from cubecast.protocol.subscriptions.patterns import Pattern
 from cubecast.testing.explorer.canonical_forms import LONG, CanonicalForm, Likeness
 
 _SETTLE_LIMIT = 1000
