@@ -15,9 +15,11 @@ from cubecast.net.client import moving
 from cubecast.net.client.client import Client
 from cubecast.net.client.publishing import Pipeline
 from cubecast.net.client.read_positions import Floors
+from cubecast.net.client.shell import ClientShell, client_shell_of
 from cubecast.net.events import Detached, Events, Gap, Reattached
 from cubecast.net.node.node import Node
 from cubecast.net.node.shell import shell_of
+from cubecast.net.reading.subscribing import Subscribing
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.wire.clients import (
     Answered,
@@ -309,9 +311,9 @@ def test_without_catching_up_an_effect_comes_before_its_cause(
         return True
 
     if mutant == "the client does not ask":
-        monkeypatch.setattr(Client, "catch_up", nothing_to_ask)
+        monkeypatch.setattr(ClientShell, "catch_up", nothing_to_ask)
     else:
-        monkeypatch.setattr(Node, "undelivered", lambda node, positions: [])
+        monkeypatch.setattr(Subscribing, "undelivered", lambda node, positions: [])
     assert run(effect_after_move()) == [b"effect", b"cause"]
 
 
@@ -393,7 +395,7 @@ def test_a_client_that_comes_back_to_its_node_knows_what_it_missed() -> None:
             client.subscribe(TOPIC) as messages,
         ):
             events = client.events()
-            client._lost("the cable")
+            client_shell_of(client).lose_node("the cable")
             await event_of(events, Detached)
             await nodes[0].publish(TOPIC, "missed")
             back = await event_of(events, Reattached)

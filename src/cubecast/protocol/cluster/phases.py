@@ -1,8 +1,8 @@
 """The phases of a node in the agreement on views, and the steps between them.
 
 `TABLE` is the state machine of `cubecast.protocol.cluster.agreement`: a node changes its phase only
-by a line of it.  docs/design.md prints the table.  tests/test_phases.py takes every line, and
-compares the phase with the attributes after every event.
+by a line of it.  docs/design.md prints the table.  tests/protocol/cluster/test_phases.py takes
+every line, and compares the phase with the attributes after every event.
 
 Invariants (`attempt`, `_retry_at` and `_install` are attributes of `Epochs`):
 
