@@ -77,8 +77,13 @@ class Subscription(Reader[Message[T_co]], Generic[T_co]):
 
     @property
     def dropped(self) -> int:
-        """Messages this subscription's policy has dropped."""
+        """Messages that its policy has dropped, or that never came to the node."""
         return self._source.dropped
+
+    @property
+    def missed(self) -> int:
+        """Messages that never came: the node was away, or the client had none, or another one."""
+        return self._source.missed
 
     def _next(self, timeout: float | None) -> Message[T_co]:
         message = super()._next(timeout)

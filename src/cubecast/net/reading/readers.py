@@ -308,11 +308,11 @@ class Readers:
         readers = self._by_topic.get(topic, ())
         return not any(reader.entered and reader.policy == "block" for reader in readers)
 
-    def missed(self, topic: Topic, count: int) -> None:
+    def pass_over(self, topic: Topic, count: int) -> None:
         """So many messages of a topic were skipped."""
         for reader in self._by_topic.get(topic, ()):
             if reader.entered:  # else it was promised nothing yet
-                reader.missed(count)
+                reader.pass_over(count)
 
     def followed(self, pattern: str, complete: bool) -> None:
         """Whatever exists and matches is joined; or there is too much of it, now or later."""
