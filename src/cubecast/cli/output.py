@@ -77,3 +77,15 @@ def print_json(
 def counted(number: int, noun: str) -> str:
     """ "1 message", "2 messages"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def size(count: int) -> str:
+    """Bytes: "0", "950 B", "1.5 KiB", "12 MiB"."""
+    if not count:
+        return "0"
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            break
+        value /= 1024
+    return f"{value:.1f} {unit}" if unit != "B" and value < 10 else f"{value:.0f} {unit}"

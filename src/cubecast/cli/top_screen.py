@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 import cubecast
-from cubecast.cli.output import counted
+from cubecast.cli.output import counted, size
 from cubecast.logs import escaped
 from cubecast.net.node.stats import SubscriptionStats, TopicStats
 
@@ -214,15 +214,3 @@ def alarm(text: str, wrong: bool) -> Text:
 def rate(value: float) -> str:
     """Messages a second: "0/s", "7.5/s", "1,250/s"."""
     return f"{value:.1f}/s" if 0 < value < 10 else f"{value:,.0f}/s"
-
-
-def size(count: int) -> str:
-    """Bytes: "0", "950 B", "1.5 KiB", "12 MiB"."""
-    if not count:
-        return "0"
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024 or unit == "GiB":
-            break
-        value /= 1024
-    return f"{value:.1f} {unit}" if unit != "B" and value < 10 else f"{value:.0f} {unit}"

@@ -17,11 +17,15 @@ from cubecast.net.reading.ledger import Ledger
 from cubecast.net.reading.patterns import Pattern
 from cubecast.net.reading.subscription import Subscription
 from cubecast.protocol.cluster.member import Member
+from cubecast.protocol.explain import ReaderLoad
 from cubecast.protocol.messages import Frame
 from cubecast.protocol.port import Seq, Stream, Time, Topic
 
 LOOK_S, LOOK_MAX_S = 0.002, 0.5
 """How often to look whether a node that was lossy has caught up: first, and at most."""
+
+LOADS = 10
+"""Readers of a topic that are told of, at most."""
 
 
 class Runtime(Protocol):
@@ -232,6 +236,13 @@ class Readers:
         """All that read something, or are about to."""
         return self._all()
 
+    def loads(self, topic: Topic) -> list[ReaderLoad]:
+        """What the readers of a topic have not read: those that hold up publishers come first."""
+        loads = [_load(reader) for reader in self._by_topic.get(topic, ())]
+        unread = [load for load in loads if load["unread_messages"] or load["owes"]]
+        unread.sort(key=lambda load: (not load["owes"], -load["unread_bytes"]))
+        return unread[:LOADS]
+
     def topics_of(self, subscription: Subscription) -> list[Topic]:
         """The topics that a subscription reads at present."""
         if subscription.pattern is None:
@@ -338,6 +349,18 @@ class Readers:
     def left(self, topic: Topic) -> None:
         """Nobody needs this node for the topic any more."""
         _finish(self._leaving.pop(topic, None))
+
+
+def _load(reader: Subscription) -> ReaderLoad:
+    messages, size, limit = reader.load
+    return {
+        "policy": reader.policy,
+        "client": reader.share is not None,
+        "unread_messages": messages,
+        "unread_bytes": size,
+        "limit_bytes": limit,
+        "owes": reader.owes,
+    }
 
 
 def _finish(future: asyncio.Future[bool] | None, result: bool = True) -> None:
