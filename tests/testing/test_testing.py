@@ -46,7 +46,7 @@ def test_sleeping_takes_no_real_time() -> None:
         return asyncio.get_running_loop().time()
 
     before = time.monotonic()
-    assert run(sleep()) == pytest.approx(7200, abs=0.01)
+    assert run(sleep(), limit_s=14_400) == pytest.approx(7200, abs=0.01)
     assert time.monotonic() - before < 3600
 
 
@@ -101,6 +101,25 @@ def test_a_run_that_polls_for_ever_ends() -> None:
 
     with pytest.raises(Deadlock, match="after 3600 s of virtual time"):
         run(poll(), limit_s=3600)
+
+
+def test_half_an_hour_is_the_limit_and_the_error_names_what_raises_it() -> None:
+    @on_virtual_time
+    async def in_time() -> None:
+        await asyncio.sleep(1790)
+
+    @on_virtual_time
+    async def too_long() -> None:
+        await asyncio.sleep(1810)
+
+    @on_virtual_time(limit_s=3600)
+    async def longer() -> None:
+        await asyncio.sleep(1810)
+
+    in_time()
+    longer()
+    with pytest.raises(Deadlock, match=r"after 1800 s of virtual time; .*limit_s="):
+        too_long()
 
 
 @on_virtual_time
