@@ -113,7 +113,7 @@ class NodeConfig:
     refused connections, which the node's log has."""
     metrics: str = ""
     """Where ``/metrics`` and ``/healthz`` are served, by HTTP and to all who reach it; ":9464",
-    a port alone, is on the loopback.  Empty: nowhere.  Needs prometheus-client."""
+    a port alone, is on the loopback.  Empty: nowhere.  ``/metrics`` needs prometheus-client."""
     trace_arrivals: bool = False
     """Record in the trace also in which order messages arrive, before they are put in order."""
     tls_ca: str = ""
