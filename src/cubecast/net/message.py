@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, cast
@@ -113,16 +114,25 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
         """Whether it is a request, which `reply` answers."""
         return False
 
-    async def reply(self, payload: Payload, *, headers: Headers | None = None) -> None:
+    def reply(
+        self, payload: Payload, *, headers: Headers | None = None
+    ) -> Coroutine[Any, Any, None]:
         """Answer a request; its sender gets the payload.  One may answer several times.
 
-        Raises what `publish` raises, and ValueError if the message is no request.
+        It is awaited, and raises what `publish` raises, and ValueError if the message is no
+        request.  Of a message that `cubecast.sync` has read it raises TypeError: there it is
+        ``client.reply(message, payload)``.
         """
-        await self._replier().reply(self, payload, headers)
+        _check_loop("reply(message, payload)")
+        return self._reply(payload, headers, "")
 
-    async def reply_error(self, text: str, *, error: str = "Error") -> None:
+    def reply_error(self, text: str, *, error: str = "Error") -> Coroutine[Any, Any, None]:
         """Answer a request with an error, which is raised as `RequestFailed` where it was made."""
-        await self._replier().reply(self, text, None, error or "Error")
+        _check_loop("reply_error(message, text)")
+        return self._reply(text, None, error or "Error")
+
+    async def _reply(self, payload: Payload, headers: Headers | None, error: str) -> None:
+        await self._replier().reply(self, payload, headers, error)
 
     def _replier(self) -> Requests:
         raise ValueError(f"message {self.id!r} asks for no answer: it was published, not requested")
@@ -142,6 +152,22 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
     def dependencies(self) -> tuple[tuple[NodeId, Seq], ...]:
         """The direct causes of its frame: (source, seq) of the last message of each."""
         return tuple((stream.source, seq) for stream, seq in self.frame.barrier)
+
+
+def _check_loop(instead: str) -> None:
+    """TypeError where no event loop runs: what is returned would be awaited by nobody."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise TypeError(without_loop(instead)) from None
+
+
+def without_loop(instead: str) -> str:
+    """What to say to whoever answers outside the event loop of the node or client."""
+    return (
+        "an answer is sent in the event loop of the node or client: "
+        f"with cubecast.sync, call client.{instead}"
+    )
 
 
 def _date(seconds: float) -> str:
