@@ -18,6 +18,7 @@ import msgspec
 
 from cubecast.codecs import Codec
 from cubecast.errors import DecodeError
+from cubecast.net.node.retained import RETAIN
 from cubecast.net.topics import Payload, is_reply_topic
 from cubecast.net.wire import headers
 from cubecast.net.wire.headers import NO_HEADERS, Headers
@@ -69,7 +70,8 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
     def value(self) -> T_co:
         """What the payload means to the codec of the subscription; without one, the payload.
 
-        `DecodeError`, which has the payload, if it means nothing.
+        `DecodeError`, which has the payload, if it means nothing: so it may be with a message that
+        removes a retained value (`removed`), which is empty.
         """
         return cast(T_co, self.payload)
 
@@ -97,6 +99,11 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
     def retained(self) -> bool:
         """Whether it was published before the subscription began, and kept (`retain=True`)."""
         return type(self.frame.body) is Lasting
+
+    @property
+    def removed(self) -> bool:
+        """Whether it removes the retained value of its topic: an empty payload, `retain=True`."""
+        return False
 
     @property
     def stamp(self) -> tuple[int, NodeId, int, Seq]:
@@ -199,6 +206,11 @@ class RichMessage(Message[T_co], Generic[T_co], frozen=True):
     def encoded_headers(self) -> bytes:
         """The headers as they travel."""
         return self.carried
+
+    @property
+    def removed(self) -> bool:
+        """Whether it removes the retained value of its topic: an empty payload, `retain=True`."""
+        return not self.payload and RETAIN in self.headers
 
     @property
     def wants_reply(self) -> bool:
