@@ -61,12 +61,14 @@ if TYPE_CHECKING:
     from cubecast.net.node.node import Node
     from cubecast.net.node.stats import Stats
     from cubecast.net.publishing.receipt import Receipt
-    from cubecast.net.reading.callbacks import Listener
+    from cubecast.net.reading.callbacks import Callback, Listener
     from cubecast.net.reading.subscription import Policy, Subscription
     from cubecast.net.requests.answers import Answers
     from cubecast.net.security.tls import Tls
     from cubecast.net.settings.config import NodeConfig
     from cubecast.net.settings.sources import load_config
+    from cubecast.net.topics import Payload
+    from cubecast.net.wire.headers import Headers
     from cubecast.ordering.config import OrderedConfig
     from cubecast.ordering.library import ordered
     from cubecast.ordering.live import Ordered
@@ -79,6 +81,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Answers",
     "AttachError",
+    "Callback",
     "CallbackFailed",
     "Client",
     "ClientReceipt",
@@ -93,6 +96,7 @@ __all__ = [
     "Event",
     "Excluded",
     "Gap",
+    "Headers",
     "JoinError",
     "LinkFaults",
     "Listener",
@@ -112,6 +116,7 @@ __all__ = [
     "OrderedConfig",
     "OrderedMessage",
     "Overflow",
+    "Payload",
     "Policy",
     "PublisherBlocked",
     "Reattached",
@@ -142,6 +147,7 @@ __all__ = [
 
 _PLACES = {
     "Answers": "cubecast.net.requests.answers",
+    "Callback": "cubecast.net.reading.callbacks",
     "CallbackFailed": "cubecast.net.events",
     "Client": "cubecast.net.client.client",
     "ClientReceipt": "cubecast.net.client.publishing",
@@ -152,6 +158,7 @@ _PLACES = {
     "Event": "cubecast.net.events",
     "Excluded": "cubecast.net.events",
     "Gap": "cubecast.net.events",
+    "Headers": "cubecast.net.wire.headers",
     "LinkFaults": "cubecast.net.links.faults",
     "Listener": "cubecast.net.reading.callbacks",
     "MemberJoined": "cubecast.net.events",
@@ -164,6 +171,7 @@ _PLACES = {
     "Ordered": "cubecast.ordering.live",
     "OrderedConfig": "cubecast.ordering.config",
     "OrderedMessage": "cubecast.ordering.unread",
+    "Payload": "cubecast.net.topics",
     "Policy": "cubecast.net.reading.subscription",
     "PublisherBlocked": "cubecast.net.events",
     "Reattached": "cubecast.net.events",

@@ -52,9 +52,13 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
     """One message, as delivered; `T_co` is the type of its `value`, bytes without a codec."""
 
     topic: Topic
+    """The topic it was published to, also where the subscription has a pattern."""
     payload: bytes
+    """What was published."""
     source: NodeId
+    """The slot of the node that published it."""
     seq: Seq
+    """Its number among the messages of that node, in one life, in this topic; from 0 on."""
     frame: Frame
 
     def __repr__(self) -> str:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cubecast.net.requests.requests import Requests
 
 Policy = Literal["block", "drop-oldest", "drop-newest", "disconnect"]
+"""What happens to a subscription that has more unread than `queue_bytes`; see `Node.subscribe`."""
 Order = Literal["causal", "none"]
 
 NOT_ENTERED = "a subscription is entered before it is read: async with ... as messages"
