@@ -234,7 +234,7 @@ def run(command: str, work: Coroutine[Any, Any, None], log_format: str | None = 
     try:
         run_loop(interrupts.interruptible(work))
     except cubecast.AttachError as error:
-        hint = "; is one running? cubecast up" if _nobody_listens(error) else ""
+        hint = "; start one with: cubecast up" if _nobody_listens(error) else ""
         refuse(command, f"{error}{hint}", log_format)
     except (cubecast.CubecastError, ValueError) as error:
         refuse(command, error, log_format)
