@@ -18,7 +18,6 @@ import msgspec
 
 from cubecast.codecs import Codec
 from cubecast.errors import DecodeError
-from cubecast.net.node.retained import RETAIN
 from cubecast.net.topics import Payload, is_reply_topic
 from cubecast.net.wire import headers
 from cubecast.net.wire.headers import NO_HEADERS, Headers
@@ -46,6 +45,8 @@ REPLY = ":reply"
 """The header that names where an answer goes."""
 ID = ":id"
 """The header that numbers a request, and tells which one an answer is for."""
+RETAIN = ":retain"
+"""The header of a message that is kept for those who subscribe later."""
 
 
 class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):

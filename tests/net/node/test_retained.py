@@ -15,10 +15,10 @@ import pytest
 import cubecast
 from cubecast.errors import CubecastError, NotSent
 from cubecast.net.links.faults import Rule
-from cubecast.net.message import Message
+from cubecast.net.message import RETAIN, Message
 from cubecast.net.node import retained
 from cubecast.net.node.node import Node
-from cubecast.net.node.retained import MAX_VALUE, MAX_VALUES, RETAIN, Retained, mark
+from cubecast.net.node.retained import MAX_VALUE, MAX_VALUES, Retained, mark
 from cubecast.net.node.shell import shell_of
 from cubecast.net.publishing import outbox
 from cubecast.net.reading.subscription import Subscription
