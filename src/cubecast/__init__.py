@@ -62,12 +62,14 @@ if TYPE_CHECKING:
     from cubecast.net.node.node import Node
     from cubecast.net.node.stats import Stats
     from cubecast.net.publishing.receipt import Receipt
-    from cubecast.net.reading.callbacks import Listener
+    from cubecast.net.reading.callbacks import Callback, Listener
     from cubecast.net.reading.subscription import Policy, Subscription
     from cubecast.net.requests.answers import Answers
     from cubecast.net.security.tls import Tls
     from cubecast.net.settings.config import NodeConfig
     from cubecast.net.settings.sources import load_config
+    from cubecast.net.topics import Payload
+    from cubecast.net.wire.headers import Headers
     from cubecast.ordering.config import OrderedConfig
     from cubecast.ordering.library import ordered
     from cubecast.ordering.live import Ordered
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Answers",
     "AttachError",
+    "Callback",
     "CallbackFailed",
     "Client",
     "ClientReceipt",
@@ -93,6 +96,7 @@ __all__ = [
     "Event",
     "Excluded",
     "Gap",
+    "Headers",
     "JoinError",
     "LinkFaults",
     "Listener",
@@ -112,6 +116,7 @@ __all__ = [
     "OrderedConfig",
     "OrderedMessage",
     "Overflow",
+    "Payload",
     "Policy",
     "PublisherBlocked",
     "Reattached",
@@ -142,6 +147,7 @@ __all__ = [
 
 _PLACES = {
     "Answers": "cubecast.net.requests.answers",
+    "Callback": "cubecast.net.reading.callbacks",
     "CallbackFailed": "cubecast.net.events",
     "Client": "cubecast.net.client.client",
     "ClientReceipt": "cubecast.net.client.publishing",
@@ -152,6 +158,7 @@ _PLACES = {
     "Event": "cubecast.net.events",
     "Excluded": "cubecast.net.events",
     "Gap": "cubecast.net.events",
+    "Headers": "cubecast.net.wire.headers",
     "LinkFaults": "cubecast.net.links.faults",
     "Listener": "cubecast.net.reading.callbacks",
     "MemberJoined": "cubecast.net.events",
@@ -164,6 +171,7 @@ _PLACES = {
     "Ordered": "cubecast.ordering.live",
     "OrderedConfig": "cubecast.ordering.config",
     "OrderedMessage": "cubecast.ordering.unread",
+    "Payload": "cubecast.net.topics",
     "Policy": "cubecast.net.reading.subscription",
     "PublisherBlocked": "cubecast.net.events",
     "Reattached": "cubecast.net.events",
@@ -209,7 +217,7 @@ def __dir__() -> list[str]:
 async def join(
     seed: str | None,
     *,
-    listen: str = "127.0.0.1:0",
+    listen: str | None = None,
     advertise: str = "",
     join_timeout_s: float | None = None,
     secret: str = "",
@@ -226,13 +234,15 @@ async def join(
     `join_timeout_s` seconds (None: that of the configuration, 10 s).  Once this node has joined
     it does not need its seed any more.
 
-    `advertise` is what others are told and dial, if it is not the address this node listens on:
-    behind a NAT, or in a container.  With the default of `listen` and a seed on another machine,
-    the node listens on the address by which it reaches the seed.
+    `listen` is where this node listens (None: any port of 127.0.0.1).  `advertise` is what others
+    are told and dial, if it is not that address: behind a NAT, or in a container.  With the default
+    of `listen` and a seed on another machine, the node listens on the address by which it reaches
+    the seed.
 
-    `config` replaces `listen`, `advertise`, `secret` and `tls` where more is to be set; `trace`
-    collects what the application at this node did, for the checkers.  `network` carries the bytes
-    (default: TCP, or TLS where `tls` names certificates), `faults` are done to them on purpose.
+    `config` replaces `listen`, `advertise`, `secret` and `tls` where more is to be set, and
+    excludes them (`ValueError`).  `trace` collects what the application at this node did, for the
+    checkers.  `network` carries the bytes (default: TCP, or TLS where `tls` names certificates),
+    `faults` are done to them on purpose.
 
     Entering raises `JoinError` if no seed gives this node a place in time or all refuse it
     (another secret, another version, a certificate, a loopback address towards another machine,
@@ -249,11 +259,13 @@ async def join(
     from cubecast.net.security.tls import tls_keys
     from cubecast.net.settings.config import NodeConfig
 
-    check_listen(listen)
-    check_config(config, NodeConfig, {"advertise": advertise, "secret": secret, "tls": tls})
+    if listen is not None:
+        check_listen(listen)
+    given = {"listen": listen, "advertise": advertise, "secret": secret, "tls": tls}
+    check_config(config, NodeConfig, given)
     check_seed(seed)
     config = config or NodeConfig(
-        listen=listen, advertise=advertise, secret=secret, **tls_keys(tls)
+        listen=listen or "127.0.0.1:0", advertise=advertise, secret=secret, **tls_keys(tls)
     )
     if join_timeout_s is not None:
         config = replace(config, join_timeout_s=join_timeout_s)
@@ -270,7 +282,7 @@ async def join(
 
 
 def start(
-    listen: str = "127.0.0.1:7400",
+    listen: str | None = None,
     *,
     advertise: str = "",
     secret: str = "",
@@ -282,12 +294,13 @@ def start(
 ) -> AbstractAsyncContextManager[Node]:
     """Begin a cluster: ``async with cubecast.start() as node``, the first, for others to join.
 
-    The arguments, and what it raises, are those of `join`; but it listens on port 7400 by default,
-    where commands and light clients look for a node.
+    The arguments, and what it raises, are those of `join`; but it listens on 127.0.0.1:7400 by
+    default, where commands and light clients look for a node.  With a `config` it listens where
+    that says.
     """
     node = join(
         None,
-        listen=listen,
+        listen="127.0.0.1:7400" if listen is None and config is None else listen,
         advertise=advertise,
         secret=secret,
         tls=tls,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FIXTURE = "cubecast_cluster"
 MARKER = (
     "cubecast(nodes=3, *, seed=0, check=True, config=None, secret='', client_secret='', "
-    "limit_s=14400): what cluster the fixture cubecast_cluster gives, and how many seconds of "
+    "limit_s=1800): what cluster the fixture cubecast_cluster gives, and how many seconds of "
     "virtual time the test may take"
 )
 

@@ -97,6 +97,13 @@ class TypedTopic(Generic[T]):
             self.name, payload, headers=headers, receipt=receipt, timeout=timeout, retain=retain
         )
 
+    def clear(
+        self, through: Node | Client, *, timeout: float | None = None
+    ) -> Coroutine[Any, Any, None]:
+        """Remove the retained value of the topic; subscribers get a message that is `removed`."""
+        _refuse_facade(through)
+        return through.publish(self.name, b"", retain=True, timeout=timeout)
+
     @overload
     def subscribe(
         self, at: Node, *, policy: Policy = "block", queue_bytes: int | None = None

@@ -162,6 +162,23 @@ TABLE: dict[str, tuple[Use, type[Exception], str]] = {
         ValueError,
         "secret and config exclude each other: give NodeConfig(secret=...)",
     ),
+    "config and an address": (
+        lambda n, c: entered(anything.start("127.0.0.1:7777", config=cubecast.NodeConfig())),
+        ValueError,
+        "listen and config exclude each other: give NodeConfig(listen=...) alone",
+    ),
+    "config and listen": (
+        lambda n, c: entered(
+            anything.join(n.address, listen="127.0.0.1:0", config=cubecast.NodeConfig())
+        ),
+        ValueError,
+        "listen and config exclude each other: give NodeConfig(listen=...) alone",
+    ),
+    "config and an address, without async": (
+        lambda n, c: cubecast.sync.start("127.0.0.1:7777", config=cubecast.NodeConfig()),
+        ValueError,
+        "listen and config exclude each other: give NodeConfig(listen=...) alone",
+    ),
     "config with a time of 0": (
         lambda n, c: anything.NodeConfig(publish_timeout_s=0),
         ValueError,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -171,6 +172,16 @@ def test_why_counts_in_english_and_names_who_is_treated_apart() -> None:
 
 
 # -- nodes ----------------------------------------------------------------------------------------
+
+
+def test_what_ends_a_command_is_json_where_the_log_is(seed: str) -> None:
+    in_use = f"cannot listen on {seed}: the address is in use; choose another with --listen"
+    for command, said in (("node", in_use), ("up", f"node 0 did not start: {in_use}")):
+        line = json.loads(one_line(cubecast(command, "--listen", seed, "--log-format", "json")))
+        assert line["message"] == f"cubecast {command}: {said}"
+        assert (line["level"], line["logger"]) == ("ERROR", "cubecast")
+    wrong = cubecast("node", "--config", "/nowhere.toml", "--log-format", "json")
+    assert "nowhere.toml" in json.loads(one_line(wrong))["message"]
 
 
 def test_an_address_one_cannot_listen_on_is_named(seed: str) -> None:

@@ -143,7 +143,7 @@ def test_nobody_listens_there() -> None:
     refused = cubecast("sub", "chat", "--at", "127.0.0.1:1,127.0.0.1:2")
     said = one_line(refused)
     assert said.startswith("cubecast sub: cannot attach to a node at 127.0.0.1:1 (")
-    assert said.endswith("; is one running? cubecast up\n")
+    assert said.endswith("; start one with: cubecast up\n")
 
 
 def test_a_node_that_stops_ends_its_clients_with_a_reason() -> None:

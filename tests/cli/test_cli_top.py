@@ -28,9 +28,11 @@ def top(*arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def drawn(found: Round, width: int = 80, height: int | None = None) -> str:
+def drawn(
+    found: Round, width: int = 80, height: int | None = None, *, replies: bool = False
+) -> str:
     console = Console(width=width, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    console.print(screen(found, None, width, height))
+    console.print(screen(found, None, width, height, replies))
     console.file.close()
     return console.export_text()
 
@@ -102,6 +104,25 @@ def test_the_screen_fits_a_terminal_however_many_topics_there_are() -> None:
         assert len(text.splitlines()) <= 24
         assert "topics more" in text
         assert "\x1b[31m" not in text
+
+    asyncio.run(scenario())
+
+
+def test_topics_for_replies_are_shown_on_request() -> None:
+    async def scenario() -> None:
+        async with (
+            asyncio.timeout(LIMIT_S),
+            cubecast.start("127.0.0.1:0") as node,
+            node.on("echo", lambda message: message.payload),
+        ):
+            await node.request("echo", "hello")
+            found = Round([node.stats()], [])
+            shown = await asyncio.to_thread(top, "--at", node.address, "--once", "--all")
+        assert any(one.topic.startswith("$replies/") for one in found.nodes[0].topics)
+        assert "echo" in drawn(found)
+        assert "$replies" not in drawn(found)
+        assert "$replies" in drawn(found, replies=True)
+        assert "$replies" in shown.stdout
 
     asyncio.run(scenario())
 

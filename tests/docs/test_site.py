@@ -28,6 +28,29 @@ def test_every_public_name_is_on_the_page_of_the_api_once() -> None:
     assert sorted(blocks) == sorted(set(cubecast.__all__) - {"__version__"})
 
 
+def test_the_classes_without_async_and_those_for_tests_are_on_the_page_of_the_api() -> None:
+    page = (DOCS / "api.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^::: cubecast\.(sync|testing)\.(\w+)$", page, re.MULTILINE)
+    classes = [name for name in cubecast.sync.__all__ if name[0].isupper()]
+    theirs = set(cubecast.testing.__all__) - set(cubecast.__all__)
+    expected = [*(("sync", name) for name in classes), *(("testing", name) for name in theirs)]
+    assert sorted(blocks) == sorted(expected)
+
+
+def test_types_in_signatures_have_public_names() -> None:
+    for name, where in (
+        ("Payload", cubecast.Node.publish),
+        ("Headers", cubecast.Node.publish),
+        ("Callback", cubecast.Node.on),
+        ("Policy", cubecast.Node.subscribe),
+        ("Codec", cubecast.Node.subscribe),
+    ):
+        used = " ".join(map(str, where.__annotations__.values()))
+        assert re.search(rf"\b{name}\b", used), f"{name} is in no signature: leave it out here"
+        assert hasattr(cubecast.codecs if name == "Codec" else cubecast, name)
+    assert isinstance("text", cubecast.Payload)
+
+
 def test_the_package_shows_its_public_names_and_no_others() -> None:
     assert cubecast.net is not None, "it is there, as everything that was imported"  # type: ignore[attr-defined]
     shown = {name for name in dir(cubecast) if not name.startswith("__")}

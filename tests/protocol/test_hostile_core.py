@@ -18,14 +18,9 @@ import msgspec
 import pytest
 
 from cubecast.net.clock import wall_us
+from cubecast.net.message import RETAIN
 from cubecast.net.node import retained
-from cubecast.net.node.retained import (
-    MAX_AHEAD_US,
-    MAX_BYTES,
-    RETAIN,
-    Retained,
-    is_value,
-)
+from cubecast.net.node.retained import MAX_AHEAD_US, MAX_BYTES, Retained, is_value
 from cubecast.net.wire.headers import pack
 from cubecast.net.wire.packets import WireError, decode_control, encode_control
 from cubecast.protocol.cluster.node import CubecastNode

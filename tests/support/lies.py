@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from cubecast.net.clock import wall_us
-from cubecast.net.node.retained import MAX_AHEAD_US, MAX_VALUE, RETAIN
+from cubecast.net.message import RETAIN
+from cubecast.net.node.retained import MAX_AHEAD_US, MAX_VALUE
 from cubecast.net.wire.headers import pack
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.messages import (

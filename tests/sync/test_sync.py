@@ -126,6 +126,40 @@ def test_a_request_can_be_refused(node: cubecast.sync.Node, client: cubecast.syn
         service.join()
 
 
+def test_an_answer_outside_the_loop_is_refused_and_says_what_to_call(
+    node: cubecast.sync.Node, client: cubecast.sync.Client
+) -> None:
+    """A coroutine that nobody awaits, or one in the loop of a notebook, would answer nothing."""
+
+    async def in_another_loop(request: cubecast.Message) -> None:
+        await request.reply("no")
+
+    said: list[str] = []
+
+    def serve(requests: cubecast.sync.Subscription) -> None:
+        request = next(requests)
+        for use in (
+            lambda: request.reply("no"),
+            lambda: request.reply_error("no"),
+            lambda: asyncio.run(in_another_loop(request)),
+        ):
+            with pytest.raises(TypeError) as caught:
+                use()
+            said.append(str(caught.value))
+        node.reply(request, "yes")
+
+    with node.subscribe("service/upper", timeout=PATIENCE_S) as requests:
+        service = threading.Thread(target=serve, args=(requests,))
+        service.start()
+        assert client.request("service/upper", timeout=PATIENCE_S).payload == b"yes"
+        service.join()
+    assert [text.partition("call ")[2] for text in said] == [
+        "client.reply(message, payload)",
+        "client.reply_error(message, text)",
+        "client.reply(message, payload)",
+    ]
+
+
 def test_a_typed_topic_is_refused_before_anything_is_lost(client: cubecast.sync.Client) -> None:
     """A coroutine that nobody awaits would send nothing."""
     topic = cubecast.TypedTopic("sensors/hall", cubecast.codecs.json(int))

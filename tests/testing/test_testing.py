@@ -46,7 +46,7 @@ def test_sleeping_takes_no_real_time() -> None:
         return asyncio.get_running_loop().time()
 
     before = time.monotonic()
-    assert run(sleep()) == pytest.approx(7200, abs=0.01)
+    assert run(sleep(), limit_s=14_400) == pytest.approx(7200, abs=0.01)
     assert time.monotonic() - before < 3600
 
 
@@ -101,6 +101,25 @@ def test_a_run_that_polls_for_ever_ends() -> None:
 
     with pytest.raises(Deadlock, match="after 3600 s of virtual time"):
         run(poll(), limit_s=3600)
+
+
+def test_half_an_hour_is_the_limit_and_the_error_names_what_raises_it() -> None:
+    @on_virtual_time
+    async def in_time() -> None:
+        await asyncio.sleep(1790)
+
+    @on_virtual_time
+    async def too_long() -> None:
+        await asyncio.sleep(1810)
+
+    @on_virtual_time(limit_s=3600)
+    async def longer() -> None:
+        await asyncio.sleep(1810)
+
+    in_time()
+    longer()
+    with pytest.raises(Deadlock, match=r"after 1800 s of virtual time; .*limit_s="):
+        too_long()
 
 
 @on_virtual_time
@@ -346,7 +365,8 @@ async def test_a_short_partition_stalls_and_heals() -> None:
         await cluster[0].publish(TOPIC, "during")
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(anext(messages), 0.5)
-        with pytest.raises(TimeoutError, match=r"not settled after 0\.5 s: nodes 0 wait"):
+        told = r"not settled after 0\.5 s: node 0 waits in 'chat/room1' for node [23]$"
+        with pytest.raises(TimeoutError, match=told):
             await cluster.settle(0.5)
         with pytest.raises(AssertionError, match=r"(?s)completeness: 1 violations"):
             cluster.check()
@@ -354,6 +374,26 @@ async def test_a_short_partition_stalls_and_heals() -> None:
         assert (await anext(messages)).payload == b"during"
         await cluster.settle()
         assert cluster.check().gaps == 0
+
+
+@on_virtual_time
+async def test_what_does_not_settle_names_the_topic_the_node_and_the_full_subscription() -> None:
+    async with (
+        Cluster(2) as cluster,
+        cluster[1].subscribe(TOPIC, queue_bytes=1000) as messages,
+    ):
+        for _ in range(5):
+            await cluster[0].publish(TOPIC, bytes(900))
+        with pytest.raises(TimeoutError) as caught:
+            await cluster.settle(5)
+        told = str(caught.value)
+        assert told.startswith("not settled after 5 s: node 0 waits in 'chat/room1' for node 1; ")
+        assert "a subscription to 'chat/room1' at node 1 (the application, policy block)" in told
+        assert told.endswith("bytes unread, limit 1000")
+        await take(messages, 5)
+        reading = asyncio.create_task(take(messages, 1))  # as a reader does who comes for more
+        await cluster.settle()
+        reading.cancel()
 
 
 @on_virtual_time

@@ -179,7 +179,7 @@ def effective(command: str, config: Path | None, flags: Flags) -> Settings:
     try:
         return load_settings(config, defaults={"listen": DEFAULT_LISTEN}, **asdict(flags))
     except ConfigError as error:
-        refuse(command, error)
+        refuse(command, error, flags.log_format)
 
 
 def named(path: Path | None) -> str | None:

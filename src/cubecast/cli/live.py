@@ -98,7 +98,8 @@ def node(
     for path in settings.exposed:
         log.warning(EXPOSED, path, path)
     chosen = settings.origins["listen"] != "default"
-    run("node", _node(settings.config, settings.join or None, handler, chosen))
+    work = _node(settings.config, settings.join or None, handler, chosen)
+    run("node", work, settings.log_format)
 
 
 @asynccontextmanager
@@ -228,19 +229,19 @@ def stop_signal(stop: Any, hangup: bool = True) -> Any:
     return undo
 
 
-def run(command: str, work: Coroutine[Any, Any, None]) -> None:
-    """Run a command's work; what goes wrong with it takes one line."""
+def run(command: str, work: Coroutine[Any, Any, None], log_format: str | None = None) -> None:
+    """Run a command's work; what goes wrong with it takes one line, of the log's format."""
     try:
         run_loop(interrupts.interruptible(work))
     except cubecast.AttachError as error:
-        hint = "; is one running? cubecast up" if _nobody_listens(error) else ""
-        refuse(command, f"{error}{hint}")
+        hint = "; start one with: cubecast up" if _nobody_listens(error) else ""
+        refuse(command, f"{error}{hint}", log_format)
     except (cubecast.CubecastError, ValueError) as error:
-        refuse(command, error)
+        refuse(command, error, log_format)
     except OSError as error:
         if error.errno == errno.EPIPE:  # who read our output has gone, which is its right
             raise
-        refuse(command, error.strerror or error)
+        refuse(command, error.strerror or error, log_format)
 
 
 def _nobody_listens(error: cubecast.AttachError) -> bool:

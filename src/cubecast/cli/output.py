@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import json
+import logging
 import statistics
 from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
 
-from cubecast.logs import escaped
+from cubecast.logs import Json, escaped
 
 console = Console()
 progress_console = Console(stderr=True)
 
 
-def refuse(command: str, reason: object) -> NoReturn:
+def refuse(command: str, reason: object, log_format: str | None = None) -> NoReturn:
     """Say in one line what is wrong with what the user asked for, and exit with 2."""
-    line = escaped(" ".join(str(reason).split()))  # the reason may be a peer's
-    typer.echo(f"cubecast {command}: {line}", err=True)
+    complain(command, reason, log_format)
     raise typer.Exit(2)
+
+
+def complain(
+    command: str, reason: object, log_format: str | None = None, level: int = logging.ERROR
+) -> None:
+    """Say something in one line on stderr; as a line of the log if that is JSON."""
+    line = f"cubecast {command}: {' '.join(str(reason).split())}"
+    if log_format == "json":
+        record = logging.LogRecord("cubecast", level, __file__, 0, "%s", (line,), None)
+        typer.echo(Json().format(record), err=True)
+    else:
+        typer.echo(escaped(line), err=True)  # the reason may be a peer's
 
 
 def summarise(runs: list[dict[str, float]]) -> dict[str, dict[str, float]]:
@@ -77,3 +89,15 @@ def print_json(
 def counted(number: int, noun: str) -> str:
     """ "1 message", "2 messages"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def size(count: int) -> str:
+    """Bytes: "0", "950 B", "1.5 KiB", "12 MiB"."""
+    if not count:
+        return "0"
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            break
+        value /= 1024
+    return f"{value:.1f} {unit}" if unit != "B" and value < 10 else f"{value:.0f} {unit}"

@@ -73,6 +73,9 @@ def top(
     once: Annotated[
         bool, typer.Option("--once", help="Look once, for about a second, and end.")
     ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show the topics for replies to requests, too.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a look, on one line.")
     ] = False,
@@ -100,7 +103,7 @@ def top(
     if not 0.1 <= every <= 3600:
         refuse("top", f"--every must be from 0.1 to 3600 s, not {every:g}")
     known = cluster_access("top", config, secret, name, tls_ca, tls_cert, tls_key, tls_crl)
-    run("top", _top(at, known, Looking(node, every, once, as_json)))
+    run("top", _top(at, known, Looking(node, every, once, as_json, everything)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,8 @@ class Looking:
     every_s: float
     once: bool
     as_json: bool
+    replies: bool
+    """Whether topics for replies to requests are shown; JSON has them always."""
 
 
 @dataclass(slots=True)
@@ -230,7 +235,8 @@ async def _top(at: str, access: Access, how: Looking) -> None:
             with Live(console=console, screen=True, auto_refresh=False) as live:
                 while not stopped.is_set():
                     found = await _next(watch, at)
-                    live.update(screen(found, how.node, *console.size), refresh=True)
+                    shown = screen(found, how.node, *console.size, how.replies)
+                    live.update(shown, refresh=True)
                     await _sleep(how.every_s, stopped)
     finally:
         await watch.close()
@@ -258,4 +264,4 @@ def _print(found: Round, how: Looking) -> None:
     if how.as_json:
         typer.echo(msgspec.json.encode(found).decode())
     else:
-        console.print(screen(found, how.node, console.width, None))
+        console.print(screen(found, how.node, console.width, None, how.replies))

@@ -14,9 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 import cubecast
-from cubecast.cli.output import counted
+from cubecast.cli.output import counted, size
 from cubecast.logs import escaped
 from cubecast.net.node.stats import SubscriptionStats, TopicStats
+from cubecast.net.topics import is_reply_topic
 
 if TYPE_CHECKING:
     from cubecast.cli.top import Round
@@ -31,12 +32,21 @@ WIDE = 115
 """Columns from which on the addresses fit."""
 
 
-def screen(found: Round, only: int | None, width: int, height: int | None) -> RenderableType:
-    """All tables, in `width` columns and, unless it is None, `height` lines."""
+def screen(
+    found: Round, only: int | None, width: int, height: int | None, replies: bool = False
+) -> RenderableType:
+    """All tables, in `width` columns and, unless it is None, `height` lines.
+
+    Topics for replies to requests are among them with `replies` alone.
+    """
     rows = len(found.nodes) + len(found.silent)
     left = ROWS * 2 if height is None else max(4, height - AROUND - rows)
-    topics = merged_topics(found.nodes)
-    readers = slow_readers(found.nodes)
+    topics = [
+        row for row in merged_topics(found.nodes) if replies or not is_reply_topic(row[0].topic)
+    ]
+    readers = [
+        row for row in slow_readers(found.nodes) if replies or not is_reply_topic(row[1].topic)
+    ]
     some = min(len(topics), max(left // 2, left - len(readers)))
     parts: list[RenderableType] = [_title(found, only), _nodes(found, width >= WIDE)]
     if topics:
@@ -214,15 +224,3 @@ def alarm(text: str, wrong: bool) -> Text:
 def rate(value: float) -> str:
     """Messages a second: "0/s", "7.5/s", "1,250/s"."""
     return f"{value:.1f}/s" if 0 < value < 10 else f"{value:,.0f}/s"
-
-
-def size(count: int) -> str:
-    """Bytes: "0", "950 B", "1.5 KiB", "12 MiB"."""
-    if not count:
-        return "0"
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024 or unit == "GiB":
-            break
-        value /= 1024
-    return f"{value:.1f} {unit}" if unit != "B" and value < 10 else f"{value:.0f} {unit}"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -30,10 +33,10 @@ from cubecast.cli.config import (
     named,
 )
 from cubecast.cli.live import stop_signals
-from cubecast.cli.output import counted, refuse
+from cubecast.cli.output import complain, counted, refuse
 from cubecast.logs import guard
 from cubecast.net.links.address import format_address, parse_address
-from cubecast.net.settings.config import NodeConfig
+from cubecast.net.settings.sources import Settings
 from cubecast.processes.child import end_all
 from cubecast.processes.command import CommandChild
 from cubecast.processes.signals import StopSignals
@@ -81,7 +84,10 @@ class UpNode(CommandChild):
 
     def last_words(self) -> str:
         """Why a process that is no more did not start."""
-        return (self.last_line() or self.how_it_ended()).removeprefix("cubecast node: ")
+        line = self.last_line()
+        with suppress(ValueError, LookupError, TypeError):  # else it is no line of JSON
+            line = str(json.loads(line)["message"])
+        return (line or self.how_it_ended()).removeprefix("cubecast node: ")
 
 
 def up(
@@ -120,7 +126,7 @@ def up(
     )
     settings = effective("up", config, flags.with_tls(tls_ca, tls_cert, tls_key, tls_crl))
     for path in settings.exposed:
-        typer.echo(f"cubecast up: {EXPOSED % (path, path)}", err=True)
+        complain("up", EXPOSED % (path, path), settings.log_format, logging.WARNING)
     shared = ["--preset", settings.preset, *(["--config", str(config)] if config else [])]
     shared += ["--log-format", settings.log_format, "--log-level", settings.log_level]
     shared += ["--permissions", str(permissions)] if permissions else []
@@ -128,9 +134,9 @@ def up(
     children: list[UpNode] = []
     patience_s = settings.config.leave_timeout_s + BEYOND_LEAVE_S
     try:
-        _start(nodes, settings.config, shared, children, signals)
+        _start(nodes, settings, shared, children, signals)
         while not signals.count:
-            _mourn(children)
+            _mourn(children, settings.log_format)
             time.sleep(POLL_S)
         typer.echo("stopping")
     finally:
@@ -138,24 +144,26 @@ def up(
         killed = _stop(children, patience_s, lambda: signals.count > asked)
     if killed:
         listed = ", ".join(map(str, killed))
-        refuse("up", f"killed before they had left the cluster: {listed}")
+        said = f"killed before they had left the cluster: {listed}"
+        refuse("up", said, settings.log_format)
 
 
-def _mourn(children: list[UpNode]) -> None:
+def _mourn(children: list[UpNode], log_format: str) -> None:
     """Name the nodes that ended by themselves; the others go on without them."""
     for child in [child for child in children if not child.alive]:
         children.remove(child)
         rest = "; the others go on" if children else ""
         said = f"node {child.number} ended by itself, {child.how_it_ended()}{rest}"
         if not children:
-            refuse("up", said)
-        typer.echo(f"cubecast up: {said}", err=True)
+            refuse("up", said, log_format)
+        complain("up", said, log_format, logging.WARNING)
 
 
 def _start(
-    nodes: int, first: NodeConfig, shared: list[str], children: list[UpNode], signals: StopSignals
+    nodes: int, settings: Settings, shared: list[str], children: list[UpNode], signals: StopSignals
 ) -> None:
     """Start one node after the other, until all are up or a signal says to stop."""
+    first = settings.config
     host, _ = parse_address(first.listen)
     advertised_host = parse_address(first.advertise)[0] if first.advertise else ""
     environment = child_environment(first)
@@ -172,7 +180,8 @@ def _start(
         if signals.count:
             return
         if not child.greeting:
-            refuse("up", f"node {number} did not start: {child.last_words()}")
+            said = f"node {number} did not start: {child.last_words()}"
+            refuse("up", said, settings.log_format)
         child.started()
         typer.echo(child.greeting)
         if not seed:

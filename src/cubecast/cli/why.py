@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cubecast.cli.output import counted
+from cubecast.cli.output import counted, size
 
 _OPERATION = {
     "join": "the subscription",
@@ -31,6 +31,15 @@ class _Wait(msgspec.Struct):
     waited: int
 
 
+class _Reader(msgspec.Struct):
+    policy: str
+    client: bool
+    unread_messages: int
+    unread_bytes: int
+    limit_bytes: int
+    owes: bool
+
+
 class _Facts(msgspec.Struct):
     standing: str
     informed: bool
@@ -49,6 +58,7 @@ class _Facts(msgspec.Struct):
     unanswered: dict[int, int] = {}
     mute: list[tuple[int, int, int]] = []
     dropped: dict[str, int] = {}
+    readers: list[_Reader] = []
 
 
 def explained(
@@ -73,6 +83,7 @@ def explained(
     yield from _unanswered(facts)
     yield from _sent(node, facts)
     yield from _received(facts)
+    yield from _unread(facts)
     yield _verdict(facts)
 
 
@@ -117,6 +128,15 @@ def _received(facts: _Facts) -> Iterator[str]:
         yield f"held back: {facts.held} bytes"
 
 
+def _unread(facts: _Facts) -> Iterator[str]:
+    """What readers at this node have not read, and whether publishers wait for it."""
+    for one in facts.readers:
+        who = "a light client" if one.client else "the application"
+        unread = f"{counted(one.unread_messages, 'message')} unread, limit {size(one.limit_bytes)}"
+        wait = ": publishers wait for it" if one.owes else ""
+        yield f"a reader here ({who}, policy {one.policy}) has {unread}{wait}"
+
+
 def _verdict(facts: _Facts) -> str:
     """What waits, in one sentence; who is treated apart comes with it."""
     waits = [
@@ -125,6 +145,7 @@ def _verdict(facts: _Facts) -> str:
             ("an operation waits for other nodes to answer", facts.unanswered),
             ("publishers wait for credit", facts.blocked),
             ("subscribers are behind", facts.behind),
+            ("publishers wait for a reader here", any(one.owes for one in facts.readers)),
             ("messages wait to be sent", facts.accepted and not facts.blocked),
             ("messages wait for others that come before them", facts.waiting or facts.missing),
         )

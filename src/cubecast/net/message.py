@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, cast
@@ -44,15 +45,21 @@ REPLY = ":reply"
 """The header that names where an answer goes."""
 ID = ":id"
 """The header that numbers a request, and tells which one an answer is for."""
+RETAIN = ":retain"
+"""The header of a message that is kept for those who subscribe later."""
 
 
 class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
     """One message, as delivered; `T_co` is the type of its `value`, bytes without a codec."""
 
     topic: Topic
+    """The topic it was published to, also where the subscription has a pattern."""
     payload: bytes
+    """What was published."""
     source: NodeId
+    """The slot of the node that published it."""
     seq: Seq
+    """Its number among the messages of that node, in one life, in this topic; from 0 on."""
     frame: Frame
 
     def __repr__(self) -> str:
@@ -68,7 +75,8 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
     def value(self) -> T_co:
         """What the payload means to the codec of the subscription; without one, the payload.
 
-        `DecodeError`, which has the payload, if it means nothing.
+        `DecodeError`, which has the payload, if it means nothing: so it may be with a message that
+        removes a retained value (`removed`), which is empty.
         """
         return cast(T_co, self.payload)
 
@@ -98,6 +106,11 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
         return type(self.frame.body) is Lasting
 
     @property
+    def removed(self) -> bool:
+        """Whether it removes the retained value of its topic: an empty payload, `retain=True`."""
+        return False
+
+    @property
     def stamp(self) -> tuple[int, NodeId, int, Seq]:
         """Orders the retained messages of a topic the same way everywhere, causes first.
 
@@ -113,16 +126,25 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
         """Whether it is a request, which `reply` answers."""
         return False
 
-    async def reply(self, payload: Payload, *, headers: Headers | None = None) -> None:
+    def reply(
+        self, payload: Payload, *, headers: Headers | None = None
+    ) -> Coroutine[Any, Any, None]:
         """Answer a request; its sender gets the payload.  One may answer several times.
 
-        Raises what `publish` raises, and ValueError if the message is no request.
+        It is awaited, and raises what `publish` raises, and ValueError if the message is no
+        request.  Of a message that `cubecast.sync` has read it raises TypeError: there it is
+        ``client.reply(message, payload)``.
         """
-        await self._replier().reply(self, payload, headers)
+        _check_loop("reply(message, payload)")
+        return self._reply(payload, headers, "")
 
-    async def reply_error(self, text: str, *, error: str = "Error") -> None:
+    def reply_error(self, text: str, *, error: str = "Error") -> Coroutine[Any, Any, None]:
         """Answer a request with an error, which is raised as `RequestFailed` where it was made."""
-        await self._replier().reply(self, text, None, error or "Error")
+        _check_loop("reply_error(message, text)")
+        return self._reply(text, None, error or "Error")
+
+    async def _reply(self, payload: Payload, headers: Headers | None, error: str) -> None:
+        await self._replier().reply(self, payload, headers, error)
 
     def _replier(self) -> Requests:
         raise ValueError(f"message {self.id!r} asks for no answer: it was published, not requested")
@@ -142,6 +164,22 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
     def dependencies(self) -> tuple[tuple[NodeId, Seq], ...]:
         """The direct causes of its frame: (source, seq) of the last message of each."""
         return tuple((stream.source, seq) for stream, seq in self.frame.barrier)
+
+
+def _check_loop(instead: str) -> None:
+    """TypeError where no event loop runs: what is returned would be awaited by nobody."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise TypeError(without_loop(instead)) from None
+
+
+def without_loop(instead: str) -> str:
+    """What to say to whoever answers outside the event loop of the node or client."""
+    return (
+        "an answer is sent in the event loop of the node or client: "
+        f"with cubecast.sync, call client.{instead}"
+    )
 
 
 def _date(seconds: float) -> str:
@@ -173,6 +211,11 @@ class RichMessage(Message[T_co], Generic[T_co], frozen=True):
     def encoded_headers(self) -> bytes:
         """The headers as they travel."""
         return self.carried
+
+    @property
+    def removed(self) -> bool:
+        """Whether it removes the retained value of its topic: an empty payload, `retain=True`."""
+        return not self.payload and RETAIN in self.headers
 
     @property
     def wants_reply(self) -> bool:

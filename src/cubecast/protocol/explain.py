@@ -25,6 +25,19 @@ class Waiting(TypedDict):
     waited: Time
 
 
+class ReaderLoad(TypedDict):
+    """What a subscription at this node has not read; one to a pattern counts all its topics."""
+
+    policy: str
+    client: bool
+    """Whether a light client reads it; else an application at the node does."""
+    unread_messages: int
+    unread_bytes: int
+    limit_bytes: int
+    owes: bool
+    """Whether publishers wait until it reads on."""
+
+
 class Explanation(TypedDict, total=False):
     """What a node knows of a topic; the keys but the first two only if it knows the topic."""
 
@@ -47,6 +60,8 @@ class Explanation(TypedDict, total=False):
     missing: dict[str, Seq]
     blocked: bool
     accepted: int
+    readers: list[ReaderLoad]
+    """The subscriptions of this node with unread messages; those that publishers wait for first."""
 
 
 def explain(membership: Membership, waves: Waves, mutes: Mutes, now: Time) -> Explanation:

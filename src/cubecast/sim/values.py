@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
 
-from cubecast.net.node.retained import RETAIN
+from cubecast.net.message import RETAIN
 from cubecast.net.wire.headers import pack, split
 from cubecast.net.wire.packets import Outgoing
 from cubecast.protocol.port import NodeId, Time, Topic

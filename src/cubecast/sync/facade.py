@@ -77,8 +77,13 @@ class Subscription(Reader[Message[T_co]], Generic[T_co]):
 
     @property
     def dropped(self) -> int:
-        """Messages this subscription's policy has dropped."""
+        """Messages that its policy has dropped, or that never came to the node."""
         return self._source.dropped
+
+    @property
+    def missed(self) -> int:
+        """Messages that never came: the node was away, or the client had none, or another one."""
+        return self._source.missed
 
     def _next(self, timeout: float | None) -> Message[T_co]:
         message = super()._next(timeout)
@@ -188,11 +193,11 @@ class Facade(Generic[A]):
 
     def reply(self, request: Message[Any], payload: Payload, **options: Any) -> None:
         """Answer a message that wants a reply (`Message.reply`)."""
-        self.run(request.reply(payload, **options))
+        self.run(_reply(request, payload, options))
 
     def reply_error(self, request: Message[Any], text: str) -> None:
         """Refuse a message that wants a reply (`Message.reply_error`)."""
-        self.run(request.reply_error(text))
+        self.run(_reply_error(request, text))
 
     def events(self, *, timeout: float | None = None) -> Reader[Event]:
         """Members joining and leaving, slow subscribers and the like, from now on.
@@ -278,6 +283,14 @@ async def _publish(
     if isinstance(reads, AsyncSubscription) and reads.policy == "block":
         READS.set(reads)
     return await inner.publish(topic, payload, receipt=receipt, **options)
+
+
+async def _reply(request: Message[Any], payload: Payload, options: dict[str, Any]) -> None:
+    await request.reply(payload, **options)
+
+
+async def _reply_error(request: Message[Any], text: str) -> None:
+    await request.reply_error(text)
 
 
 async def _events(inner: AsyncNode | AsyncClient) -> Any:

@@ -21,6 +21,7 @@ from cubecast.net.settings.config import NodeConfig
 from cubecast.protocol.cluster.views import process_of
 from cubecast.protocol.port import Stream
 from cubecast.testing.memory import MemoryNetwork
+from cubecast.testing.unsettled import reasons
 from cubecast.trace import Record, Report, check
 
 POLL_S = 0.005
@@ -275,22 +276,21 @@ class Cluster:
         """Wait until nothing is in flight and, if no link is cut, all agree on who is there.
 
         What a subscription has not read yet, within its bound, is not in flight.  `TimeoutError`
-        says where something still is.
+        says which node waits, in which topic and for whom, and which subscriptions are full.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while busy := self._busy():
                     await asyncio.sleep(POLL_S)
                 return
-        slots = ", ".join(map(str, busy))
-        raise TimeoutError(f"not settled after {timeout_s:g} s: nodes {slots} wait for others")
+        raise TimeoutError(f"not settled after {timeout_s:g} s: {reasons(self.nodes, busy)}")
 
-    def _busy(self) -> list[int]:
+    def _busy(self) -> list[Node]:
         apart = any(node.faults.cuts for node in self.nodes)
         slots = sorted(node.slot for node in self.nodes)
         newest = max((node.epoch for node in self.nodes), default=-1)
         return [
-            node.slot
+            node
             for node in self.nodes
             if not shell_of(node).at_rest()
             or (not apart and (node.epoch != newest or sorted(node.members) != slots))

@@ -735,6 +735,11 @@ async def test_what_holds_a_publisher_up_is_explained() -> None:
         assert facts["in_flight"]
         assert facts["accepted"] == 1
         assert list(facts["behind"]) == [1]  # type: ignore[call-overload]
+        assert facts["readers"] == []
+        (load,) = (await reader.explain(TOPIC))["readers"]  # the node of the slow reader
+        assert (load["policy"], load["client"], load["limit_bytes"]) == ("block", True, 1000)
+        assert (load["owes"], load["unread_bytes"] > 1000) == (True, True)
+        assert load["unread_messages"] >= 1
         await take(messages, 20)
         await writing
 
@@ -781,6 +786,24 @@ def test_what_waits_is_said_in_sentences() -> None:
         ],
         "missing": {"1.cd": 8},
         "behind": {0: 5, 2: 3},
+        "readers": [
+            {
+                "policy": "block",
+                "client": True,
+                "unread_messages": 2093,
+                "unread_bytes": 200_000,
+                "limit_bytes": 50_000,
+                "owes": True,
+            },
+            {
+                "policy": "drop-oldest",
+                "client": False,
+                "unread_messages": 1,
+                "unread_bytes": 40,
+                "limit_bytes": 50_000,
+                "owes": False,
+            },
+        ],
     }
     assert list(explained("chat", 0, facts)) == [
         "chat at node 0: subscribed; others subscribed: 1, 2",
@@ -790,7 +813,11 @@ def test_what_waits_is_said_in_sentences() -> None:
         "waits: message 17 of node 2 for message 9 of node 1 (here up to 7), for 1.500 s",
         "missing: message 8 of node 1; later ones are here",
         "held back: 40 bytes",
-        "subscribers are behind; messages wait for others that come before them",
+        "a reader here (a light client, policy block) has 2093 messages unread, limit 49 KiB: "
+        "publishers wait for it",
+        "a reader here (the application, policy drop-oldest) has 1 message unread, limit 49 KiB",
+        "subscribers are behind; publishers wait for a reader here; "
+        "messages wait for others that come before them",
     ]
     assert list(explained("chat", 0, {"standing": "out", "informed": False})) == [
         "chat at node 0: not subscribed; it does not know who else is",

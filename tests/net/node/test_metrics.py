@@ -187,14 +187,17 @@ def test_a_taken_address_is_named() -> None:
     asyncio.run(scenario())
 
 
-def test_without_prometheus_client_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
+def test_without_prometheus_client_healthz_answers_and_metrics_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
 
     async def scenario() -> None:
-        with pytest.raises(ConfigError, match=r"pip install 'cubecast\[metrics\]'"):
-            async with scraped():
-                pass
+        async with scraped() as node:
+            assert (await get(node, "/healthz"))[1] == "ok\n"
+            head, body = await get(node, "/metrics")
+            assert head.startswith("HTTP/1.1 501 ")
+            assert "pip install 'cubecast[metrics]'" in body
 
     asyncio.run(scenario())
+    assert "/healthz alone; /metrics needs prometheus-client" in caplog.text

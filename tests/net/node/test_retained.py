@@ -15,10 +15,10 @@ import pytest
 import cubecast
 from cubecast.errors import CubecastError, NotSent
 from cubecast.net.links.faults import Rule
-from cubecast.net.message import Message
+from cubecast.net.message import RETAIN, Message
 from cubecast.net.node import retained
 from cubecast.net.node.node import Node
-from cubecast.net.node.retained import MAX_VALUE, MAX_VALUES, RETAIN, Retained, mark
+from cubecast.net.node.retained import MAX_VALUE, MAX_VALUES, Retained, mark
 from cubecast.net.node.shell import shell_of
 from cubecast.net.publishing import outbox
 from cubecast.net.reading.subscription import Subscription
@@ -84,6 +84,34 @@ def test_an_empty_value_removes_what_was_kept_also_where_it_was_published_long_a
                 "its publisher does not read the topic"
             )
             assert await value_at(nodes[2]) is None
+
+    run(main())
+
+
+def test_a_removal_says_that_it_is_one() -> None:
+    async def main() -> None:
+        numbers = cubecast.TypedTopic(TOPIC, cubecast.codecs.json(int))
+        async with (
+            Cluster(2) as nodes,
+            nodes.connect(1) as client,
+            nodes[1].subscribe(TOPIC) as plain,
+            client.subscribe(TOPIC) as remote,
+            numbers.subscribe(nodes[1]) as typed,
+        ):
+            await numbers.publish(nodes[0], 5, retain=True)
+            await nodes[0].publish(TOPIC, b"")  # empty, and no removal
+            await numbers.clear(nodes[0])
+            await nodes.settle()
+            await numbers.clear(client)
+            for messages in (plain, remote, typed):
+                read = [await anext(messages) for _ in range(4)]
+                assert [one.removed for one in read] == [False, False, True, True]
+                assert [one.payload for one in read] == [b"5", b"", b"", b""]
+                assert not any(one.retained for one in read)
+            with pytest.raises(cubecast.DecodeError):
+                _ = read[2].value
+            late = await nodes.grow()
+            assert await value_at(late) is None
 
     run(main())
 

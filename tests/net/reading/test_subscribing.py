@@ -157,12 +157,13 @@ async def test_a_subscription_that_was_left_behind_says_that_and_not_that_it_is_
             node.subscribe(TOPIC, policy="disconnect") as near,
             client.subscribe(TOPIC, policy="disconnect") as far,
         ):
-            shell_of(node).readers.missed(TOPIC, 3)  # what the core tells of a suspension
+            shell_of(node).readers.pass_over(TOPIC, 3)  # what the core tells of a suspension
             for messages in (near, far):
                 with pytest.raises(Overflow, match="went on without it") as caught:
                     await anext(messages)
                 assert "unread" not in str(caught.value)
                 assert messages.dropped == 3
+            assert (near.missed, far.missed) == (3, 0)  # the client had its node all the time
 
 
 @on_virtual_time
@@ -194,7 +195,7 @@ async def test_a_client_hears_of_a_gap_before_anything_else_is_delivered() -> No
             client.subscribe(TOPIC, policy="drop-oldest") as messages,
         ):
             events = client.events()
-            shell_of(node).readers.missed(TOPIC, 3)
+            shell_of(node).readers.pass_over(TOPIC, 3)
             async with asyncio.timeout(LONG_S):
                 assert await anext(events) == cubecast.SlowSubscriber(TOPIC, "drop-oldest", 3)
             assert messages.dropped == 3

@@ -17,8 +17,9 @@ import pytest
 
 import cubecast
 from cubecast.errors import NotSent, Unknown
+from cubecast.net.message import RETAIN
 from cubecast.net.node.node import Node
-from cubecast.net.node.retained import MAX_AHEAD_US, RETAIN
+from cubecast.net.node.retained import MAX_AHEAD_US
 from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.wire.headers import pack
 from cubecast.net.wire.packets import MAX_NUMBER, Outgoing

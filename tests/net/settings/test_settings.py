@@ -58,6 +58,15 @@ def test_a_preset_takes_changes_of_the_node_and_of_the_core() -> None:
         NodeConfig.preset("lan", protocol=Config(), ack_delay=7)
 
 
+def test_a_preset_says_that_times_are_numbers() -> None:
+    advice = "texts with units are for load_config"
+    said = f"^suspect_min must be a number of microseconds, not '3s'; {advice}$"
+    with pytest.raises(TypeError, match=said):
+        NodeConfig.preset("local", suspect_min="3s")
+    with pytest.raises(TypeError, match=f"^window must be a number, not '4MiB'; {advice}$"):
+        NodeConfig.preset("local", window="4MiB")
+
+
 OWNERS = (NodeConfig, *PARTS.values())
 
 

@@ -89,7 +89,8 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         self._dropped_before = 0  # at former nodes
         self.floors: Floors | None = Floors() if client.patience_s else None
         self.missed = 0
-        """Messages that were published while the client had no node, or another one."""
+        """Messages that never came: they were published while the client had no node, or another
+        one.  What its node missed is in `dropped`."""
         self._number = number
         self.topic = topic
         self.policy = policy
@@ -108,7 +109,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         self._error: CubecastError | None = None
         self._told = False  # the application knows why nothing more comes
         self.dropped = 0
-        """Messages this subscription's policy has dropped, at the node."""
+        """Messages that its policy has dropped at the node, or that never came to the node."""
 
     async def __aenter__(self) -> RemoteSubscription[T_co]:
         if self._ready is not None:

@@ -33,6 +33,7 @@ DEFAULT_PORT = 9464
 HEAD_BYTES = 8192
 REQUEST_S = 5.0
 PLAIN = "text/plain; charset=utf-8"
+INSTALL = "/metrics needs prometheus-client: pip install 'cubecast[metrics]'"
 
 Answer = tuple[str, str, bytes]
 """Status, type, body."""
@@ -107,20 +108,26 @@ def _gauges(stats: Stats) -> list[tuple[str, str, float]]:
     ]
 
 
+def _text_of(shell: Shell) -> Callable[[], bytes] | None:
+    """What makes the text of ``/metrics``; None without prometheus-client."""
+    try:
+        from prometheus_client import CollectorRegistry, generate_latest
+    except ImportError:
+        return None
+    registry = CollectorRegistry()
+    registry.register(Collector(shell.recent_stats))
+    return lambda: generate_latest(registry)
+
+
 class MetricsServer:
-    """Answers ``GET /metrics`` and ``GET /healthz`` for one node."""
+    """Answers ``GET /metrics`` and ``GET /healthz`` for one node.
+
+    Without prometheus-client ``/metrics`` answers with 501 and says what to install.
+    """
 
     def __init__(self, shell: Shell) -> None:
-        try:
-            from prometheus_client import CollectorRegistry, generate_latest
-        except ImportError:
-            raise ConfigError(
-                "metrics needs prometheus-client: pip install 'cubecast[metrics]'"
-            ) from None
         self._shell = shell
-        self._registry = CollectorRegistry()
-        self._registry.register(Collector(shell.recent_stats))
-        self._generate = generate_latest
+        self._text = _text_of(shell)
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
         self.address = ""
@@ -137,6 +144,8 @@ class MetricsServer:
         self.address = format_address(bound[0], bound[1])
         if not is_loopback(bound[0]):
             log.warning("metrics on %s: whoever reaches it can read them", self.address)
+        if self._text is None:
+            log.warning("metrics on %s: /healthz alone; %s", self.address, INSTALL)
 
     def close(self) -> None:
         """Answer nothing more."""
@@ -185,8 +194,9 @@ class MetricsServer:
                 return "200 OK", PLAIN, b"ok\n"
             return "503 Service Unavailable", PLAIN, b"the node is in no cluster\n"
         if path == b"/metrics":
-            kind = "text/plain; version=0.0.4; charset=utf-8"
-            return "200 OK", kind, self._generate(self._registry)
+            if self._text is None:
+                return "501 Not Implemented", PLAIN, f"{INSTALL}\n".encode()
+            return "200 OK", "text/plain; version=0.0.4; charset=utf-8", self._text()
         return "404 Not Found", PLAIN, b"/metrics and /healthz alone\n"
 
 

@@ -271,7 +271,7 @@ class Node(Endpoint):
         return await self._shell.listings.subscribers(topic)
 
     def explain(self, topic: Topic) -> Explanation:
-        """What this node knows of a topic, and what waits for what."""
+        """What this node knows of a topic: who waits for whom, what readers here have unread."""
         check_topic(topic)
         self._shell.check_alive()
         core = self._presence.core
@@ -281,6 +281,7 @@ class Node(Endpoint):
             **(known if core is None else core.explain(topic, self._shell.now())),
             "blocked": blocked,
             "accepted": accepted,
+            "readers": self._shell.readers.loads(topic),
         }
 
     def stats(self) -> Stats:

@@ -23,6 +23,7 @@ from collections.abc import Iterable
 from cubecast import tracing
 from cubecast.errors import NotSent
 from cubecast.net.clock import wall_us
+from cubecast.net.message import RETAIN
 from cubecast.net.topics import Payload, encode_payload
 from cubecast.net.wire.headers import MAX_HEADERS, Headed, Headers, check_headers, pack, read, split
 from cubecast.net.wire.packets import MAX_KEPT, MESSAGE_OVERHEAD, Lasting, Outgoing, Payloads
@@ -30,8 +31,6 @@ from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Seq, Stream, Time, Topic
 from cubecast.protocol.topic.retained import Kept
 
-RETAIN = ":retain"
-"""The header of a message that is kept for those who subscribe later."""
 MAX_VALUE = MAX_KEPT
 """Bytes of one value, its headers included."""
 MAX_VALUES = 1024

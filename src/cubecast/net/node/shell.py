@@ -432,7 +432,7 @@ class Shell:
         count = sum(last - first + 1 for first, last in skipped.values())
         self.recorder.gap(topic, skipped, self.readers.take_gaps(topic))
         self.readers.skipped(topic, skipped)
-        self.readers.missed(topic, count)
+        self.readers.pass_over(topic, count)
         self.tell(Gap(topic, spans_by_source(skipped)))
 
     def discard(self, topic: Topic, dropped: Mapping[Stream, tuple[Seq, Seq]]) -> None:

@@ -16,12 +16,16 @@ from cubecast.net.node.retained import Retained
 from cubecast.net.reading.ledger import Ledger
 from cubecast.net.reading.subscription import Subscription
 from cubecast.protocol.cluster.member import Member
+from cubecast.protocol.explain import ReaderLoad
 from cubecast.protocol.messages import Frame
 from cubecast.protocol.port import Seq, Stream, Time, Topic
 from cubecast.protocol.subscriptions.patterns import Pattern
 
 LOOK_S, LOOK_MAX_S = 0.002, 0.5
 """How often to look whether a node that was lossy has caught up: first, and at most."""
+
+LOADS = 10
+"""Readers of a topic that are told of, at most."""
 
 
 class Runtime(Protocol):
@@ -232,6 +236,13 @@ class Readers:
         """All that read something, or are about to."""
         return self._all()
 
+    def loads(self, topic: Topic) -> list[ReaderLoad]:
+        """What the readers of a topic have not read: those that hold up publishers come first."""
+        loads = [_load(reader) for reader in self._by_topic.get(topic, ())]
+        unread = [load for load in loads if load["unread_messages"] or load["owes"]]
+        unread.sort(key=lambda load: (not load["owes"], -load["unread_bytes"]))
+        return unread[:LOADS]
+
     def topics_of(self, subscription: Subscription) -> list[Topic]:
         """The topics that a subscription reads at present."""
         if subscription.pattern is None:
@@ -308,11 +319,11 @@ class Readers:
         readers = self._by_topic.get(topic, ())
         return not any(reader.entered and reader.policy == "block" for reader in readers)
 
-    def missed(self, topic: Topic, count: int) -> None:
+    def pass_over(self, topic: Topic, count: int) -> None:
         """So many messages of a topic were skipped."""
         for reader in self._by_topic.get(topic, ()):
             if reader.entered:  # else it was promised nothing yet
-                reader.missed(count)
+                reader.pass_over(count)
 
     def followed(self, pattern: str, complete: bool) -> None:
         """Whatever exists and matches is joined; or there is too much of it, now or later."""
@@ -338,6 +349,18 @@ class Readers:
     def left(self, topic: Topic) -> None:
         """Nobody needs this node for the topic any more."""
         _finish(self._leaving.pop(topic, None))
+
+
+def _load(reader: Subscription) -> ReaderLoad:
+    messages, size, limit = reader.load
+    return {
+        "policy": reader.policy,
+        "client": reader.share is not None,
+        "unread_messages": messages,
+        "unread_bytes": size,
+        "limit_bytes": limit,
+        "owes": reader.owes,
+    }
 
 
 def _finish(future: asyncio.Future[bool] | None, result: bool = True) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cubecast.net.requests.requests import Requests
 
 Policy = Literal["block", "drop-oldest", "drop-newest", "disconnect"]
+"""What happens to a subscription that has more unread than `queue_bytes`; see `Node.subscribe`."""
 Order = Literal["causal", "none"]
 
 NOT_ENTERED = "a subscription is entered before it is read: async with ... as messages"
@@ -138,9 +139,11 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         self.entered = False
         """Whether the application was told that everything comes from now on."""
         self.dropped = 0
-        """Messages this subscription's policy has dropped."""
+        """Messages this subscription did not get: dropped by its policy, or `missed`."""
+        self.missed = 0
+        """Messages that never came to this node: it was away, or left behind."""
         self.dropped_before = 0
-        """Of these, what the node has counted."""
+        """Of `dropped`, what the node has counted."""
         self.on_slow: Callable[[], None] = _nothing
         """Called when the policy had to act."""
         self.yields: Callable[[], bool] = host.waits_to_publish
@@ -312,8 +315,9 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         self._host.slow_subscriber(self)
         self.on_slow()
 
-    def missed(self, count: int) -> None:
-        """The node was left behind: so many messages never came."""
+    def pass_over(self, count: int) -> None:
+        """The node was away or left behind: so many messages never came."""
+        self.missed += count
         self.dropped += count
         if self.policy == "disconnect":
             self.fail(Overflow(self.topic, self._limit, LEFT_BEHIND))

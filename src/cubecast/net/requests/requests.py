@@ -28,7 +28,7 @@ from cubecast import tracing
 from cubecast.codecs import Codec, check_codec
 from cubecast.errors import CubecastError, NoAnswer, NotSent, RequestFailed, Unknown
 from cubecast.net.checks import check_timeout
-from cubecast.net.message import ID, REPLY, Message, typed
+from cubecast.net.message import ID, REPLY, Message, typed, without_loop
 from cubecast.net.requests.answers import Answers, One
 from cubecast.net.topics import Payload, check_topic, encode_payload
 from cubecast.net.wire.headers import MAX_HEADERS, MAX_PREFIX, Headed, Headers, check_headers, pack
@@ -59,6 +59,7 @@ class Requests:
     def __init__(self, host: Host, topic: Topic, definite: bool) -> None:
         """`topic` is the reply topic; `definite`: a publish that is cancelled was not sent."""
         self._host = host
+        self._loop = asyncio.get_running_loop()
         self.topic = topic
         """The reply topic."""
         self._definite = definite
@@ -178,6 +179,8 @@ class Requests:
         self, message: Message[Any], payload: Payload, headers: Headers | None, error: str = ""
     ) -> None:
         """Answer a request; with an `error`, that is the name of what went wrong."""
+        if asyncio.get_running_loop() is not self._loop:
+            raise TypeError(without_loop("reply(message, payload)"))
         asked = message.headers
         target, number = asked[REPLY], asked[ID]
         own = {ID: number, ERROR: error[:64]} if error else {ID: number}

@@ -32,6 +32,19 @@ def _names(part: str) -> frozenset[str]:
     return frozenset(one.name for one in fields(PARTS[part]))
 
 
+def _check_numbers(changes: dict[str, Any]) -> None:
+    """TypeError, in one line, for a field of a part that is to be a number and is none."""
+    for one in (one for kind in PARTS.values() for one in fields(kind)):
+        value = changes.get(one.name, 0)
+        if isinstance(value, int | float):
+            continue
+        unit = " of microseconds" if one.type == "Time" else ""
+        raise TypeError(
+            f"{one.name} must be a number{unit}, not {value!r:.80}; "
+            "texts with units are for load_config"
+        )
+
+
 _LOCAL = preset_values("local")
 """The defaults that are no fixed numbers."""
 
@@ -113,7 +126,7 @@ class NodeConfig:
     refused connections, which the node's log has."""
     metrics: str = ""
     """Where ``/metrics`` and ``/healthz`` are served, by HTTP and to all who reach it; ":9464",
-    a port alone, is on the loopback.  Empty: nowhere.  Needs prometheus-client."""
+    a port alone, is on the loopback.  Empty: nowhere.  ``/metrics`` needs prometheus-client."""
     trace_arrivals: bool = False
     """Record in the trace also in which order messages arrive, before they are put in order."""
     tls_ca: str = ""
@@ -194,8 +207,9 @@ class NodeConfig:
         """The values of a preset ("local", "lan" or "wan") with some changed.
 
         `changes` may name fields of `protocol`, `detector` and `epochs` beside those of
-        `NodeConfig`.
+        `NodeConfig`; their times are numbers of microseconds.
         """
+        _check_numbers(changes)
         values = {**preset_values(name), **changes}
         for part, kind in PARTS.items():
             names = _names(part)
