@@ -120,7 +120,7 @@ class Trials:
         except CubecastError:
             return None
         joined_s = time.monotonic() - begun
-        await newcomer.close()
+        await newcomer.node.close()
         return joined_s
 
     async def _go_on(self, seconds: float, scene: Scene) -> None:

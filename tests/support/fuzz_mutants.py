@@ -58,11 +58,11 @@ class Mute(Victim):
 
     def received(self, connection: Any, packets: list[tuple[int, bytes]]) -> None:
         if connection.guest and any(b"\xa7Publish" in raw for _, raw in packets):
-            self.publish = self.swallow  # type: ignore[assignment,method-assign]
+            self.publishing.publish_frame = self.swallow  # type: ignore[method-assign]
         super().received(connection, packets)
 
-    async def swallow(self, *_: Any, **__: Any) -> None:
-        await asyncio.sleep(0)
+    def swallow(self, *_: Any) -> bool:
+        return True
 
 
 MUTANTS = {one.__name__.lower(): one for one in (Clumsy, Mortal, Stuck, Mute)}

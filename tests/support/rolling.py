@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 import cubecast
+from cubecast.net.client.shell import client_shell_of
 from cubecast.net.events import Events
 from cubecast.protocol.port import Stream
 
@@ -293,7 +294,7 @@ class Talker:
     def pull_cable(self) -> None:
         assert self.client is not None
         self._torn = True
-        self.client._lost("the cable")
+        client_shell_of(self.client).lose_node("the cable")
 
     async def _publish(self, client: cubecast.Client, pause_s: float) -> None:
         while not self._stopping:

@@ -202,12 +202,13 @@ def test_what_the_nodes_did_is_judged_when_the_test_has_passed(
     tests_of: Callable[..., str],
 ) -> None:
     body = """
+from cubecast.net.node.shell import shell_of
 from cubecast.protocol.port import Stream
 
 @pytest.mark.cubecast(check=True)
 async def test_broken(cubecast_cluster):
     async with cubecast_cluster[1].subscribe("chat"):
-        cubecast_cluster[1].gap("chat", {Stream(0, 1): (0, 4)})  # as if cubecast were broken
+        shell_of(cubecast_cluster[1]).gap("chat", {Stream(0, 1): (0, 4)})  # broken
 """
     out = tests_of(body)
     assert "loss-reports: 5 violations" in out

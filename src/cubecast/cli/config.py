@@ -10,6 +10,7 @@ from typing import Annotated
 
 import msgspec
 import typer
+from rich.console import Console
 from rich.table import Table
 
 import cubecast
@@ -24,6 +25,8 @@ from cubecast.net.settings.sources import TLS_KEYS, Settings, load_settings
 from cubecast.net.settings.units import format_duration, format_size
 
 DEFAULT_LISTEN = "127.0.0.1:7400"
+WIDE = 260
+"""Columns of a table that no terminal shows: each of its rows is one line."""
 EXPOSED = "%s: others on this machine can read the secret: chmod 600 %s"
 
 
@@ -255,7 +258,8 @@ def config(
       cubecast config --explain
     """
     if explain:
-        console.print(_explained(), soft_wrap=True)
+        shown_on = console if console.is_terminal else Console(width=WIDE)
+        shown_on.print(_explained())
         return
     flags = Flags(
         listen, advertise, join, secret, preset, log_format, log_level, named(permissions),

@@ -7,7 +7,7 @@ from types import TracebackType
 from cubecast.net.node.node import Node
 from cubecast.net.settings.config import NodeConfig
 from cubecast.testing.cluster import Cluster
-from cubecast.testing.virtual import LIMIT_S, Given
+from cubecast.testing.virtual import TEST_LIMIT_S, Given
 
 NODES = 3
 NOT_OPEN = (
@@ -32,7 +32,7 @@ class GivenCluster(Cluster, Given):
         config: NodeConfig | None = None,
         secret: str = "",
         client_secret: str = "",
-        limit_s: float = LIMIT_S,
+        limit_s: float = TEST_LIMIT_S,
     ) -> None:
         super().__init__(
             nodes, seed=seed, trace=check, config=config, secret=secret, client_secret=client_secret

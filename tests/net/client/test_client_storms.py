@@ -18,8 +18,8 @@ import pytest
 from cubecast import Rule
 from cubecast.net.client.read_positions import Floors
 from cubecast.net.client.subscription import RemoteSubscription
-from cubecast.net.node.node import Node
 from cubecast.net.node.recorder import Recorder
+from cubecast.net.node.shell import Shell
 from cubecast.net.wire.clients import Deliver
 from cubecast.net.wire.packets import Outgoing, Payloads
 from cubecast.protocol.port import Publication, Seq, Stream, Topic
@@ -37,14 +37,14 @@ class Watch(Recorder):
     def published(
         self, topic: Topic, stream: Stream, first: Seq, count: int, position: int
     ) -> None:
-        assert isinstance(self._node, Node)
+        assert isinstance(self._node, Shell)
         self.truth.published(self.truth.at(self._node.address), stream)
         super().published(topic, stream, first, count, position)
 
     def delivered(self, publication: Publication) -> None:
         body, node = publication.body, self._node
         assert isinstance(body, Outgoing | Payloads)
-        assert isinstance(node, Node)
+        assert isinstance(node, Shell)
         for payload in body.payloads if isinstance(body, Outgoing) else body.cut():
             source, number, _, _ = json.loads(payload)
             self.truth.had(self.truth.at(node.address), publication.stream, (source, number))
@@ -54,7 +54,7 @@ class Watch(Recorder):
 async def storm(seed: int) -> Tally:
     chance, tally, truth = Random(seed), Tally(), Truth()
     watch = type("Watch", (Watch,), {"truth": truth})
-    with mock.patch("cubecast.net.node.node.Recorder", watch):
+    with mock.patch("cubecast.net.node.shell.Recorder", watch):
         async with Cluster(NODES, seed=seed) as cluster:
             await weather(cluster, chance, tally, truth)
     return tally

@@ -38,12 +38,12 @@ async def ask(asker: Node | cubecast.Client, count: int) -> None:
 async def kept(nodes: list[Node]) -> list[object]:
     """What nodes keep: topics, entries of all tables of the protocol and of those around it."""
     await asyncio.sleep(1)
-    tables = ("_outboxes", "_waiting", "requests")
     found: list[object] = []
     for node in nodes:
         found.append(sorted(await node.topics()))
         found.append(sum(census(shell_of(node).member).values()))
-        found += [len(getattr(node, table)) for table in tables]
+        publishing = shell_of(node).publishing
+        found += [len(publishing.boxes), len(publishing._waiting), len(node.requests)]
         found.append(len(shell_of(node).vocabulary.topics))
     return found
 

@@ -164,8 +164,8 @@ async def test_a_lie_about_a_retained_value_does_not_hide_the_newest(lie: str) -
     async with infiltrated() as (nodes, liar):
         _, writer, late = nodes
         await writer.publish(TOPIC, b"true", retain=True)
-        await until(lambda: writer.keeper.kept(TOPIC) is not None)
-        true = writer.keeper.kept(TOPIC)
+        await until(lambda: shell_of(writer).keeper.kept(TOPIC) is not None)
+        true = shell_of(writer).keeper.kept(TOPIC)
         assert true is not None
         told = []
 
