@@ -82,7 +82,17 @@ def sends(effects: Iterable[Effect]) -> list[tuple[int, Message]]:
     return [(effect.to, effect.message) for effect in effects if isinstance(effect, Send)]
 
 
-CORE = ("chance", "weights", "sizes", "rounds", "messages", "effects", "view", "keepers", "stan")
+CORE = (
+    "chance",
+    "weights",
+    "view_sizes",
+    "rounds",
+    "messages",
+    "effects",
+    "view",
+    "keepers",
+    "stan",
+)
 
 
 @pytest.mark.parametrize("module", [*CORE, "gossip", "dissemination", "measures"])
