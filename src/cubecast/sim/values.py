@@ -10,8 +10,8 @@ A `ValueLog` has what happened; `judge` reads it beside the trace.  Properties, 
    neither the value nor one of its causes; and of two values that it gets one after the other, by
    delivery or by hand, the later one is no cause of the earlier one.
 2. *Newest first.*  A node that joins is handed a value whose stamp is not below that of any value
-   which a node of its view kept when it subscribed, or that value is delivered to it afterwards, or
-   reported as lost.
+   which a node of its view kept when it subscribed, and which is in its view still when it has
+   joined; or that value is delivered to it afterwards, or reported as lost.
 3. *Causal order implies the order of stamps.*  A value has a higher stamp than its causes.
 4. *The same everywhere.*  When all is settled, every node that joins is handed the value with the
    highest stamp of all that running nodes keep (`same_everywhere`).
@@ -246,7 +246,8 @@ def _newest_first(trace: list[Record], log: ValueLog) -> Iterator[str]:
         if not one.first:
             continue
         asked = lives.subscribed(one.node, one.topic, one.position)
-        view = lives.view(one.node, one.position)
+        # A wave visits the view it began in: a member that comes back meanwhile is not asked.
+        view = lives.view(one.node, asked) & lives.view(one.node, one.position)
         for kept in by_topic.get(one.topic, ()):
             if (
                 kept.position <= asked
