@@ -52,11 +52,11 @@ demo: $(STAMP) ## eight friends chat, each a real node; see an answer overtake i
 	@$(BIN)/cubecast demo $(ARGS)
 
 test: lint ## lint, check types and run the tests (ARGS goes to pytest)
-	$(BIN)/python -m pytest -n 3 -m 'not soak' $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m 'not soak' $(ARGS)
 
 test-fast: $(STAMP) ## the edit loop: ruff, and the tests that only compute (ARGS goes to pytest)
 	$(BIN)/ruff check $(SOURCES)
-	$(BIN)/python -m pytest -n 3 -m 'not soak' $(FAST) $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m 'not soak' $(FAST) $(ARGS)
 
 lint: $(STAMP) ## ruff on all Python files, mypy --strict on src
 	$(BIN)/ruff check $(SOURCES)
