@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from cubecast.cli.app import app
+from cubecast.cli.output import refuse
 from cubecast.cli.why import explained
+from cubecast.logs import install
+from cubecast.logs.sink import Sink
 from cubecast.net.links.address import parse_address
 from support.commands import (
     COMMAND,
@@ -237,6 +243,27 @@ def test_a_join_that_is_refused_names_the_address(
     reason = "the cluster secret is not the same"
     assert said == f"cubecast node: cannot join the cluster at {seed}: {reason}"
     assert [line.endswith(f"{seed} refused us: {reason}") for line in logged] == [True]
+
+
+def test_a_refusal_comes_after_what_the_log_has(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the thread that writes the log takes for its lines."""
+    write = Sink._write_or_drop
+
+    def write_slowly(self: Sink, line: bytes) -> None:
+        time.sleep(0.05)
+        write(self, line)
+
+    monkeypatch.setattr(Sink, "_write_or_drop", write_slowly)
+    install(2, logger="")
+    for number in range(3):
+        logging.getLogger("cubecast.test").warning("warning %d", number)
+    with pytest.raises(typer.Exit):
+        refuse("node", "the reason")
+    *logged, said = capfd.readouterr().err.splitlines()
+    assert [line[-9:] for line in logged] == ["warning 0", "warning 1", "warning 2"]
+    assert said == "cubecast node: the reason"
 
 
 def test_an_address_is_a_text() -> None:

@@ -165,13 +165,7 @@ LONG_CASES: dict[str, Case] = {
 }
 
 
-def with_marks(name: str) -> Any:
-    """Cases in which nodes begin again take minutes since a topic has parts: their states have more
-    forms than behaviours."""
-    return pytest.param(name, marks=pytest.mark.soak) if "begins again" in name else name
-
-
-@pytest.mark.parametrize("name", [with_marks(name) for name in CASES])
+@pytest.mark.parametrize("name", CASES)
 def test_members_survive_every_crash(name: str) -> None:
     result = explore(CASES[name])
     assert result.ok, result

@@ -10,16 +10,27 @@ from typing import Any, NoReturn
 import typer
 from rich.console import Console
 
-from cubecast.logs import Json, escaped
+from cubecast.logs import Handler, Json, escaped
 
 console = Console()
 progress_console = Console(stderr=True)
 
 
 def refuse(command: str, reason: object, log_format: str | None = None) -> NoReturn:
-    """Say in one line what is wrong with what the user asked for, and exit with 2."""
+    """Say in one line what is wrong with what the user asked for, and exit with 2.
+
+    It is the last line: the log, which has a thread of its own, is written out before.
+    """
+    _end_log()
     complain(command, reason, log_format)
     raise typer.Exit(2)
+
+
+def _end_log() -> None:
+    root = logging.getLogger()
+    for handler in [one for one in root.handlers if isinstance(one, Handler)]:
+        root.removeHandler(handler)
+        handler.close()
 
 
 def complain(

@@ -8,7 +8,8 @@ The canonical form of an object is the tree of its attributes.  What it keeps an
 2. The order of lists and tuples is kept, and so is the insertion order of a dict: it may decide
    the order in which things are sent or delivered.  Attributes named as `unordered` are the
    exception.
-3. Everything else is kept, clocks and counters included, but for attributes named as `caches`.
+3. Everything else is kept, clocks and counters included, but for attributes named as `caches` and
+   the content of classes named as `idle`.
    Where times are `relative`, a time is how far ahead it lies, or that it is past.
 
 A coarser form would merge states that behave differently and miss runs; a finer one only costs
@@ -28,8 +29,10 @@ from typing import Any
 
 import msgspec
 
+from cubecast.protocol.branch_counts import Marks
 from cubecast.protocol.messages import Route
 from cubecast.protocol.port import Time
+from cubecast.protocol.topic.ack_timing import AckPace
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class Likeness:
     """Attributes that only remember what would be computed again, or are only told to people."""
     values: frozenset[type] = frozenset({Route})
     """Classes whose instances are never changed."""
+    idle: frozenset[type] = frozenset()
+    """Classes whose instances decide nothing, wherever they are kept."""
     relative: bool = False
     """Two states that differ only in when they are reached are the same.
 
@@ -81,16 +86,13 @@ PRODUCTION = Likeness(
     caches=frozenset(
         {
             "StreamTable._trees",
-            "AckQueue.pace",
             "Inbox.stuck",
             "Guard.dropped",
-            "Context.marks",
             "Agenda._heap",
             "Agenda._planned",
-            "CubecastNode.marks",
-            "Member.marks",
         }
     ),
+    idle=frozenset({Marks, AckPace}),
 )
 """The production protocol.
 
@@ -98,8 +100,9 @@ The orders that decide nothing, line by line: iterated only to send, and what is
 multiset; looked up by key, or summed; merged key by key; iterated to acknowledge (one's own
 branches are made, and so stand, in the order of their numbers).  `inboxes`, `frontier`, `barrier`
 and `_waiting` are not among them: their order can decide which of two concurrent messages is
-delivered first.  `pace` decides nothing without `Config.ack_pause`, which no case sets.  The agenda
-has the times that topics keep besides, or earlier ones: then nothing is done.
+delivered first.  A pace decides nothing without `Config.ack_pause`, which no case sets; marks only
+say what a run has passed.  The agenda has the times that topics keep besides, or earlier ones: then
+nothing is done.
 """
 
 MEMBERS = replace(
@@ -131,6 +134,7 @@ class CanonicalForm:
         self.now: Time = 0
         """When the state is looked at; matters where times are relative."""
         self._values = likeness.values
+        self._idle = likeness.idle
         self._plain = _PLAIN - {int} if likeness.relative else _PLAIN
         self._inside_value = False
         self._numbers = self.numbered
@@ -164,6 +168,8 @@ class CanonicalForm:
             return ("message", number)
         if obj is self._port:
             return "port"
+        if kind in self._idle:
+            return kind.__name__
         if self._inside_value:
             pass  # what a value contains is never changed either
         elif kind in self._values or _is_value(kind):  # type: ignore[arg-type]
