@@ -93,6 +93,20 @@ def test_a_value_that_no_node_of_the_view_keeps_need_not_be_handed_out(excuse: R
     assert judge(trace, ValueLog(KEPT, [Handing(4, 2, T, None, (), True)])) == []
 
 
+def view(members: int) -> Record:
+    return Record("view", 0, 2, seq=1, members=members)
+
+
+def test_only_who_comes_back_after_the_subscription_began_need_not_be_asked() -> None:
+    """The wave visits the view it began in; whom it could have asked is not excused."""
+    hand = Handing(6, 2, T, None, (), True)
+    early = [*STORY[:2], view(0b100), view(0b101), STORY[2], view(0b111), *STORY[3:]]
+    [found] = judge(early, ValueLog(KEPT, [hand]))
+    assert "node 0 kept 1, which is newer" in found
+    late = [*STORY[:2], view(0b101), view(0b100), STORY[2], view(0b101), *STORY[3:]]
+    assert judge(late, ValueLog(KEPT, [hand])) == []
+
+
 def test_a_value_that_is_still_on_its_way_need_not_be_handed_out() -> None:
     trace = [*STORY, delivered(2, 1)]
     assert judge(trace, ValueLog(KEPT, [Handing(3, 2, T, None, (), True)])) == []
