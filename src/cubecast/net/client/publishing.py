@@ -5,6 +5,10 @@ each packet when it has taken it; until then its bytes count against a window, a
 beyond the window waits.  So what is known of a publication when the connection breaks is: *not
 sent* if it was still gathered, *unknown* if its packet was sent and not answered, *sent* otherwise.
 
+Topics are independent.  Order is kept per topic, and a topic that the node has no credit for holds
+up no other: it uses at most half of what the others leave of the window, and one message.  So each
+topic that waits leaves room for the next one.
+
 A client that looks for another node holds its publications back meanwhile (`hold`, `resume`): what
 is known not to be sent goes to the next node, in order; what is unknown is sent again only if the
 client asked for that, because it may be delivered twice then.
@@ -13,11 +17,13 @@ client asked for that, because it may be delivered twice then.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 from cubecast.errors import CubecastError, NotAllowed, NotSent, Unknown
 from cubecast.net.checks import check_timeout
+from cubecast.net.client.parcels import Flow, Letter, Parcel
 from cubecast.net.wire.clients import (
     BATCH_BYTES,
     BATCH_MESSAGES,
@@ -75,45 +81,6 @@ class ClientReceipt:
             raise Unknown(self.topic, f"not confirmed in {timeout:g} s") from None
 
 
-class Parcel:
-    """The messages of one packet, and what becomes of them."""
-
-    __slots__ = (
-        "bare",
-        "doubtful",
-        "number",
-        "payloads",
-        "published",
-        "receipt",
-        "size",
-        "stable",
-        "taken",
-        "topic",
-        "unwatched",
-    )
-
-    def __init__(self, topic: Topic) -> None:
-        loop = asyncio.get_running_loop()
-        self.topic = topic
-        self.number = -1
-        self.payloads: list[bytes] = []
-        self.size = 0
-        self.published = 0  # bytes of it that no longer count against the window
-        self.receipt = False
-        self.bare = False  # whether one of its messages has no receipt
-        self.doubtful = False  # whether a node may have sent it, and is gone
-        self.unwatched = False  # whether a `publish` returned before the node had taken it
-        self.taken: asyncio.Future[None] = loop.create_future()
-        self.stable: asyncio.Future[None] = loop.create_future()
-
-    def fail(self, error: CubecastError) -> None:
-        """Whoever waits for anything about it is told; nobody has to wait."""
-        for future in (self.taken, self.stable):
-            if not future.done():
-                future.set_exception(error)
-                future.exception()
-
-
 class Pipeline:
     """All publications of one client."""
 
@@ -126,8 +93,9 @@ class Pipeline:
     ) -> None:
         self._send = send
         self._retry_unknown = retry_unknown
-        self._held = False  # whether nothing is sent at present
-        self._backlog: deque[Parcel] = deque()  # what waits for the next node, in order
+        self.held = False
+        """Whether nothing is sent at present, for want of a node."""
+        self._backlog: dict[Topic, deque[Parcel]] = {}  # what waits for the next node, in order
         self._returned: list[Parcel] = []  # what the present node will not send
         self._window = window
         self._timeout_s = timeout_s
@@ -136,8 +104,9 @@ class Pipeline:
         self._planned = False
         self._next = 0
         self._used = 0
+        self._flows: dict[Topic, Flow] = {}  # of topics that use some of the window
         self._progress_at = 0.0  # when the node took something
-        self._sent: deque[Parcel] = deque()
+        self._sent: OrderedDict[int, Parcel] = OrderedDict()  # by number, in order
         self._unstable: dict[int, Parcel] = {}
         self._known: set[Topic] = set()
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -154,15 +123,23 @@ class Pipeline:
         return topic in self._known
 
     async def publish(
-        self, topic: Topic, payload: bytes, receipt: bool, timeout: float | None = None
+        self,
+        topic: Topic,
+        payload: bytes,
+        receipt: bool,
+        timeout: float | None = None,
+        letter: Letter | None = None,
     ) -> ClientReceipt | None:
-        """Accept one message, waiting for credit if there is none."""
+        """Accept one message, waiting for credit if there is none; `letter` may take it back."""
         timeout_s = self._timeout_s if timeout is None else timeout
         if self._broken:
             raise NotSent(topic, self._broken)
-        if self._used >= self._window:
+        if not self._has_room(topic):
             await self._credit(topic, timeout_s, timeout is None)
         parcel = self._gather(topic, payload, receipt)
+        if letter is not None:
+            letter.parcel, letter.payload = parcel, payload
+            parcel.letters.append(letter)
         if topic not in self._known:
             await self._answer(parcel, timeout_s, timeout is None)
             self._remember(topic)
@@ -171,6 +148,38 @@ class Pipeline:
         if parcel.number >= 0:
             await asyncio.sleep(0)  # let the loop read: publishing alone never waits
         return ClientReceipt(topic, parcel.stable) if receipt else None
+
+    def withdraw(self, letter: Letter) -> bool:
+        """Take a publication back; False if it is with a node, or may be."""
+        parcel, payload = letter.parcel, letter.payload
+        if parcel is None:
+            return not letter.gone
+        if parcel.left or parcel.doubtful:
+            return False
+        letter.settle(gone=False)
+        parcel.letters.remove(letter)
+        parcel.payloads = [one for one in parcel.payloads if one is not payload]
+        size = len(payload) + MESSAGE_OVERHEAD
+        parcel.size -= size
+        self._use(parcel.topic, -size)
+        if not parcel.payloads:
+            self._drop(parcel)
+        self._wake()
+        return True
+
+    def _drop(self, parcel: Parcel) -> None:
+        """A packet without messages is not sent; nobody has to wait for it."""
+        if self._gathered.get(parcel.topic) is parcel:
+            del self._gathered[parcel.topic]
+        elif parcel in self._returned:
+            self._returned.remove(parcel)
+        else:
+            waiting = self._backlog[parcel.topic]
+            waiting.remove(parcel)
+            if not waiting:
+                del self._backlog[parcel.topic]
+        parcel.taken.set_result(None)
+        parcel.stable.cancel()
 
     def _gather(self, topic: Topic, payload: bytes, receipt: bool) -> Parcel:
         size = len(payload) + MESSAGE_OVERHEAD
@@ -183,7 +192,7 @@ class Pipeline:
         parcel.size += size
         parcel.receipt |= receipt
         parcel.bare |= not receipt
-        self._used += size
+        self._use(topic, size)
         if parcel.size >= BATCH_BYTES or len(parcel.payloads) >= BATCH_MESSAGES:
             self._send_parcel(self._gathered.pop(topic))
         elif not self._planned:
@@ -195,30 +204,34 @@ class Pipeline:
         """Return when the node has taken everything; if not, `NotSent` or `Unknown`, once."""
         self.send_gathered()
         self._tell_lost()
-        last = self._last_waiting()
-        if last is not None:
+        waiting = [*self._sent.values(), *self._returned, *self._backlogged()]
+        if waiting:
             try:
-                await self._answer(last, self._timeout_s)
+                for parcel in waiting:
+                    await self._wait_for(parcel, self._timeout_s)
+                waiting[-1].taken.result()
             except CubecastError:
                 self._lost = None
                 raise
             self._tell_lost()  # one before the last may have been refused
 
-    def _last_waiting(self) -> Parcel | None:
-        """The last packet that no node has taken."""
-        waiting = (*self._sent, *self._returned, *self._backlog)
-        return waiting[-1] if waiting else None
+    def _backlogged(self) -> Iterator[Parcel]:
+        return chain.from_iterable(self._backlog.values())
 
     async def _answer(self, parcel: Parcel, timeout_s: float, patient: bool = True) -> None:
         """Wait until the node has taken a packet, or refused it, but not for ever."""
-        if await self._came(parcel.taken, timeout_s, patient):
-            parcel.taken.result()
-        else:
-            reason = f"the node has taken nothing for {timeout_s:g} s"
+        await self._wait_for(parcel, timeout_s, patient)
+        parcel.taken.result()
+
+    async def _wait_for(self, parcel: Parcel, timeout_s: float, patient: bool = True) -> None:
+        if not await self._came(parcel.topic, parcel.taken, timeout_s, patient):
+            reason = f"the node has taken nothing of this topic for {timeout_s:g} s"
             raise Unknown(parcel.topic, reason)
 
-    async def _came(self, future: asyncio.Future[None], timeout_s: float, patient: bool) -> bool:
-        """Wait for something; False after `timeout_s` in which the node took nothing.
+    async def _came(
+        self, topic: Topic, future: asyncio.Future[None], timeout_s: float, patient: bool
+    ) -> bool:
+        """Wait for something; False after `timeout_s` in which the node took nothing of a topic.
 
         While there is no node, `patient` waits do not end: the client ends them all.
         """
@@ -226,9 +239,11 @@ class Pipeline:
         left = timeout_s
         while not future.done():
             await asyncio.wait([future], timeout=left)
-            if self._held and patient:
+            if self.held and patient:
                 began = self._loop.time()
-            left = max(began, self._progress_at) + timeout_s - self._loop.time()
+            flow = self._flows.get(topic)
+            progress_at = self._progress_at if flow is None else flow.progress_at
+            left = max(began, progress_at) + timeout_s - self._loop.time()
             if left <= 0:
                 break
         return future.done()
@@ -254,8 +269,8 @@ class Pipeline:
         if self._broken:
             self._give_up(parcel, self._broken)
             return
-        if self._held or self._backlog:
-            self._backlog.append(parcel)
+        if self.held or parcel.topic in self._backlog:
+            self._backlog.setdefault(parcel.topic, deque()).append(parcel)
             return
         self._transmit(parcel)
 
@@ -268,8 +283,9 @@ class Pipeline:
             self._give_up(parcel, f"it cannot be encoded: {error}")
             return
         parcel.number = self._next
+        parcel.left = True
         self._next += 1
-        self._sent.append(parcel)
+        self._sent[parcel.number] = parcel
         if parcel.receipt:
             self._unstable[parcel.number] = parcel
         self._send(packet)
@@ -280,22 +296,53 @@ class Pipeline:
         if parcel.unwatched:
             self._lost = self._lost or error
         parcel.fail(error)
-        self._used -= parcel.size
+        self._use(parcel.topic, -parcel.size)
         self._wake()
+
+    # -- the window ------------------------------------------------------------------------------
+
+    def _use(self, topic: Topic, size: int) -> None:
+        """A topic uses so much more of the window, or less."""
+        self._used += size
+        flow = self._flows.get(topic)
+        if flow is None:
+            flow = self._flows[topic] = Flow()
+        flow.used += size
+        if flow.used <= 0:
+            del self._flows[topic]
+
+    def _has_room(self, topic: Topic) -> bool:
+        """Whether a topic may use more: it uses less than half of what the others leave."""
+        flow = self._flows.get(topic)
+        return self._used + (0 if flow is None else flow.used) < self._window
+
+    def _progress(self, topic: Topic) -> None:
+        """The node took something of a topic."""
+        self._progress_at = self._loop.time()
+        flow = self._flows.get(topic)
+        if flow is not None:
+            flow.progress_at = self._progress_at
 
     async def _credit(self, topic: Topic, timeout_s: float, patient: bool) -> None:
         """Wait for room in the window; `NotSent` after too long without any progress."""
-        while self._used >= self._window:
+        while not self._has_room(topic):
             waiter = self._loop.create_future()
             self._waiters.append(waiter)
             try:
-                if not await self._came(waiter, timeout_s, patient):
-                    raise NotSent(topic, f"no credit for {timeout_s:g} s")
+                if not await self._came(topic, waiter, timeout_s, patient):
+                    raise NotSent(topic, f"no credit for {timeout_s:g} s{self._blame(topic)}")
             finally:
                 if waiter in self._waiters:
                     self._waiters.remove(waiter)
             if self._broken:
                 raise NotSent(topic, self._broken)
+
+    def _blame(self, topic: Topic) -> str:
+        """Which topic holds up one that uses nothing of the window itself."""
+        if topic in self._flows or not self._flows:
+            return ""
+        most = max(self._flows, key=lambda one: self._flows[one].used)
+        return f": the client waits for credit of {most!r}"
 
     def _remember(self, topic: Topic) -> None:
         if len(self._known) >= MAX_KNOWN:
@@ -306,44 +353,57 @@ class Pipeline:
 
     def on_taken(self, news: Taken) -> None:
         """Everything up to there is with the node."""
-        self._progress_at = self._loop.time()
-        while self._sent and self._sent[0].number <= news.number:
-            parcel = self._sent.popleft()
-            self._used -= parcel.size - parcel.published
-            if not parcel.taken.done():
-                parcel.taken.set_result(None)
+        while self._sent:
+            number = next(iter(self._sent))
+            if number > news.number:
+                break
+            self._took(self._sent.pop(number))
+        self._go_on()
+
+    def on_taking(self, news: Taking) -> None:
+        """The node is at work on a packet, or has taken it before others."""
+        parcel = self._sent.get(news.number)
+        if parcel is None or not parcel.published <= news.size <= parcel.size:
+            return  # it is no news any more, or makes no sense
+        if news.size == parcel.size:
+            self._took(self._sent.pop(news.number))
+        else:
+            self._use(parcel.topic, parcel.published - news.size)
+            parcel.published = news.size
+            self._progress(parcel.topic)
+        self._go_on()
+
+    def _took(self, parcel: Parcel) -> None:
+        self._use(parcel.topic, parcel.published - parcel.size)
+        self._progress(parcel.topic)
+        parcel.settle(gone=True)
+        if not parcel.taken.done():
+            parcel.taken.set_result(None)
+
+    def _go_on(self) -> None:
         if self._backlog:
             self._pump()
         self._wake()
 
-    def on_taking(self, news: Taking) -> None:
-        """The node is at work on the first packet it has not taken."""
-        parcel = self._sent[0] if self._sent else None
-        if parcel is None or parcel.number != news.number or news.size > parcel.size:
-            return  # it is no news any more, or makes no sense
-        self._used -= max(0, news.size - parcel.published)
-        parcel.published = max(news.size, parcel.published)
-        self._progress_at = self._loop.time()
-        self._wake()
-
     def on_declined(self, news: Declined) -> None:
         """One packet was refused."""
-        if news.leaving and self._held:
-            for parcel in [one for one in self._sent if one.number == news.number]:
-                self._sent.remove(parcel)
-                self._unstable.pop(parcel.number, None)
-                self._returned.append(parcel)
+        if news.leaving and self.held:
+            returned = self._sent.pop(news.number, None)
+            if returned is not None:
+                returned.left = False
+                self._unstable.pop(news.number, None)
+                self._returned.append(returned)
             return
-        for parcel in self._sent:
-            if parcel.number == news.number:
-                error: NotSent | NotAllowed = NotSent(parcel.topic, news.reason)
-                if news.denied:
-                    error = NotAllowed(parcel.topic, "publish", news.reason)
-                if parcel.unwatched:  # the topic was taken before: whoever published has gone on
-                    self._lost = self._lost or error
-                self._known.discard(parcel.topic)  # the next one waits for the node's word again
-                parcel.fail(error)
-                self._unstable.pop(parcel.number, None)
+        parcel = self._sent.get(news.number)
+        if parcel is not None:
+            error: NotSent | NotAllowed = NotSent(parcel.topic, news.reason)
+            if news.denied:
+                error = NotAllowed(parcel.topic, "publish", news.reason)
+            if parcel.unwatched:  # the topic was taken before: whoever published has gone on
+                self._lost = self._lost or error
+            self._known.discard(parcel.topic)  # the next one waits for the node's word again
+            parcel.fail(error)
+            self._unstable.pop(parcel.number, None)
 
     def on_consumed(self, news: Consumed) -> None:
         """Everyone has consumed those; of some that will never be known."""
@@ -360,30 +420,33 @@ class Pipeline:
 
     def hold(self) -> None:
         """Send nothing more to this node; what was sent is still answered."""
-        self._held = True
+        self.held = True
         self.send_gathered()  # to what waits for the next one
 
     def interrupted(self, reason: str) -> None:
         """The node is gone: what it did not answer is unknown, or to be sent again."""
         self.hold()
         again = {parcel.number: parcel for parcel in self._returned}
-        unknown = {parcel.number: parcel for parcel in (*self._sent, *self._unstable.values())}
+        unknown = self._sent | self._unstable
         for number, parcel in sorted(unknown.items()):
             if self._retry_unknown:
                 again[number] = parcel
                 parcel.doubtful = True
-                self._used += parcel.published if not parcel.taken.done() else parcel.size
+                more = parcel.size if parcel.taken.done() else parcel.published
+                self._use(parcel.topic, more)
                 parcel.published = 0
+                parcel.left = False
                 continue
             if not parcel.taken.done():
-                self._used -= parcel.size - parcel.published
+                self._use(parcel.topic, parcel.published - parcel.size)
                 if parcel.unwatched and parcel.bare:  # else the receipts tell
                     self._lost = Unknown(parcel.topic, reason)
             parcel.fail(Unknown(parcel.topic, reason))
         self._returned = []
         self._sent.clear()
         self._unstable.clear()
-        self._backlog.extendleft(again[number] for number in sorted(again, reverse=True))
+        for number in sorted(again, reverse=True):
+            self._backlog.setdefault(again[number].topic, deque()).appendleft(again[number])
         self._wake()
 
     def resume(self, send: Callable[[bytes], None], window: int) -> None:
@@ -391,28 +454,40 @@ class Pipeline:
         self._send, self._window = send, window
         self._next = 0
         self._known.clear()
-        self._held = False
+        self.held = False
         self._progress_at = self._loop.time()
+        for flow in self._flows.values():
+            flow.progress_at = self._progress_at
         self._pump()
         self._wake()
 
     def _pump(self) -> None:
-        """Send what waits, as far as the node has granted room for it."""
-        flying = sum(parcel.size - parcel.published for parcel in self._sent)
-        while self._backlog and not self._held and flying < self._window:
-            parcel = self._backlog.popleft()
-            flying += parcel.size
-            self._transmit(parcel)
+        """Send what waits, as far as the node has granted room for it; no topic takes it all."""
+        if self.held:
+            return
+        flying: dict[Topic, int] = {}
+        for parcel in self._sent.values():
+            left = parcel.size - parcel.published
+            flying[parcel.topic] = flying.get(parcel.topic, 0) + left
+        total = sum(flying.values())
+        for topic, waiting in list(self._backlog.items()):
+            while waiting and not self.held and total + flying.get(topic, 0) < self._window:
+                parcel = waiting.popleft()
+                total += parcel.size
+                flying[topic] = flying.get(topic, 0) + parcel.size
+                self._transmit(parcel)
+            if not waiting and self._backlog.get(topic) is waiting:
+                del self._backlog[topic]
 
     def broken(self, reason: str) -> None:
         """The connection is gone; say of each publication what is known."""
         self._broken = reason
-        self._held = False
-        unsent = (*self._returned, *self._backlog)
-        self._returned, self._backlog = [], deque()
+        self.held = False
+        unsent = (*self._returned, *self._backlogged())
+        self._returned, self._backlog = [], {}
         for parcel in unsent:
             self._give_up(parcel, reason)
-        for parcel in self._sent:
+        for parcel in self._sent.values():
             error = Unknown(parcel.topic, reason)
             if parcel.unwatched and not parcel.taken.done():
                 self._lost = error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cubecast.errors import CubecastError
 from cubecast.net.events import Returned
@@ -42,7 +42,7 @@ class Guests:
         """Those that the process has descriptors for."""
         self._topics: dict[Topic, Topic] = {}
         self._sessions: dict[Connection, Session] = {}
-        self._finishing: set[asyncio.Task[None]] = set()
+        self._finishing: set[asyncio.Future[Any]] = set()  # one for each session that ended
         self._leaving = False
         self._closed_door = False  # whether clients are sent away, and nobody new is taken
         self._loop = asyncio.get_running_loop()
@@ -88,9 +88,15 @@ class Guests:
         session = self._sessions.pop(connection, None)
         if session is not None:
             publishing = session.end()
-            if publishing is not None:
-                self._finishing.add(publishing)
-                publishing.add_done_callback(self._finishing.discard)
+            if publishing:
+                finishing = asyncio.gather(*publishing, return_exceptions=True)
+                self._finishing.add(finishing)
+                finishing.add_done_callback(self._finished)
+
+    def _finished(self, finishing: asyncio.Future[Any]) -> None:
+        self._finishing.discard(finishing)
+        if not finishing.cancelled():
+            finishing.exception()  # a gathering that is cancelled has one
 
     def use_topic(self, topic: Topic) -> Topic:
         """A client names a topic: its one copy here; `CubecastError` if there are too many."""
@@ -145,9 +151,9 @@ class Guests:
     async def finish(self) -> None:
         """Take nothing more, and hand the node what was taken."""
         self._leaving = True
-        tasks = {session.publishing for session in self._sessions.values()} | self._finishing
+        tasks = [task for session in self._sessions.values() for task in session.publishing]
         # A client's publication that fails is that client's to hear of, not the node's.
-        await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
+        await asyncio.gather(*tasks, *self._finishing, return_exceptions=True)
 
     async def end_subscriptions(self) -> None:
         """Let every subscription send what it has left, and that it has ended.
@@ -164,7 +170,7 @@ class Guests:
         self._leaving = True
         for session in self._sessions.values():
             session.farewell(reason)
-            if session.publishing is not None:
-                session.publishing.cancel()
-        for task in self._finishing:
-            task.cancel()
+            for task in session.publishing:
+                task.cancel()
+        for finishing in list(self._finishing):
+            finishing.cancel()

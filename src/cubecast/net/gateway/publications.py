@@ -1,10 +1,15 @@
-"""What a light client publishes through its node: packets, one after the other, taken whole."""
+"""What a light client publishes through its node: packets, taken whole, in order per topic.
+
+Topics are independent, as they are for an application at the node: a packet whose topic has no
+credit holds up the later packets of that topic, and no other.  `Taken` names the last packet before
+which everything is taken; a packet that is taken out of turn is told by `Taking` its whole size.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,14 +40,36 @@ if TYPE_CHECKING:
 RETRY_S = 0.05
 TAKING_S = 0.005
 """How often a client hears how much of a packet is published while that takes its time."""
+TOPICS_AT_ONCE = 64
+"""Topics of one client that may wait for credit; with one more the others wait behind them."""
 NO_ROOM = "the node holds too much for its clients, or for this one, to take a message so large"
+
+
+class Packet:
+    """A packet of publications, and what became of it."""
+
+    __slots__ = ("batch", "counted", "refused", "size")
+
+    def __init__(self, batch: Publish) -> None:
+        self.batch = batch
+        self.size = self.counted = size_of(batch.payloads)  # what of it counts here
+        self.refused = ""  # why it is not published, if there was no room for it
+
+    def refuse(self, reason: str) -> None:
+        """It is not published: its messages need not be kept."""
+        self.refused = reason
+        self.batch = msgspec.structs.replace(self.batch, payloads=[b""], headed=())
+        self.counted = MESSAGE_OVERHEAD
 
 
 class Publications:
     """The publications of one client that the node has not taken.
 
-    A packet is taken whole or not at all: one that was received is published even if the connection
-    breaks meanwhile.
+    1. A packet is taken whole or not at all: one that was received is published even if the
+       connection breaks meanwhile.
+    2. Packets of one topic are published in the order in which they came.
+    3. A topic without credit holds up no other, as long as fewer than `TOPICS_AT_ONCE` have none:
+       up to that many, there is a task for each topic with packets.
     """
 
     def __init__(self, line: Line, shell: Shell, feeds: Subscriptions) -> None:
@@ -50,54 +77,85 @@ class Publications:
         self._shell = shell
         self._feeds = feeds
         self._loop = asyncio.get_running_loop()
-        self._batches: deque[Publish] = deque()
+        self._open: OrderedDict[int, Packet] = OrderedDict()  # not taken, as they came
+        self._arrived = 0  # packets so far
+        self._last = 0  # the number of the latest
+        self._waiting: dict[Topic, deque[int]] = {}  # the same by topic
+        self._ready: deque[Topic] = deque()  # topics with packets that no task is at work on
         self._batched = 0
-        self._refused: dict[int, str] = {}  # batches that there was no room for
         self._stable: list[int] = []
         self._unknown: list[int] = []
-        self.task: asyncio.Task[None] | None = None
-        """Hands publications to the node, while there are any."""
+        self.tasks: set[asyncio.Task[None]] = set()
+        """Hand publications to the node, while there are any."""
 
     def take(self, batch: Publish) -> None:
-        """Have a packet of publications handed to the node, after those before it."""
+        """Have a packet of publications handed to the node, after those of its topic before it."""
         if self._batched >= PUBLISH_WINDOW + BATCH_BYTES:
             raise WireError("more publications than it has credit for")
-        size = size_of(batch.payloads)
-        if size > PUBLISH_WINDOW and size > self._line.share.left:
-            self._refused[batch.number] = NO_ROOM
-            batch = msgspec.structs.replace(batch, payloads=[b""], headed=())
-            size = MESSAGE_OVERHEAD
-        self._batched += size
-        self._line.share.add(size)
-        self._batches.append(batch)
-        if self.task is None:
-            self.task = self._loop.create_task(self._publish_batches())
-            self._line.watch(self.task)
+        packet = Packet(batch)
+        if packet.size > PUBLISH_WINDOW and packet.size > self._line.share.left:
+            packet.refuse(NO_ROOM)
+        self._batched += packet.counted
+        self._line.share.add(packet.counted)
+        self._arrived += 1
+        self._last = batch.number
+        self._open[self._arrived] = packet
+        waiting = self._waiting.get(batch.topic)
+        if waiting is not None:
+            waiting.append(self._arrived)
+            return
+        self._waiting[batch.topic] = deque((self._arrived,))
+        self._ready.append(batch.topic)
+        if len(self.tasks) < TOPICS_AT_ONCE:
+            task = self._loop.create_task(self._publish_ready())
+            self.tasks.add(task)
+            task.add_done_callback(self._ended)
+            self._line.watch(task)
 
-    async def _publish_batches(self) -> None:
-        """Hand batches to the node, one after the other, until none is left."""
+    async def _publish_ready(self) -> None:
+        """Hand packets to the node, of one topic after the other, until no topic is left."""
+        task = asyncio.current_task()
+        assert task is not None
         try:
-            while self._batches:
-                batch = self._batches[0]
+            while self._ready:
+                topic = self._ready.popleft()
+                waiting = self._waiting[topic]
+                packet = self._open[waiting[0]]
                 try:
-                    if batch.number in self._refused:
-                        raise CubecastError(self._refused.pop(batch.number))
-                    await self._publish(batch)
+                    if packet.refused:
+                        raise CubecastError(packet.refused)
+                    await self._publish(packet.batch)
                 except (CubecastError, ValueError) as error:
                     if self._shell.closed:
                         return
-                    self._line.send(Declined(batch.number, *why(error)))
-                self._batches.popleft()
-                size = size_of(batch.payloads)
-                self._batched -= size
-                self._line.share.add(-size)
-                self._line.send(Taken(batch.number))
+                    self._line.send(Declined(packet.batch.number, *why(error)))
+                self._took(waiting.popleft())
+                if waiting:
+                    self._ready.append(topic)
+                else:
+                    del self._waiting[topic]
                 if not self._line.ended:
                     await self._line.room()
         finally:
-            self.task = None
-            if self._line.ended:
-                self._line.share.close()
+            self.tasks.discard(task)  # at once: the next packet may come before `_ended` is called
+
+    def _took(self, place: int) -> None:
+        """A packet is taken, or refused: tell the client."""
+        first = next(iter(self._open)) == place
+        packet = self._open.pop(place)
+        self._batched -= packet.counted
+        self._line.share.add(-packet.counted)
+        if not first:
+            self._line.send(Taking(packet.batch.number, packet.size))
+            return
+        following = next(iter(self._open.values()), None)
+        number = self._last if following is None else following.batch.number - 1
+        self._line.send(Taken(max(number, packet.batch.number)))
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if self._line.ended and not self.tasks:
+            self._line.share.close()
 
     async def _publish(self, batch: Publish) -> None:
         """Publish a whole batch; a topic that was taken once is not refused later.
@@ -111,7 +169,7 @@ class Publications:
         receipt = None
         size = 0
         told_at = self._loop.time()
-        self._feeds.client_publishes = True
+        self._feeds.publishing += 1
         READS.set(self._feeds if self._feeds else None)
         try:
             for index, payload in enumerate(marked(batch.payloads, batch.headed)):
@@ -127,7 +185,7 @@ class Publications:
                     told_at = self._loop.time()
                     self._line.send(Taking(batch.number, size))
         finally:
-            self._feeds.client_publishes = False
+            self._feeds.publishing -= 1
         if receipt is not None:
             receipt.when_known(partial(_is_known, weakref.ref(self), batch.number))
 

@@ -199,14 +199,14 @@ class Session:
         self._line.send(Farewell(reason))
         self._line.connection.close(reason)
 
-    def end(self) -> asyncio.Task[None] | None:
+    def end(self) -> list[asyncio.Task[None]]:
         """The connection is gone: stop everything but what was received whole."""
         self._line.ended = True
         self._silence.cancel()
         self._subscriptions.abandon()
         for task in self._line.tasks:
             task.cancel()
-        if self.publishing is None:
+        if not self.publishing:
             self._line.share.close()
         self._shell.guests.drop_topics(self._line.topics)
         return self.publishing
@@ -217,6 +217,6 @@ class Session:
         return self._subscriptions.tasks
 
     @property
-    def publishing(self) -> asyncio.Task[None] | None:
-        """The task that hands publications to the node, while there are any."""
-        return self._publications.task
+    def publishing(self) -> list[asyncio.Task[None]]:
+        """The tasks that hand publications to the node, while there are any."""
+        return list(self._publications.tasks)

@@ -43,8 +43,8 @@ class Subscriptions:
         self._loop = asyncio.get_running_loop()
         self._feeds: dict[int, Feed] = {}
         self._serving: dict[int, asyncio.Task[None]] = {}
-        self.client_publishes = False
-        """Whether a publication of the client is on its way to the node."""
+        self.publishing = 0
+        """Topics of which a publication of the client is on its way to the node."""
 
     def __len__(self) -> int:
         return len(self._feeds)
@@ -120,7 +120,7 @@ class Subscriptions:
                 feed.sent(size_of(packet.payloads))
 
     def _yields(self) -> bool:
-        waits = self.client_publishes and self._shell.publishing.waits()
+        waits = self.publishing > 0 and self._shell.publishing.waits()
         return waits and self._line.share.left > 0
 
     def _slow(self, feed: Feed) -> None:

@@ -183,7 +183,10 @@ class Taken(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Taking(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """The node has published so many bytes of this packet and waits for credit for the rest."""
+    """The node has published so many bytes of this packet and waits for credit for the rest.
+
+    If that is all of it the packet is taken, before an earlier one of another topic.
+    """
 
     number: Number
     size: Number

@@ -1,0 +1,83 @@
+"""What the publications of a light client are made of: packets, and what a topic has under way."""
+
+from __future__ import annotations
+
+import asyncio
+
+from cubecast.errors import CubecastError, NotAllowed, NotSent
+from cubecast.protocol.port import Topic
+
+
+class Flow:
+    """What one topic uses of the window."""
+
+    __slots__ = ("progress_at", "used")
+
+    def __init__(self) -> None:
+        self.used = 0
+        self.progress_at = 0.0  # when the node took something of it
+
+
+class Letter:
+    """One publication that may be taken back until a node has it (`Pipeline.withdraw`)."""
+
+    __slots__ = ("gone", "parcel", "payload")
+
+    def __init__(self) -> None:
+        self.gone = False  # whether it is with a node, or may be
+        self.parcel: Parcel | None = None  # none: it was not accepted, or it is settled
+        self.payload = b""
+
+    def settle(self, gone: bool) -> None:
+        """It is known what becomes of it."""
+        self.gone, self.parcel, self.payload = gone, None, b""
+
+
+class Parcel:
+    """The messages of one packet, and what becomes of them."""
+
+    __slots__ = (
+        "bare",
+        "doubtful",
+        "left",
+        "letters",
+        "number",
+        "payloads",
+        "published",
+        "receipt",
+        "size",
+        "stable",
+        "taken",
+        "topic",
+        "unwatched",
+    )
+
+    def __init__(self, topic: Topic) -> None:
+        loop = asyncio.get_running_loop()
+        self.topic = topic
+        self.number = -1
+        self.payloads: list[bytes] = []
+        self.size = 0
+        self.published = 0  # bytes of it that no longer count against the window
+        self.receipt = False
+        self.bare = False  # whether one of its messages has no receipt
+        self.doubtful = False  # whether a node may have sent it, and is gone
+        self.left = False  # whether it is with a node
+        self.letters: list[Letter] = []
+        self.unwatched = False  # whether a `publish` returned before the node had taken it
+        self.taken: asyncio.Future[None] = loop.create_future()
+        self.stable: asyncio.Future[None] = loop.create_future()
+
+    def fail(self, error: CubecastError) -> None:
+        """Whoever waits for anything about it is told; nobody has to wait."""
+        for future in (self.taken, self.stable):
+            if not future.done():
+                future.set_exception(error)
+                future.exception()
+        self.settle(gone=not isinstance(error, NotSent | NotAllowed))
+
+    def settle(self, gone: bool) -> None:
+        """It is with a node, or may be, or it is surely not."""
+        for letter in self.letters:
+            letter.settle(gone)
+        self.letters.clear()
