@@ -39,6 +39,7 @@ PLAYED = (
     "docs/simulator.md",
     "docs/clients.md",
     "docs/lab.md",
+    "docs/live.md",
     "docs/permissions.md",
     "docs/sync.md",
     "docs/tls.md",

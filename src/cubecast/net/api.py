@@ -93,7 +93,8 @@ class Endpoint(abc.ABC):
         """Publish a request and return the first answer, a `Message`.
 
         What a handler of `on` returns answers it, or `Message.reply`.  All subscribers of the topic
-        get the request; later answers are dropped.  `codec` decodes the answer (`Message.value`).
+        get the request; the first answer wins, also one that says that a handler failed, and later
+        ones are dropped.  `codec` decodes the answer (`Message.value`).
 
         Raises `NotSent`, `NotAllowed` or `Closed` if the request was not sent, `NoAnswer` if none
         came in `timeout` seconds or none can be heard any more (the request may be handled), and

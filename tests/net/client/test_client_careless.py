@@ -169,7 +169,7 @@ async def test_what_was_gathered_when_the_connection_broke_is_told() -> None:
 @on_virtual_time
 async def test_a_node_that_leaves_goes_on_feeding_a_client_that_reads() -> None:
     """More is owed to the reader than fits its windows, so its reading must count meanwhile."""
-    count = 400
+    count = 200
     config = NodeConfig(protocol=small_window(), leave_timeout_s=LONG_S)
     async with Cluster(2, config=config) as nodes:
         leaver = nodes[1]

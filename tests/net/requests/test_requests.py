@@ -230,8 +230,8 @@ async def test_answers_that_nobody_reads_are_bounded_and_counted(
 @on_virtual_time
 async def test_no_answer_says_the_request_may_be_handled_and_late_answers_are_counted() -> None:
     async with Cluster(2) as nodes, nodes[1].subscribe(TOPIC) as asked:
-        for topic in (TOPIC, "nobody/there"):
-            words = r"\(none in 2 s\): it may have been handled"
+        for topic, more in ((TOPIC, ""), ("nobody/there", "; nobody is subscribed")):
+            words = rf"\(none in 2 s{more}\): it may have been handled"
             with pytest.raises(NoAnswer, match=words) as caught:
                 await nodes[0].request(topic, "?", timeout=2)
             assert isinstance(caught.value, Unknown)
@@ -274,6 +274,72 @@ async def test_a_request_without_credit_is_surely_not_sent() -> None:
         for _ in range(sent):
             assert (await anext(stuck)).payload != b"never sent"
         await nodes[0].publish(TOPIC, "last")
+        assert (await anext(stuck)).payload == b"last"
+
+
+@on_virtual_time
+async def test_a_request_that_ends_before_a_node_has_it_is_withdrawn() -> None:
+    """A client without a node: what timed out or was cancelled is not handled after the outage."""
+    handled: list[bytes] = []
+
+    def handle(message: Message) -> bytes:
+        handled.append(message.payload)
+        return b"done"
+
+    async with (
+        Cluster(2) as nodes,
+        nodes[1].on(TOPIC, handle),
+        nodes[1].on("new", handle),
+        nodes.connect(0, patience_s=600) as client,
+    ):
+        assert (await client.request(TOPIC, "before")).payload == b"done"
+        nodes.kill(0)
+        await asyncio.sleep(1)  # virtual: the client knows
+        for topic in (TOPIC, "new"):  # for one that is new, a publish waits for the node's word
+            asking = [client.request(topic, "expired", timeout=2) for _ in range(2)]
+            ended = await asyncio.gather(*asking, return_exceptions=True)
+            assert [str(one) for one in ended] == [
+                str(NotSent(topic, "no node for 2 s")) for _ in range(2)
+            ]
+            cancelled = asyncio.create_task(client.request(topic, "cancelled"))
+            await asyncio.sleep(1)
+            cancelled.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
+            with pytest.raises(NotSent, match="no node for 2 s"):
+                async for _ in client.request_many(topic, "expired", timeout=2):
+                    pass
+        async with client.request_many(TOPIC, "closed"):
+            pass
+        await client.publish(TOPIC, "stays")
+        waits = asyncio.create_task(client.request(TOPIC, "waits", timeout=500))
+        await asyncio.sleep(1)
+        await nodes.restart(0)
+        assert (await waits).payload == b"done"
+        await client.flush()
+        await nodes.settle()
+        assert handled == [b"before", b"stays", b"waits"]
+        assert (await client.request("new", "now", timeout=100)).payload == b"done"
+        assert handled[3:] == [b"now"]
+
+
+@on_virtual_time
+async def test_a_request_of_a_client_that_waits_for_credit_is_surely_not_sent() -> None:
+    async with (
+        Cluster(2) as nodes,
+        nodes[1].subscribe(TOPIC, queue_bytes=1) as stuck,
+        nodes.connect(0) as client,
+    ):
+        sent = 0
+        with suppress(NotSent):
+            while True:
+                await client.publish(TOPIC, b"x" * 10_000, timeout=1)
+                sent += 1
+        with pytest.raises(NotSent, match="no credit for 3 s"):
+            await client.request(TOPIC, "never sent", timeout=3)
+        for _ in range(sent):
+            assert (await anext(stuck)).payload != b"never sent"
+        await client.publish(TOPIC, "last")
         assert (await anext(stuck)).payload == b"last"
 
 

@@ -14,6 +14,7 @@ from cubecast.codecs import Codec, check_codec
 from cubecast.errors import NotSent
 from cubecast.net.api import Endpoint
 from cubecast.net.checks import check_subscription, check_timeout
+from cubecast.net.client.parcels import Letter
 from cubecast.net.client.publishing import ClientReceipt
 from cubecast.net.client.subscription import RemoteSubscription
 from cubecast.net.events import Events
@@ -45,7 +46,7 @@ class Client(Endpoint):
         self._shell = shell
         self._ask = shell.questions.ask
         self._traced = tracing.is_used()
-        self._requests = Requests(self, reply_topic(shell.identity, shell.uid), definite=False)
+        self._requests = Requests(self, reply_topic(shell.identity, shell.uid), ClientPost)
 
     def __repr__(self) -> str:
         return f"<Client{self._shell.state()}>"
@@ -126,21 +127,32 @@ class Client(Endpoint):
 
         It returns when the message is on its way; `flush`, or leaving the client, tells when
         the node has taken it.  Raises `NotSent` after `timeout` seconds in which the node took
-        nothing (its `publish_timeout_s` if None), or if the node refuses the topic, and `Unknown`
-        if `timeout` passes or the connection breaks while it waits for the node's word on a topic
-        that is new to it.
+        nothing of the topic (its `publish_timeout_s` if None), or if the node refuses the topic,
+        and `Unknown` if `timeout` passes or the connection breaks while it waits for the node's
+        word on a topic that is new to it.
         """
         if retain:
             payload, headers = mark(topic, payload, headers), None
         if headers is not None or self._traced or type(payload) is not bytes:
             payload = self._prepared(payload, headers)
+        return await self._hand_over(topic, payload, receipt, timeout)
+
+    async def _hand_over(
+        self,
+        topic: Topic,
+        payload: bytes,
+        receipt: bool,
+        timeout: float | None,
+        letter: Letter | None = None,
+    ) -> ClientReceipt | None:
+        """Publish what is prepared; with a `letter` it may be taken back."""
         if len(payload) > MAX_PAYLOAD:
             raise NotSent(topic, too_large(len(payload)))
         pipeline = self._shell.published
         if not isinstance(topic, str) or not pipeline.knows(topic):
             check_timeout("timeout", timeout)
             check_topic(topic)
-        return await pipeline.publish(topic, payload, receipt, timeout)
+        return await pipeline.publish(topic, payload, receipt, timeout, letter)
 
     def _prepared(self, payload: Payload, headers: Headers | None) -> bytes:
         """What is to be sent, of a publication that is not just bytes."""
@@ -253,3 +265,30 @@ class Client(Endpoint):
     def closed(self) -> bool:
         """Whether the connection is over, for good."""
         return self._shell.closed
+
+
+class ClientPost:
+    """One request of a client on its way; it may be taken back until a node has it."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._letter = Letter()
+
+    async def send(self, topic: Topic, blob: Headed) -> None:
+        """Publish it."""
+        payload = self._client._prepared(blob, None)
+        await self._client._hand_over(topic, payload, False, None, self._letter)
+
+    def withdraw(self) -> bool:
+        """Take it back; False if it is with a node, or may be."""
+        if self._letter.parcel is None:
+            return not self._letter.gone
+        return self._client._shell.published.withdraw(self._letter)
+
+    def why_waits(self) -> str:
+        """What one that is not sent waits for."""
+        return "no node" if self._client._shell.published.held else "no credit"
+
+    def is_unheard(self, topic: Topic) -> bool:
+        """A client would have to ask its node."""
+        return False

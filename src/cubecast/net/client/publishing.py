@@ -224,19 +224,23 @@ class Pipeline:
         parcel.taken.result()
 
     async def _wait_for(self, parcel: Parcel, timeout_s: float, patient: bool = True) -> None:
-        if not await self._came(parcel.topic, parcel.taken, timeout_s, patient):
+        if not await self._came(parcel.topic, parcel.taken, timeout_s, patient, self._loop.time()):
             reason = f"the node has taken nothing of this topic for {timeout_s:g} s"
             raise Unknown(parcel.topic, reason)
 
     async def _came(
-        self, topic: Topic, future: asyncio.Future[None], timeout_s: float, patient: bool
+        self,
+        topic: Topic,
+        future: asyncio.Future[None],
+        timeout_s: float,
+        patient: bool,
+        began: float,
     ) -> bool:
         """Wait for something; False after `timeout_s` in which the node took nothing of a topic.
 
         While there is no node, `patient` waits do not end: the client ends them all.
         """
-        began = self._loop.time()
-        left = timeout_s
+        left = max(0.0, began + timeout_s - self._loop.time())
         while not future.done():
             await asyncio.wait([future], timeout=left)
             if self.held and patient:
@@ -325,11 +329,12 @@ class Pipeline:
 
     async def _credit(self, topic: Topic, timeout_s: float, patient: bool) -> None:
         """Wait for room in the window; `NotSent` after too long without any progress."""
+        began = self._loop.time()
         while not self._has_room(topic):
             waiter = self._loop.create_future()
             self._waiters.append(waiter)
             try:
-                if not await self._came(topic, waiter, timeout_s, patient):
+                if not await self._came(topic, waiter, timeout_s, patient, began):
                     raise NotSent(topic, f"no credit for {timeout_s:g} s{self._blame(topic)}")
             finally:
                 if waiter in self._waiters:

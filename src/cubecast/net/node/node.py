@@ -24,7 +24,7 @@ from cubecast.net.reading.callbacks import Callback, Listener
 from cubecast.net.reading.subscription import Order, Policy, Subscription
 from cubecast.net.requests.requests import Requests
 from cubecast.net.topics import Payload, check_topic, reply_topic, too_large
-from cubecast.net.wire.headers import Headers
+from cubecast.net.wire.headers import Headed, Headers
 from cubecast.net.wire.packets import MAX_PAYLOAD, MESSAGE_OVERHEAD
 from cubecast.protocol.explain import Explanation
 from cubecast.protocol.port import NodeId, Topic
@@ -41,7 +41,7 @@ class Node(Endpoint):
         self._shell = shell
         self._presence = shell.presence
         self._publishing = shell.publishing
-        self._requests = Requests(self, reply_topic(shell.identity, shell.uid), definite=True)
+        self._requests = Requests(self, reply_topic(shell.identity, shell.uid), NodePost)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self.members)} members"
@@ -309,3 +309,29 @@ class Node(Endpoint):
     def leftovers(self) -> list[Leftover]:
         """Once the node is closed: accepted publications that not everyone is known to have."""
         return self._shell.leftovers
+
+
+class NodePost:
+    """One request of a node on its way: a publish that is cancelled was not sent."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._sent = False
+
+    async def send(self, topic: Topic, blob: Headed) -> None:
+        """Publish it."""
+        await self._node.publish(topic, blob)
+        self._sent = True
+
+    def withdraw(self) -> bool:
+        """Whether it was not sent, and will not be."""
+        return not self._sent
+
+    def why_waits(self) -> str:
+        """What one that is not sent waits for."""
+        return self._node._publishing.why_blocked()
+
+    def is_unheard(self, topic: Topic) -> bool:
+        """Whether this node knows that nobody is subscribed to a topic."""
+        core = self._node._presence.core
+        return core is not None and core.informed(topic) and not core.members(topic)

@@ -26,11 +26,10 @@ MAX_BYTES = 4 * 1024 * 1024
 class One:
     """Waits for one answer."""
 
-    __slots__ = ("future", "sent", "topic")
+    __slots__ = ("future", "topic")
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
-        self.sent = False
         self.future: asyncio.Future[Message[Any]] = asyncio.get_running_loop().create_future()
 
     def put(self, answer: Message[Any]) -> bool:
@@ -74,6 +73,8 @@ class Answers(ClosesAtEnd, Generic[T_co]):
         self._left = count
         self._codec = codec
         self._number: str | None = None
+        self._post = requests.post()
+        self._handed_over = False  # whether nobody here waits to send it
         self._timer: asyncio.TimerHandle | None = None
         self._unread: deque[Message[Any]] = deque()
         self._bytes = 0
@@ -92,21 +93,27 @@ class Answers(ClosesAtEnd, Generic[T_co]):
             return
         requests, timeout = self._requests, self._timeout
         self._number = requests.enter(self.topic, self)
-        self._timer = asyncio.get_running_loop().call_later(timeout, self._end)
-        sent = False
+        self._timer = asyncio.get_running_loop().call_later(timeout, self._time_is_up)
         try:
             async with asyncio.timeout(timeout):
-                await requests.send(self.topic, *self._request, self._number)
-                sent = True
+                await requests.send(self.topic, *self._request, self._number, self._post)
+                self._handed_over = True
         except TimeoutError:
-            raise requests.silence(self.topic, sent, timeout) from None
+            raise requests.silence(self.topic, self._post, timeout) from None
         finally:
-            if not sent:
+            if not self._handed_over:
+                self._post.withdraw()
                 self._end()
 
     async def close(self) -> None:
         """Wait for no more answers; those that are unread are dropped."""
         self._unread.clear()
+        self._post.withdraw()
+        self._end()
+
+    def _time_is_up(self) -> None:
+        if self._handed_over and self._post.withdraw():
+            self._error = self._requests.silence(self.topic, self._post, self._timeout)
         self._end()
 
     def _end(self) -> None:

@@ -14,6 +14,7 @@ reply topic with the same ``:id``; with ``:error`` it says in its payload why th
    and one; the rest is dropped and counted.  The task that reads the reply topic never waits.
 5. What a request says is a peer's word.  Only a text of the form of a reply topic is taken for
    one, so that a request cannot make its reader publish elsewhere.
+6. A request that ends before it has left its node or client is withdrawn, and never handled.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ import asyncio
 import contextvars
 import math
 import weakref
-from typing import Any, Protocol, cast
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol, TypeVar, cast
 
 from cubecast import tracing
 from cubecast.codecs import Codec, check_codec
@@ -53,16 +56,34 @@ class Host(Protocol):
     async def publish(self, topic: Topic, payload: Payload) -> Any: ...
 
 
+class Post(Protocol):
+    """One request on its way."""
+
+    async def send(self, topic: Topic, blob: Headed) -> None: ...
+    def withdraw(self) -> bool:
+        """Take it back; False if it was sent, or may be."""
+
+    def why_waits(self) -> str:
+        """What one that is not sent waits for."""
+
+    def is_unheard(self, topic: Topic) -> bool:
+        """Whether it is known that nobody is subscribed to a topic; False if that costs a wave."""
+
+
+HostT = TypeVar("HostT", bound=Host)
+
+
 class Requests:
     """The requests of one node or client, and its answers to those of others."""
 
-    def __init__(self, host: Host, topic: Topic, definite: bool) -> None:
-        """`topic` is the reply topic; `definite`: a publish that is cancelled was not sent."""
-        self._host = host
+    def __init__(self, host: HostT, topic: Topic, post: Callable[[HostT], Post]) -> None:
+        """`topic` is the reply topic; `post` sends a request."""
+        self._host: Host = host
         self._loop = asyncio.get_running_loop()
+        self.post = partial(post, host)
+        """Sends one request."""
         self.topic = topic
         """The reply topic."""
-        self._definite = definite
         self._pending: dict[str, One | Answers[Any]] = {}
         self._numbers = 0
         self._reader: asyncio.Task[None] | None = None
@@ -86,17 +107,17 @@ class Requests:
     ) -> Message[Any]:
         """The first answer to a request."""
         check_request(topic, timeout, codec)
-        one = One(topic)
+        one, post = One(topic), self.post()
         number = self.enter(topic, one)
         try:
             async with asyncio.timeout(timeout):
-                await self.send(topic, payload, headers, number)
-                one.sent = True
+                await self.send(topic, payload, headers, number, post)
                 answer = await one.future
         except TimeoutError:
-            raise self.silence(topic, one.sent, timeout) from None
+            raise self.silence(topic, post, timeout) from None
         finally:
             self.leave(number)
+            post.withdraw()
         return opened(topic, answer, codec)
 
     def enter(self, topic: Topic, waiting: One | Answers[Any]) -> str:
@@ -113,26 +134,25 @@ class Requests:
         self._pending.pop(number, None)
 
     async def send(
-        self, topic: Topic, payload: Payload, headers: Headers | None, number: str
+        self, topic: Topic, payload: Payload, headers: Headers | None, number: str, post: Post
     ) -> None:
         """Publish a request, once answers to it will be heard."""
         blob = packed(payload, headers, {REPLY: self.topic, ID: number})
         if self._reader is None:
             await self._listen()
         try:
-            await self._host.publish(topic, blob)
+            await post.send(topic, blob)
         except Unknown as error:
             raise NoAnswer(topic, error.reason) from error
 
-    def silence(self, topic: Topic, sent: bool, timeout: float) -> CubecastError:
-        """What to raise when time is up."""
-        if sent:
-            return NoAnswer(topic, f"none in {timeout:g} s")
+    def silence(self, topic: Topic, post: Post, timeout: float) -> NoAnswer | NotSent:
+        """What to raise when time is up; what has not left is withdrawn."""
+        if not post.withdraw():
+            unheard = "; nobody is subscribed" if post.is_unheard(topic) else ""
+            return NoAnswer(topic, f"none in {timeout:g} s{unheard}")
         if self._reader is None:
             return NotSent(topic, f"the reply topic was not subscribed to in {timeout:g} s")
-        if self._definite:
-            return NotSent(topic, f"no credit for {timeout:g} s")
-        return NoAnswer(topic, f"not taken by the node in {timeout:g} s")
+        return NotSent(topic, f"{post.why_waits()} for {timeout:g} s")
 
     # -- hearing answers -------------------------------------------------------------------------
 
