@@ -48,8 +48,11 @@ def _waits(node: Node) -> Iterator[tuple[Topic, str]]:
         facts = node.explain(topic)
         slots = sorted({*facts.get("behind", ()), *facts.get("unanswered", ())})
         if slots:
-            yield topic, " and ".join(
-                "readers of its own" if slot == node.slot else f"node {slot}" for slot in slots
+            yield (
+                topic,
+                " and ".join(
+                    "readers of its own" if slot == node.slot else f"node {slot}" for slot in slots
+                ),
             )
         elif facts.get("accepted"):
             yield topic, f"credit (messages not sent: {facts['accepted']})"

@@ -107,9 +107,7 @@ TABLE: tuple[Line, ...] = (
     ),
 )
 
-NEXT: Mapping[tuple[Phase, Step], Phase] = {
-    (line.phase, line.step): line.after for line in TABLE
-}
+NEXT: Mapping[tuple[Phase, Step], Phase] = {(line.phase, line.step): line.after for line in TABLE}
 """The table, to look up."""
 
 
