@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from cubecast import lab
+from cubecast.lab.request import ask
 from cubecast.net.events import ConnectionLost, Discarded, MemberLeft
 from cubecast.testing import Cluster, on_virtual_time
-from support.walks import DESIGN, as_called, at, calls, walk
+from support.walks import DESIGN, as_called, at, calls, functions, walk
 
 # -- a publication ---------------------------------------------------------------------------------
 
@@ -87,6 +89,60 @@ async def test_a_crash_takes_the_walk_that_the_design_describes() -> None:
     assert as_called(at_leader, at(LEADER, made)) == at_leader
     assert as_called(at_heir, at(HEIR, made)) == at_heir
     assert as_called(at_lacking, at(LACKING, made)) == at_lacking
+
+
+# -- a lab cell ------------------------------------------------------------------------------------
+
+EXPERIMENT = """
+id = "mine"
+title = "Two sizes"
+source = "ours"
+workload = "single-publisher"
+metrics = ["pub_messages"]
+seeds = { full = 2, quick = 2 }
+fixed = { protocol = "vcube-ps", engine = "reference" }
+grid = { nodes = [8, 16] }
+
+[[plot]]
+title = "Messages"
+x = "nodes"
+y = "pub_messages"
+
+[[paper]]
+section = "1"
+what = "a message to each of the others"
+value = 15.0
+metric = "pub_messages"
+at = { nodes = 16 }
+tolerance = 0.0
+"""
+
+
+def test_a_lab_cell_takes_the_walk_that_the_design_describes(tmp_path: Path) -> None:
+    """Cells that a plain loop measures are there for `lab.run`, which then needs no Spark; the two
+    parts on Spark are followed in tests/lab/test_lab_run.py."""
+    for extra in ("pyspark", "matplotlib"):
+        pytest.importorskip(extra)
+    from support.plain_sweep import sweep
+
+    in_driver, _, on_executor, _, in_report = walk("The walk of a lab cell")
+    mine, out = tmp_path / "mine.toml", tmp_path / "out"
+    mine.write_text(EXPERIMENT, encoding="utf-8")
+    with calls() as made:
+        sweep(ask([mine]), out)
+    seen = functions(made)
+    in_task = seen[seen.index(on_executor[0]) :]
+    assert as_called(on_executor, in_task) == on_executor
+    with calls() as made:
+        ran = lab.run(mine, out=out)
+    assert (ran.ran, ran.kept) == (0, 4)
+    assert as_called(in_driver, functions(made)) == in_driver
+    with calls() as made:
+        (verdict,) = ran.verdicts
+        (axes,) = ran.figure().axes
+    assert as_called(in_report, functions(made)) == in_report
+    assert verdict.verdict == "reproduced"
+    assert next(list(line.get_ydata()) for line in axes.get_lines()) == [7.0, 15.0]
 
 
 # -- walks that are not taken ----------------------------------------------------------------------
