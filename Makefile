@@ -83,7 +83,7 @@ bench: $(STAMP) ## run every benchmark but the siege, one after the other (ARGS 
 	done
 
 results: $(STAMP) ## run every experiment in full, which takes hours, and renew docs/results (ARGS goes to lab run)
-	$(BIN)/cubecast lab run all --out lab-results $(ARGS)
+	$(BIN)/cubecast lab run all --out lab-results --until-decided 200 $(ARGS)
 	rm -rf docs/results/figures
 	$(BIN)/cubecast lab report lab-results --to docs/results --format png --no-page
 
