@@ -26,7 +26,7 @@ FAST = \
 	tests/papers/test_holes.py tests/papers/test_topology_papers.py tests/papers/test_vcube_pb.py \
 	tests/papers/test_vcube_ps.py \
 	tests/protocol/cluster tests/protocol/subscriptions tests/protocol/test_forgetting.py \
-	tests/protocol/test_production.py tests/protocol/topic/test_finals.py \
+	tests/protocol/test_production.py tests/protocol/topic/test_stream_ends.py \
 	tests/protocol/topic/test_streams.py tests/protocol/topic/test_topic_core.py \
 	tests/rules tests/sim/test_faults.py tests/sim/test_lives.py tests/sim/test_networks.py \
 	tests/sim/test_replay.py tests/sim/test_scenarios.py tests/sim/test_schedule.py \

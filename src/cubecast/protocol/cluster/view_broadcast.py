@@ -98,7 +98,7 @@ class Messenger(Protocol):
     def wake(self, at: Time) -> None: ...
 
 
-class Telling:
+class ViewBroadcast:
     """One node's part in telling one view."""
 
     __slots__ = (
