@@ -24,8 +24,8 @@ from cubecast.chaos.live.plot import NoPlot, draw_run, needs_matplotlib
 from cubecast.chaos.live.story import happenings, judgement, shares
 from cubecast.chaos.live.verdict import LiveVerdict
 from cubecast.chaos.schedule import Schedule, ScheduleError, read_schedule
-from cubecast.cli.live import stop_signals
 from cubecast.cli.output import console, progress_console, refuse, summarise
+from cubecast.cli.running import stop_signals
 from cubecast.net.settings.presets import PRESETS
 from cubecast.processes.signals import unwinding
 
