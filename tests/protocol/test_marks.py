@@ -58,7 +58,7 @@ OF_ALL_SIZES = (1701,)
 
 BY_HAND = (
     "cluster/test_removal.py",
-    "cluster/test_epochs.py",
+    "cluster/test_agreement.py",
     "cluster/test_members.py",
     "cluster/test_returning_nodes.py",
     "cluster/test_view_broadcast.py",

@@ -86,14 +86,14 @@ def test_a_late_request_of_a_dead_process_evicts_nobody() -> None:
     world.settle()
     assert world.masks() == [0b111] * 3
     assert all(member.view is not None and member.view.epoch == 0 for member in world.members)
-    assert world.members[0]._epochs is not None
-    assert not world.members[0]._epochs._admission.entering
+    assert world.members[0]._agreement is not None
+    assert not world.members[0]._agreement._admission.entering
 
 
 def test_an_old_request_for_an_address_that_is_taken_by_now_evicts_nobody() -> None:
     """It came to node 0 when the address was free, and was kept while another led."""
     world = Members(2)
-    epochs = world.members[0]._epochs
+    epochs = world.members[0]._agreement
     assert epochs is not None
     epochs._admission.entering["ghost"] = Enter(Who("ghost", "1", 0), 3)
     epochs.consider(world.now)

@@ -25,7 +25,7 @@ from cubecast.protocol.cluster.views import (
     ViewId,
     Who,
 )
-from support.epoch_toys import CONFIG, Toys
+from support.agreement_toys import CONFIG, Toys
 
 NEXT = ViewId(2, Ballot(3, 0))
 

@@ -77,7 +77,7 @@ MAX_SLOTS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class EpochConfig:
+class AgreementConfig:
     """How long the agreement on views waits for whom, in the world's unit of time."""
 
     answer_after: Time = 2_000
@@ -159,7 +159,7 @@ class Attempt:
         return [slot for slot in members_of(self.survivors) if slot not in self.reports]
 
 
-class Epochs:
+class ViewAgreement:
     """One node's part in the agreement on views."""
 
     def __init__(
@@ -168,7 +168,7 @@ class Epochs:
         uid: str,
         view: View,
         host: Host,
-        config: EpochConfig,
+        config: AgreementConfig,
         key: str = "",
     ) -> None:
         """`key` makes the questions of this node its own (`cubecast.protocol.cluster.removal`)."""

@@ -109,7 +109,7 @@ MEMBERS = replace(
     PRODUCTION,
     relative=True,
     caches=PRODUCTION.caches
-    | {"Member._due", "Member._epoch_config", "Epochs._config", "Absences._remember_for"}
+    | {"Member._due", "Member._agreement_config", "ViewAgreement._config", "Absences._remember_for"}
     | {"View.slots", "View.places", "View.mask", "View.checksum"},
     unordered=PRODUCTION.unordered | {"Member._told", "Admission.departing", "Attempt.reports"},
 )
