@@ -16,8 +16,8 @@ import typer
 from rich.table import Table
 
 from cubecast.chaos.live.chaos_run import chaos_run
-from cubecast.chaos.live.drawing import DRAWN, draw, runnable, split
 from cubecast.chaos.live.driver import ChaosFailed, LiveOptions
+from cubecast.chaos.live.live_schedules import DRAWN, draw, runnable, split
 from cubecast.chaos.live.messages import ApplicationLoad
 from cubecast.chaos.live.placement import Loopback, Namespaces, Placement, PlacementError
 from cubecast.chaos.live.plot import NoPlot, draw_run, needs_matplotlib
