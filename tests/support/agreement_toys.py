@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cubecast.protocol.branch_counts import Marks
+from cubecast.protocol.branch_counts import BranchCounts
 from cubecast.protocol.cluster.agreement import AgreementConfig, ViewAgreement
 from cubecast.protocol.cluster.phases import Phase
 from cubecast.protocol.cluster.views import (
@@ -33,7 +33,7 @@ class Toy:
     """A host that keeps what it is told."""
 
     def __init__(self, world: Toys, slot: NodeId, view: View, kind: type[ViewAgreement]) -> None:
-        self.marks = Marks()
+        self.marks = BranchCounts()
         self.world = world
         self.slot = slot
         self.epochs = kind(slot, view.members[slot].uid, view, self, CONFIG)

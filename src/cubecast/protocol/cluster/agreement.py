@@ -35,7 +35,7 @@ from typing import Protocol
 
 import msgspec
 
-from cubecast.protocol.branch_counts import Marks
+from cubecast.protocol.branch_counts import BranchCounts
 from cubecast.protocol.cluster.absence import Absences
 from cubecast.protocol.cluster.admission import Admission, ends_of
 from cubecast.protocol.cluster.belief import (
@@ -119,7 +119,7 @@ class AgreementConfig:
 class Host(Protocol):
     """What the agreement needs of its node."""
 
-    marks: Marks
+    marks: BranchCounts
     """Which branches were taken, for tests."""
 
     def send(self, slot: NodeId, message: Clusterwide) -> None: ...

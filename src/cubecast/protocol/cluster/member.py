@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import ClassVar
 
-from cubecast.protocol.branch_counts import Marks
+from cubecast.protocol.branch_counts import BranchCounts
 from cubecast.protocol.cluster.absence import MAX_ABSENT
 from cubecast.protocol.cluster.agreement import AgreementConfig, ViewAgreement
 from cubecast.protocol.cluster.belief import MAX_PLACES, History, leap
@@ -114,7 +114,7 @@ class Member:
         """
         self.node = node
         self.who = who
-        self.marks = Marks()
+        self.marks = BranchCounts()
         """Which branches of recovery were taken, for tests."""
         self._port = port
         self._config = config if config is not None else Config()

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import msgspec
 
-from cubecast.protocol.branch_counts import Marks
+from cubecast.protocol.branch_counts import BranchCounts
 from cubecast.protocol.cluster.agenda import Agenda
 from cubecast.protocol.cluster.current_view import CurrentView
 from cubecast.protocol.cluster.horizon import Horizon
@@ -102,7 +102,7 @@ class CubecastNode:
         incarnation: int = 0,
         view: View | None = None,
         born: int = 0,
-        marks: Marks | None = None,
+        marks: BranchCounts | None = None,
         remembered_from: Callable[[Time], int | None] = _nobody_is_absent,
         on_caught_up: Callable[[NodeId, Time], None] = _ignore,
         on_mute: Callable[[Accusation, Time], None] = _wait_for_ever,
@@ -113,7 +113,7 @@ class CubecastNode:
             raise ValueError(f"node {node} is not in its own cluster")
         self.node = node
         self.config = config if config is not None else Config()
-        self.marks: Marks = marks if marks is not None else Marks()
+        self.marks: BranchCounts = marks if marks is not None else BranchCounts()
         """Which branches of recovery were taken, for tests."""
         self._port = port
         self.keeper: Keeper = getattr(port, "keeper", NOTHING_KEPT)

@@ -29,7 +29,7 @@ from typing import Any
 
 import msgspec
 
-from cubecast.protocol.branch_counts import Marks
+from cubecast.protocol.branch_counts import BranchCounts
 from cubecast.protocol.messages import Route
 from cubecast.protocol.port import Time
 from cubecast.protocol.topic.ack_timing import AckPace
@@ -92,7 +92,7 @@ PRODUCTION = Likeness(
             "Agenda._planned",
         }
     ),
-    idle=frozenset({Marks, AckPace}),
+    idle=frozenset({BranchCounts, AckPace}),
 )
 """The production protocol.
 
