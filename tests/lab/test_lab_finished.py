@@ -19,14 +19,9 @@ from cubecast.lab.experiment import find  # noqa: E402
 from cubecast.lab.statistics import critical_value, summary  # noqa: E402
 from cubecast.spark.compare import compared  # noqa: E402
 from cubecast.spark.plain_tables import gather  # noqa: E402
-from cubecast.spark.results import LAST, Results, grid_table  # noqa: E402
-from cubecast.spark.tables import (  # noqa: E402
-    RUNS,
-    SCHEMAS,
-    schema_with,
-    setting_fields,
-    with_settings,
-)
+from cubecast.spark.results import Results, grid_table  # noqa: E402
+from cubecast.spark.tables import RUNS, setting_fields, with_settings  # noqa: E402
+from support.plain_sweep import put_tables  # noqa: E402
 
 SWEEP = "0123456789ab"
 FACTS = {
@@ -49,20 +44,11 @@ def finished(out: Path, cells: list[Cell], *, lacking: int = 0, more: float = 0.
     """A directory as a run leaves it; the last `lacking` cells have no result."""
     there = cells[: len(cells) - lacking]
     results = Results(out)
-    texts = [cell.settings_json for cell in cells]
     with results.opened():
         results.extend_grid(cells)
         results.note_experiment("4.1", text_of("4.1"))
         results.note_sweep(SWEEP, FACTS)
-        seals: dict[str, str] = {}
-        tables = tables_of(there, more)
-        for name in sorted(tables, key=LAST.__eq__):
-            schema = schema_with(name, setting_fields(texts))
-            table = pa.Table.from_pylist(tables[name], schema=SCHEMAS[name])
-            notes = ("", seals) if name == LAST else None
-            seals[name] = results.write_table(
-                name, schema, [with_settings(table, schema).cast(schema)], notes
-            )
+        put_tables(results, cells, tables_of(there, more))
     return out
 
 
@@ -92,8 +78,7 @@ def tables_of(cells: list[Cell], more: float) -> dict[str, list[dict[str, Any]]]
     ]  # fmt: skip
     busy = {"sweep": SWEEP, "cores": 2, "cells": len(cells), "busy_s": 1.0, "span_s": 2.0,
             "tail_s": 0.0, "idle_share": 0.75}  # fmt: skip
-    return {"runs": runs, "histograms": [], "timings": timings, "points": points,
-            "distributions": [], "busyness": [busy]}  # fmt: skip
+    return {"runs": runs, "timings": timings, "points": points, "busyness": [busy]}
 
 
 def place(cell: Cell) -> dict[str, Any]:

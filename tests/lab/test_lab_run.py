@@ -17,6 +17,7 @@ from cubecast.lab.running import Job
 from cubecast.lab.verdicts import Row
 from cubecast.spark.session import spark_session
 from support.paths import ROOT
+from support.walks import as_called, calls, functions, walk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,6 +86,16 @@ def test_a_run_has_a_table_a_figure_and_verdicts(mine: Path, tmp_path: Path) -> 
     again = lab.run(mine, out=tmp_path / "out")  # three seeds, as its file says
     assert (again.ran, again.kept) == (2, 4)
     assert {row["n"] for row in again.table().to_pylist()} == {3}
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_run_takes_the_walk_that_the_design_describes(mine: Path, tmp_path: Path) -> None:
+    """In the driver; tests/docs/test_walk.py follows what an executor and a report do."""
+    in_driver, before, _, after, _ = walk("The walk of a lab cell")
+    with calls() as made:
+        assert lab.run(mine, seeds=1, out=tmp_path / "out").ran == 2
+    whole = [*in_driver, *before, *after]
+    assert as_called(whole, functions(made)) == whole
 
 
 @pytest.mark.usefixtures("spark")

@@ -10,7 +10,8 @@ how it ended, and which process had which message.  By it:
    process that lived had it* when the reader said that it may have missed more (`exact` False).
 2. A reader may say so only when a node that it was at, or was about to go to, has crashed (or its
    connection broke and it went on elsewhere), and the processes that lived knew no stream of that
-   node, or not all that the reader had read of.  Else it must be exact.
+   node, or not all that the reader had read of.  Else it must be exact.  A process that the others
+   excluded does not count with what it knew before.
 3. Nothing is read twice, and no cause is read after its effect.  What its publisher does not know
    to be sent (`Unknown`) may come late.
 """
@@ -25,8 +26,9 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf
 
 import cubecast
@@ -59,9 +61,20 @@ class Life:
     began: float
     ended: float = inf
     crashed: bool = False
+    uid: str = ""
+    """As which it is in the cluster; empty if it is in none."""
+    epoch: int = -1
+    """The view that it entered the cluster with."""
+    excluded: list[float] = field(default_factory=list)
+    """When views without it were installed: with its place it lost what it knew."""
 
     def is_up(self, at: float) -> bool:
         return self.began <= at < self.ended
+
+    def knows(self, since: float, at: float) -> bool:
+        """Whether it knows at a time what it knew before, as a member."""
+        lost = any(since < excluded <= at for excluded in self.excluded)
+        return self.is_up(at) and since <= at and not lost
 
 
 class Truth:
@@ -82,9 +95,22 @@ class Truth:
         life = self.at(address)
         life.ended, life.crashed = _now(), crashed
 
+    def knows(self, address: str) -> bool:
+        """Whether a process has started at an address."""
+        return address in self._lives
+
     def at(self, address: str) -> Life:
         """The process that started last at an address."""
         return self._lives[address][-1]
+
+    def installed(self, life: Life, uid: str, epoch: int, members: Collection[str]) -> None:
+        """A process installed a view, in which it has this name."""
+        if life.uid != uid:
+            life.uid, life.epoch = uid, epoch
+        for other in chain.from_iterable(self._lives.values()):
+            if other.uid and other.uid not in members and other.epoch < epoch:
+                other.uid = ""
+                other.excluded.append(_now())
 
     def had(self, life: Life, stream: Stream, name: Name) -> None:
         """A process delivered a message."""
@@ -100,8 +126,8 @@ class Truth:
         return any(life.is_up(at) and t <= at for life, t in self._holders.get(name, {}).items())
 
     def is_known(self, stream: Stream, at: float) -> bool:
-        """Whether a process that lived at a time had delivered some of a stream."""
-        return any(life.is_up(at) and t <= at for life, t in self._known.get(stream, {}).items())
+        """Whether a member of the cluster had delivered some of a stream, at a time."""
+        return any(life.knows(since, at) for life, since in self._known.get(stream, {}).items())
 
     def may_be_inexact(self, move: Move) -> bool:
         """Rule 2."""
@@ -203,6 +229,8 @@ class Tally:
     """Moves whose client says that it knows all that it missed."""
     needlessly_inexact: int = 0
     """Moves whose client might have known it, and says that it does not (rule 2)."""
+    stuck: int = 0
+    """Messages of the topic whose reader stops, if there is one."""
     finished: int = 0
     """Readers that have heard the last words of all."""
     errors: Counter[str] = field(default_factory=Counter)

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -181,7 +180,7 @@ def setting_column(name: str) -> str:
 
 def setting_fields(texts: Iterable[str]) -> list[pa.Field]:
     """The typed columns of some settings (JSON), in the order of their names."""
-    parsed = [_parsed(text) for text in dict.fromkeys(texts)]
+    parsed: list[dict[str, Any]] = [json.loads(text) for text in dict.fromkeys(texts)]
     names = sorted({name for settings in parsed for name in settings})
     kinds = {name: _kind(one[name] for one in parsed if name in one) for name in names}
     return [pa.field(setting_column(name), kind) for name, kind in kinds.items()]
@@ -198,23 +197,17 @@ def with_settings(table: pa.Table, schema: pa.Schema) -> pa.Table:
     wanted = [field for field in schema if field.name not in table.column_names]
     if not wanted:
         return table
-    points = [_parsed(text) for text in table["settings"].to_pylist()]
+    encoded = table["settings"].combine_chunks().dictionary_encode()  # rows are many, points few
+    points = [json.loads(text) for text in encoded.dictionary.to_pylist()]
     for field in wanted:
         values = [_typed(point.get(_setting(field.name)), field.type) for point in points]
-        table = table.append_column(field, pa.array(values, field.type))
+        table = table.append_column(field, pa.array(values, field.type).take(encoded.indices))
     return table
 
 
 def _setting(column: str) -> str:
     name = column.removeprefix("setting_")
     return name if setting_column(name) == column else column
-
-
-@lru_cache(maxsize=4096)
-def _parsed(text: str) -> dict[str, Any]:
-    """Parsed once for the many rows of a point."""
-    parsed: dict[str, Any] = json.loads(text)
-    return parsed
 
 
 def _kind(values: Iterable[Any]) -> pa.DataType:

@@ -9,30 +9,49 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count as count_from
 from random import Random
 from unittest import mock
 
 import pytest
 
+import cubecast
 from cubecast import Rule
 from cubecast.net.client.read_positions import Floors
 from cubecast.net.client.subscription import RemoteSubscription
 from cubecast.net.node.recorder import Recorder
 from cubecast.net.node.shell import Shell
+from cubecast.net.settings.config import NodeConfig
 from cubecast.net.wire.clients import Deliver
 from cubecast.net.wire.packets import Outgoing, Payloads
-from cubecast.protocol.port import Publication, Seq, Stream, Topic
+from cubecast.protocol.cluster.views import View
+from cubecast.protocol.port import NodeId, Publication, Seq, Stream, Topic
 from cubecast.testing import Cluster, run
-from support.rolling import Talker, Tally, Truth, count
+from support.live import small_window
+from support.rolling import Move, Name, Talker, Tally, Truth, count
 
 NODES, CLIENTS, FAULTS = 3, 4, 5
+STUCK = "stuck"
+FILLED, FILLING_BYTES, WINDOW_BYTES = 60, 8000, 32 * 1024
+"""More than the windows of node and client have room for."""
+QUIET_S = 60.0
+"""When nothing has come for so long, there is nothing more."""
 
 
 class Watch(Recorder):
     """The recorder of a node that also tells the truth which messages it delivers."""
 
     truth: Truth
+
+    def view(self, view: View, before: NodeId) -> None:
+        assert isinstance(self._node, Shell)
+        address = self._node.address
+        if not self.truth.knows(address):  # it is one of the first
+            self.truth.begins(address)
+        life = self.truth.at(address)
+        self.truth.installed(life, self._node.uid, view.epoch, view.slots)
+        super().view(view, before)
 
     def published(
         self, topic: Topic, stream: Stream, first: Seq, count: int, position: int
@@ -45,43 +64,114 @@ class Watch(Recorder):
         body, node = publication.body, self._node
         assert isinstance(body, Outgoing | Payloads)
         assert isinstance(node, Shell)
+        if publication.topic == STUCK:
+            return
         for payload in body.payloads if isinstance(body, Outgoing) else body.cut():
             source, number, _, _ = json.loads(payload)
             self.truth.had(self.truth.at(node.address), publication.stream, (source, number))
         super().delivered(publication)
 
 
+class Stuck:
+    """A topic whose reader stops until the storm is over, and clients that fill it up.
+
+    They publish to `TOPIC` besides: a topic without credit holds up no other.
+    """
+
+    def __init__(self) -> None:
+        self.read: list[tuple[int, int, Stream]] = []
+        self.unknown: set[Name] = set()
+        self.not_sent: set[Name] = set()
+        self.reading = asyncio.Event()
+
+    async def fill(self, number: int, client: cubecast.Client) -> None:
+        """Publish numbered messages, most of which wait for credit."""
+        receipts: dict[int, cubecast.ClientReceipt] = {}
+        for turn in range(FILLED):
+            body = b"%d %d %0*d" % (number, turn, FILLING_BYTES, 0)
+            try:
+                receipts[turn] = await client.publish(STUCK, body, receipt=True)
+            except cubecast.Unknown:
+                self.unknown.add((number, turn))
+            except cubecast.NotSent:
+                self.not_sent.add((number, turn))
+        for turn, receipt in receipts.items():
+            try:
+                await receipt.stable()
+            except cubecast.Unknown:
+                self.unknown.add((number, turn))
+            except cubecast.NotSent:
+                self.not_sent.add((number, turn))
+
+    async def run(self, addresses: str, cluster: Cluster) -> None:
+        """Subscribe, read nothing for long, then everything that comes."""
+        async with (
+            cubecast.connect(addresses, patience_s=120, network=cluster.network) as client,
+            client.subscribe(STUCK, queue_bytes=FILLING_BYTES) as messages,
+        ):
+            await self.reading.wait()
+            with suppress(TimeoutError):
+                while True:
+                    async with asyncio.timeout(QUIET_S):
+                        message = await anext(messages)
+                    number, turn, _ = message.payload.split()
+                    self.read.append((int(number), int(turn), message.frame.stream))
+
+    def count(self, tally: Tally) -> None:
+        """Each message comes once, and what was not sent never comes.
+
+        Those of a client through one node come in order, but for what it does not know to be sent.
+        """
+        names = [(number, turn) for number, turn, _ in self.read]
+        tally.stuck = len(names)
+        tally.repeated += len(names) - len(set(names)) + len(self.not_sent & set(names))
+        latest: dict[tuple[int, Stream], int] = {}
+        for number, turn, stream in self.read:
+            if (number, turn) not in self.unknown:
+                tally.disordered += turn < latest.get((number, stream), -1)
+                latest[number, stream] = turn
+
+
 async def storm(seed: int) -> Tally:
     chance, tally, truth = Random(seed), Tally(), Truth()
     watch = type("Watch", (Watch,), {"truth": truth})
     with mock.patch("cubecast.net.node.shell.Recorder", watch):
-        async with Cluster(NODES, seed=seed) as cluster:
+        config = NodeConfig(protocol=small_window(WINDOW_BYTES))
+        async with Cluster(NODES, seed=seed, config=config) as cluster:
             await weather(cluster, chance, tally, truth)
     return tally
 
 
 async def weather(cluster: Cluster, chance: Random, tally: Tally, truth: Truth) -> None:
     addresses = [node.address for node in cluster.nodes]
-    for address in addresses:
-        truth.begins(address)
     slow = Rule(delay_s=chance.choice((0, 0.02)), jitter_s=chance.choice((0.05, 0.3)))
     cluster.on_every_link(slow)  # so that nodes are not equally far
     talkers = [Talker(number, CLIENTS, tally, truth) for number in range(CLIENTS)]
     ready = asyncio.Barrier(CLIENTS + 1)
+    stuck = Stuck()
     async with asyncio.TaskGroup() as group:
+        reading = group.create_task(stuck.run(",".join(addresses), cluster))
         for talker in talkers:
             known = chance.sample(addresses, chance.randint(2, NODES))
             pause_s = chance.choice((0.05, 0.2, 0.5))
             group.create_task(talker.run(",".join(known), ready, pause_s, cluster.network))
         await ready.wait()
+        filling = [
+            group.create_task(stuck.fill(number, talker.client))
+            for number, talker in enumerate(talkers)
+            if talker.client is not None
+        ]
         for _ in range(FAULTS):
             await asyncio.sleep(chance.uniform(0, 1))
             await fault(cluster, talkers, chance, truth)
         await asyncio.sleep(1)
+        stuck.reading.set()
+        await asyncio.gather(reading, *filling)
         for talker in talkers:
             talker.stop()
         await ready.wait()
     count(talkers, tally, truth)
+    stuck.count(tally)
 
 
 async def fault(cluster: Cluster, talkers: list[Talker], chance: Random, truth: Truth) -> None:
@@ -91,7 +181,8 @@ async def fault(cluster: Cluster, talkers: list[Talker], chance: Random, truth: 
     match chance.choice(("leave", "leave", "kill", "cable")):
         case "leave":
             cluster._killed[slot] = address  # it comes back there
-            await cluster.shrink(slot)
+            with suppress(cubecast.NotSent, cubecast.Unknown):  # of what nobody reads
+                await cluster.shrink(slot)
             truth.ends(address, crashed=False)
         case "kill":
             cluster.kill(slot)
@@ -128,6 +219,35 @@ def test_a_hundred_and_twenty_storms_repeat_nothing_and_lose_nothing_in_silence(
 ) -> None:
     for seed in range(3 * block, 3 * block + 3):
         judge(seed)
+
+
+@pytest.mark.parametrize(("excluded", "excused"), [(True, True), (False, False)])
+def test_only_a_process_that_others_exclude_loses_what_it_knew(
+    excluded: bool, excused: bool
+) -> None:
+    """A crash of the client's node is no excuse as long as a member knows its streams."""
+
+    async def tell() -> bool:
+        truth, of_dead = Truth(), Stream(0, 1)
+        for address in ("dead", "other", "next"):
+            truth.begins(address)
+        dead, other, next_ = (truth.at(address) for address in ("dead", "other", "next"))
+        members = ["d", "o", "n"]
+        for life, uid in zip((dead, other, next_), members, strict=True):
+            truth.installed(life, uid, 1, members)
+        truth.published(dead, of_dead)
+        truth.had(other, of_dead, (0, 0))
+        await asyncio.sleep(1)
+        truth.ends("dead", crashed=True)
+        rest = ["n"] if excluded else ["o", "n"]
+        truth.installed(next_, "n", 2, rest)
+        if excluded:
+            truth.installed(other, "o.1", 3, ["o.1", "n"])
+        now = asyncio.get_running_loop().time()
+        move = Move(now, now, dead, next_, False, 0, False, frozenset({of_dead}))
+        return truth.may_be_inexact(move)
+
+    assert run(tell()) is excused
 
 
 # -- clients that break a promise are caught -------------------------------------------------------
