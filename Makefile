@@ -14,6 +14,7 @@ SOURCES  = $(wildcard src tests bench examples tools)
 # What `make test-fast` runs: tests that compute, without sockets, processes, Spark and compiled code,
 # and without long random runs.
 FAST = \
+	tests/chaos/test_schedule.py \
 	tests/lab/test_lab_seeding.py tests/lab/test_lab_verdicts.py tests/lab/test_lab_verdicts_edges.py \
 	tests/lab/test_lab_verdicts_rules.py \
 	tests/net/publishing/test_outbox.py tests/net/reading/test_debts.py tests/net/reading/test_ledger.py \
@@ -26,10 +27,10 @@ FAST = \
 	tests/papers/test_holes.py tests/papers/test_topology_papers.py tests/papers/test_vcube_pb.py \
 	tests/papers/test_vcube_ps.py \
 	tests/protocol/cluster tests/protocol/subscriptions tests/protocol/test_forgetting.py \
-	tests/protocol/test_production.py tests/protocol/topic/test_finals.py \
+	tests/protocol/test_production.py tests/protocol/topic/test_stream_ends.py \
 	tests/protocol/topic/test_streams.py tests/protocol/topic/test_topic_core.py \
 	tests/rules tests/sim/test_faults.py tests/sim/test_lives.py tests/sim/test_networks.py \
-	tests/sim/test_replay.py tests/sim/test_scenarios.py tests/sim/test_schedule.py \
+	tests/sim/test_replay.py tests/sim/test_scenarios.py \
 	tests/sim/test_script.py tests/sim/test_sim_codec.py tests/topology tests/trace
 
 .DEFAULT_GOAL := help

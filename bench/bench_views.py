@@ -38,7 +38,7 @@ from cubecast.net.wire.packets import (
     topic_id,
 )
 from cubecast.net.wire.views import decode_detector, decode_view, encode_detector, encode_view
-from cubecast.protocol.cluster.agreement import EpochConfig
+from cubecast.protocol.cluster.agreement import AgreementConfig
 from cubecast.protocol.cluster.detector import DetectorConfig, DetectorMessage
 from cubecast.protocol.cluster.member import Member
 from cubecast.protocol.cluster.views import Clusterwide, Who, genesis
@@ -131,7 +131,7 @@ def world_of(nodes: int, tally: Tally) -> MortalWorld:
     """A cluster of `nodes`, all in its first view."""
     config: Config = Params(nodes=nodes, network="uniform").config()
     detector = DetectorConfig(STEP, 2 * STEP, 5 * STEP, 10 * STEP)
-    epochs = EpochConfig(3 * STEP, 3 * STEP // 4, 4 * STEP, STEP, 25 * STEP)
+    epochs = AgreementConfig(3 * STEP, 3 * STEP // 4, 4 * STEP, STEP, 25 * STEP)
     first = genesis({node: _who(node, 0) for node in range(nodes)})
 
     def make(node: NodeId, port: Port, life: int) -> Process:

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from cubecast.chaos.condition import Action, Condition
 from cubecast.chaos.live.chaos_run import chaos_run
-from cubecast.chaos.live.drawing import draw, split
 from cubecast.chaos.live.driver import ChaosFailed, Driver, LiveOptions
+from cubecast.chaos.live.live_schedules import draw, split
 from cubecast.chaos.live.messages import ApplicationLoad
 from cubecast.chaos.live.node_process import NodeProcess
 from cubecast.chaos.live.placement import Loopback, Namespaces, PlacementError, ip, permitted

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cubecast.chaos.condition import Action
-from cubecast.chaos.live.drawing import split
 from cubecast.chaos.live.driver import DriverMark, ProcessLife, Run
+from cubecast.chaos.live.live_schedules import split
 from cubecast.chaos.live.merged_trace import tenancies, trace_of
 from cubecast.chaos.live.messages import NodeTold, Up
 from cubecast.chaos.live.plot import MOST_LINES, NoPlot, Span, draw_run, needs_matplotlib, spans_of

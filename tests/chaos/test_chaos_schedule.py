@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cubecast.chaos.condition import Action, Condition, actions_of
-from cubecast.chaos.live.drawing import DRAWN, draw, runnable, split
+from cubecast.chaos.live.live_schedules import DRAWN, draw, runnable, split
 from cubecast.chaos.live.placement import sides_of
 from cubecast.chaos.schedule import Fault, Schedule, ScheduleError, checked, read_schedule
 from support.paths import ROOT

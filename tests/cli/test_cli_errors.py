@@ -286,7 +286,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["cubecast.cli.app", "typer", "cubecast.cli.client"])
+@pytest.mark.parametrize("module", ["cubecast.cli.app", "typer", "cubecast.cli.nodes"])
 def test_an_interrupt_while_modules_are_read_takes_one_line(module: str) -> None:
     program = INTERRUPTED_WHILE_READING.format(module=module)
     done = subprocess.run(
@@ -307,5 +307,5 @@ def test_a_command_reads_only_what_it_needs() -> None:
         [sys.executable, "-c", program, "--version"], capture_output=True, text=True, timeout=60
     )
     assert "'cubecast.cli.app'" in done.stdout
-    for other in ("cubecast.sim", "cubecast.bench", "cubecast.cli.client"):
+    for other in ("cubecast.sim", "cubecast.bench", "cubecast.cli.nodes"):
         assert f"'{other}" not in done.stdout

@@ -495,13 +495,13 @@ def test_a_secret_that_is_not_utf8_takes_one_line(tmp_path: Path) -> None:
 
 
 def test_hooks_run_when_a_node_gets_sighup() -> None:
-    from cubecast.cli import live
+    from cubecast.cli import node
 
     ran: list[str] = []
     hook: Callable[[], None] = lambda: ran.append("read again")  # noqa: E731
-    live.on_hangup.append(hook)
+    node.on_hangup.append(hook)
     try:
-        live._hung_up()
+        node._hung_up()
     finally:
-        live.on_hangup.remove(hook)
+        node.on_hangup.remove(hook)
     assert ran == ["read again"]

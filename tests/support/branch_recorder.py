@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from support.epoch_toys import Toys
+from support.agreement_toys import Toys
 from support.member_toys import Members
 
 

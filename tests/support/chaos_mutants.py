@@ -25,7 +25,7 @@ from cubecast.chaos.simulated.driver import (
     draw_schedule,
     run_schedule,
 )
-from cubecast.protocol.cluster.agreement import Epochs
+from cubecast.protocol.cluster.agreement import ViewAgreement
 from cubecast.protocol.cluster.member import Member
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.cluster.views import (
@@ -191,7 +191,7 @@ class HearsOldLives(Member):
 # -- agreement on views ----------------------------------------------------------------------------
 
 
-class DecidesAgain(Epochs):
+class DecidesAgain(ViewAgreement):
     def on_prepare(self, prepare: Prepare, sender: NodeId, now: Time) -> None:
         install = self._install
         if install is not None and prepare.parent == install.parent:
@@ -217,10 +217,10 @@ class DecidesAgain(Epochs):
 class DecidesTwice(Member):
     """Does not tell a successor what was decided before, and lets it decide anew."""
 
-    epochs_class = DecidesAgain
+    agreement_class = DecidesAgain
 
 
-class OldBallots(Epochs):
+class OldBallots(ViewAgreement):
     def on_install(self, install: Install, now: Time) -> bool:
         if install.parent == self.view.id:
             self.promised = min(self.promised, install.ballot)
@@ -230,10 +230,10 @@ class OldBallots(Epochs):
 class InstallsOldBallots(Member):
     """Follows a ballot and then installs what an earlier one decided."""
 
-    epochs_class = OldBallots
+    agreement_class = OldBallots
 
 
-class Credulous(Epochs):
+class Credulous(ViewAgreement):
     def on_depart(self, depart: Depart, now: Time) -> None:
         if self.view.has(depart.uid):
             self._admission.departing[depart.uid] = None
@@ -243,10 +243,10 @@ class Credulous(Epochs):
 class TrustsDepart(Member):
     """Lets a member go because somebody says that it wants to."""
 
-    epochs_class = Credulous
+    agreement_class = Credulous
 
 
-class Unclosed(Epochs):
+class Unclosed(ViewAgreement):
     def _finals(self, reports: Mapping[NodeId, Reports], view: View) -> Finals:
         bare: dict[NodeId, Reports] = {
             slot: {
@@ -270,10 +270,10 @@ class Unclosed(Epochs):
 class KeepsEffectsWithoutCauses(Member):
     """Ends dead streams at what somebody holds, whether its causes are held or not."""
 
-    epochs_class = Unclosed
+    agreement_class = Unclosed
 
 
-class LowestHeir(Epochs):
+class LowestHeir(ViewAgreement):
     def _finals(self, reports: Mapping[NodeId, Reports], view: View) -> Finals:
         found = super()._finals(reports, view)
         first: dict[tuple[str, Stream], Final] = {}
@@ -290,10 +290,10 @@ class LowestHeir(Epochs):
 class InheritsByNumber(Member):
     """Makes the lowest slot the heir, however little it holds."""
 
-    epochs_class = LowestHeir
+    agreement_class = LowestHeir
 
 
-class Hasty(Epochs):
+class Hasty(ViewAgreement):
     def _decide_if_complete(self, now: Time) -> None:
         if self.attempt is not None and 2 * len(self.attempt.reports) > self.view.mask.bit_count():
             for slot in self.attempt.missing():
@@ -305,7 +305,7 @@ class Hasty(Epochs):
 class DecidesByMajority(Member):
     """Does not wait for the reports of all who stay."""
 
-    epochs_class = Hasty
+    agreement_class = Hasty
 
 
 # -- the streams of the dead -----------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from cubecast.protocol.cluster.agreement import Epochs
+from cubecast.protocol.cluster.agreement import ViewAgreement
 from cubecast.protocol.cluster.member import Member
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.cluster.views import Depart, Install
@@ -148,7 +148,7 @@ class TellsRoutesWithoutTheirView(Member):
     core_class = with_parts(streams_class=Unnumbered)
 
 
-class Credulous(Epochs):
+class Credulous(ViewAgreement):
     def on_depart(self, depart: Depart, now: Time) -> None:
         if self.view.has(depart.uid) and self.leader == self.slot:
             self._admission.departing[depart.uid] = None  # type: ignore[attr-defined]
@@ -160,4 +160,4 @@ class Credulous(Epochs):
 class TrustsDepartures(Member):
     """Lets a member go because another one said that it wants to."""
 
-    epochs_class = Credulous
+    agreement_class = Credulous

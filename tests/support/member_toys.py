@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cubecast.protocol.cluster.agreement import EpochConfig
+from cubecast.protocol.cluster.agreement import AgreementConfig
 from cubecast.protocol.cluster.member import Member
 from cubecast.protocol.cluster.views import Seal, Who, genesis
 from cubecast.protocol.config import Config
@@ -22,7 +22,7 @@ from cubecast.protocol.port import (
 )
 
 CONFIG = Config(ack_delay=0, stable_delay=0, resend_after=20, resend_max=80)
-EPOCHS = EpochConfig(answer_after=30, repeat_after=5, beacon_every=20, enter_every=5)
+EPOCHS = AgreementConfig(answer_after=30, repeat_after=5, beacon_every=20, enter_every=5)
 Spans = Mapping[Stream, tuple[Seq, Seq]]
 
 

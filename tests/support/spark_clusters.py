@@ -26,8 +26,8 @@ from pathlib import Path
 
 import pytest
 
-from cubecast.spark.gateway import spark_home
 from cubecast.spark.java import find_java
+from cubecast.spark.java_process import spark_home
 from support.paths import python_path
 
 WORKERS = 2

@@ -16,16 +16,16 @@ import typer
 from rich.table import Table
 
 from cubecast.chaos.live.chaos_run import chaos_run
-from cubecast.chaos.live.drawing import DRAWN, draw, runnable, split
 from cubecast.chaos.live.driver import ChaosFailed, LiveOptions
+from cubecast.chaos.live.live_schedules import DRAWN, draw, runnable, split
 from cubecast.chaos.live.messages import ApplicationLoad
 from cubecast.chaos.live.placement import Loopback, Namespaces, Placement, PlacementError
 from cubecast.chaos.live.plot import NoPlot, draw_run, needs_matplotlib
 from cubecast.chaos.live.story import happenings, judgement, shares
 from cubecast.chaos.live.verdict import LiveVerdict
 from cubecast.chaos.schedule import Schedule, ScheduleError, read_schedule
-from cubecast.cli.live import stop_signals
 from cubecast.cli.output import console, progress_console, refuse, summarise
+from cubecast.cli.running import stop_signals
 from cubecast.net.settings.presets import PRESETS
 from cubecast.processes.signals import unwinding
 

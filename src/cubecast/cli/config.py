@@ -1,4 +1,4 @@
-"""``cubecast config``: the effective configuration; and the options it shares with nodes."""
+"""``cubecast config``: the effective configuration; and the options that other commands share."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from cubecast.net.settings.sources import TLS_KEYS, Settings, load_settings
 from cubecast.net.settings.units import format_duration, format_size
 
 DEFAULT_LISTEN = "127.0.0.1:7400"
+DEFAULT_NODE = DEFAULT_LISTEN
+"""The node that a command asks if none is named."""
 WIDE = 260
 """Columns of a table that no terminal shows: each of its rows is one line."""
 EXPOSED = "%s: others on this machine can read the secret: chmod 600 %s"
@@ -48,6 +50,16 @@ ListenOption = Annotated[
         help=f"Where to listen; port 0 takes a free one. [default: {DEFAULT_LISTEN}]",
     ),
 ]
+AtOption = Annotated[
+    str,
+    typer.Option(
+        "--at",
+        "--join",
+        metavar="ADDRESS",
+        help="A node of the cluster, as host:port; several with commas are tried in turn.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 AdvertiseOption = Annotated[
     str | None,
     typer.Option(

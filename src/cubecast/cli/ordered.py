@@ -12,7 +12,6 @@ from typing import Annotated, NamedTuple
 import typer
 
 import cubecast
-from cubecast.cli.client import STDIN, lines_of
 from cubecast.cli.config import (
     Access,
     SecretFlag,
@@ -22,8 +21,9 @@ from cubecast.cli.config import (
     TlsKeyOption,
     member_access,
 )
-from cubecast.cli.live import run, stop_signal
 from cubecast.cli.output import refuse
+from cubecast.cli.pub import STDIN, lines_of
+from cubecast.cli.running import run, stop_signal
 from cubecast.logs import install
 from cubecast.ordering.library import connected
 from cubecast.ordering.unread import Policy

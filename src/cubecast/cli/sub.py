@@ -8,18 +8,32 @@ import math
 import os
 import sys
 from dataclasses import dataclass
-from typing import get_args
+from fractions import Fraction
+from typing import Annotated, cast, get_args
 
 import typer
 
 import cubecast
-from cubecast.cli.config import Access
-from cubecast.cli.live import stop_signal
-from cubecast.cli.output import counted
+from cubecast.cli.config import (
+    DEFAULT_NODE,
+    Access,
+    AtOption,
+    ConfigOption,
+    NameFlag,
+    SecretFlag,
+    TlsCaOption,
+    TlsCertOption,
+    TlsCrlOption,
+    TlsKeyOption,
+    cluster_access,
+)
+from cubecast.cli.output import counted, refuse
 from cubecast.cli.printer import Printer
-from cubecast.logs import escaped, escaped_but_layout
+from cubecast.cli.running import run, stop_signal
+from cubecast.logs import escaped, escaped_but_layout, guard
 from cubecast.net.client.subscription import RemoteSubscription
 from cubecast.net.reading.subscription import Policy
+from cubecast.net.settings.units import SIZES, parse_quantity
 
 POLICIES: tuple[str, ...] = get_args(Policy)
 TELL_EVERY_S = 5.0
@@ -39,6 +53,99 @@ class TopicReading:
     policy: Policy
     queue_bytes: int | None
     patience_s: float = 0.0
+
+
+def sub(
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="The topic to read, or a pattern of topics.")
+    ],
+    at: AtOption = DEFAULT_NODE,
+    secret: SecretFlag = None,
+    name: NameFlag = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_crl: TlsCrlOption = None,
+    config: ConfigOption = None,
+    count: Annotated[int, typer.Option(min=0, help="Stop after this many messages; 0: never.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per message.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Do not say on stderr when it is subscribed.")
+    ] = False,
+    policy: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(POLICIES), help="What happens when this reads too slowly; see above."
+        ),
+    ] = "drop-oldest",
+    queue_bytes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="What the node keeps unread until the policy acts, as 4MiB. [default: the node's]",
+        ),
+    ] = None,
+    patience: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="Look for a node so long, also when one ends, before giving up.",
+        ),
+    ] = 0.0,
+) -> None:
+    """Print the messages of a topic as they are delivered, until Ctrl-C.
+
+    In a pattern, + stands for any one level of a topic and # at the end for
+    any number of them. Quote it: a shell takes a # alone for a comment.
+    With a pattern each line names the topic.
+
+    Who reads too slowly (a stopped process, a full pipe, a held terminal)
+    holds up nobody: the oldest messages are dropped, and stderr says how many.
+    With --policy block none is dropped and publishers wait; drop-newest keeps
+    the oldest; disconnect ends the command.
+
+    With --patience it goes on at the same node when that is back, or at another
+    one of --at; stderr says how many messages it missed.
+
+    A terminal shows control characters of a message, but tabs and newlines,
+    as \\x1b; a file or a pipe gets its bytes as they are.
+
+    Examples:
+
+    \b
+      cubecast sub chat/room1
+      cubecast sub 'chat/#'
+          chat, chat/room1, chat/room1/aside, also those that come later
+      cubecast sub 'sensors/+/temperature'
+      cubecast sub chat/room1 --json --count 10
+      cubecast sub chat/room1 --at 10.0.0.1:7400,10.0.0.2:7400 --patience 60
+      cubecast sub orders --policy block --queue-bytes 64MiB > orders.log
+    """
+    guard()
+    if policy not in POLICIES:
+        refuse("sub", f"--policy must be one of {', '.join(POLICIES)}, not {policy!r}")
+    how = TopicReading(
+        as_json=as_json,
+        named=any(sign in topic for sign in "+#"),
+        count=count,
+        quiet=quiet,
+        policy=cast(Policy, policy),
+        queue_bytes=None if queue_bytes is None else _size("sub", queue_bytes),
+        patience_s=patience,
+    )
+    known = cluster_access("sub", config, secret, name, tls_ca, tls_cert, tls_key, tls_crl)
+    run("sub", read_topic(topic, at, known, how))
+
+
+def _size(command: str, text: str) -> int:
+    try:
+        size = parse_quantity(text, SIZES, SIZES["B"])
+    except ValueError:
+        size = Fraction(0)
+    if size < 1 or size.denominator != 1:
+        refuse(command, f"--queue-bytes must be a size such as 4MiB, not {text!r}")
+    return int(size)
 
 
 async def read_topic(topic: str, at: str, access: Access, how: TopicReading) -> None:

@@ -17,9 +17,10 @@ import typer
 from rich.live import Live
 
 import cubecast
-from cubecast.cli.client import AtOption
 from cubecast.cli.config import (
+    DEFAULT_NODE,
     Access,
+    AtOption,
     ConfigOption,
     NameFlag,
     SecretFlag,
@@ -29,8 +30,8 @@ from cubecast.cli.config import (
     TlsKeyOption,
     cluster_access,
 )
-from cubecast.cli.live import DEFAULT, run, stop_signal
 from cubecast.cli.output import console, refuse
+from cubecast.cli.running import run, stop_signal
 from cubecast.cli.top_screen import screen
 
 ANSWER_S = 3.0
@@ -56,7 +57,7 @@ class Round(msgspec.Struct, frozen=True):
 
 
 def top(
-    at: AtOption = DEFAULT,
+    at: AtOption = DEFAULT_NODE,
     secret: SecretFlag = None,
     name: NameFlag = None,
     tls_ca: TlsCaOption = None,

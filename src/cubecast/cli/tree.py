@@ -14,8 +14,10 @@ from rich.console import Console
 from rich.text import Text
 
 from cubecast import topology
-from cubecast.cli.client import AtOption, live_tree
 from cubecast.cli.config import (
+    DEFAULT_NODE,
+    Access,
+    AtOption,
     ConfigOption,
     NameFlag,
     SecretFlag,
@@ -25,8 +27,8 @@ from cubecast.cli.config import (
     TlsKeyOption,
     cluster_access,
 )
-from cubecast.cli.live import DEFAULT
 from cubecast.cli.output import counted
+from cubecast.cli.running import ask
 
 _LIMIT = 1 << topology.MAX_DIMENSION
 
@@ -85,7 +87,7 @@ def tree(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of a drawing.")
     ] = False,
-    at: AtOption = DEFAULT,
+    at: AtOption = DEFAULT_NODE,
     secret: SecretFlag = None,
     name: NameFlag = None,
     tls_ca: TlsCaOption = None,
@@ -128,7 +130,7 @@ def tree(
             top = None if root is None else _node_id("--root", root)
             tls = tls_ca, tls_cert, tls_key, tls_crl
             access = cluster_access("tree", config, secret, name, *tls)
-            spanning = live_tree(topic, top, at, access)
+            spanning = _live_tree(topic, top, at, access)
     except ValueError as refusal:
         typer.echo(f"cubecast tree: {refusal}", err=True)
         raise typer.Exit(2) from None
@@ -268,3 +270,16 @@ def _summary(spanning: topology.Tree) -> str:
             counted(len(spanning.forwarders), "forwarder"),
         ]
     )
+
+
+def _live_tree(topic: str, root: int | None, at: str, access: Access) -> topology.Tree:
+    """The tree of a topic's subscribers now; ValueError if nobody subscribes."""
+    spanning = ask("tree", _ask_tree(topic, root, at, access))
+    if not spanning.members:
+        raise ValueError(f"nobody is subscribed to {topic!r}")
+    return spanning
+
+
+async def _ask_tree(topic: str, root: int | None, at: str, access: Access) -> topology.Tree:
+    async with access.connect(at) as client:
+        return await client.tree(topic, root)

@@ -32,8 +32,8 @@ from cubecast.cli.config import (
     effective,
     named,
 )
-from cubecast.cli.live import stop_signals
 from cubecast.cli.output import complain, counted, refuse
+from cubecast.cli.running import stop_signals
 from cubecast.logs import guard
 from cubecast.net.links.address import format_address, parse_address
 from cubecast.net.settings.sources import Settings

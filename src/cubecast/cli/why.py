@@ -1,13 +1,91 @@
-"""What a node knows of a topic (`Node.explain`), in sentences."""
+"""``cubecast why``: what a node knows of a topic (`Node.explain`), in sentences."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
+import typer
 
-from cubecast.cli.output import counted, size
+import cubecast
+from cubecast.cli.config import (
+    DEFAULT_NODE,
+    Access,
+    AtOption,
+    ConfigOption,
+    JsonOption,
+    NameFlag,
+    SecretFlag,
+    TlsCaOption,
+    TlsCertOption,
+    TlsCrlOption,
+    TlsKeyOption,
+    cluster_access,
+)
+from cubecast.cli.output import console, counted, size
+from cubecast.cli.running import ask
+from cubecast.logs import escaped
+
+
+def why(
+    topic: Annotated[str, typer.Argument(help="The topic to ask about.")],
+    at: AtOption = DEFAULT_NODE,
+    secret: SecretFlag = None,
+    name: NameFlag = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_crl: TlsCrlOption = None,
+    config: ConfigOption = None,
+    node: Annotated[
+        int | None, typer.Option(metavar="N", help="Ask node N instead of the one at --at.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a node knows of a topic: what waits there, for what, and since when.
+
+    Examples:
+
+    \b
+      cubecast why chat/room1
+      cubecast why chat/room1 --node 2
+      cubecast why chat/room1 --json
+    """
+    known = cluster_access("why", config, secret, name, tls_ca, tls_cert, tls_key, tls_crl)
+    slot, facts, listed = ask("why", _why(topic, at, known, node))
+    if as_json:
+        typer.echo(json.dumps({"topic": topic, "node": slot, **facts}))
+    else:
+        for line in explained(topic, slot, facts, listed):
+            console.print(escaped(line), highlight=False, markup=False, soft_wrap=True)
+
+
+Answer: TypeAlias = tuple[int, dict[str, object], dict[str, list[int]] | None]
+"""Of a topic: which node knows what; and the cluster's topics if that node knows nothing."""
+
+
+async def _why(topic: str, at: str, access: Access, slot: int | None) -> Answer:
+    async with access.connect(at) as client:
+        if slot is None or slot == client.slot:
+            return await _knowledge(client, topic)
+        members = await client.members()
+    if slot not in members:
+        raise ValueError(f"there is no node {slot}")
+    async with access.connect(members[slot]) as client:
+        return await _knowledge(client, topic)
+
+
+async def _knowledge(client: cubecast.Client, topic: str) -> Answer:
+    facts = await client.explain(topic)
+    listed = None
+    if not facts["informed"]:
+        with suppress(cubecast.CubecastError):  # too many to list, say: what is known is known
+            listed = await client.topics()
+    return client.slot, {**facts}, listed
+
 
 _OPERATION = {
     "join": "the subscription",

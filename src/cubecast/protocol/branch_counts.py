@@ -1,13 +1,14 @@
 """Which branches of recovery were taken, and how often: for tests, nothing depends on it.
 
-A branch that no test takes is a branch that nobody knows to work: `tests/protocol/test_marks.py`
-requires that each name in this package is counted at least once.
+A place in the code that counts is `marks["name of the branch"] += 1`.  A branch that no test takes
+may not work: `tests/protocol/test_branch_counts.py` requires that each name in this package is
+counted at least once.
 """
 
 from __future__ import annotations
 
 
-class Marks(dict[str, int]):
+class BranchCounts(dict[str, int]):
     """Counts by name; off the hot path only."""
 
     __slots__ = ()

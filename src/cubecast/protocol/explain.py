@@ -6,7 +6,7 @@ from typing import Required, TypedDict
 
 from cubecast.protocol.port import NodeId, Seq, Stream, Time
 from cubecast.protocol.subscriptions.membership import Membership
-from cubecast.protocol.subscriptions.mute_members import Mutes
+from cubecast.protocol.subscriptions.mute_members import MuteMembers
 from cubecast.protocol.subscriptions.waves import Waves
 from cubecast.protocol.topic.streams import Inbox
 from cubecast.protocol.topic.topic import TopicCore
@@ -64,7 +64,9 @@ class Explanation(TypedDict, total=False):
     """The subscriptions of this node with unread messages; those that publishers wait for first."""
 
 
-def explain(membership: Membership, waves: Waves, mutes: Mutes, now: Time) -> Explanation:
+def explain(
+    membership: Membership, waves: Waves, mute_members: MuteMembers, now: Time
+) -> Explanation:
     """The standing of a node in a topic, the members, and what is held, waits or is missing.
 
     `unanswered` are the children that an operation of ours waits for, or for whom they wait, and
@@ -76,7 +78,7 @@ def explain(membership: Membership, waves: Waves, mutes: Mutes, now: Time) -> Ex
         "standing": membership.standing.value,
         "operation": membership.operation,
         "unanswered": {child: now - since for child, since in waits.items()},
-        "mute": [[one.slot, one.by, one.waited] for one in mutes.accused],
+        "mute": [[one.slot, one.by, one.waited] for one in mute_members.accused],
         "informed": membership.informed,
         "members": list(members_of(membership.members)),
         "next": core.outgoing.next_seq,

@@ -18,7 +18,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from cubecast.protocol.branch_counts import Marks
+from cubecast.protocol.branch_counts import BranchCounts
 
 PACKAGES = ("cubecast.protocol.", "cubecast.topology")
 """Objects of classes from these modules are followed."""
@@ -26,7 +26,7 @@ PACKAGES = ("cubecast.protocol.", "cubecast.topology")
 Tables: TypeAlias = Counter[str]
 """``Class.attribute`` -> entries of the tables there, those inside tables included."""
 
-_LEAVES = (int, float, complex, str, bytes, bytearray, memoryview, type(None), type, Marks)
+_LEAVES = (int, float, complex, str, bytes, bytearray, memoryview, type(None), type, BranchCounts)
 
 
 def census(*roots: object) -> Tables:

@@ -34,7 +34,7 @@ from random import Random
 from statistics import median
 from typing import Any, cast
 
-from cubecast.protocol.cluster.agreement import EpochConfig
+from cubecast.protocol.cluster.agreement import AgreementConfig
 from cubecast.protocol.cluster.detector import DetectorConfig
 from cubecast.protocol.cluster.member import Member
 from cubecast.protocol.cluster.views import Who, genesis
@@ -198,7 +198,7 @@ def people(params: Params) -> Mortality:
     trip = params.round_trip()
     config = replace(params.config(), forget_after=FORGET_AFTER)
     detector = DetectorConfig(4 * trip, 8 * trip, 20 * trip, 40 * trip)
-    epochs = EpochConfig(12 * trip, 3 * trip, 16 * trip, 4 * trip, 100 * trip)
+    epochs = AgreementConfig(12 * trip, 3 * trip, 16 * trip, 4 * trip, 100 * trip)
     epochs = replace(epochs, absent_for=ABSENT_FOR)
     nodes = range(params.nodes)
     first = genesis({node: Who(f"{node}-0", str(node), node * NODES_APART) for node in nodes})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from cubecast.baselines import BestEffort, BrokerTree, FixedTree, Flood, SingleRoot, ToldTree
 from cubecast.baselines.brokers import broker_ids
 from cubecast.plugins import PluginError, Registry
-from cubecast.protocol.cluster.agreement import EpochConfig
+from cubecast.protocol.cluster.agreement import AgreementConfig
 from cubecast.protocol.cluster.detector import DetectorConfig
 from cubecast.protocol.cluster.member import Member
 from cubecast.protocol.cluster.node import CubecastNode
@@ -185,7 +185,7 @@ def members(params: Params, kind: type[Member] = Member) -> Mortality:
         suspect_max=20 * round_trip,
         deaf_after=40 * round_trip,
     )
-    epochs = EpochConfig(
+    epochs = AgreementConfig(
         answer_after=12 * round_trip,
         repeat_after=3 * round_trip,
         beacon_every=16 * round_trip,
@@ -215,7 +215,7 @@ def members(params: Params, kind: type[Member] = Member) -> Mortality:
     return Mortality(make, recovery_of(detector, epochs, params.nodes), WireCodec)
 
 
-def recovery_of(detector: DetectorConfig, epochs: EpochConfig, nodes: int) -> Time:
+def recovery_of(detector: DetectorConfig, epochs: AgreementConfig, nodes: int) -> Time:
     """How long the production protocol needs to agree on who is there.
 
     A death is noticed `deaf_after` after its last round of tests at the latest; a change of the

@@ -10,7 +10,7 @@ from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 
 from cubecast.spark.errors import JavaGoneError, SparkFailedError
-from cubecast.spark.gateway import Java, JavaEndedError
+from cubecast.spark.java_process import Java, JavaEndedError
 
 LOG_TAIL_BYTES = 1 << 16
 _COMPLAINTS = (

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 from cubecast.spark.cancellable_jobs import Jobs, tagged_jobs
 from cubecast.spark.errors import LabError, spark_failures
-from cubecast.spark.gateway import ENDS_WITHIN_S, java_process, spark_home
 from cubecast.spark.java import find_java
 from cubecast.spark.java_log import told_how_java_ended, told_why
+from cubecast.spark.java_process import ENDS_WITHIN_S, java_process, spark_home
 from cubecast.spark.masters import (
     MOST_ATTEMPTS,
     in_this_process,

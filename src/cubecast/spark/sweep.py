@@ -4,8 +4,8 @@ The grid is a DataFrame of one row per partition, in the order of cost.  Spark s
 their order and gives each core that falls free the next one, so that the expensive cells begin
 first and only cheap ones are left when the cores run out of work.  There is no shuffle, and results
 do not pass through the driver: a finished cell is a file, whatever dies after it.  What does pass
-is which cells ended and how (`task.DONE`): at the end of the job as its rows, and before that, for
-the progress, in an accumulator.
+is which cells ended and how (`executor_task.DONE`): at the end of the job as its rows, and before
+that, for the progress, in an accumulator.
 """
 
 from __future__ import annotations

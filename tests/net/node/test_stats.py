@@ -11,7 +11,7 @@ import cubecast
 from cubecast.net.node import retained
 from cubecast.net.node import stats as stats_module
 from cubecast.net.node.shell import shell_of
-from cubecast.net.reading.slow import TELL_EVERY_S
+from cubecast.net.reading.slow_news import TELL_EVERY_S
 from cubecast.testing import Cluster, on_virtual_time
 
 TOPIC = "numbers"

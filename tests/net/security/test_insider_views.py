@@ -15,7 +15,7 @@ import pytest
 
 from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.settings.config import NodeConfig
-from cubecast.protocol.cluster.agreement import EpochConfig
+from cubecast.protocol.cluster.agreement import AgreementConfig
 from cubecast.protocol.cluster.belief import LEAP_LIMIT, MAX_EPOCH, MAX_LEAP
 from cubecast.protocol.cluster.detector import DetectorConfig, Notice
 from cubecast.protocol.cluster.knowledge import MAX_STAMP
@@ -113,8 +113,8 @@ async def test_an_objection_that_nobody_can_mean_excludes_who_makes_it() -> None
         def object_always(prepare: Prepare, sender: int, now: int) -> None:
             mole.send(sender, Report(prepare.ballot, Ballot((1 << 62) - 1, 2), None, {}))
 
-        assert mole._epochs is not None
-        mole._epochs.on_prepare = object_always  # type: ignore[method-assign]
+        assert mole._agreement is not None
+        mole._agreement.on_prepare = object_always  # type: ignore[method-assign]
         newcomer = Shell(NodeConfig(secret=SECRET)).node
         await shell_of(newcomer).start(nodes[0].address)
         try:
@@ -306,7 +306,7 @@ HASTY: dict[str, Any] = {
     "detector": DetectorConfig(
         test_every=50_000, suspect_min=200_000, suspect_max=400_000, deaf_after=1_000_000
     ),
-    "epochs": EpochConfig(
+    "epochs": AgreementConfig(
         answer_after=300_000,
         repeat_after=50_000,
         beacon_every=200_000,

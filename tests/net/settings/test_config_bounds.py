@@ -9,7 +9,7 @@ import pytest
 from cubecast.net.links.faults import CLEAR, LinkFaults, Rule, parse_rules
 from cubecast.net.settings.config import LARGEST_FRAME_BYTES, NodeConfig
 from cubecast.net.wire.packets import MAX_MESSAGES, MAX_PACKET
-from cubecast.protocol.cluster.agreement import EpochConfig
+from cubecast.protocol.cluster.agreement import AgreementConfig
 from cubecast.protocol.cluster.detector import DetectorConfig
 from cubecast.protocol.config import Config
 
@@ -32,10 +32,10 @@ LEAST: list[tuple[type, str, float, dict[str, Any]]] = [
     (DetectorConfig, "indirect", 0, {}),
     (DetectorConfig, "suspect_max", 70, {"suspect_min": 70}),
     (DetectorConfig, "deaf_after", 70, {"suspect_min": 70, "suspect_max": 70}),
-    (EpochConfig, "repeat_after", 1, {}),
-    (EpochConfig, "beacon_every", 1, {}),
-    (EpochConfig, "enter_every", 1, {}),
-    (EpochConfig, "answer_after", 30, {"repeat_after": 10}),
+    (AgreementConfig, "repeat_after", 1, {}),
+    (AgreementConfig, "beacon_every", 1, {}),
+    (AgreementConfig, "enter_every", 1, {}),
+    (AgreementConfig, "answer_after", 30, {"repeat_after": 10}),
 ]
 
 

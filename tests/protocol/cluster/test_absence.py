@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cubecast.protocol.cluster.absence import MAX_ABSENT, Absences
-from cubecast.protocol.cluster.agreement import EpochConfig
+from cubecast.protocol.cluster.agreement import AgreementConfig
 from cubecast.protocol.cluster.views import Absent, Ballot, Beacon, Enter, View, ViewId, Who
 from cubecast.protocol.port import Stream
 from support.member_toys import EPOCHS, Flying, Members, both, kind, link
@@ -138,7 +138,7 @@ def test_of_too_many_the_oldest_are_forgotten() -> None:
 
 def test_remembering_ends_not_before_a_node_goes_on_alone() -> None:
     with pytest.raises(ValueError, match="absent_for"):
-        EpochConfig(alone_after=100, absent_for=99)
+        AgreementConfig(alone_after=100, absent_for=99)
 
 
 def beacons(world: Members, to: int) -> list[Flying]:

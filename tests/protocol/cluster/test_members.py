@@ -249,7 +249,7 @@ def test_a_leader_leaves_while_somebody_dies() -> None:
 
 def test_a_newcomer_with_a_taken_wish_gets_another_slot() -> None:
     world = Members(2)
-    epochs = world.members[0]._epochs
+    epochs = world.members[0]._agreement
     assert epochs is not None
     epochs.on_enter(Enter(Who("x", "7", 1), 1), world.now)
     world.settle(ticks=2)

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 import pytest
 
 from cubecast.chaos.simulated.driver import draw_schedule, population, run_schedule
-from cubecast.protocol.cluster.agreement import Epochs
+from cubecast.protocol.cluster.agreement import ViewAgreement
 from cubecast.protocol.cluster.member import Member
 from cubecast.protocol.cluster.phases import NEXT, TABLE, Phase, Step, as_markdown
 from cubecast.protocol.cluster.views import Ballot, Install, Prepare, View, ViewId
-from support.epoch_toys import CONFIG, Toys
+from support.agreement_toys import CONFIG, Toys
 from support.paths import ROOT
 
 EVENTS = (
@@ -52,7 +52,7 @@ def looked_at(event: str) -> Callable[..., Any]:
     return handle
 
 
-class Watched(Epochs):
+class Watched(ViewAgreement):
     """Counts its moves, and compares its phase with its attributes after every event."""
 
     taken: ClassVar[Counter[tuple[Phase, Step]]] = Counter()
@@ -75,10 +75,10 @@ for name in EVENTS:
 
 
 class WatchedMember(Member):
-    epochs_class = Watched
+    agreement_class = Watched
 
 
-def random_toys(seed: int, kind: type[Epochs] = Watched) -> Toys:
+def random_toys(seed: int, kind: type[ViewAgreement] = Watched) -> Toys:
     """Losses, copies, wrong suspicions, crashes, departures, in any order; then calm."""
     rng = Random(seed)
     toys = Toys(rng.choice((3, 4, 6)), kind)
@@ -156,7 +156,7 @@ def test_members_in_schedules_with_crashes_keep_to_the_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Watched, "taken", Counter())
-    monkeypatch.setattr(Member, "epochs_class", Watched)
+    monkeypatch.setattr(Member, "agreement_class", Watched)
     for seed in range(12):
         verdict = run_schedule(draw_schedule(seed), population("cubecast"))
         assert not verdict.failures, (seed, verdict.failures)
@@ -199,7 +199,7 @@ class FollowsForEver(Watched):
 @pytest.mark.parametrize(
     "planted", [FollowsWhileItLeaves, ForgetsItsAttempt, FollowsForEver, SettlesTooEarly]
 )
-def test_a_planted_move_is_found(planted: type[Epochs]) -> None:
+def test_a_planted_move_is_found(planted: type[ViewAgreement]) -> None:
     def runs() -> None:
         for seed in range(200):
             random_toys(seed, planted)

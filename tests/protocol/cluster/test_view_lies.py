@@ -38,8 +38,8 @@ from cubecast.protocol.cluster.views import (
 )
 from cubecast.protocol.errors import ProtocolError
 from cubecast.protocol.messages import ROUTE_BITS
-from support.epoch_toys import CONFIG as TOY_CONFIG
-from support.epoch_toys import Toys
+from support.agreement_toys import CONFIG as TOY_CONFIG
+from support.agreement_toys import Toys
 from support.member_toys import CONFIG, EPOCHS, Hand, Members, kind
 
 

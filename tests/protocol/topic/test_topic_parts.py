@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cubecast import protocol
-from cubecast.protocol.branch_counts import Marks
+from cubecast.protocol.branch_counts import BranchCounts
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.topic import topic
 
@@ -74,7 +74,7 @@ class Mute:
 
 def test_a_topic_is_made_of_the_parts_that_its_module_lists() -> None:
     """And each has slots, so that nothing can be added to it either."""
-    node = CubecastNode(0, Mute(), cluster=1, marks=Marks())  # type: ignore[arg-type]
+    node = CubecastNode(0, Mute(), cluster=1, marks=BranchCounts())  # type: ignore[arg-type]
     core = node.membership_of("t").core
     parts = {name: getattr(core, name) for name in type(core).__slots__ if name != "topic"}
     listed = topic.__doc__ or ""

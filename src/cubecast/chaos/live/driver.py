@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 
 from cubecast.chaos.condition import Action, Condition, actions_of
-from cubecast.chaos.live.drawing import delay_s
+from cubecast.chaos.live.live_schedules import delay_s
 from cubecast.chaos.live.messages import (
     ApplicationLoad,
     Failed,

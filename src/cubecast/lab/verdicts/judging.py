@@ -3,7 +3,7 @@
 *Reproduced* means that ours, with all of its confidence interval, is within the tolerance;
 *differs* that all of the interval is outside.  Anything else is *undecided*, and more seeds decide
 it (`cubecast.lab.seeding`).  The tolerance is what the paper's print leaves open plus how far the
-paper's own mean of a few runs may be from the truth (`numbers.papers_spread`).
+paper's own mean of a few runs may be from the truth (`comparisons.papers_spread`).
 
 A bound that a paper prints ("up to 10 %") is reproduced if the largest of ours comes near it, and
 *kept, not reached* if ours stays below.

@@ -24,7 +24,7 @@ from cubecast.net.links.address import parse_address
 from cubecast.net.links.connection import Connection
 from cubecast.net.links.faults import LinkFaults
 from cubecast.net.links.transport import Network, TcpNetwork
-from cubecast.net.reading.slow import SlowNews
+from cubecast.net.reading.slow_news import SlowNews
 from cubecast.net.security.keys import Keys, check_secret
 from cubecast.net.security.tls import Tls
 from cubecast.net.security.tls_network import TlsNetwork

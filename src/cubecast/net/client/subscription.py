@@ -13,7 +13,7 @@ from cubecast.errors import Closed, CubecastError, NotAllowed, Overflow
 from cubecast.net.client.read_positions import Floors
 from cubecast.net.events import Event, Gap, spans_by_source
 from cubecast.net.message import Message, T_co, cut
-from cubecast.net.reading.slow import SlowNews
+from cubecast.net.reading.slow_news import SlowNews
 from cubecast.net.reading.subscription import ENTERED_TWICE, NOT_ENTERED, Policy
 from cubecast.net.wire.clients import (
     DELIVER_WINDOW,

@@ -14,7 +14,7 @@ from cubecast.net.node.presence import Presence
 from cubecast.net.node.stats import Numbers
 from cubecast.net.publishing.publishing import Publishing
 from cubecast.net.reading.readers import Readers
-from cubecast.net.reading.slow import SlowNews
+from cubecast.net.reading.slow_news import SlowNews
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.wire.clients import Position
 from cubecast.net.wire.topic_ids import Vocabulary

@@ -13,17 +13,17 @@ from cubecast.net.security.keys import check_secret
 from cubecast.net.security.tls import Tls
 from cubecast.net.settings.presets import preset_values
 from cubecast.net.wire.packets import MAX_MESSAGES, MAX_PACKET
-from cubecast.protocol.cluster.agreement import EpochConfig
+from cubecast.protocol.cluster.agreement import AgreementConfig
 from cubecast.protocol.cluster.detector import DetectorConfig
 from cubecast.protocol.config import Config
 
 LARGEST_FRAME_BYTES = 4 * 1024 * 1024
 """A frame that has gathered this much and takes one more message still fits a packet."""
 
-PARTS: dict[str, type[Config | DetectorConfig | EpochConfig]] = {
+PARTS: dict[str, type[Config | DetectorConfig | AgreementConfig]] = {
     "protocol": Config,
     "detector": DetectorConfig,
-    "epochs": EpochConfig,
+    "epochs": AgreementConfig,
 }
 """Fields of `NodeConfig` that have fields of their own; no two of all these have the same name."""
 
@@ -65,9 +65,9 @@ def local_detector() -> DetectorConfig:
     return config
 
 
-def local_epochs() -> EpochConfig:
+def local_epochs() -> AgreementConfig:
     """How changes of such a cluster are agreed on, in microseconds."""
-    config: EpochConfig = _local("epochs")
+    config: AgreementConfig = _local("epochs")
     return config
 
 
@@ -88,7 +88,7 @@ class NodeConfig:
     protocol: Config = field(default_factory=local_protocol)
     detector: DetectorConfig = field(default_factory=local_detector)
     """When a silent node is taken for dead, in microseconds."""
-    epochs: EpochConfig = field(default_factory=local_epochs)
+    epochs: AgreementConfig = field(default_factory=local_epochs)
     """How long changes of the cluster wait for answers, in microseconds."""
     frame_bytes: int = 128 * 1024
     """Publications of one tick share a frame up to this size."""

@@ -6,8 +6,8 @@ missed and says so (`CaughtUp`): history that is kept for it must not go before,
 that knows what it missed.  If it is excluded again before that, it counts as absent from the first
 time on.
 
-A node counts `EpochConfig.absent_for` from when it first saw an entry.  After that it looks for the
-node no longer, keeps no history for it, and if it leads, leaves it out of the next view.
+A node counts `AgreementConfig.absent_for` from when it first saw an entry.  After that it looks for
+the node no longer, keeps no history for it, and if it leads, leaves it out of the next view.
 
 Bound: at most `MAX_ABSENT` entries, those of the present view; each view replaces them all, and
 `CaughtUp` removes one.  The leader of a view may not have heard it, so newcomers are told, too,

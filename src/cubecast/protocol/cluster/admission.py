@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from cubecast.protocol.cluster.removal import Doubts
+from cubecast.protocol.cluster.removal import RemovalProofs
 from cubecast.protocol.cluster.views import Absent, Depart, Doubt, Ends, Enter, View, Who
 from cubecast.protocol.port import Seq, Stream
 
@@ -22,17 +22,17 @@ class Admission:
     """The requests that one node knows of; `doubted` are slots that it suspects."""
 
     def __init__(self, key: str) -> None:
-        self._doubts = Doubts(key)
+        self._removal_proofs = RemovalProofs(key)
         self.entering: dict[str, Enter] = {}
         self.departing: dict[str, None] = {}
 
     def doubt(self, uid: str, view: View) -> Doubt:
         """What to ask whoever is said to come or to go."""
-        return self._doubts.about(uid, view)
+        return self._removal_proofs.about(uid, view)
 
     def may_leave(self, depart: Depart, view: View) -> bool:
         """Whether a leaver has said itself that it wants to."""
-        return self._doubts.settled(depart.uid, depart.proof, view)
+        return self._removal_proofs.settled(depart.uid, depart.proof, view)
 
     def may_enter(
         self, enter: Enter, view: View, doubted: int, absent: Iterable[Absent] = ()
@@ -50,7 +50,7 @@ class Admission:
             )
         else:
             free = bool(doubted >> slot & 1)
-        return free or self._doubts.settled(who.uid, enter.proof, view)
+        return free or self._removal_proofs.settled(who.uid, enter.proof, view)
 
     @staticmethod
     def is_elsewhere(who: Who, others: Iterable[Who]) -> bool:

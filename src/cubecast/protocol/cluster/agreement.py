@@ -35,7 +35,7 @@ from typing import Protocol
 
 import msgspec
 
-from cubecast.protocol.branch_counts import Marks
+from cubecast.protocol.branch_counts import BranchCounts
 from cubecast.protocol.cluster.absence import Absences
 from cubecast.protocol.cluster.admission import Admission, ends_of
 from cubecast.protocol.cluster.belief import (
@@ -46,7 +46,7 @@ from cubecast.protocol.cluster.belief import (
     leap,
 )
 from cubecast.protocol.cluster.phases import NEXT, Phase, Step
-from cubecast.protocol.cluster.view_broadcast import Telling, difference, restored
+from cubecast.protocol.cluster.view_broadcast import ViewBroadcast, difference, restored
 from cubecast.protocol.cluster.views import (
     FIRST,
     Absent,
@@ -77,7 +77,7 @@ MAX_SLOTS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class EpochConfig:
+class AgreementConfig:
     """How long the agreement on views waits for whom, in the world's unit of time."""
 
     answer_after: Time = 2_000
@@ -119,7 +119,7 @@ class EpochConfig:
 class Host(Protocol):
     """What the agreement needs of its node."""
 
-    marks: Marks
+    marks: BranchCounts
     """Which branches were taken, for tests."""
 
     def send(self, slot: NodeId, message: Clusterwide) -> None: ...
@@ -159,7 +159,7 @@ class Attempt:
         return [slot for slot in members_of(self.survivors) if slot not in self.reports]
 
 
-class Epochs:
+class ViewAgreement:
     """One node's part in the agreement on views."""
 
     def __init__(
@@ -168,7 +168,7 @@ class Epochs:
         uid: str,
         view: View,
         host: Host,
-        config: EpochConfig,
+        config: AgreementConfig,
         key: str = "",
     ) -> None:
         """`key` makes the questions of this node its own (`cubecast.protocol.cluster.removal`)."""
@@ -187,7 +187,7 @@ class Epochs:
         self._complain_at: Time | None = None
         self._absences = Absences(config.absent_for)
         self._install: Install | None = None  # how we came to `view`
-        self._telling: Telling | None = None  # who has said that it installed `_install`
+        self._broadcast: ViewBroadcast | None = None  # who has said that it installed `_install`
         self._leave_at: Time | None = None  # we go, and wait for newcomers until then
         self._followed: dict[NodeId, int] = {}  # ballots by whose they were, in this view
         self._objections: dict[NodeId, int] = {}  # by who made us give way, in this view
@@ -257,8 +257,8 @@ class Epochs:
         if self.attempt is not None and self.attempt.survivors & self.suspects:
             self._drop_attempt()  # do not wait for those: begin anew without them
             self._host.marks["attempt given up for a suspect"] += 1
-        if self._telling is not None:
-            self._telling.give_up(self.suspects)
+        if self._broadcast is not None:
+            self._broadcast.give_up(self.suspects)
         self.consider(now)
         if self._retry_at is None:
             self._complain(now)  # the next leader may be past the view that we wait for
@@ -268,8 +268,8 @@ class Epochs:
         self._silent |= gone & ~(1 << self.slot)
         if self.attempt is not None and self.attempt.survivors & gone:
             self._drop_attempt()
-        if self._telling is not None:
-            self._telling.give_up(gone)
+        if self._broadcast is not None:
+            self._broadcast.give_up(gone)
         self.consider(now)
 
     def consider(self, now: Time) -> None:
@@ -288,7 +288,9 @@ class Epochs:
 
     def _untold(self) -> int:
         """Whom we still have to tell of the view that we decided."""
-        return self._telling.untold if self._telling is not None and self._telling.leads else 0
+        return (
+            self._broadcast.untold if self._broadcast is not None and self._broadcast.leads else 0
+        )
 
     def _survivors(self, now: Time) -> int:
         """Those of the view who are to stay; leavers, too, while one that came back asks them."""
@@ -399,12 +401,12 @@ class Epochs:
         self._host.marks["adopted a view"] += 1
         ballot = self.attempt.ballot if self.attempt is not None else self.promised
         install = msgspec.structs.replace(install, ballot=ballot)
-        telling = self._prepare_telling(install)
+        broadcast = self._prepare_broadcast(install)
         if not self._host.can_tell(install):
             self._cannot_tell(now)
             return
         self._go_over(install, now)
-        self._tell(telling, install, now)
+        self._tell(broadcast, install, now)
         self.consider(now)
 
     def _cannot_tell(self, now: Time) -> None:
@@ -451,7 +453,7 @@ class Epochs:
             for who in self.view.members.values()
             if who.uid in departing and not view.has(who.uid)
         ]
-        telling = self._prepare_telling(install)
+        broadcast = self._prepare_broadcast(install)
         if not self._host.can_tell(install):
             self._cannot_tell(now)
             return
@@ -462,7 +464,7 @@ class Epochs:
             self.attempt = None
             self._install = install
             self._move(Step.LEAVE)
-        self._tell(telling, install, now, leavers)
+        self._tell(broadcast, install, now, leavers)
         self.consider(now)
 
     def _finals(self, reports: Mapping[NodeId, Reports], view: View) -> Finals:
@@ -493,23 +495,23 @@ class Epochs:
         self._move(Step.GO_OVER)
         self._absences.learn(install.absent, install.view, now)
         self._silent = 0
-        self._telling = None
+        self._broadcast = None
         self.suspects &= self.view.mask
         self._admission.went_over(self.view)
         self._host.went_over(install, now)
 
-    def _prepare_telling(self, install: Install) -> Telling:
+    def _prepare_broadcast(self, install: Install) -> ViewBroadcast:
         """How to tell of the view after ours; to be made before we go there."""
         change = difference(install, self.view, self._absences.entries)
-        return self._telling_of(install, change)
+        return self._broadcast_of(install, change)
 
-    def _telling_of(self, install: Install, change: Change) -> Telling:
+    def _broadcast_of(self, install: Install, change: Change) -> ViewBroadcast:
         stay = self.view.mask & ~change.gone
         wait = self._config.repeat_after
-        return Telling(self._host, wait, self.slot, install, change, stay)
+        return ViewBroadcast(self._host, wait, self.slot, install, change, stay)
 
     def _tell(
-        self, telling: Telling, install: Install, now: Time, leavers: Collection[Who] = ()
+        self, broadcast: ViewBroadcast, install: Install, now: Time, leavers: Collection[Who] = ()
     ) -> None:
         """Say the new view to everyone in it, newcomers included, until they have it.
 
@@ -520,8 +522,8 @@ class Epochs:
                 self._host.marks["told a leaver"] += 1
                 self._host.reach(who.address, install)  # once: who misses it asks again
         if self._install is install:
-            self._telling = telling
-            telling.tell(self.phase is not Phase.LEAVING, now)
+            self._broadcast = broadcast
+            broadcast.tell(self.phase is not Phase.LEAVING, now)
             if self.phase is Phase.LEAVING:
                 self._leave_at = now + self._config.answer_after
                 self._host.wake(self._leave_at)
@@ -539,20 +541,20 @@ class Epochs:
         """
         self._leave_at = None
         leaving = self.phase is Phase.LEAVING
-        if self._telling is not None and leaving and self._telling.untold:
+        if self._broadcast is not None and leaving and self._broadcast.untold:
             self._host.marks["newcomers left untold"] += 1
-            self._telling.give_up(self._telling.newcomers)
+            self._broadcast.give_up(self._broadcast.newcomers)
             self._let_go_if_told(now)
 
     def on_installed(self, ack: Installed, uid: str, now: Time) -> None:
         """Members are where we are."""
-        install, telling = self._install, self._telling
-        if install is None or telling is None or ack.view != install.view.id:
+        install, broadcast = self._install, self._broadcast
+        if install is None or broadcast is None or ack.view != install.view.id:
             return
         slot = install.view.slot_of(uid)
-        if slot is None or not telling.heard(ack.there | 1 << slot) or not telling.leads:
+        if slot is None or not broadcast.heard(ack.there | 1 << slot) or not broadcast.leads:
             return
-        if not telling.untold:
+        if not broadcast.untold:
             if self.phase is Phase.LEAVING:
                 self._host.let_go(now)
             else:
@@ -641,20 +643,20 @@ class Epochs:
         if install is None:
             self._cannot_follow(change, sender, address)
             return
-        telling = self._telling_of(install, msgspec.structs.replace(change, down=False))
+        broadcast = self._broadcast_of(install, msgspec.structs.replace(change, down=False))
         if not self.on_install(install, now) or self.view.id != change.view:
             return
-        self._telling = telling
+        self._broadcast = broadcast
         if change.down:
             self._host.marks["passed a view on"] += 1
-            telling.pass_on(sender, address, now)
+            broadcast.pass_on(sender, address, now)
         else:
-            telling.answer(address)
+            broadcast.answer(address)
 
     def _cannot_follow(self, change: Change, sender: NodeId, address: str) -> None:
         """We are in the view that a change leads to, or past it; else we need the whole view."""
         if change.view == self.view.id and change.check == self.view.checksum:
-            there = 1 << self.slot if self._telling is None else self._telling.there
+            there = 1 << self.slot if self._broadcast is None else self._broadcast.there
             self._host.reach(address, Installed(change.view, there))
         elif change.view.epoch < self.view.epoch:
             self._host.marks["told of a view that is past"] += 1
@@ -754,7 +756,7 @@ class Epochs:
             self.consider(now)
         elif self._install is not None and self._install.parent == stuck.view:
             self._host.marks["brought the view to who was stuck"] += 1
-            change = None if self._telling is None else self._telling.change
+            change = None if self._broadcast is None else self._broadcast.change
             self._host.send(sender, change or self._install)
 
     def on_wake(self, now: Time) -> Time | None:
@@ -776,13 +778,13 @@ class Epochs:
             self._complain(now)
         if self._admission.departing:
             self.consider(now)  # they may have waited for one that came back
-        if self._telling is not None and self._telling.on_wake(now):
+        if self._broadcast is not None and self._broadcast.on_wake(now):
             self._host.marks["view told again"] += 1
             self._let_go_if_told(now)
         if self._leave_at is not None and self._leave_at <= now:
             self._leave_newcomers(now)
-        attempt, telling = self.attempt, self._telling
+        attempt, broadcast = self.attempt, self._broadcast
         again = attempt.again_at if attempt is not None else None
-        tell = telling.due if telling is not None else None
+        tell = broadcast.due if broadcast is not None else None
         due = again, self._retry_at, self._complain_at, tell, self._leave_at
         return min((at for at in due if at is not None), default=None)

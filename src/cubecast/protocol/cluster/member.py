@@ -1,9 +1,9 @@
 """A node that outlives others: the data core, the agreement on views, and the way back.
 
 `Member` is the `Process` that worlds run where nodes may die.  It hands commands and messages to
-the core of its present life (`CubecastNode`), lets `Epochs` change the view, and does what both
-leave open: a node that finds itself excluded (it was slow, or on the smaller side of a partition)
-takes a new life and enters again, with all its application wanted and all that it had read.
+the core of its present life (`CubecastNode`), lets `ViewAgreement` change the view, and does what
+both leave open: a node that finds itself excluded (it was slow, or on the smaller side of a
+partition) takes a new life and enters again, with all its application wanted and all it had read.
 
 Invariants:
 
@@ -13,7 +13,7 @@ Invariants:
 3. Two views that meet and exclude each other: one outranks the other (`View.outranks`), on both
    sides by the same rule, and its members stay.  If only one excludes the other's node, that node
    returns if the view outranks what is left of its own; else that goes on without those who left.
-4. A node that nobody takes back goes on alone after `EpochConfig.alone_after`.
+4. A node that nobody takes back goes on alone after `AgreementConfig.alone_after`.
 5. A node is in one cluster for all its lives: what comes from another is not heard (`foreign`).
 6. Of the view it is in a node believes members only; of another view, who answers at an address
    that its history names; in no view, whom it asked (`cubecast.protocol.cluster.belief`).
@@ -24,9 +24,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import ClassVar
 
-from cubecast.protocol.branch_counts import Marks
+from cubecast.protocol.branch_counts import BranchCounts
 from cubecast.protocol.cluster.absence import MAX_ABSENT
-from cubecast.protocol.cluster.agreement import EpochConfig, Epochs
+from cubecast.protocol.cluster.agreement import AgreementConfig, ViewAgreement
 from cubecast.protocol.cluster.belief import MAX_PLACES, History, leap
 from cubecast.protocol.cluster.detector import Detector, DetectorConfig, DetectorMessage
 from cubecast.protocol.cluster.node import CubecastNode
@@ -87,7 +87,7 @@ class Member:
 
     label: ClassVar[str] = "cubecast"
     core_class: ClassVar[type[CubecastNode]] = CubecastNode
-    epochs_class: ClassVar[type[Epochs]] = Epochs
+    agreement_class: ClassVar[type[ViewAgreement]] = ViewAgreement
     detector_class: ClassVar[type[Detector]] = Detector
 
     def __init__(
@@ -98,7 +98,7 @@ class Member:
         view: View | None,
         who: Who,
         config: Config | None = None,
-        epochs: EpochConfig | None = None,
+        epochs: AgreementConfig | None = None,
         detector: DetectorConfig | None = None,
         seeds: Sequence[str] = (),
         key: str = "",
@@ -114,11 +114,11 @@ class Member:
         """
         self.node = node
         self.who = who
-        self.marks = Marks()
+        self.marks = BranchCounts()
         """Which branches of recovery were taken, for tests."""
         self._port = port
         self._config = config if config is not None else Config()
-        self._epoch_config = epochs if epochs is not None else EpochConfig()
+        self._agreement_config = epochs if epochs is not None else AgreementConfig()
         self._detector_config = detector
         self._key = key
         self._can_tell = can_tell
@@ -127,7 +127,7 @@ class Member:
         self._cluster: str | None = None
         self._core: CubecastNode | None = None
         self._former: CubecastNode | None = None
-        self._epochs: Epochs | None = None
+        self._agreement: ViewAgreement | None = None
         self._detector: Detector | None = None
         self._commands: dict[tuple[str, Hashable], Callable[[CubecastNode, Time], None]] = {}
         self._refused: dict[Topic, None] = {}
@@ -219,11 +219,11 @@ class Member:
     def depart(self, now: Time) -> None:
         """Ask to be let go; `MemberPort.departed` tells when we may."""
         self._departing = True
-        if self._epochs is None:
+        if self._agreement is None:
             self.let_go(now)
         else:
-            self._epochs.depart(now)
-            self._enter_at = now + self._epoch_config.enter_every
+            self._agreement.depart(now)
+            self._enter_at = now + self._agreement_config.enter_every
             self.wake(self._enter_at)
 
     @property
@@ -234,7 +234,7 @@ class Member:
     @property
     def view(self) -> View | None:
         """The view we are in."""
-        return None if self._epochs is None else self._epochs.view
+        return None if self._agreement is None else self._agreement.view
 
     @property
     def cluster(self) -> str:
@@ -244,19 +244,19 @@ class Member:
     @property
     def suspects(self) -> int:
         """Whom this node takes for dead."""
-        return 0 if self._epochs is None else self._epochs.suspects
+        return 0 if self._agreement is None else self._agreement.suspects
 
     @property
     def absent(self) -> Collection[Absent]:
         """Those who were excluded without having asked for it, and are not back."""
-        return () if self._epochs is None else self._epochs.absent
+        return () if self._agreement is None else self._agreement.absent
 
     def remembered_from(self, now: Time) -> int | None:
         """History of lives that ended before this epoch may be forgotten; None: all of it.
 
         It is the lowest epoch from which somebody is absent who may still come back.
         """
-        return 0 if self._epochs is None else self._epochs.remembered_from(now)
+        return 0 if self._agreement is None else self._agreement.remembered_from(now)
 
     @property
     def detector(self) -> Detector | None:
@@ -304,7 +304,7 @@ class Member:
 
     def on_message(self, message: Message, sender: NodeId, now: Time) -> None:
         """A message of a member of our view, in the life that the view names."""
-        if self._epochs is None or self._core is None:
+        if self._agreement is None or self._core is None:
             return
         if self._detector is not None:
             self._detector.heard(sender, now)
@@ -314,17 +314,17 @@ class Member:
                 return
         match message:
             case Prepare():
-                self._epochs.on_prepare(message, sender, now)
+                self._agreement.on_prepare(message, sender, now)
             case Report():
-                self._epochs.on_report(message, sender, now)
+                self._agreement.on_report(message, sender, now)
             case Stuck():
-                self._epochs.on_stuck(message, sender, now)
+                self._agreement.on_stuck(message, sender, now)
             case Change():
-                self._epochs.on_change(message, sender, now)
+                self._agreement.on_change(message, sender, now)
             case Unclear():
-                self._epochs.on_unclear(message, sender)
+                self._agreement.on_unclear(message, sender)
             case Depart():
-                self._epochs.on_depart(message, now)
+                self._agreement.on_depart(message, now)
             case _:
                 self._core.on_message(message, sender, now)
 
@@ -335,9 +335,9 @@ class Member:
         nothing: nobody else would tell us.  But tests overtake a view on its way down the tree, so
         we wait as long as who leads would before it tells us directly.
         """
-        if self._epochs is None:
+        if self._agreement is None:
             return
-        view, pause = self._epochs.view, self._epoch_config.repeat_after
+        view, pause = self._agreement.view, self._agreement_config.repeat_after
         if epoch_of(getattr(message, "view", 0)) <= view.epoch:
             return
         if self._behind != view.id:
@@ -371,7 +371,7 @@ class Member:
             return self._on_install(message, speaker, at, now)
         if isinstance(message, Doubt):
             return self._on_doubt(message)
-        epochs = self._epochs
+        epochs = self._agreement
         if epochs is None:
             self._hear_outside(message, speaker, at)
             return None
@@ -407,21 +407,21 @@ class Member:
         if doubt.uid != self.who.uid:
             self.marks["asked for somebody else"] += 1
             return None
-        if self._epochs is None:
+        if self._agreement is None:
             return self._request(doubt.nonce)
         return Depart(doubt.uid, doubt.nonce) if self._departing else None
 
     def _on_install(self, install: Install, speaker: str, at: str, now: Time) -> Installed | None:
         view, slot = install.view, install.view.slot_of(self.who.uid)
-        if self._epochs is None:
+        if self._agreement is None:
             if slot is None or not self._may_enter(view, speaker, at, now):
                 return None
             self._enter(install, slot, now)
-        elif self._is_news(view) and not self._epochs.view.has(speaker):
+        elif self._is_news(view) and not self._agreement.view.has(speaker):
             self.marks["view by a stranger"] += 1
             self.disbelieved(speaker, f"it is no member and tells of epoch {view.epoch}")
             return None
-        elif not self._epochs.on_install(install, now):
+        elif not self._agreement.on_install(install, now):
             return None
         return Installed(view.id)
 
@@ -443,7 +443,7 @@ class Member:
             return True
         self.marks["place given by a stranger"] += 1
         if self._contacts and now >= self._confirm_at:
-            self._confirm_at = now + max(1, self._epoch_config.repeat_after // 4)
+            self._confirm_at = now + max(1, self._agreement_config.repeat_after // 4)
             self._port.reach(self._contacts[-1], self._request())
         return False
 
@@ -457,8 +457,8 @@ class Member:
         self._cluster = view.cluster
         self._requests = 0
         self._history.learn(view, ())
-        self._epochs = self.epochs_class(
-            slot, self.who.uid, view, self, self._epoch_config, self._key
+        self._agreement = self.agreement_class(
+            slot, self.who.uid, view, self, self._agreement_config, self._key
         )
         self._core = self.core_class(
             slot,
@@ -470,7 +470,7 @@ class Member:
             born=born,
             marks=self.marks,
             remembered_from=self.remembered_from,
-            on_caught_up=self._epochs.caught_up,
+            on_caught_up=self._agreement.caught_up,
             on_mute=self._on_mute,
             on_accused=self._port.mute,
             on_denied=self._port.denied,
@@ -490,15 +490,15 @@ class Member:
         self._port.view(view.epoch, view.mask)
 
     def _on_suspects(self, suspects: int, now: Time) -> None:
-        if self._epochs is not None:
-            self._epochs.suspect(suspects, now)
+        if self._agreement is not None:
+            self._agreement.suspect(suspects, now)
 
     def _on_mute(self, accusation: Accusation, now: Time) -> None:
         """A member leaves waves unanswered: go on without it, as without the silent.
 
         In a dispute go on without both: whoever of them lies has put itself out.
         """
-        if self._epochs is None:
+        if self._agreement is None:
             return
         if accusation.disputed:
             self._port.mute(accusation)
@@ -507,13 +507,13 @@ class Member:
         else:
             self.marks["mute member"] += 1
             out = [accusation.slot]
-        members = self._epochs.view.members
+        members = self._agreement.view.members
         for address in [members[slot].address for slot in out if slot in members]:
             times = self._count_dispute(address) if accusation.disputed else KEPT_OUT
             self._kept_out[address] = now + times * self._config.mute_after
             while len(self._kept_out) > MAX_TOLD:
                 del self._kept_out[next(iter(self._kept_out))]
-        self._epochs.lose(sum(1 << slot for slot in out), now)
+        self._agreement.lose(sum(1 << slot for slot in out), now)
 
     def _count_dispute(self, address: str) -> int:
         """How many times `mute_after` somebody is kept out who is in a dispute once more."""
@@ -525,13 +525,13 @@ class Member:
 
     def suspect(self, slot: NodeId, now: Time) -> None:
         """Somebody says that a node is dead; nothing follows while we are in no view with it."""
-        if self._epochs is not None:
-            self._epochs.suspect(self._epochs.suspects | 1 << slot, now)
+        if self._agreement is not None:
+            self._agreement.suspect(self._agreement.suspects | 1 << slot, now)
 
     def trust(self, slot: NodeId, now: Time) -> None:
         """Somebody says that a node is alive after all."""
-        assert self._epochs is not None
-        self._epochs.suspect(self._epochs.suspects & ~(1 << slot), now)
+        assert self._agreement is not None
+        self._agreement.suspect(self._agreement.suspects & ~(1 << slot), now)
 
     def send(self, slot: NodeId, message: Clusterwide) -> None:
         self._port.control(slot, message)
@@ -582,13 +582,13 @@ class Member:
 
     def _look_for(self, absent: Collection[Absent], now: Time) -> None:
         if absent and self._beacon_at is None:
-            self._beacon_at = now + self._epoch_config.beacon_every
+            self._beacon_at = now + self._agreement_config.beacon_every
             self.wake(self._beacon_at)
 
     def let_go(self, now: Time) -> None:
         """Everyone else is in a view without us, as we asked."""
         self._core = None
-        self._epochs = None
+        self._agreement = None
         self._detector = None
         self._gone = True
         self._port.departed()
@@ -601,7 +601,7 @@ class Member:
         if view is None or now < self._told.get(stranger, now):
             return None
         self._told.pop(stranger, None)
-        self._told[stranger] = now + self._epoch_config.repeat_after
+        self._told[stranger] = now + self._agreement_config.repeat_after
         while len(self._told) > MAX_TOLD:
             del self._told[next(iter(self._told))]
         return Beacon(self.who.uid, view, alien)
@@ -696,7 +696,7 @@ class Member:
         those count whose address we know: nobody makes its own view larger by names.  If it is
         larger by newcomers, we meet again as two views.
         """
-        assert self._epochs is not None
+        assert self._agreement is not None
         rest = {slot: who for slot, who in mine.members.items() if not view.has(who.uid)}
         known = {slot: who for slot, who in view.members.items() if who.address in self._history}
         if known and View(view.id, known).outranks(View(mine.id, rest)):
@@ -704,9 +704,9 @@ class Member:
             self._return_to(view, now)
             return
         self.marks["stayed with the rest"] += 1
-        self._epochs.lose(mine.mask & ~sum(1 << slot for slot in rest), now)
-        if self._epochs.leader != self.node:
-            self.send(self._epochs.leader, Beacon(uid, view))
+        self._agreement.lose(mine.mask & ~sum(1 << slot for slot in rest), now)
+        if self._agreement.leader != self.node:
+            self.send(self._agreement.leader, Beacon(uid, view))
 
     def left_behind(self, view: View, now: Time) -> None:
         """The others went on without this life of ours; they may not know it."""
@@ -718,11 +718,11 @@ class Member:
 
     def _return_to(self, view: View, now: Time) -> None:
         """End this life; begin another in `view`, with what we wanted and had read."""
-        former = self._epochs
+        former = self._agreement
         assert former is not None
         self._former, self._core = self._core, None
         self._former_view, self._former_absent = former.view, former.absent
-        self._epochs = None
+        self._agreement = None
         self._detector = None
         self._beacon_at = None
         self.who = self.who.next_life()
@@ -735,7 +735,7 @@ class Member:
             self._contact(gone.who.address)
         for slot in sorted(view.members):
             self._contact(view.members[slot].address)  # last: whom we know nothing of
-        self._alone_at = now + self._epoch_config.alone_after
+        self._alone_at = now + self._agreement_config.alone_after
         self._ask_to_enter(now)
 
     def _hear_of(self, view: View, uid: str = "") -> None:
@@ -753,7 +753,7 @@ class Member:
 
     def _ask_to_enter(self, now: Time) -> None:
         """Ask the next of those we know of for a place."""
-        pause = self._epoch_config.enter_every
+        pause = self._agreement_config.enter_every
         if self._contacts:
             contact = self._contacts.pop(0)
             self._contacts.append(contact)
@@ -791,8 +791,8 @@ class Member:
         former, self._former = self._former, None
         self._former_view, self._former_absent = None, ()
         self._begin(install.view, install.view.epoch, now)
-        assert self._epochs is not None
-        self._epochs.came_by(install, now)
+        assert self._agreement is not None
+        self._agreement.came_by(install, now)
         self._history.learn(install.view, install.absent)
         self._look_for(install.absent, now)
         assert self._core is not None
@@ -848,11 +848,11 @@ class Member:
         """Ask again for a place, or to be let go; look for the absent."""
         if self._enter_at is not None and self._enter_at <= now:
             self._enter_at = None
-            if self._epochs is None:
+            if self._agreement is None:
                 self._ask_to_enter(now)
             elif self._departing:
                 self.depart(now)
-        if self._alone_at is not None and self._alone_at <= now and self._epochs is None:
+        if self._alone_at is not None and self._alone_at <= now and self._agreement is None:
             self._alone_at = None
             self._go_on_alone(now)
         if self._beacon_at is not None and self._beacon_at <= now:
@@ -861,8 +861,8 @@ class Member:
     def _see_to_views(self, now: Time) -> None:
         """Do what epochs and detection have due, and ask for the next time of everything."""
         dues = [self._enter_at, self._alone_at, self._beacon_at]
-        if self._epochs is not None:
-            dues.append(self._epochs.on_wake(now))
+        if self._agreement is not None:
+            dues.append(self._agreement.on_wake(now))
         if self._detector is not None:
             dues.append(self._detector.on_wake(now))
         for at in dues:
@@ -872,7 +872,7 @@ class Member:
     def _shine(self, now: Time) -> None:
         """Tell those we had to exclude where the cluster is, if we lead it."""
         self._beacon_at = None
-        epochs = self._epochs
+        epochs = self._agreement
         sought = [] if epochs is None else epochs.sought(now)
         if epochs is None or not sought:
             return
@@ -880,4 +880,4 @@ class Member:
             for one in sought:
                 self.marks["looked for the absent"] += 1
                 self._port.reach(one.who.address, Beacon(self.who.uid, epochs.view))
-        self._beacon_at = now + self._epoch_config.beacon_every
+        self._beacon_at = now + self._agreement_config.beacon_every

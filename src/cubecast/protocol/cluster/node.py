@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import msgspec
 
-from cubecast.protocol.branch_counts import Marks
+from cubecast.protocol.branch_counts import BranchCounts
 from cubecast.protocol.cluster.agenda import Agenda
 from cubecast.protocol.cluster.current_view import CurrentView
 from cubecast.protocol.cluster.horizon import Horizon
@@ -59,7 +59,7 @@ from cubecast.protocol.port import (
 from cubecast.protocol.subscriptions.discovery import Discovery
 from cubecast.protocol.subscriptions.links import Carried, Links
 from cubecast.protocol.subscriptions.membership import Membership, Standing
-from cubecast.protocol.subscriptions.mute_members import Mutes
+from cubecast.protocol.subscriptions.mute_members import MuteMembers
 from cubecast.protocol.subscriptions.waves import NOTHING, Contribution, Gathering, Waves
 from cubecast.protocol.topic.context import Context
 from cubecast.protocol.topic.retained import NOTHING_KEPT, Keeper
@@ -102,7 +102,7 @@ class CubecastNode:
         incarnation: int = 0,
         view: View | None = None,
         born: int = 0,
-        marks: Marks | None = None,
+        marks: BranchCounts | None = None,
         remembered_from: Callable[[Time], int | None] = _nobody_is_absent,
         on_caught_up: Callable[[NodeId, Time], None] = _ignore,
         on_mute: Callable[[Accusation, Time], None] = _wait_for_ever,
@@ -113,7 +113,7 @@ class CubecastNode:
             raise ValueError(f"node {node} is not in its own cluster")
         self.node = node
         self.config = config if config is not None else Config()
-        self.marks: Marks = marks if marks is not None else Marks()
+        self.marks: BranchCounts = marks if marks is not None else BranchCounts()
         """Which branches of recovery were taken, for tests."""
         self._port = port
         self.keeper: Keeper = getattr(port, "keeper", NOTHING_KEPT)
@@ -122,7 +122,9 @@ class CubecastNode:
         self._links = Links(port, self.config)
         self._waves = Waves(node, self._links, cluster)
         mute_after = self.config.mute_after
-        self._mutes = Mutes(node, self._waves, self._links, port, mute_after, on_mute, on_accused)
+        self._mute_members = MuteMembers(
+            node, self._waves, self._links, port, mute_after, on_mute, on_accused
+        )
         self._known = cluster  # the slots that were ever in use
         self._cores: dict[Topic, TopicCore] = {}
         self._memberships: dict[Topic, Membership] = {}
@@ -144,7 +146,7 @@ class CubecastNode:
         if view is not None:
             self._waves.epoch = view.epoch
             self._links.peers = cluster
-            self._mutes.new_view(view.epoch, cluster)
+            self._mute_members.new_view(view.epoch, cluster)
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -252,7 +254,7 @@ class CubecastNode:
         membership = self._memberships.get(topic)
         if membership is None:
             return {"standing": "out", "informed": False}
-        return explain(membership, self._waves, self._mutes, now)
+        return explain(membership, self._waves, self._mute_members, now)
 
     def behind(self, topic: Topic) -> dict[NodeId, int]:
         """Who holds our credit: how many own messages each child, or this node, has yet to take."""
@@ -434,7 +436,7 @@ class CubecastNode:
             case CaughtUp():
                 self._on_caught_up(sender, now)
             case Mute():
-                self._mutes.hear(message, sender, now)
+                self._mute_members.hear(message, sender, now)
             case Release() | Suspended():
                 if message.stream.source != sender:
                     raise ProtocolError(f"a {message.kind} of a stream of another node")
@@ -473,7 +475,7 @@ class CubecastNode:
             self._discovery.complete(result, now)
             return
         if result.wave.op is Op.PRESENT:
-            self._mutes.answered(result, now)
+            self._mute_members.answered(result, now)
             return
         membership = self._membership(result.wave.topic)
         if not membership.is_question(result):
@@ -559,7 +561,7 @@ class CubecastNode:
             self._links.forget(slot)
         self._links.peers = view.mask
         self.set_cluster(view.mask)
-        self._mutes.new_view(view.epoch, view.mask)
+        self._mute_members.new_view(view.epoch, view.mask)
         if self._caught_up:
             self._tell_caught_up(sum(1 << slot for slot in came), now)
         for core in self._cores.values():
@@ -567,7 +569,7 @@ class CubecastNode:
         if dead:
             self._excluded_in = view.epoch
             unanswered = self._waves.abort(view.mask & ~dead)
-            self._mutes.ask_again(unanswered & ~dead, now)
+            self._mute_members.ask_again(unanswered & ~dead, now)
         for membership in list(self._memberships.values()):
             if dead:
                 membership.exclude(dead, self.is_live, now)
@@ -685,7 +687,7 @@ class CubecastNode:
         if self._housekeeping.is_due(len(self._memberships), now):
             self._clean_up(now)
         self._agenda.ask()
-        self._mutes.on_wake(now)  # last: it may lead to another view
+        self._mute_members.on_wake(now)  # last: it may lead to another view
 
     def _wake_topic(self, core: TopicCore, now: Time) -> None:
         due = core.on_wake(now)

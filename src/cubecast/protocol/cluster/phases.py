@@ -4,7 +4,7 @@
 by a line of it.  docs/design.md prints the table.  tests/protocol/cluster/test_phases.py takes
 every line, and compares the phase with the attributes after every event.
 
-Invariants (`attempt`, `_retry_at` and `_install` are attributes of `Epochs`):
+Invariants (`attempt`, `_retry_at` and `_install` are attributes of `ViewAgreement`):
 
 1. `LEADING`: there is an `attempt`.  In every other phase there is none.
 2. `FOLLOWING`: `_retry_at` is set.  In `SETTLED` and `WAITING` it is not.

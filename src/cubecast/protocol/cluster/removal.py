@@ -23,7 +23,7 @@ from cubecast.protocol.cluster.views import Doubt, View
 NONCE_BYTES = 16
 
 
-class Doubts:
+class RemovalProofs:
     """The questions of one node; `key` is its own and secret."""
 
     __slots__ = ("_key",)

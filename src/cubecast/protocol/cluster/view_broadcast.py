@@ -15,8 +15,8 @@ waited no longer for a high tree would tell everyone in it twice.
 Invariants:
 
 1. *A relay adds nothing.*  It passes on what was decided, word by word, after it went over itself.
-   So whoever is told has the same words to judge, by the same rule (`Epochs.on_install`), as if the
-   teller had told it directly; the argument for agreement does not ask who carries them.
+   So whoever is told has the same words to judge, by the same rule (`ViewAgreement.on_install`), as
+   if the teller had told it directly; the argument for agreement does not ask who carries them.
 2. *A relay takes nothing away.*  One that is slow, dead, or that must refuse the view delays those
    below it until the teller tells them directly.  Nobody is excluded for it: a member is only
    excluded for its own silence.
@@ -98,7 +98,7 @@ class Messenger(Protocol):
     def wake(self, at: Time) -> None: ...
 
 
-class Telling:
+class ViewBroadcast:
     """One node's part in telling one view."""
 
     __slots__ = (

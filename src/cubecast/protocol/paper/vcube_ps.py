@@ -1,9 +1,11 @@
 """VCube-PS as published: the listing of [J], Algorithms 1 and 2, in its order.
 
 The number in the margin is the line of the listing that the statement carries out; Algorithm 1
-comes first, and numbers start again with Algorithm 2.  The paper's flaws are kept.  "Deviation 4"
-is a decision where the listing is silent or contradicts its text: docs/deviations.md has them all.
-The production protocol of this package is another module.
+comes first, and numbers start again with Algorithm 2.  In prose a line is one of Algorithm 2 unless
+it says otherwise.  Lines 1, 6, 80 and 93 are empty in the text that we have: they are taken for
+"Init", "NEW(m)", "else" and "cb ← cb ∖ {⟨s, c⟩}".  The paper's flaws are kept.  "Deviation 4" is a
+decision where the listing is silent or contradicts its text: docs/deviations.md has them all.  The
+production protocol of this package is another module.
 
 Theory of operation.  A publisher sends its message down a tree made of the subscribers it knows;
 each of these passes it on by what *it* knows (lines 23-28, 41-53).  An ACK goes up when a subtree
@@ -28,7 +30,10 @@ i, N, log2 N                 `self.i`, `self.nodes`, `self.d`
   ∈ acks                     topics, so ⟨s, c⟩ names a message
 msgs, not_delvs[t]           `t.not_delvs`: the messages themselves
 m.type = PUB                 `type(m) is Pub`
-m.t, m.s, m.c, m.data, m.cb  `m.topic`, `m.s`, `m.c`, `m.data`, `m.cb`; `m.ident` is ⟨m.s, m.c⟩
+m.t, m.s, m.c, m.cb          `m.topic`, `m.s`, `m.c`, `m.cb`; `m.ident` is ⟨m.s, m.c⟩
+m.data                       `m.body` of a PUB, `m.data` of an ACK; a SUB and an UNS have none
+m.data ∪ mem                 `pending.mem + m.data`: children are in disjoint clusters and a node
+                             adds its own entry alone, so no entry is in both
 CLUSTER(i, j)                `cluster(i, j)`
 CHILDREN(i, t, h)            `t.children(h)`
 CHILDREN(i, *, h)            `self.everyone[h]`
@@ -58,6 +63,7 @@ class VCubePS:
     label: ClassVar[str] = "vcube-ps"
 
     # fmt: off
+    # ruff: noqa: SIM108 - if and else stand as in the listing
 
     # Algorithm 1: functions offered as the interface to the application ---------------------------
 
@@ -70,7 +76,7 @@ class VCubePS:
         self.everyone = [children(node, (1 << nodes) - 1, h) for h in range(self.d + 1)]
         self.counter = 0                                                    # 2
         self.topics: dict[Topic, Variables] = {}                            # 3; Algorithm 2: 1-3
-        self.acks: dict[Ident, Pending] = {}
+        self.acks: dict[Ident, Pending] = {}                                # deviations 1, 13
 
     def subscribe(self, topic: Topic, now: Time) -> None:                   # 4
         t = self.variables(topic)
@@ -92,7 +98,7 @@ class VCubePS:
         t = self.variables(topic)
         if t.own:                                                           # 17
             m = Pub(topic, self.stream, self.counter, body, size)
-            self.co_broadcast(t, m)                                         # 18
+            self.co_broadcast(t, m)                                         # 18: deviation 11
             return True                                                     # 19
         raise ValueError(                                                   # 20: deviation 9
             f"node {self.i} cannot publish on {topic!r}: it is not subscribed"
@@ -100,8 +106,9 @@ class VCubePS:
 
     # Algorithm 2: causal broadcast algorithm and delivery -----------------------------------------
 
+                                                                            # 4: see on_message
     def co_broadcast(self, t: Variables, m: Pub | Sub | Uns) -> None:       # 5
-        """The caller has made m: its type, s = i, t, c = counter and data."""  # 6-8
+        """The caller has made m: type, s = i, t, c = counter, data."""     # 6-8
         self.counter += 1                                                   # 9
                                                                             # 10-11: deviation 3
         t.br_queue.append(m)                                                # 12
@@ -118,7 +125,7 @@ class VCubePS:
                 t.deliver_last(self.i, m.c)                                 # 20
                 m.cb = t.causal_barrier                                     # 21
                 t.causal_barrier = Idents({m.c: 1 << self.i})               # 22
-            if type(m) is Sub:  # noqa: SIM108 - as the listing has it          # 23
+            if type(m) is Sub:                                              # 23
                 chd = self.everyone[self.d]                                 # 24: deviation 10
             else:                                                           # 25
                 chd = t.children(self.d)                                    # 26
@@ -136,8 +143,9 @@ class VCubePS:
         if type(m) is Uns:                                                  # 32
             t.not_delvs.clear()                                             # 33
             t.forget()                                                      # 34: deviations 1, 8
-            if not t.own:                                                   # 35-36: deviation 3
-                self.port.left(t.name)                                      # deviation 2
+                                                                            # 35-36: deviation 3
+            if not t.own and not t.br_queue:                                # deviation 2
+                self.port.left(t.name)
         elif type(m) is Sub and t.own == (m.entry(),):
             self.port.joined(t.name)                                        # deviation 2
 
@@ -145,11 +153,11 @@ class VCubePS:
         t = self.topics.get(m.topic) or self.variables(m.topic)
         if type(m) is not Ack:                                              # 40
             if type(m) is Sub:                                              # 41
-                chd = self.everyone[cluster(self.i, j) - 1]                 # 42
+                chd = self.everyone[cluster(self.i, j) - 1]                 # 42: deviation 10
             else:                                                           # 43
                 chd = t.children(cluster(self.i, j) - 1)                    # 44
             if not chd:                                                     # 45
-                self.send_acks(t, j, m.ident, ())                           # 46-49
+                self.send_acks(t, j, m.ident, ())                           # 46-49: deviation 12
             else:                                                           # 50
                 self.acks[m.ident] = Pending(j, len(chd))                   # 51
                 self.port.relay(chd, m)                                     # 52-53
@@ -183,17 +191,22 @@ class VCubePS:
             self.end_msg_propagation(t)                                     # 31: deviation 4
             self.start_msg_propagation(t)
 
-    on_message = handle_received_msg
+    on_message = handle_received_msg  # the world is the task of line 4: it calls this
 
     def update(self, t: Variables, set_2: Iterable[Entry]) -> None:         # 75
-        """view[t] ← UPDATE(view[t], set_2): of a node, the entry with the highest rc stays."""
+        """view[t] ← UPDATE(view[t], set_2): of a node, the entry with the highest rc stays.
+
+        The listing goes through set_1, view[t].  An entry of a node that set_2 lacks stays as it
+        is, so to go through set_2 comes to the same.
+        """
         for n, o, rc_2 in set_2:                                            # 76
             known = t.view.get(n)                                           # 77
             if known is None or rc_2 > known[1]:                            # 78
-                t.put(n, o, rc_2)                                           # 79, 82
+                t.put(n, o, rc_2)                                           # 79, 82: deviation 14
                                                                             # 80-81: else it is left
 
     def check_delivery(self, t: Variables) -> None:                         # 83
+        # `first` returns the earliest m for which `check_cb` returns `BOTTOM`: CHECKCB is true
         while m := t.not_delvs.first(self.check_cb, t):                     # 84: deviation 6
             self.port.deliver(m)                                            # 85
             t.not_delvs.remove(m)                                           # 86-87
@@ -202,7 +215,7 @@ class VCubePS:
             t.causal_barrier.add(m.s, m.c)                                  # 89
 
     def check_cb(self, t: Variables, cb: Idents) -> NodeId:                 # 90
-        """The source of a message that stays in cb, or `BOTTOM`: cb = ∅, CHECKCB is true."""
+        """The source of a message that stays in cb; `BOTTOM` if none stays: CHECKCB is true."""
         for s, c in cb.without(t.latest):                                   # 91: others meet 92
             if not (t.last_delvs[s] >= c or t.first_rec[s] > c):            # 92-93
                 return s
@@ -212,7 +225,7 @@ class VCubePS:
         self, t: Variables, j: NodeId, ident: Ident, data: tuple[Entry, ...]
     ) -> None:                                                              # 95
         if t.own and t.first_rec[ident[0]] == NEVER:                        # 96
-            data = data + t.own                                             # 97
+            data = data + t.own                                             # 97: deviation 14
         self.port.control(j, Ack(t.name, ident, data))                      # 98
 
     # fmt: on

@@ -43,7 +43,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable
 from typing import Protocol
 
-from cubecast.protocol.branch_counts import Marks
+from cubecast.protocol.branch_counts import BranchCounts
 from cubecast.protocol.messages import Op
 from cubecast.protocol.port import NodeId, Port, Time, Topic, Wanted
 from cubecast.protocol.subscriptions.membership import Membership, Standing
@@ -59,7 +59,7 @@ class Owner(Protocol):
     """What discovery needs of its node."""
 
     node: NodeId
-    marks: Marks
+    marks: BranchCounts
     keeper: Keeper
 
     @property

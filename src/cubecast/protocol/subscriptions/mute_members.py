@@ -41,7 +41,7 @@ LOOKS = 8
 """A node looks so often in `mute_after` whom it waits for; twice before a level's part is over."""
 
 
-class Mutes:
+class MuteMembers:
     """Whom one node has waited for in vain, and whom others say they have."""
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from cubecast.protocol.branch_counts import Marks
+from cubecast.protocol.branch_counts import BranchCounts
 from cubecast.protocol.cluster.agenda import Agenda
 from cubecast.protocol.cluster.current_view import CurrentView
 from cubecast.protocol.config import Config
@@ -70,7 +70,7 @@ class Context:
         config: Config,
         agenda: Agenda,
         view: CurrentView,
-        marks: Marks,
+        marks: BranchCounts,
         on_denied: Callable[[Denial], None] | None = None,
     ) -> None:
         self.topic = topic

@@ -98,7 +98,7 @@ def _choose(stream: Stream, holders: Mapping[NodeId, Held], reach: Mapping[NodeI
 
     Some who lack everything have reported nothing, so of equals the one that has the most inherits,
     and one that left the topic only if nobody else has as much.  What the heir lacks others may
-    hold: they leave it to the heir (`RecoveringTopic.bequeath`), which feeds all of it.
+    hold: they leave it to the heir (`Inheritance.bequeath`), which feeds all of it.
     """
     must = max(held.read for held in holders.values())
     lowest = {slot: _lowest(slot, holders, reach) for slot in holders}

@@ -29,7 +29,7 @@ from typing import Any
 
 import msgspec
 
-from cubecast.protocol.branch_counts import Marks
+from cubecast.protocol.branch_counts import BranchCounts
 from cubecast.protocol.messages import Route
 from cubecast.protocol.port import Time
 from cubecast.protocol.topic.ack_timing import AckPace
@@ -92,7 +92,7 @@ PRODUCTION = Likeness(
             "Agenda._planned",
         }
     ),
-    idle=frozenset({Marks, AckPace}),
+    idle=frozenset({BranchCounts, AckPace}),
 )
 """The production protocol.
 
@@ -109,7 +109,7 @@ MEMBERS = replace(
     PRODUCTION,
     relative=True,
     caches=PRODUCTION.caches
-    | {"Member._due", "Member._epoch_config", "Epochs._config", "Absences._remember_for"}
+    | {"Member._due", "Member._agreement_config", "ViewAgreement._config", "Absences._remember_for"}
     | {"View.slots", "View.places", "View.mask", "View.checksum"},
     unordered=PRODUCTION.unordered | {"Member._told", "Admission.departing", "Attempt.reports"},
 )

@@ -17,7 +17,7 @@ count for the order of messages; hooks see the topic as it was before the record
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from cubecast.trace.checkers.causal import Causality
+from cubecast.trace.checkers.happens_before import HappensBefore
 from cubecast.trace.records import MessageId, Record
 
 __all__ = ["Checker", "Seat", "Topic", "replay"]
@@ -59,7 +59,7 @@ class Topic:
         """Node -> its latest life."""
         self.ended: list[Seat] = []
         """Lives that were followed by another one."""
-        self.causality: Causality[Seat] = Causality()
+        self.causality: HappensBefore[Seat] = HappensBefore()
 
     def seat(self, node: int) -> Seat:
         seat = self.seats.get(node)

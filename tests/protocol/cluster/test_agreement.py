@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cubecast.protocol.cluster.agreement import Epochs
+from cubecast.protocol.cluster.agreement import ViewAgreement
 from cubecast.protocol.cluster.views import (
     Ballot,
     Change,
@@ -17,8 +17,8 @@ from cubecast.protocol.cluster.views import (
     ViewId,
     Who,
 )
+from support.agreement_toys import CONFIG, Toys
 from support.chaos_mutants import OldBallots
-from support.epoch_toys import CONFIG, Toys
 
 NODES = 4
 KINDS = (
@@ -155,7 +155,7 @@ def test_who_follows_a_ballot_that_came_to_nothing_is_brought_to_what_was_decide
     assert not toys.stuck()
 
 
-def follow_two_leaders(kind: type[Epochs]) -> Toys:
+def follow_two_leaders(kind: type[ViewAgreement]) -> Toys:
     """Node 2 reports to node 0, then to node 1, and hears what 0 decided before what 1 decides."""
     toys = Toys(4, kind)
     toys.toys[3].crashed = True
@@ -176,7 +176,7 @@ def follow_two_leaders(kind: type[Epochs]) -> Toys:
 
 
 def test_what_was_decided_before_is_refused_by_who_follows_a_later_ballot() -> None:
-    assert not follow_two_leaders(Epochs).disagreements()
+    assert not follow_two_leaders(ViewAgreement).disagreements()
     assert follow_two_leaders(OldBallots).disagreements()
 
 

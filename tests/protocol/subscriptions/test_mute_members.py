@@ -410,11 +410,11 @@ def test_an_accuser_that_was_denied_is_not_heard_again_in_that_view() -> None:
         core.on_message(Parcel(number, Mute("t", slot, PATIENT, 0)), 3, world.now)
     world.hand_over(but(silent))
     world.hand_over(but(silent))
-    assert core._mutes.accused == [(1, 3, "t", PATIENT, False)]
+    assert core._mute_members.accused == [(1, 3, "t", PATIENT, False)]
     core.on_message(Parcel(2, Mute("t", 2, PATIENT, 0)), 3, world.now)
-    assert len(core._mutes.accused) == 1
+    assert len(core._mute_members.accused) == 1
     core.on_message(Parcel(1, Mute("t", 2, PATIENT, 0)), 1, world.now)
-    assert [one.by for one in core._mutes.accused] == [3, 1]
+    assert [one.by for one in core._mute_members.accused] == [3, 1]
 
 
 def test_who_is_mute_towards_one_node_alone_holds_up_nobody() -> None:

@@ -26,12 +26,12 @@ from array import array
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-__all__ = ["Causality"]
+__all__ = ["HappensBefore"]
 
 Node = TypeVar("Node", bound=Hashable)
 
 
-class Causality(Generic[Node]):
+class HappensBefore(Generic[Node]):
     """The messages of one topic, numbered from 0 in the order of publication, and their clocks."""
 
     __slots__ = (

@@ -57,13 +57,13 @@ OF_ALL_SIZES = (1701,)
 """The same, of schedules with as many nodes as they draw."""
 
 BY_HAND = (
-    "cluster/test_doubts.py",
-    "cluster/test_epochs.py",
+    "cluster/test_removal.py",
+    "cluster/test_agreement.py",
     "cluster/test_members.py",
     "cluster/test_returning_nodes.py",
-    "cluster/test_telling.py",
+    "cluster/test_view_broadcast.py",
     "cluster/test_view_lies.py",
-    "subscriptions/test_mutes.py",
+    "subscriptions/test_mute_members.py",
     "test_forgetting.py",
 )
 """Tests that move messages by hand."""

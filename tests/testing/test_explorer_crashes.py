@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from cubecast.protocol.cluster.agreement import EpochConfig, Epochs
+from cubecast.protocol.cluster.agreement import AgreementConfig, ViewAgreement
 from cubecast.protocol.cluster.member import Member
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.cluster.views import Final, Install, Report, Who, genesis
@@ -23,7 +23,7 @@ from cubecast.protocol.topic.topic import TopicCore
 from cubecast.testing.explorer import EXACT, LONG, MEMBERS, Case, Rules, Step, explore
 
 CONFIG = Config(ack_delay=0, stable_delay=0, resend_after=2, patience=0, forget_after=0)
-EPOCHS = EpochConfig(
+EPOCHS = AgreementConfig(
     answer_after=3 * LONG,
     repeat_after=2,
     beacon_every=2,
@@ -255,7 +255,7 @@ def test_a_crash_can_cut_a_broadcast_anywhere() -> None:
 # -- protocols with flaws ------------------------------------------------------------------------
 
 
-class OldBallots(Epochs):
+class OldBallots(ViewAgreement):
     """Takes over whatever view follows its own, though it has promised to follow a later ballot."""
 
     def on_install(self, install: Install, now: Time) -> bool:
@@ -263,7 +263,7 @@ class OldBallots(Epochs):
         return super().on_install(install, now)
 
 
-class Obstinate(Epochs):
+class Obstinate(ViewAgreement):
     """Decides for itself what comes after its view, though somebody has gone over to another."""
 
     def on_report(self, report: Report, sender: NodeId, now: Time) -> None:
@@ -315,11 +315,11 @@ class Selfish(TopicCore):
 
 
 class OldBallotsMember(Member):
-    epochs_class = OldBallots
+    agreement_class = OldBallots
 
 
 class ObstinateMember(Member):
-    epochs_class = Obstinate
+    agreement_class = Obstinate
 
 
 class UnfrozenNode(CubecastNode):

@@ -55,7 +55,7 @@ BY_HAND: list[tuple[type[Member], Callable[[type[Member]], None]]] = [
         member_scenarios.only_the_member_itself_departs,
     ),
 ]
-"""What chance finds too seldom.  `tests/protocol/cluster/test_epochs.py` catches
+"""What chance finds too seldom.  `tests/protocol/cluster/test_agreement.py` catches
 `InstallsOldBallots`."""
 
 

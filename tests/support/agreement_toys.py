@@ -1,9 +1,9 @@
-"""The agreement on views by itself: nodes with nothing but `Epochs`, and messages moved by hand."""
+"""The agreement on views by itself: `ViewAgreement` without a node, on messages moved by hand."""
 
 from __future__ import annotations
 
-from cubecast.protocol.branch_counts import Marks
-from cubecast.protocol.cluster.agreement import EpochConfig, Epochs
+from cubecast.protocol.branch_counts import BranchCounts
+from cubecast.protocol.cluster.agreement import AgreementConfig, ViewAgreement
 from cubecast.protocol.cluster.phases import Phase
 from cubecast.protocol.cluster.views import (
     TO_ANYONE,
@@ -26,14 +26,14 @@ from cubecast.protocol.cluster.views import (
 )
 from cubecast.protocol.port import NodeId, Time
 
-CONFIG = EpochConfig(answer_after=12, repeat_after=3, beacon_every=16, enter_every=4)
+CONFIG = AgreementConfig(answer_after=12, repeat_after=3, beacon_every=16, enter_every=4)
 
 
 class Toy:
     """A host that keeps what it is told."""
 
-    def __init__(self, world: Toys, slot: NodeId, view: View, kind: type[Epochs]) -> None:
-        self.marks = Marks()
+    def __init__(self, world: Toys, slot: NodeId, view: View, kind: type[ViewAgreement]) -> None:
+        self.marks = BranchCounts()
         self.world = world
         self.slot = slot
         self.epochs = kind(slot, view.members[slot].uid, view, self, CONFIG)
@@ -90,7 +90,7 @@ class Toy:
 class Toys:
     """Some nodes, and what is on its way between them."""
 
-    def __init__(self, nodes: int, kind: type[Epochs] = Epochs) -> None:
+    def __init__(self, nodes: int, kind: type[ViewAgreement] = ViewAgreement) -> None:
         self.now: Time = 0
         self.flying: list[tuple[NodeId, NodeId, Clusterwide]] = []
         first = genesis({node: Who(f"n{node}", str(node), 0) for node in range(nodes)})

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cubecast.net.wire.views import encode_view
-from cubecast.protocol.cluster.view_broadcast import Telling, difference, patience, restored
+from cubecast.protocol.cluster.view_broadcast import ViewBroadcast, difference, patience, restored
 from cubecast.protocol.cluster.views import (
     Absent,
     Ballot,
@@ -25,7 +25,7 @@ from cubecast.protocol.cluster.views import (
     ViewId,
     Who,
 )
-from support.epoch_toys import CONFIG, Toys
+from support.agreement_toys import CONFIG, Toys
 
 NEXT = ViewId(2, Ballot(3, 0))
 
@@ -141,11 +141,11 @@ class Post:
         self.now = 0
         self.said: list[Any] = []
         self.flying: list[tuple[int, int, int, int, Any]] = []
-        self.tellings: dict[int, Telling] = {}
+        self.tellings: dict[int, ViewBroadcast] = {}
 
-    def telling(self, slot: int) -> Telling:
+    def telling(self, slot: int) -> ViewBroadcast:
         clerk = Clerk(self, slot)
-        self.tellings[slot] = Telling(
+        self.tellings[slot] = ViewBroadcast(
             clerk, self.REPEAT_AFTER, slot, self.install, self.change, self.stay
         )
         return self.tellings[slot]
@@ -340,7 +340,7 @@ def test_newcomers_get_the_whole_view_and_are_told_again_as_such() -> None:
     parent = view(1, {0: 0, 1: 0})
     install = Install(Ballot(3, 0), parent.id, view(2, {0: 0, 1: 0, 2: 0}), {}, {})
     wires = Wires()
-    telling = Telling(wires, 10, 0, install, difference(install, parent, ()), parent.mask)
+    telling = ViewBroadcast(wires, 10, 0, install, difference(install, parent, ()), parent.mask)
     telling.tell(inside=True, now=0)
     assert [(to, type(one)) for to, one in wires.sent] == [("2", Install), (1, Change)]
     assert telling.untold == 0b110

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cubecast.protocol.cluster.member import Member
-from cubecast.protocol.cluster.removal import Doubts
+from cubecast.protocol.cluster.removal import RemovalProofs
 from cubecast.protocol.cluster.views import (
     Beacon,
     Depart,
@@ -32,13 +32,13 @@ def say(world: Members, source: int, to: int, message: Any) -> None:
 def test_a_nonce_is_of_one_view_one_uid_and_one_asker() -> None:
     view = genesis({0: Who("a", "0", 0)})
     later = view.changed(view.id._replace(epoch=1), 0, {})
-    asked = Doubts("key").about("a", view).nonce
-    assert Doubts("key").settled("a", asked, view)
-    assert not Doubts("key").settled("b", asked, view)
-    assert not Doubts("key").settled("a", asked, later)
-    assert not Doubts("another").settled("a", asked, view)
-    assert not Doubts("key").settled("a", "", view)
-    assert not Doubts("key").settled("a", asked[:-1], view)
+    asked = RemovalProofs("key").about("a", view).nonce
+    assert RemovalProofs("key").settled("a", asked, view)
+    assert not RemovalProofs("key").settled("b", asked, view)
+    assert not RemovalProofs("key").settled("a", asked, later)
+    assert not RemovalProofs("another").settled("a", asked, view)
+    assert not RemovalProofs("key").settled("a", "", view)
+    assert not RemovalProofs("key").settled("a", asked[:-1], view)
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2])
@@ -86,14 +86,14 @@ def test_a_late_request_of_a_dead_process_evicts_nobody() -> None:
     world.settle()
     assert world.masks() == [0b111] * 3
     assert all(member.view is not None and member.view.epoch == 0 for member in world.members)
-    assert world.members[0]._epochs is not None
-    assert not world.members[0]._epochs._admission.entering
+    assert world.members[0]._agreement is not None
+    assert not world.members[0]._agreement._admission.entering
 
 
 def test_an_old_request_for_an_address_that_is_taken_by_now_evicts_nobody() -> None:
     """It came to node 0 when the address was free, and was kept while another led."""
     world = Members(2)
-    epochs = world.members[0]._epochs
+    epochs = world.members[0]._agreement
     assert epochs is not None
     epochs._admission.entering["ghost"] = Enter(Who("ghost", "1", 0), 3)
     epochs.consider(world.now)

@@ -1,4 +1,4 @@
-"""``cubecast node``: a live node from the terminal; and what all live commands share."""
+"""``cubecast node``: a live node from the terminal."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import errno
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import cubecast
-from cubecast import interrupts
 from cubecast.cli.config import (
     EXPOSED,
     AdvertiseOption,
@@ -36,16 +35,13 @@ from cubecast.cli.config import (
     effective,
     named,
 )
-from cubecast.cli.output import refuse
+from cubecast.cli.running import run, stop_signal
 from cubecast.logs import Handler, escaped, guard, install
 from cubecast.net.links.address import format_address, parse_address
 from cubecast.net.links.reach import find_way, parse_seeds
-from cubecast.net.loop import run_loop
 from cubecast.net.node.shell import shell_of
 
 log = logging.getLogger("cubecast")
-
-DEFAULT = "127.0.0.1:7400"
 
 on_hangup: list[Callable[[], None]] = []
 """What a node does when it gets SIGHUP, beside going on: to read files again, say."""
@@ -195,56 +191,3 @@ def _hung_up() -> None:
     log.info("SIGHUP: the node goes on")
     for act in on_hangup:
         act()
-
-
-def stop_signals(hangup: bool = True) -> list[signal.Signals]:
-    """Ctrl-C, a request to end, and with `hangup` a terminal that is closed.
-
-    `nohup` has us outlive the terminal: what is ignored then stays so.  Without it Ctrl-C counts
-    even where a shell ignores it for us, as for what a script starts with `&`: nodes are not to be
-    left behind when their script is interrupted.
-    """
-    numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hangup else [])]
-    if _outlives_terminal:
-        return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-    return numbers
-
-
-_outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-
-
-def stop_signal(stop: Any, hangup: bool = True) -> Any:
-    """Call `stop` on any of `stop_signals`; the result undoes that."""
-    loop = asyncio.get_running_loop()
-    numbers = stop_signals(hangup)
-    for number in numbers:
-        loop.add_signal_handler(number, stop)
-
-    def undo() -> None:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-        if signal.SIGINT in numbers:
-            interrupts.listen(loop)
-
-    return undo
-
-
-def run(command: str, work: Coroutine[Any, Any, None], log_format: str | None = None) -> None:
-    """Run a command's work; what goes wrong with it takes one line, of the log's format."""
-    try:
-        run_loop(interrupts.interruptible(work))
-    except cubecast.AttachError as error:
-        hint = "; start one with: cubecast up" if _nobody_listens(error) else ""
-        refuse(command, f"{error}{hint}", log_format)
-    except (cubecast.CubecastError, ValueError) as error:
-        refuse(command, error, log_format)
-    except OSError as error:
-        if error.errno == errno.EPIPE:  # who read our output has gone, which is its right
-            raise
-        refuse(command, error.strerror or error, log_format)
-
-
-def _nobody_listens(error: cubecast.AttachError) -> bool:
-    """Whether every address refused; asyncio and uvloop word it differently."""
-    words = (os.strerror(errno.ECONNREFUSED), "Connect call failed")
-    return all(reason.startswith(words) for reason in error.reasons.values())
