@@ -42,7 +42,7 @@ GIVE_BACK_S = 0.002
 """A slow reader gives the node credit this often, if it has read a message meanwhile."""
 
 
-class Host(Protocol):
+class RemoteSubscriptionHost(Protocol):
     """What a subscription needs of its client."""
 
     closing: bool
@@ -66,7 +66,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
 
     def __init__(
         self,
-        client: Host,
+        client: RemoteSubscriptionHost,
         number: int,
         topic: Topic,
         policy: Policy,

@@ -25,7 +25,7 @@ LOOPS_FIRST_S = 0.1
 """For so long after a task that reads had to wait, those that come after it stand back."""
 
 
-class Publisher(Protocol):
+class OutboxHost(Protocol):
     """What an outbox needs of its node."""
 
     config: NodeConfig
@@ -106,7 +106,7 @@ class Outbox:
         "topic",
     )
 
-    def __init__(self, topic: Topic, publisher: Publisher) -> None:
+    def __init__(self, topic: Topic, publisher: OutboxHost) -> None:
         self.topic = topic
         self._publisher = publisher
         self._loop = asyncio.get_running_loop()

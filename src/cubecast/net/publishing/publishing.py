@@ -36,7 +36,7 @@ from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.port import Time, Topic
 
 
-class Host(Protocol):
+class PublishingHost(Protocol):
     """What publishing needs of its node."""
 
     config: NodeConfig
@@ -59,7 +59,7 @@ class Host(Protocol):
 class Publishing:
     """The outboxes and receipts of one node."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: PublishingHost) -> None:
         self._host = host
         self.config = host.config
         self._keeper, self._numbers = host.keeper, host.numbers

@@ -43,7 +43,7 @@ SETTLE_SHARE = 8
 """It is given back sooner once this part of the queue was read."""
 
 
-class Host(Protocol):
+class SubscriptionHost(Protocol):
     """What a subscription needs of its node."""
 
     @property
@@ -95,7 +95,7 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
 
     def __init__(
         self,
-        host: Host,
+        host: SubscriptionHost,
         topic: Topic,
         policy: Policy,
         queue_bytes: int,

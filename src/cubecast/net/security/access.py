@@ -60,7 +60,7 @@ MAX_FORMER = 8
 DROPPED = "its publisher may not publish here"
 
 
-class Host(Protocol):
+class AccessHost(Protocol):
     """What the permissions need of their node."""
 
     audit: Audit
@@ -80,7 +80,7 @@ class Host(Protocol):
 class Access:
     """The doorkeeper of one node; there is none if no permissions are set."""
 
-    def __init__(self, node: Host) -> None:
+    def __init__(self, node: AccessHost) -> None:
         self._node = node
         self._path = node.config.permissions
         first = read_permissions(self._path, warn=False)

@@ -116,7 +116,7 @@ class EpochConfig:
             )
 
 
-class Host(Protocol):
+class AgreementHost(Protocol):
     """What the agreement needs of its node."""
 
     marks: Marks
@@ -167,7 +167,7 @@ class Epochs:
         slot: NodeId,
         uid: str,
         view: View,
-        host: Host,
+        host: AgreementHost,
         config: EpochConfig,
         key: str = "",
     ) -> None:

@@ -55,7 +55,7 @@ MAX_TOPICS = 100_000
 """A pattern makes a node a member of a topic only while it has to do with fewer than this."""
 
 
-class Owner(Protocol):
+class DiscoveryHost(Protocol):
     """What discovery needs of its node."""
 
     node: NodeId
@@ -98,7 +98,7 @@ class Question:
 class Discovery:
     """The patterns that one node follows, and the waves that ask for topics."""
 
-    def __init__(self, owner: Owner, waves: Waves, port: Port) -> None:
+    def __init__(self, owner: DiscoveryHost, waves: Waves, port: Port) -> None:
         self._owner = owner
         self._waves = waves
         self._port = port
