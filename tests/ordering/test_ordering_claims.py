@@ -22,7 +22,7 @@ from cubecast.ordering.faithful.subscriber import Subscriber
 from cubecast.ordering.judge import inversions
 from cubecast.ordering.timestamps import Timestamp, comparable, smaller
 from cubecast.ordering.world import Link, Make, World, stamps
-from cubecast.testing.explorer.ordering import Deeds, Exploration, SetUp, explore
+from cubecast.testing.explorer.ordering import Deeds, OrderingExploration, SetUp, explore
 from support.ordering_toys import (
     ask_to_swap,
     configured,
@@ -83,7 +83,7 @@ class OwnTopicOnly(Subscriber):
 
 def whole(
     set_up: SetUp, deeds: Deeds, make: Make = OrderingModule, **options: object
-) -> Exploration:
+) -> OrderingExploration:
     """Every end of a world: nothing is found, or the first that is."""
     return explore(set_up, make, deeds, **options)  # type: ignore[arg-type]
 

@@ -20,7 +20,7 @@ from cubecast.ordering.world import Link, Make, World, manager
 from cubecast.testing.explorer.ordering import (
     Act,
     Deeds,
-    Exploration,
+    OrderingExploration,
     SetUp,
     Stand,
     Step,
@@ -38,7 +38,7 @@ class Case(NamedTuple):
     notified: int = 2
     """How many events i is notified of, which has its topics all the time."""
 
-    def explore(self, make: Make, **options: Any) -> Exploration:
+    def explore(self, make: Make, **options: Any) -> OrderingExploration:
         return explore(self.set_up, make, self.deeds, **options)
 
     def complaints(self, world: World) -> list[object]:

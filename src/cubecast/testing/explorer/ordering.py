@@ -71,7 +71,7 @@ Judge: TypeAlias = Callable[[World], Sequence[object]]
 class TooManyStates(RuntimeError):
     """A case is too large to be explored; what was found so far is in `exploration`."""
 
-    def __init__(self, exploration: Exploration, bound: int) -> None:
+    def __init__(self, exploration: OrderingExploration, bound: int) -> None:
         super().__init__(
             f"more than {bound} states, {exploration.ends} of them ends; "
             "take fewer events or subscribers, or raise max_states"
@@ -80,7 +80,7 @@ class TooManyStates(RuntimeError):
         self.bound = bound
 
 
-class Finding(NamedTuple):
+class OrderingFinding(NamedTuple):
     """An end state that the judge objects to, and the steps that lead there."""
 
     verdict: Sequence[object]
@@ -89,13 +89,13 @@ class Finding(NamedTuple):
 
 
 @dataclass
-class Exploration:
+class OrderingExploration:
     """How much was visited, and what was found."""
 
     states: int = 0
     transitions: int = 0
     ends: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[OrderingFinding] = field(default_factory=list)
 
 
 # -- modules ---------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class _State(NamedTuple):
     """Deeds that each actor has done."""
 
 
-class _Search:
+class _OrderingSearch:
     """One exploration."""
 
     def __init__(self, first: World, deeds: Deeds) -> None:
@@ -259,15 +259,15 @@ def explore(
     judge: Judge = lambda world: inversions(world.seen),
     max_states: int = 200_000,
     max_findings: int = 1,
-) -> Exploration:
+) -> OrderingExploration:
     """Visit all states, or stop at so many findings; `TooManyStates` if the bound is reached.
 
     `set_up` is given a `make` to build its world with, and may settle what is to be settled.
     """
-    search = _Search(set_up(Table().making(make)), deeds)
+    search = _OrderingSearch(set_up(Table().making(make)), deeds)
     first = search.key(search.first)
     parents: dict[Hashable, tuple[Hashable, Step] | None] = {first: None}
-    result = Exploration(states=1)
+    result = OrderingExploration(states=1)
     stack = [(first, search.first)]
     while stack:
         before, state = stack.pop()
@@ -284,7 +284,7 @@ def explore(
             result.ends += 1
             verdict = judge(state.world)
             if verdict:
-                finding = Finding(verdict, _path(parents, before), state.world)
+                finding = OrderingFinding(verdict, _path(parents, before), state.world)
                 result.findings.append(finding)
                 if len(result.findings) >= max_findings:
                     return result
