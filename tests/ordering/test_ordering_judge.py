@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cubecast.ordering.effects import Arrived, Effect, Notify
-from cubecast.ordering.faithful.module import OrderingModule
-from cubecast.ordering.faithful.subscriber import Subscriber
+from cubecast.ordering.effects import Effect, Notify, ServiceNotified
+from cubecast.ordering.faithful.module import FaithfulModule
+from cubecast.ordering.faithful.subscriber import FaithfulSubscriber
 from cubecast.ordering.judge import (
     Inversion,
     Notification,
@@ -22,7 +22,7 @@ from cubecast.ordering.judge import (
     shared_numbers,
 )
 from cubecast.ordering.timestamps import Stamp, Timestamp
-from cubecast.ordering.world import World
+from cubecast.ordering.world import OrderingWorld
 from support.ordering_toys import publish, world
 
 NOTHING = Timestamp({})
@@ -198,25 +198,25 @@ def test_a_stamp_without_an_epoch_is_of_epoch_0() -> None:
 # -- protocols that tag too much -------------------------------------------------------------------
 
 
-class TagsEverything(Subscriber):
-    def notify(self, event: Arrived) -> list[Effect]:
+class TagsEverything(FaithfulSubscriber):
+    def notify(self, event: ServiceNotified) -> list[Effect]:
         return [Notify(event.topic, event.payload, event.timestamp, False)]
 
 
-class TagsAllButTheFirst(Subscriber):
+class TagsAllButTheFirst(FaithfulSubscriber):
     """By a clock of its own that runs ahead of the events: the judge must not believe it."""
 
-    def notify(self, event: Arrived) -> list[Effect]:
+    def notify(self, event: ServiceNotified) -> list[Effect]:
         effects = super().notify(event)
         self.clock[event.topic] += 1000
         return effects
 
 
-def one_topic(kind: type[Subscriber]) -> World:
+def one_topic(kind: type[FaithfulSubscriber]) -> OrderingWorld:
     """Five events of topic a, in order, at a subscriber of this kind."""
 
-    def make(*args: Any) -> OrderingModule:
-        made = OrderingModule(*args)
+    def make(*args: Any) -> FaithfulModule:
+        made = FaithfulModule(*args)
         name, _, manager_of, _ = args
         made.subscriber = kind(name, made.order, manager_of)
         return made
@@ -229,7 +229,7 @@ def one_topic(kind: type[Subscriber]) -> World:
 
 
 def test_a_protocol_that_tags_everything_fails() -> None:
-    assert needless_tags(one_topic(Subscriber).seen) == []
+    assert needless_tags(one_topic(FaithfulSubscriber).seen) == []
     assert len(needless_tags(one_topic(TagsEverything).seen)) == 5
 
 

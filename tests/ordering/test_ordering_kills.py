@@ -36,7 +36,7 @@ from cubecast.ordering.production.config import Timing, Waiting
 from cubecast.ordering.production.fixed_managers import Production
 from cubecast.ordering.storm import QUIET, TIMING, WAIT_FOR
 from cubecast.ordering.timestamps import Stamp
-from cubecast.ordering.world import World, manager
+from cubecast.ordering.world import OrderingWorld, manager
 
 GENEROUS_S = 90.0
 UNDER_LOAD_S = 1.0
@@ -140,7 +140,7 @@ def resumes_after(times: Timing, wait_for: int) -> int:
     return noticed + times.drain_for + max(wait_for, 2 * times.retry_after)
 
 
-def let_time_pass(world: World, until: int) -> None:
+def let_time_pass(world: OrderingWorld, until: int) -> None:
     """Messages take no time."""
     while world.now < until:
         world.settle()
@@ -155,7 +155,9 @@ def time_to_resume(seed: int, wait_for: int) -> int:
     """
     rng = Random(seed)
     waiting = Waiting(None, wait_for)
-    world = World(Production(timing=TIMING, waiting=waiting, opened=False), "abc", ["p", "s"])
+    world = OrderingWorld(
+        Production(timing=TIMING, waiting=waiting, opened=False), "abc", ["p", "s"]
+    )
     world.subscribe("s", *"abc")
     let_time_pass(world, 500 + rng.randrange(100))
     for number in range(6):

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cubecast.ordering.effects import Effect, Send, Time, WakeAt
+from cubecast.ordering.effects import Effect, SendToModule, Time, WakeAt
 from cubecast.ordering.messages import Member
 from cubecast.ordering.production.config import Timing
 from cubecast.ordering.production.layout import Layout, next_epoch
@@ -101,7 +101,7 @@ class Coordinator:
         self._beat_at = now + self._timing.beat_every
         beat = self._my_beat()
         others = (self._listed.keys() | self._heard.keys() | set(self._names)) - {self._me.member}
-        return [WakeAt(self._beat_at), *(Send(member, beat) for member in sorted(others))]
+        return [WakeAt(self._beat_at), *(SendToModule(member, beat) for member in sorted(others))]
 
     def _my_beat(self) -> Beat:
         return Beat(self._me, self._epoch, self._highest, self._leaving)
@@ -123,10 +123,10 @@ class Coordinator:
         self._highest = max(self._highest, beat.promised)
         effects: list[Effect] = []
         if known is None:  # it may not know of us
-            effects.append(Send(beat.manager.member, self._my_beat()))
+            effects.append(SendToModule(beat.manager.member, self._my_beat()))
         if self._is_behind(beat):
             assert self.opened is not None
-            effects.append(Send(beat.manager.member, self.opened))
+            effects.append(SendToModule(beat.manager.member, self.opened))
         return [*effects, *self._look(now)]
 
     def _is_behind(self, beat: Beat) -> bool:
@@ -213,7 +213,7 @@ class Coordinator:
     def _ask_to_close(self, now: Time) -> list[Effect]:
         assert self._close is not None
         missing = [one for one in self._close.living if one not in self._closed]
-        effects: list[Effect] = [Send(member, self._close) for member in missing]
+        effects: list[Effect] = [SendToModule(member, self._close) for member in missing]
         if self._timing.retry_after is not None:
             self._again_at = now + self._timing.retry_after
             effects.append(WakeAt(self._again_at))
@@ -248,11 +248,11 @@ class Coordinator:
         opened = Open(layout, closings, UNKNOWN, subscriptions)
         self._close = self._again_at = None
         self._rerank = False
-        effects: list[Effect] = [Send(member, opened) for member in close.living]
+        effects: list[Effect] = [SendToModule(member, opened) for member in close.living]
         for one in subscriptions:
             if one.topics and one.subscriber not in close.living:
                 needed = tuple(closing.of(one.topics) for closing in closings)
-                effects.append(Send(one.subscriber, Open(layout, needed, one.version)))
+                effects.append(SendToModule(one.subscriber, Open(layout, needed, one.version)))
         return effects
 
     def on_open(self, opened: Open) -> None:

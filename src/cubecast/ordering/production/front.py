@@ -32,7 +32,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from cubecast.ordering.effects import Arrived, Effect, Notify, Time, WakeAt
+from cubecast.ordering.effects import Effect, Notify, ServiceNotified, Time, WakeAt
 from cubecast.ordering.production.config import Waiting
 from cubecast.ordering.production.gaps import Gaps
 from cubecast.ordering.production.layout import Layout
@@ -140,7 +140,7 @@ class Front:
 
     # -- events ----------------------------------------------------------------------------------
 
-    def arrive(self, event: Arrived, stamp: Stamp, now: Time) -> list[Effect]:
+    def arrive(self, event: ServiceNotified, stamp: Stamp, now: Time) -> list[Effect]:
         """Notify an event, or let it wait; one that we had, or that is not for us, is dropped."""
         topic, number = place = stamp.topic, stamp.number
         if place in self.room:
@@ -201,7 +201,7 @@ class Front:
             found = self._higher[topic] = tuple(one for one in self.clock if precedes(one, topic))
         return found
 
-    def _notify(self, event: Arrived, stamp: Stamp) -> list[Effect]:
+    def _notify(self, event: ServiceNotified, stamp: Stamp) -> list[Effect]:
         """Notify an event, tagged if it is not in order; those before it are given up."""
         in_order = self.is_in_order(stamp)
         if in_order:
@@ -334,7 +334,7 @@ class Front:
         """Whether an event of this epoch was notified in order."""
         return bool(self._notified)
 
-    def arrive_late(self, event: Arrived, stamp: Stamp, overtaken: bool) -> list[Effect]:
+    def arrive_late(self, event: ServiceNotified, stamp: Stamp, overtaken: bool) -> list[Effect]:
         """An event of this epoch when a later one has begun, if we did not have it.
 
         It is tagged if events of later epochs have overtaken it.
@@ -374,6 +374,6 @@ class UnrankedFront(Front):
         return tuple(one for one in self.clock if one != topic and one not in lower)
 
 
-def stamp_of(event: Arrived) -> Stamp:
+def stamp_of(event: ServiceNotified) -> Stamp:
     assert isinstance(event.timestamp, Stamp)
     return event.timestamp

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from cubecast.ordering.effects import Effect, Send, Time, WakeAt
+from cubecast.ordering.effects import Effect, SendToModule, Time, WakeAt
 from cubecast.ordering.messages import Member
 from cubecast.ordering.production.config import Reranking, Timing
 from cubecast.ordering.production.layout import Layout
@@ -146,7 +146,7 @@ class Office:
             case Begin():
                 clocks = self._clocks(message.topics)
                 begun = Begun(message.epoch, message.version, self._me.member, clocks)
-                return [Send(message.subscriber, begun)]
+                return [SendToModule(message.subscriber, begun)]
             case Inquire():
                 return self._on_inquire(message, now)
 
@@ -178,14 +178,14 @@ class Office:
             self._held[member] = None
         return []
 
-    def _tell(self, member: Member) -> Send:
+    def _tell(self, member: Member) -> SendToModule:
         """Tell a member the layout, and which of its subscriptions we know."""
         assert self.layout is not None
         known = self.registry.known(member)
         if known is None:
-            return Send(member, Open(self.layout, self.closings, UNKNOWN))
+            return SendToModule(member, Open(self.layout, self.closings, UNKNOWN))
         closings = tuple(one.of(known.topics) for one in self.closings)
-        return Send(member, Open(self.layout, closings, known.version))
+        return SendToModule(member, Open(self.layout, closings, known.version))
 
     # -- subscriptions ---------------------------------------------------------------------------
 
@@ -201,7 +201,9 @@ class Office:
         self._name(self.registry.note(message.subscription, now))
         clocks = self._clocks(message.subscription.topics)
         version, subscriber = message.subscription.version, message.subscription.subscriber
-        return [Send(subscriber, Registered(message.epoch, version, self._me.member, clocks))]
+        return [
+            SendToModule(subscriber, Registered(message.epoch, version, self._me.member, clocks))
+        ]
 
     def _name(self, topics: Iterable[Topic]) -> None:
         for topic in topics:
@@ -237,7 +239,7 @@ class Office:
                     del self._confirming[manager.topic, sent.numbers]
         void = tuple(one for one in manager.void if overlap(one, message.numbers))
         if void:
-            effects.append(Send(message.subscriber, Void(message.epoch, void)))
+            effects.append(SendToModule(message.subscriber, Void(message.epoch, void)))
         return [*effects, *manager.ask_to_confirm(message.numbers)]
 
     # -- ranks -----------------------------------------------------------------------------------
@@ -254,7 +256,7 @@ class Office:
             return []
         self._asked_for_ranks = True
         assert self.layout is not None
-        return [Send(self.layout.maker, Rerank(self.epoch))]
+        return [SendToModule(self.layout.maker, Rerank(self.epoch))]
 
     # -- layouts ---------------------------------------------------------------------------------
 
@@ -297,7 +299,7 @@ class Office:
                 if not over:
                     return []
                 manager.give_up(sent)
-        return [Send(self._close.maker, self._closed(self._close))]
+        return [SendToModule(self._close.maker, self._closed(self._close))]
 
     def _closed(self, close: Close) -> Closed:
         counts = ((topic, one.clock) for topic, one in self.managers.items() if one.clock)

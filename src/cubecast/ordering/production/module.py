@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from typing import cast
 
 from cubecast.ordering.effects import (
-    Arrived,
     Cause,
     Effect,
-    Leave,
-    Publish,
-    Received,
-    Send,
+    LeaveCall,
+    PublishCall,
+    ReceivedFromModule,
+    SendToModule,
+    ServiceNotified,
     Start,
-    Subscribe,
+    SubscribeCall,
     Time,
-    Unsubscribe,
+    UnsubscribeCall,
     Wake,
     WakeAt,
 )
@@ -127,19 +127,19 @@ class OrderingModule:
     def step(self, cause: Cause, now: Time = 0) -> list[Effect]:
         """What follows from a cause."""
         match cause:
-            case Publish():
+            case PublishCall():
                 return self.publisher.publish(cause, now)
-            case Subscribe():
+            case SubscribeCall():
                 return self.subscriber.subscribe(cause.topic, now)
-            case Unsubscribe():
+            case UnsubscribeCall():
                 return self.subscriber.unsubscribe(cause.topic, now)
-            case Arrived():
+            case ServiceNotified():
                 return self.subscriber.on_arrived(cause, now)
-            case Received():
+            case ReceivedFromModule():
                 return self._receive(cast(AnyMessage, cause.message), now)
             case Start():
                 return [] if self.coordinator is None else self.coordinator.start(now)
-            case Leave():
+            case LeaveCall():
                 return [] if self.coordinator is None else self.coordinator.leave(now)
             case Wake():
                 return self._on_wake(now)
@@ -227,7 +227,7 @@ class OrderingModule:
         self._asked += 1
         epoch = -1 if self.layout is None else self.layout.epoch
         member = managers[self._asked % len(managers)]
-        return [*effects, Send(member, Ask(self.me.member, epoch))]
+        return [*effects, SendToModule(member, Ask(self.me.member, epoch))]
 
     # -- time ------------------------------------------------------------------------------------
 

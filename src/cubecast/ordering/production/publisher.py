@@ -12,7 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cubecast.ordering.effects import Effect, Publish, Send, ServicePublish, Time, WakeAt
+from cubecast.ordering.effects import (
+    Effect,
+    PublishCall,
+    SendToModule,
+    ServicePublish,
+    Time,
+    WakeAt,
+)
 from cubecast.ordering.messages import Member
 from cubecast.ordering.production.layout import Layout
 from cubecast.ordering.production.messages import (
@@ -40,8 +47,8 @@ class Outgoing:
         """The number, at this publisher, of the first event that has no stamp."""
         self.since = first
         """Events from this on are stamped in the present epoch."""
-        self.asked: list[Publish] = []
-        self.waiting: list[Publish] = []
+        self.asked: list[PublishCall] = []
+        self.waiting: list[PublishCall] = []
         self.again_at: Time | None = None
         self.confirm: Confirm | None = None
         """A manager waits to hear that what is asked for is published."""
@@ -79,7 +86,7 @@ class Publisher:
             return set()
         return self._layout.managers_of(topic for topic, one in self.topics.items() if one.asked)
 
-    def publish(self, publish: Publish, now: Time) -> list[Effect]:
+    def publish(self, publish: PublishCall, now: Time) -> list[Effect]:
         """Ask for a stamp, now or with the next request."""
         outgoing = self.topics.get(publish.topic)
         if outgoing is None:
@@ -123,7 +130,7 @@ class Publisher:
         else:
             epoch, first, count = self._layout.epoch, outgoing.first, len(outgoing.asked)
             request = Request(epoch, topic, self._me, first, count, first)
-            effects.append(Send(self._layout.manager_of(topic), request))
+            effects.append(SendToModule(self._layout.manager_of(topic), request))
         if self._retry_after is not None:
             outgoing.again_at = now + self._retry_after
             effects.append(WakeAt(outgoing.again_at))
@@ -172,11 +179,11 @@ class Publisher:
         outgoing.confirm = message
         return []
 
-    def _confirmed(self, asked: Confirm, used: bool) -> Send:
+    def _confirmed(self, asked: Confirm, used: bool) -> SendToModule:
         source = Source(self._me.member, asked.life)
         assert self._layout is not None
         answer = Confirmed(asked.epoch, asked.topic, source, asked.first, used)
-        return Send(asked.by, answer)
+        return SendToModule(asked.by, answer)
 
     # -- time ------------------------------------------------------------------------------------
 

@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cubecast.ordering.effects import (
-    Arrived,
     Effect,
     Notify,
-    Send,
+    SendToModule,
+    ServiceNotified,
     ServiceSubscribe,
     ServiceUnsubscribe,
     Time,
@@ -128,7 +128,7 @@ class Subscriber:
 
     # -- events ----------------------------------------------------------------------------------
 
-    def on_arrived(self, event: Arrived, now: Time) -> list[Effect]:
+    def on_arrived(self, event: ServiceNotified, now: Time) -> list[Effect]:
         """Notify an event in its epoch; tagged, if that is over here."""
         stamp = stamp_of(event)
         if stamp.topic not in self.changes.wanted:
@@ -144,7 +144,7 @@ class Subscriber:
             effects += self._inquire_after(now)
         return effects
 
-    def _arrive_late(self, event: Arrived, epoch: Epoch) -> list[Effect]:
+    def _arrive_late(self, event: ServiceNotified, epoch: Epoch) -> list[Effect]:
         """An event of an epoch that is over, or of which we have not heard before a later one."""
         if not self._past or epoch < min(self._past):
             self._forgotten += len(self._past) == PAST
@@ -161,7 +161,7 @@ class Subscriber:
         if len(self._past) > PAST:
             self._forgotten += self._past.pop(min(self._past)).forgotten
 
-    def _keep_for_later(self, event: Arrived, epoch: Epoch, now: Time) -> list[Effect]:
+    def _keep_for_later(self, event: ServiceNotified, epoch: Epoch, now: Time) -> list[Effect]:
         """Keep an event of an epoch that has not begun here, but not too many."""
         self.later.append(event)
         effects = [] if epoch in self._next else self._ask_for_layout(now)
@@ -302,7 +302,7 @@ class Subscriber:
         layout, me = front.layout, self._me.member
         self._ask_at = None
         effects: list[Effect] = [
-            Send(layout.manager_of(numbers.topic), Inquire(layout.epoch, me, numbers))
+            SendToModule(layout.manager_of(numbers.topic), Inquire(layout.epoch, me, numbers))
             for numbers in front.awaited_numbers()
         ]
         return [*effects, *self._inquire_after(now)] if front.room else effects
@@ -331,5 +331,5 @@ class Subscriber:
         return [*effects, *self._go_on(now)]
 
 
-def _epoch(event: Arrived) -> Epoch:
+def _epoch(event: ServiceNotified) -> Epoch:
     return stamp_of(event).epoch

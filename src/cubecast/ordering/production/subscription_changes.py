@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from cubecast.ordering.effects import Effect, Send, Time, WakeAt
+from cubecast.ordering.effects import Effect, SendToModule, Time, WakeAt
 from cubecast.ordering.messages import Member
 from cubecast.ordering.production.config import Timing, Waiting
 from cubecast.ordering.production.front import Front
@@ -132,7 +132,7 @@ class Changes:
     def _register(self, layout: Layout, now: Time) -> list[Effect]:
         mine = Subscription(self._me.member, self.version, tuple(sorted(self._target)))
         register = Register(layout.epoch, mine)
-        effects: list[Effect] = [Send(member, register) for member in sorted(self._missing)]
+        effects: list[Effect] = [SendToModule(member, register) for member in sorted(self._missing)]
         return [*effects, *self._wake_after(self._timing.retry_after, now)]
 
     def _wake_after(self, time: Time | None, now: Time) -> list[Effect]:
@@ -173,7 +173,7 @@ class Changes:
     def _ask_to_begin(self, front: Front, now: Time) -> list[Effect]:
         new = tuple(sorted(self._new))
         begin = Begin(front.layout.epoch, self._me.member, self.version, new)
-        effects: list[Effect] = [Send(member, begin) for member in sorted(self._missing)]
+        effects: list[Effect] = [SendToModule(member, begin) for member in sorted(self._missing)]
         return [*effects, *self._wake_after(self._timing.retry_after, now)]
 
     def on_begun(self, message: Begun, front: Front, now: Time) -> list[Effect]:
@@ -228,5 +228,5 @@ class Changes:
             mine = Subscription(self._me.member, self.version, tuple(sorted(self.registered)))
             managers = layout.with_successors(layout.managers_of(self.registered), self._copies)
             register = Register(layout.epoch, mine)
-            effects += [Send(member, register) for member in sorted(managers)]
+            effects += [SendToModule(member, register) for member in sorted(managers)]
         return effects

@@ -8,7 +8,7 @@ from functools import partial
 
 from cubecast.ordering.effects import Time
 from cubecast.ordering.faithful.config import FaithfulConfig, Swapping
-from cubecast.ordering.faithful.module import OrderingModule as FaithfulModule
+from cubecast.ordering.faithful.module import FaithfulModule as FaithfulModule
 from cubecast.ordering.production.config import Timing, Waiting
 from cubecast.ordering.production.fixed_managers import Production
 from cubecast.ordering.sim.baselines import BareModule, SequencerModule, TopicSequencerModule

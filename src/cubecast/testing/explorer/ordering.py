@@ -1,10 +1,10 @@
 """All interleavings of a small world of ordering modules, each end state judged.
 
-Theory of operation.  A state is what a `World` holds, and how far each actor is in its deeds (what
-applications do: publish, subscribe, ask for a swap).  From a state the search makes every move that
-the world offers, and the next deed of every actor.  It visits each state once, depth first, and
-judges those in which nothing more can happen.  What subscribers have seen is part of a state, so
-two ways to one state cannot differ in what the judge says.
+Theory of operation.  A state is what an `OrderingWorld` holds, and how far each actor is in its
+deeds (what applications do: publish, subscribe, ask for a swap).  From a state the search makes
+every move that the world offers, and the next deed of every actor.  It visits each state once,
+depth first, and judges those in which nothing more can happen.  What subscribers have seen is part
+of a state, so two ways to one state cannot differ in what the judge says.
 
 Modules are not copied.  The world holds a `Stand` in place of each: the number of a *local state*,
 and a table of what follows from a cause in that local state.  A line that the table lacks is found
@@ -28,23 +28,33 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from cubecast.ordering.effects import (
-    Arrived,
     Cause,
     Effect,
     Notify,
-    Publish,
-    Received,
-    Send,
+    PublishCall,
+    ReceivedFromModule,
+    SendToModule,
+    ServiceNotified,
     ServicePublish,
     Time,
 )
 from cubecast.ordering.judge import inversions
 from cubecast.ordering.timestamps import Timestamp
-from cubecast.ordering.world import Make, Module, Move, World
+from cubecast.ordering.world import Make, Module, Move, OrderingWorld
 from cubecast.testing.explorer.canonical_forms import CanonicalForm, Likeness
 
 VALUES = Likeness(
-    values=frozenset({Arrived, Notify, Publish, Received, Send, ServicePublish, Timestamp})
+    values=frozenset(
+        {
+            ServiceNotified,
+            Notify,
+            PublishCall,
+            ReceivedFromModule,
+            SendToModule,
+            ServicePublish,
+            Timestamp,
+        }
+    )
 )
 """Causes, effects and timestamps are never changed."""
 CONSTANT = frozenset({"make", "order", "nodes"})
@@ -59,13 +69,13 @@ class Act(NamedTuple):
     number: int
 
 
-Deed: TypeAlias = Callable[[World], None]
+Deed: TypeAlias = Callable[[OrderingWorld], None]
 Deeds: TypeAlias = Mapping[str, Sequence[Deed]]
 """What each actor does, in this order."""
-SetUp: TypeAlias = Callable[[Make], World]
+SetUp: TypeAlias = Callable[[Make], OrderingWorld]
 """Makes the world in which an exploration begins."""
 Step: TypeAlias = Move | Act
-Judge: TypeAlias = Callable[[World], Sequence[object]]
+Judge: TypeAlias = Callable[[OrderingWorld], Sequence[object]]
 
 
 class TooManyStates(RuntimeError):
@@ -85,7 +95,7 @@ class OrderingFinding(NamedTuple):
 
     verdict: Sequence[object]
     schedule: tuple[Step, ...]
-    world: World
+    world: OrderingWorld
 
 
 @dataclass
@@ -204,11 +214,11 @@ def _frozen(value: Any) -> Hashable:
     return frozen
 
 
-def _fields(world: World) -> Iterator[tuple[str, Any]]:
+def _fields(world: OrderingWorld) -> Iterator[tuple[str, Any]]:
     return ((name, value) for name, value in vars(world).items() if name not in CONSTANT)
 
 
-def _branched(world: World) -> World:
+def _branched(world: OrderingWorld) -> OrderingWorld:
     twin = copy(world)
     for name, value in _fields(world):
         setattr(twin, name, _twin(value))
@@ -216,7 +226,7 @@ def _branched(world: World) -> World:
 
 
 class _State(NamedTuple):
-    world: World
+    world: OrderingWorld
     done: tuple[int, ...]
     """Deeds that each actor has done."""
 
@@ -224,7 +234,7 @@ class _State(NamedTuple):
 class _OrderingSearch:
     """One exploration."""
 
-    def __init__(self, first: World, deeds: Deeds) -> None:
+    def __init__(self, first: OrderingWorld, deeds: Deeds) -> None:
         self._actors = list(deeds)
         self._deeds = deeds
         self.first = _State(first, (0,) * len(self._actors))
@@ -303,7 +313,7 @@ def _path(
     return tuple(reversed(steps))
 
 
-def replay(set_up: SetUp, make: Make, deeds: Deeds, schedule: Sequence[Step]) -> World:
+def replay(set_up: SetUp, make: Make, deeds: Deeds, schedule: Sequence[Step]) -> OrderingWorld:
     """Take the steps of a finding in a world of real modules."""
     world = set_up(make)
     for step in schedule:
