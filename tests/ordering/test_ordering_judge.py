@@ -13,9 +13,9 @@ from cubecast.ordering.effects import Effect, Notify, ServiceNotified
 from cubecast.ordering.faithful.module import FaithfulModule
 from cubecast.ordering.faithful.subscriber import FaithfulSubscriber
 from cubecast.ordering.judge import (
+    EpochNumber,
     Inversion,
     Notification,
-    Place,
     inversions,
     needless_tags,
     repeated,
@@ -143,7 +143,7 @@ def test_an_equal_number_is_no_reason() -> None:
     """Two events with one number are a fault of their own."""
     alike = stamped(({"a": 1}, True), ({"a": 1}, False))
     assert needless_tags(alike) == [("i", 1)]
-    assert shared_numbers(alike) == [("a", Place(0, 1), frozenset({0, 1}))]
+    assert shared_numbers(alike) == [("a", EpochNumber(0, 1), frozenset({0, 1}))]
     assert shared_numbers(stamped(({"a": 1}, True), ({"a": 1, "b": 1}, True))) == []
 
 

@@ -32,7 +32,7 @@ from cubecast.bench.ordering_members import Kind
 from cubecast.bench.ordering_worker import Brought, LifeTask, PublishedEvent, SeenEvent
 from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.live import in_microseconds, timing
-from cubecast.ordering.production.config import Timing, Waiting
+from cubecast.ordering.production.config import Timing, WaitingBounds
 from cubecast.ordering.production.fixed_managers import Production
 from cubecast.ordering.storm import QUIET, TIMING, WAIT_FOR
 from cubecast.ordering.timestamps import Stamp
@@ -154,7 +154,7 @@ def time_to_resume(seed: int, wait_for: int) -> int:
     Some messages are on their way when it crashes, and what it has not answered is lost with it.
     """
     rng = Random(seed)
-    waiting = Waiting(None, wait_for)
+    waiting = WaitingBounds(None, wait_for)
     world = OrderingWorld(
         Production(timing=TIMING, waiting=waiting, opened=False), "abc", ["p", "s"]
     )

@@ -15,7 +15,7 @@ from cubecast.ordering.effects import (
     Wake,
 )
 from cubecast.ordering.judge import inversions
-from cubecast.ordering.production.config import Reranking, Timing, Waiting
+from cubecast.ordering.production.config import Reranking, Timing, WaitingBounds
 from cubecast.ordering.production.coordinator import newest
 from cubecast.ordering.production.fixed_managers import Production
 from cubecast.ordering.production.front import Front
@@ -28,14 +28,14 @@ from cubecast.ordering.production.messages import (
     Registered,
     Request,
     Source,
-    Subscription,
+    SubscriptionVersion,
     Void,
 )
 from cubecast.ordering.production.module import OrderingModule
-from cubecast.ordering.production.notices import UNKNOWN, Ask, Close, Open, Rerank
+from cubecast.ordering.production.notices import UNKNOWN, AskLayout, Close, Open, Rerank
 from cubecast.ordering.production.publisher import MAX_IDLE
 from cubecast.ordering.production.subscriber import MAX_LATER, MAX_LATER_BYTES, PAST
-from cubecast.ordering.production.subscription_changes import State
+from cubecast.ordering.production.subscription_changes import ChangeState
 from cubecast.ordering.timestamps import Stamp
 from cubecast.ordering.world import EventDelivery, NodePair, OrderingWorld, manager
 
@@ -56,7 +56,7 @@ def world(
     **subscriptions: str,
 ) -> OrderingWorld:
     """Managers have made a layout, and subscribers have what they are given."""
-    waiting = Waiting(wait_for=WAIT_FOR, bytes=bytes)
+    waiting = WaitingBounds(wait_for=WAIT_FOR, bytes=bytes)
     make = Production(opened=False, timing=TIMING, waiting=waiting, reranking=reranking)
     there = OrderingWorld(make, list(order), ["p", "q", *subscriptions], wire=True)
     there.settle()
@@ -239,8 +239,11 @@ def test_a_manager_that_is_not_listed_takes_part() -> None:
 
 
 def test_subscriptions_of_the_highest_versions_are_taken_over() -> None:
-    old, new = Subscription("i", 1, ("a",)), Subscription("i", 2, ("b",))
-    assert newest([old, new, Subscription("h", 1, ())]) == (Subscription("h", 1, ()), new)
+    old, new = SubscriptionVersion("i", 1, ("a",)), SubscriptionVersion("i", 2, ("b",))
+    assert newest([old, new, SubscriptionVersion("h", 1, ())]) == (
+        SubscriptionVersion("h", 1, ()),
+        new,
+    )
     assert newest([new, old]) == (new,)
 
 
@@ -344,7 +347,7 @@ def test_hole_9_an_event_waits_until_the_layout_of_its_epoch_is_known() -> None:
     there = world("ab", i="ab")
     later = Stamp("b", 1, epoch=epoch_of(there, "i") + 5)
     told = there.modules["i"].step(ServiceNotified("b", "e", later), there.now)
-    assert [type(one.message) for one in told if isinstance(one, SendToModule)] == [Ask]
+    assert [type(one.message) for one in told if isinstance(one, SendToModule)] == [AskLayout]
     for number in range(2, MAX_LATER + 3):
         event = ServiceNotified("b", f"e{number}", Stamp("b", number, epoch=later.epoch))
         told = there.modules["i"].step(event, there.now)
@@ -371,7 +374,7 @@ def test_an_answer_that_lacks_the_number_of_a_topic_begins_nothing_and_is_asked_
     for name in sorted({one.to for one in told if isinstance(one, SendToModule)}):
         answer = Registered(epoch, version, name, ())
         there.modules["i"].step(ReceivedFromModule(answer), there.now)
-    assert module(there, "i").subscriber.changes.state is State.BEGINNING
+    assert module(there, "i").subscriber.changes.state is ChangeState.BEGINNING
     there.modules["i"].step(ReceivedFromModule(Begun(epoch, version, m("b"), ())), there.now)
     assert "b" not in front(there, "i").done
     again = there.modules["i"].step(Wake(), there.now + TIMING.retry_after)
@@ -491,7 +494,7 @@ def test_hole_15_a_subscription_under_way_goes_on_in_the_new_layout() -> None:
     there = world("ab", i="ab", j="b")
     there.subscribe("j", "a")
     there.move(NodePair("j", m("a")))
-    assert module(there, "j").subscriber.changes.state is State.REGISTERING
+    assert module(there, "j").subscriber.changes.state is ChangeState.REGISTERING
     rerank(there)
     there.settle()
     assert module(there, "j").subscriber.topics == {"a", "b"}
@@ -701,7 +704,7 @@ def test_with_one_manager_ranks_change_as_well() -> None:
 
 def test_an_event_from_before_a_leave_is_not_notified_after_the_topic_was_joined_again() -> None:
     """Number 1 was given up for number 2.  Its subscriber leaves, and comes back."""
-    make = Production(opened=False, timing=TIMING, waiting=Waiting(events=0))
+    make = Production(opened=False, timing=TIMING, waiting=WaitingBounds(events=0))
     there = OrderingWorld(make, list("ab"), ["p", "i", "j"], wire=True)
     for node in "ij":
         there.subscribe(node, "a", "b")

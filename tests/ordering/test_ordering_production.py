@@ -18,7 +18,7 @@ from cubecast.ordering.effects import (
 )
 from cubecast.ordering.judge import inversions, needless_tags, repeated
 from cubecast.ordering.messages import Member
-from cubecast.ordering.production.config import Timing, Waiting
+from cubecast.ordering.production.config import Timing, WaitingBounds
 from cubecast.ordering.production.fixed_managers import Production
 from cubecast.ordering.production.front import Front
 from cubecast.ordering.production.layout import Layout
@@ -30,11 +30,11 @@ from cubecast.ordering.production.messages import (
     Repeat,
     Request,
     Source,
-    Subscription,
+    SubscriptionVersion,
     Turn,
 )
 from cubecast.ordering.production.module import OrderingModule
-from cubecast.ordering.production.registry import Registry
+from cubecast.ordering.production.registry import SubscriptionRegistry
 from cubecast.ordering.timestamps import Stamp
 from cubecast.ordering.world import Module, NodePair, OrderingWorld, manager
 
@@ -102,7 +102,7 @@ def test_hole_1_without_waiting_the_late_event_is_tagged() -> None:
 
 def impatient() -> Production:
     """Nothing waits: what is not in order is tagged."""
-    return Production(waiting=Waiting(events=0))
+    return Production(waiting=WaitingBounds(events=0))
 
 
 def test_hole_2_a_join_comes_after_what_was_numbered_without_it() -> None:
@@ -203,22 +203,22 @@ def test_hole_6_an_event_waits_for_lower_ones_that_passed_before_it() -> None:
 
 
 def test_hole_8_an_older_version_of_a_subscription_changes_nothing() -> None:
-    registry = Registry(lease_for=None)
-    assert registry.note(Subscription("i", 2, ("a", "b")), 0) == {"a", "b"}
-    assert not registry.note(Subscription("i", 1, ("b",)), 0)
-    assert not registry.note(Subscription("i", 1, ()), 0)
+    registry = SubscriptionRegistry(lease_for=None)
+    assert registry.note(SubscriptionVersion("i", 2, ("a", "b")), 0) == {"a", "b"}
+    assert not registry.note(SubscriptionVersion("i", 1, ("b",)), 0)
+    assert not registry.note(SubscriptionVersion("i", 1, ()), 0)
     assert registry.shared_with("b") == {"a", "b"}
-    assert registry.note(Subscription("i", 3, ()), 0) == {"a", "b"}
-    assert not registry.note(Subscription("i", 2, ("a", "b")), 0), "also when it has nothing"
+    assert registry.note(SubscriptionVersion("i", 3, ()), 0) == {"a", "b"}
+    assert not registry.note(SubscriptionVersion("i", 2, ("a", "b")), 0), "also when it has nothing"
     assert registry.shared_with("b") == set()
 
 
 def test_a_subscription_that_is_not_renewed_is_dropped() -> None:
-    registry = Registry(lease_for=10)
-    registry.note(Subscription("i", 1, ("a",)), 0)
-    registry.note(Subscription("j", 1, ("a", "b")), 0)
+    registry = SubscriptionRegistry(lease_for=10)
+    registry.note(SubscriptionVersion("i", 1, ("a",)), 0)
+    registry.note(SubscriptionVersion("j", 1, ("a", "b")), 0)
     assert registry.next_expiry() == 10
-    registry.note(Subscription("j", 1, ("a", "b")), 6)
+    registry.note(SubscriptionVersion("j", 1, ("a", "b")), 6)
     assert registry.drop_expired(9) == set()
     assert registry.drop_expired(10) == {"a"}
     assert len(registry) == 1
@@ -333,7 +333,7 @@ def test_a_publisher_confirms_what_it_has_published() -> None:
 
 
 def test_an_event_waits_for_a_lost_one_only_so_long() -> None:
-    there = OrderingWorld(Production(waiting=Waiting(wait_for=10)), ["a"], ["p", "i"])
+    there = OrderingWorld(Production(waiting=WaitingBounds(wait_for=10)), ["a"], ["p", "i"])
     there.subscribe("i", "a")
     there.settle()
     subscriber = there.modules["i"]
@@ -543,7 +543,7 @@ def test_the_module_takes_messages_by_one_door() -> None:
     member = OrderingModule(manager("a"), [manager("a"), manager("b")], layout=layout("ab"))
     effects = member.step(ReceivedFromModule(request("a", 0)))
     assert [type(effect) for effect in effects] == [SendToModule]
-    register = Register(1, Subscription("i", 1, ("a",)))
+    register = Register(1, SubscriptionVersion("i", 1, ("a",)))
     assert [type(effect) for effect in member.step(ReceivedFromModule(register))] == [SendToModule]
 
 

@@ -12,7 +12,7 @@ from cubecast.ordering.production.coordinator import Coordinator
 from cubecast.ordering.production.front import Front
 from cubecast.ordering.production.local_managers import Office
 from cubecast.ordering.production.notices import Open
-from cubecast.ordering.production.registry import Registry
+from cubecast.ordering.production.registry import SubscriptionRegistry
 from cubecast.ordering.production.subscriber import Subscriber
 from cubecast.ordering.storm import Storm, Weather
 from cubecast.ordering.timestamps import Stamp
@@ -67,7 +67,7 @@ class LosesSubscriptions(Office):
 
     def on_open(self, message: Open, now: int) -> list[Effect]:
         effects = super().on_open(message, now)
-        self.registry = Registry(None)
+        self.registry = SubscriptionRegistry(None)
         return effects
 
 

@@ -53,7 +53,7 @@ from cubecast.ordering.effects import (
 )
 from cubecast.ordering.lanes import Lanes
 from cubecast.ordering.messages import Member
-from cubecast.ordering.production.config import Reranking, Timing, Waiting
+from cubecast.ordering.production.config import Reranking, Timing, WaitingBounds
 from cubecast.ordering.production.messages import Source
 from cubecast.ordering.production.module import OrderingModule
 from cubecast.ordering.production.notices import Beat
@@ -90,7 +90,7 @@ def make_module(
         managers,
         life=new_life(),
         first=first,
-        waiting=Waiting(
+        waiting=WaitingBounds(
             config.buffer,
             in_microseconds(wait_s),
             in_microseconds(config.end_s),

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from cubecast.ordering.effects import Effect, LeaveCall, ServicePublish, Time
 from cubecast.ordering.judge import inversions, needless_tags, repeated, shared_numbers
 from cubecast.ordering.messages import Member
-from cubecast.ordering.production.config import Reranking, Timing, Waiting
+from cubecast.ordering.production.config import Reranking, Timing, WaitingBounds
 from cubecast.ordering.production.fixed_managers import Production
 from cubecast.ordering.production.module import OrderingModule
 from cubecast.ordering.timestamps import Topic
@@ -143,7 +143,9 @@ class Storm:
         self.world = Observed(
             make(
                 timing=TIMING,
-                waiting=Waiting(self.weather.buffer, WAIT_FOR, END_FOR, self.weather.buffer_bytes),
+                waiting=WaitingBounds(
+                    self.weather.buffer, WAIT_FOR, END_FOR, self.weather.buffer_bytes
+                ),
                 reranking=reranking,
                 opened=False,
                 pinned=self.weather.spread == 0,

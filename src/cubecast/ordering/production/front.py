@@ -22,7 +22,7 @@ before it in its topic, higher topics up to the numbers in its stamp, lower ones
 passed its manager.  Every two events of our topics have one order, and no three of them a circle
 (invariant 4 of `manager`), so where the service loses nothing no event waits in vain.
 
-Bounds: one entry per topic; `Waiting` bounds the room; numbers that were given up are kept as
+Bounds: one entry per topic; `WaitingBounds` bounds the room; numbers that were given up are kept as
 ranges (`gaps`).
 """
 
@@ -33,7 +33,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from cubecast.ordering.effects import Effect, Notify, ServiceNotified, Time, WakeAt
-from cubecast.ordering.production.config import Waiting
+from cubecast.ordering.production.config import WaitingBounds
 from cubecast.ordering.production.gaps import Gaps
 from cubecast.ordering.production.layout import Layout
 from cubecast.ordering.production.messages import Range
@@ -47,7 +47,7 @@ NEVER: Number = sys.maxsize
 class Front:
     """The clocks of one subscriber in one epoch."""
 
-    def __init__(self, layout: Layout, topics: Iterable[Topic], limits: Waiting) -> None:
+    def __init__(self, layout: Layout, topics: Iterable[Topic], limits: WaitingBounds) -> None:
         self.layout = layout
         self._limits = limits
         self.done: dict[Topic, Number] = dict.fromkeys(topics, 0)
@@ -357,7 +357,7 @@ class UnrankedFront(Front):
     Any other topic may be higher.  So an event is in order at most if it is for those who know.
     """
 
-    def __init__(self, layout: Layout, topics: Iterable[Topic], limits: Waiting) -> None:
+    def __init__(self, layout: Layout, topics: Iterable[Topic], limits: WaitingBounds) -> None:
         super().__init__(layout, topics, limits)
         self._lower: dict[Topic, set[Topic]] = {}
         """Topics that are known to be lower."""

@@ -2,7 +2,7 @@
 
 | state | `Close` of a later epoch | `Open` of a later epoch | requests, registrations |
 |---|---|---|---|
-| *no layout* | answer `Closed` | open | held |
+| *no layout* | answer `EpochClosed` | open | held |
 | *open* | close | open | served, if they name this epoch |
 | *closing* | answer again | open | held; stamps on their way pass on |
 
@@ -10,10 +10,10 @@
 that names an older epoch is told the layout at once.  What names a later one is kept until that is
 open here.
 
-A member closes at once: it numbers nothing more.  It answers `Closed` when every request that it
-has numbered is confirmed by its publisher, or void: its stamps were to pass a manager that is lost,
-or `drain_for` is over.  So the counts of `Closed` are the last numbers of the epoch (hole T12), and
-no request is left half-way (T10).
+A member closes at once: it numbers nothing more.  It answers `EpochClosed` when every request that
+it has numbered is confirmed by its publisher, or void: its stamps were to pass a manager that is
+lost, or `drain_for` is over.  So the counts of `EpochClosed` are the last numbers of the epoch
+(hole T12), and no request is left half-way (T10).
 """
 
 from __future__ import annotations
@@ -41,8 +41,16 @@ from cubecast.ordering.production.messages import (
     Source,
     Void,
 )
-from cubecast.ordering.production.notices import UNKNOWN, Ask, Close, Closed, Closing, Open, Rerank
-from cubecast.ordering.production.registry import Registry
+from cubecast.ordering.production.notices import (
+    UNKNOWN,
+    AskLayout,
+    Close,
+    EpochClosed,
+    EpochEnd,
+    Open,
+    Rerank,
+)
+from cubecast.ordering.production.registry import SubscriptionRegistry
 from cubecast.ordering.timestamps import Number, Topic
 
 MAX_EARLY = 1024
@@ -50,7 +58,9 @@ MAX_EARLY = 1024
 MAX_TOPICS = 65_536
 """Above so many topics here a new epoch is asked for: it begins with those that are in use."""
 
-ForManagers: TypeAlias = Request | Fill | Repeat | Confirmed | Inquire | Register | Begin | Ask
+ForManagers: TypeAlias = (
+    Request | Fill | Repeat | Confirmed | Inquire | Register | Begin | AskLayout
+)
 
 
 class Office:
@@ -62,8 +72,8 @@ class Office:
         self._reranking = reranking
         self.layout: Layout | None = None
         self.managers: dict[Topic, Manager] = {}
-        self.registry = Registry(timing.lease_for)
-        self.closings: tuple[Closing, ...] = ()
+        self.registry = SubscriptionRegistry(timing.lease_for)
+        self.closings: tuple[EpochEnd, ...] = ()
         self._promised: Epoch = -1
         """We number nothing in epochs below this."""
         self._close: Close | None = None
@@ -100,7 +110,7 @@ class Office:
     def receive(self, message: ForManagers, now: Time) -> list[Effect]:
         """Serve a message, if we have its layout open."""
         match message:
-            case Ask():
+            case AskLayout():
                 return self._tell_or_hold(message.member, message.epoch)
             case Fill() | Repeat() | Confirmed():
                 return self._on_the_way(message, now)
@@ -301,10 +311,10 @@ class Office:
                 manager.give_up(sent)
         return [SendToModule(self._close.maker, self._closed(self._close))]
 
-    def _closed(self, close: Close) -> Closed:
+    def _closed(self, close: Close) -> EpochClosed:
         counts = ((topic, one.clock) for topic, one in self.managers.items() if one.clock)
         void = (numbers for one in self.managers.values() for numbers in one.void)
-        return Closed(
+        return EpochClosed(
             close.epoch,
             self._me,
             self.epoch,

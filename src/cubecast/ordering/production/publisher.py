@@ -37,7 +37,7 @@ MAX_IDLE = 1024
 """Topics that are remembered though nothing is asked for in them."""
 
 
-class Outgoing:
+class OutgoingEvents:
     """The events of one topic: those that are asked for, and those that wait."""
 
     __slots__ = ("again_at", "asked", "confirm", "first", "since", "waiting")
@@ -75,7 +75,7 @@ class Publisher:
         self._retry_after = retry_after
         self._ask_for_layout = ask_for_layout
         self._layout: Layout | None = None
-        self.topics: dict[Topic, Outgoing] = {}
+        self.topics: dict[Topic, OutgoingEvents] = {}
         self._next = 0
         """The number of the next event, of any topic, that is asked for."""
 
@@ -91,7 +91,7 @@ class Publisher:
         outgoing = self.topics.get(publish.topic)
         if outgoing is None:
             self._drop_idle()
-            outgoing = self.topics[publish.topic] = Outgoing(self._next)
+            outgoing = self.topics[publish.topic] = OutgoingEvents(self._next)
         outgoing.waiting.append(publish)
         return [] if outgoing.asked else self._ask_next(publish.topic, outgoing, now)
 
@@ -114,7 +114,7 @@ class Publisher:
                 effects += self._ask_next(topic, outgoing, now)
         return effects
 
-    def _ask_next(self, topic: Topic, outgoing: Outgoing, now: Time) -> list[Effect]:
+    def _ask_next(self, topic: Topic, outgoing: OutgoingEvents, now: Time) -> list[Effect]:
         outgoing.asked = outgoing.waiting[:MAX_BATCH]
         del outgoing.waiting[:MAX_BATCH]
         if not outgoing.asked:
@@ -123,7 +123,7 @@ class Publisher:
         self._next += len(outgoing.asked)
         return self._ask(topic, outgoing, now)
 
-    def _ask(self, topic: Topic, outgoing: Outgoing, now: Time) -> list[Effect]:
+    def _ask(self, topic: Topic, outgoing: OutgoingEvents, now: Time) -> list[Effect]:
         effects: list[Effect] = []
         if self._layout is None:
             effects += self._ask_for_layout(now)

@@ -32,7 +32,7 @@ from cubecast.ordering.messages import Member
 from cubecast.ordering.timestamps import Number, Timestamp, Topic
 
 
-class Forward(msgspec.Struct, frozen=True, tag=True):
+class ToSequencer(msgspec.Struct, frozen=True, tag="Forward"):
     """An event on its way to the node that numbers it."""
 
     kind: ClassVar[str] = "forward"
@@ -93,9 +93,9 @@ class TopicSequencerModule(BareModule):
     def step(self, cause: Cause, now: Time = 0) -> list[Effect]:
         match cause:
             case PublishCall():
-                forward = Forward(cause.topic, cause.payload)
+                forward = ToSequencer(cause.topic, cause.payload)
                 return [SendToModule(self._manager_of(cause.topic), forward)]
-            case ReceivedFromModule(message=Forward() as forward):
+            case ReceivedFromModule(message=ToSequencer() as forward):
                 number = self._numbers[forward.topic] = self._numbers.get(forward.topic, 0) + 1
                 stamp = Timestamp({forward.topic: number})
                 return [ServicePublish(forward.topic, forward.payload, stamp)]
@@ -140,8 +140,8 @@ class SequencerModule(BareModule):
     def step(self, cause: Cause, now: Time = 0) -> list[Effect]:
         match cause:
             case PublishCall():
-                return [SendToModule(self._members[0], Forward(cause.topic, cause.payload))]
-            case ReceivedFromModule(message=Forward() as forward):
+                return [SendToModule(self._members[0], ToSequencer(cause.topic, cause.payload))]
+            case ReceivedFromModule(message=ToSequencer() as forward):
                 self._number += 1
                 numbered = Numbered(forward.topic, forward.payload, self._number)
                 return [SendToModule(one, numbered) for one in self._members]

@@ -32,7 +32,7 @@ from cubecast.ordering.effects import (
 )
 from cubecast.ordering.judge import Notification
 from cubecast.ordering.messages import Member
-from cubecast.ordering.sim.links import Links
+from cubecast.ordering.sim.links import LinkDelays
 from cubecast.ordering.sim.services import Service
 from cubecast.ordering.timestamps import Stamp, Timestamp, Topic
 from cubecast.ordering.world import Make, Module
@@ -74,7 +74,7 @@ class TimedWorld:
 
     make: Make
     service: Service
-    links: Links
+    links: LinkDelays
     order: Sequence[int]
     """All topics, the highest first."""
     nodes: Collection[int]
