@@ -35,7 +35,7 @@ from cubecast.spark.plain_tables import gather
 from cubecast.spark.progress import Silence
 from cubecast.spark.results import Failure, Results
 from cubecast.spark.session import spark_session
-from cubecast.spark.sweep import Outcome, grid_frame, run_sweep
+from cubecast.spark.sweep import SweepOutcome, grid_frame, run_sweep
 from cubecast.spark.tables import SCHEMAS
 from cubecast.trace import check, read
 from support.executors import send_support
@@ -90,7 +90,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 def sweep(
     spark: SparkSession, cells: list[Cell], out: Path, measure: Measure = toy, **options: Any
-) -> Outcome:
+) -> SweepOutcome:
     results = Results(out)
     with results.opened():
         outcome = run_sweep(spark, cells, results, measure=measure, **options)
