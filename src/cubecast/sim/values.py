@@ -28,7 +28,7 @@ from cubecast.net.message import RETAIN
 from cubecast.net.wire.headers import pack, split
 from cubecast.net.wire.packets import Outgoing
 from cubecast.protocol.port import NodeId, Time, Topic
-from cubecast.protocol.topic.retained import Kept
+from cubecast.protocol.topic.retained import RetainedValue
 from cubecast.trace import Record
 
 SKEW: Time = 1000
@@ -56,7 +56,7 @@ class Value(tuple[int, ...]):
         self.body.time = now + crc32(f"{node}/{now}".encode()) % SKEW
 
 
-def ident_of(kept: Kept) -> int | None:
+def ident_of(kept: RetainedValue) -> int | None:
     """The number of a value; None if it says that there is none."""
     payload = split(kept.blob)[1]
     return int.from_bytes(payload, "little") if payload else None
@@ -263,7 +263,9 @@ def _newest_first(trace: list[Record], log: ValueLog) -> Iterator[str]:
 
 
 def same_everywhere(
-    topic: Topic, kept: Mapping[NodeId, Kept | None], handed: Mapping[NodeId, Stamp | tuple[()]]
+    topic: Topic,
+    kept: Mapping[NodeId, RetainedValue | None],
+    handed: Mapping[NodeId, Stamp | tuple[()]],
 ) -> Iterator[str]:
     """Property 4: what nodes keep before others join, and what those then have."""
     stamps = [value.stamp for value in kept.values() if value is not None]

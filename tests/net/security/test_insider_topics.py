@@ -25,7 +25,7 @@ from cubecast.net.wire.headers import pack
 from cubecast.net.wire.packets import MAX_NUMBER, Outgoing
 from cubecast.protocol.messages import ROUTE_BITS, Answer, Frame, Parcel, Route
 from cubecast.protocol.port import LIFE_BITS, Stream
-from cubecast.protocol.topic.retained import Kept
+from cubecast.protocol.topic.retained import RetainedValue
 from support.live import live, quick, take, told, until
 
 TOPIC = "chat"
@@ -175,7 +175,7 @@ async def test_a_lie_about_a_retained_value_does_not_hide_the_newest(lie: str) -
             blob = bytes(pack({"kind": "lie", **headers}, b"lie"))
             time = true.time + ahead_us[lie]
             told.append(answer)
-            return msgspec.structs.replace(answer, kept=Kept(liar.slot, 1, 5, time, blob))
+            return msgspec.structs.replace(answer, kept=RetainedValue(liar.slot, 1, 5, time, blob))
 
         liar.lie = tell
         async with late.subscribe(TOPIC) as messages:

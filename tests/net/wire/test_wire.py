@@ -181,13 +181,13 @@ def finals(draw: st.DrawFn) -> views.Final:
 
 
 @st.composite
-def unread(draw: st.DrawFn) -> views.Unread:
+def unread(draw: st.DrawFn) -> views.UnreadFrame:
     first = draw(numbers)
-    return views.Unread(first, draw(st.integers(first, MAX_NUMBER - 1)), draw(vectors))
+    return views.UnreadFrame(first, draw(st.integers(first, MAX_NUMBER - 1)), draw(vectors))
 
 
 held = st.builds(
-    views.Held,
+    views.HeldStream,
     streams,
     seqs,
     seqs,

@@ -51,7 +51,7 @@ from cubecast.protocol.messages import (
 from cubecast.protocol.port import Seq, Stream, Topic
 from cubecast.protocol.subscriptions.links import Carried
 from cubecast.protocol.subscriptions.topic_names import ENTRY, MAX_LISTING
-from cubecast.protocol.topic.retained import Kept
+from cubecast.protocol.topic.retained import RetainedValue
 
 VERSION = 4
 MAX_PACKET = 16 * 1024 * 1024
@@ -564,7 +564,7 @@ def _listing(topics: tuple[tuple[Topic, int], ...]) -> bool:
     )
 
 
-def _kept(value: Kept) -> bool:
+def _kept(value: RetainedValue) -> bool:
     """A retained value that a subscription can be handed."""
     if not (_stream(value.stream) and _number(value.seq) and _number(value.time)):
         return False

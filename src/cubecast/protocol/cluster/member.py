@@ -27,7 +27,7 @@ from typing import ClassVar
 from cubecast.protocol.branch_counts import Marks
 from cubecast.protocol.cluster.absence import MAX_ABSENT
 from cubecast.protocol.cluster.agreement import EpochConfig, Epochs
-from cubecast.protocol.cluster.belief import MAX_PLACES, History, leap
+from cubecast.protocol.cluster.belief import MAX_PLACES, AddressHistory, leap
 from cubecast.protocol.cluster.detector import Detector, DetectorConfig, DetectorMessage
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.cluster.view_broadcast import patience
@@ -123,7 +123,7 @@ class Member:
         self._key = key
         self._can_tell = can_tell
         self._on_disbelief = on_disbelief
-        self._history = History()
+        self._history = AddressHistory()
         self._cluster: str | None = None
         self._core: CubecastNode | None = None
         self._former: CubecastNode | None = None
