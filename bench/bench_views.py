@@ -29,7 +29,7 @@ from typing import Any, cast
 
 from cubecast.net.wire.packets import (
     FrameDecoder,
-    Outgoing,
+    OutgoingFrame,
     decode_ack,
     decode_control,
     encode_ack,
@@ -86,7 +86,7 @@ class WireNetwork(Uniform):
     def relay(self, source: NodeId, peers: Sequence[NodeId], message: Message) -> None:
         frame = copy(cast(Packet, message).message)
         assert isinstance(frame, Frame)
-        frame.body = Outgoing([PAYLOAD], 0)
+        frame.body = OutgoingFrame([PAYLOAD], 0)
         raw = encode_frame(frame)
         for peer in peers:
             self._frames.decode(raw, self._topics)

@@ -10,7 +10,7 @@ from cubecast.chaos.eventful import draw_eventful
 from cubecast.chaos.schedule import ApplicationStep, Schedule, checked
 from cubecast.chaos.simulated.driver import population, run_schedule
 from cubecast.net.node.retained import Retained
-from cubecast.net.wire.packets import Outgoing
+from cubecast.net.wire.packets import OutgoingFrame
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Stream, Topic
 from cubecast.protocol.subscriptions import waves
@@ -160,7 +160,7 @@ def test_a_removed_value_is_not_handed_out_and_the_next_one_is() -> None:
 
 
 def stamps_by_the_clock_alone(patch: pytest.MonkeyPatch) -> None:
-    def stamp(keeper: Retained, body: Outgoing) -> None:
+    def stamp(keeper: Retained, body: OutgoingFrame) -> None:
         pass
 
     patch.setattr(Retained, "stamp", stamp)

@@ -20,8 +20,8 @@ import typer
 
 import cubecast
 from cubecast.cli.config import (
-    Access,
     ConfigOption,
+    Credentials,
     NameFlag,
     SecretFlag,
     TlsCaOption,
@@ -257,7 +257,7 @@ async def _pub(
     topic: str,
     lines: AsyncIterator[bytes],
     at: str,
-    access: Access,
+    access: Credentials,
     rate: float,
     timeout: float,
     retain: bool,
@@ -330,7 +330,7 @@ def nodes(
     console.print(f"{seen}  cluster {cluster}", highlight=False)
 
 
-async def _view(at: str, access: Access) -> tuple[dict[int, str], int, list[int], str]:
+async def _view(at: str, access: Credentials) -> tuple[dict[int, str], int, list[int], str]:
     async with access.connect(at) as client:
         epoch, suspects = await client.view()
         return await client.members(), epoch, suspects, client.cluster
@@ -383,7 +383,7 @@ def topics(
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-async def _topics(at: str, access: Access) -> dict[str, list[int]]:
+async def _topics(at: str, access: Credentials) -> dict[str, list[int]]:
     async with access.connect(at) as client:
         known = await client.topics()
     return {topic: known[topic] for topic in sorted(known)}
@@ -426,7 +426,7 @@ Answer: TypeAlias = tuple[int, dict[str, object], dict[str, list[int]] | None]
 """Of a topic: which node knows what; and the cluster's topics if that node knows nothing."""
 
 
-async def _why(topic: str, at: str, access: Access, slot: int | None) -> Answer:
+async def _why(topic: str, at: str, access: Credentials, slot: int | None) -> Answer:
     async with access.connect(at) as client:
         if slot is None or slot == client.slot:
             return await _knowledge(client, topic)
@@ -446,7 +446,7 @@ async def _knowledge(client: cubecast.Client, topic: str) -> Answer:
     return client.slot, {**facts}, listed
 
 
-def live_tree(topic: str, root: int | None, at: str, access: Access) -> Tree:
+def live_tree(topic: str, root: int | None, at: str, access: Credentials) -> Tree:
     """The tree of a topic's subscribers now; ValueError if nobody subscribes."""
     spanning = _ask("tree", _tree(topic, root, at, access))
     if not spanning.members:
@@ -454,7 +454,7 @@ def live_tree(topic: str, root: int | None, at: str, access: Access) -> Tree:
     return spanning
 
 
-async def _tree(topic: str, root: int | None, at: str, access: Access) -> Tree:
+async def _tree(topic: str, root: int | None, at: str, access: Credentials) -> Tree:
     async with access.connect(at) as client:
         return await client.tree(topic, root)
 

@@ -13,7 +13,7 @@ from typing import get_args
 import typer
 
 import cubecast
-from cubecast.cli.config import Access
+from cubecast.cli.config import Credentials
 from cubecast.cli.live import stop_signal
 from cubecast.cli.output import counted
 from cubecast.cli.printer import Printer
@@ -41,7 +41,7 @@ class TopicReading:
     patience_s: float = 0.0
 
 
-async def read_topic(topic: str, at: str, access: Access, how: TopicReading) -> None:
+async def read_topic(topic: str, at: str, access: Credentials, how: TopicReading) -> None:
     """Print the messages of a topic until there are enough, a signal, or the end of stdout."""
     loop = asyncio.get_running_loop()
     async with (

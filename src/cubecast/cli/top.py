@@ -19,8 +19,8 @@ from rich.live import Live
 import cubecast
 from cubecast.cli.client import AtOption
 from cubecast.cli.config import (
-    Access,
     ConfigOption,
+    Credentials,
     NameFlag,
     SecretFlag,
     TlsCaOption,
@@ -122,7 +122,7 @@ class Looking:
 class ClusterWatch:
     """The nodes that we are attached to, by address; at most `MOST_NODES`."""
 
-    access: Access
+    access: Credentials
     only: int | None
     clients: dict[str, tuple[AbstractAsyncContextManager[cubecast.Client], cubecast.Client]] = (
         field(default_factory=dict)
@@ -217,7 +217,7 @@ def _places(fresh: list[cubecast.Stats]) -> list[tuple[str, int]]:
     return list({**named, **{one.address: one.node for one in fresh}}.items())
 
 
-async def _top(at: str, access: Access, how: Looking) -> None:
+async def _top(at: str, access: Credentials, how: Looking) -> None:
     watch = ClusterWatch(access, how.node)
     await watch.begin(at)
     stopped = asyncio.Event()

@@ -26,7 +26,7 @@ from zlib import crc32
 
 from cubecast.net.message import RETAIN
 from cubecast.net.wire.headers import pack, split
-from cubecast.net.wire.packets import Outgoing
+from cubecast.net.wire.packets import OutgoingFrame
 from cubecast.protocol.port import NodeId, Time, Topic
 from cubecast.protocol.topic.retained import RetainedValue
 from cubecast.trace import Record
@@ -42,13 +42,13 @@ class Value(tuple[int, ...]):
     One that `removes` has an empty payload: it says that there is no value.
     """
 
-    body: Outgoing
+    body: OutgoingFrame
 
     @classmethod
     def of(cls, ident: int, removes: bool) -> Value:
         payload = b"" if removes else ident.to_bytes(8, "little")
         value = cls((ident,))
-        value.body = Outgoing([pack({RETAIN: ""}, payload)], 0, (0,))
+        value.body = OutgoingFrame([pack({RETAIN: ""}, payload)], 0, (0,))
         return value
 
     def set_time(self, node: NodeId, now: Time) -> None:

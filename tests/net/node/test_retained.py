@@ -456,7 +456,7 @@ def test_a_value_of_the_far_future_or_without_the_header_is_not_kept() -> None:
     kept.learn(TOPIC, value(wire.MAX_NUMBER - 1))
     kept.learn(TOPIC, RetainedValue(0, 1, 0, 1, bytes(pack({"kind": ":retain"}, b":retain"))))
     assert kept.kept(TOPIC) is None
-    body = wire.Outgoing([mark(TOPIC, b"x", None)], 7, (0,))
+    body = wire.OutgoingFrame([mark(TOPIC, b"x", None)], 7, (0,))
     kept.stamp(body)
     assert body.time == 7
 

@@ -26,7 +26,7 @@ from cubecast.net.clock import wall_us
 from cubecast.net.message import RETAIN
 from cubecast.net.topics import Payload, encode_payload
 from cubecast.net.wire.headers import MAX_HEADERS, Headed, Headers, check_headers, pack, read, split
-from cubecast.net.wire.packets import MAX_KEPT, MESSAGE_OVERHEAD, Lasting, Outgoing, Payloads
+from cubecast.net.wire.packets import MAX_KEPT, MESSAGE_OVERHEAD, Lasting, OutgoingFrame, Payloads
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Seq, Stream, Time, Topic
 from cubecast.protocol.topic.retained import RetainedValue
@@ -121,20 +121,20 @@ class Retained:
         self._news.discard(topic)
         return news
 
-    def stamp(self, body: Outgoing) -> None:
+    def stamp(self, body: OutgoingFrame) -> None:
         """Give a frame that has values a time above that of all values that were seen here."""
         if any(is_value(body.payloads[place]) for place in body.headed):
             body.time = max(body.time, self._clock + 1)
 
-    def published(self, topic: Topic, stream: Stream, first: Seq, body: Outgoing) -> None:
+    def published(self, topic: Topic, stream: Stream, first: Seq, body: OutgoingFrame) -> None:
         """A frame with headers was published: keep the last value in it."""
         self._take(topic, stream, first, body, body.payloads)
 
     def delivered(self, frame: Frame) -> None:
         """A frame with headers was delivered: keep the last value in it."""
         body = frame.body
-        assert isinstance(body, Payloads | Outgoing)
-        payloads = body.payloads if isinstance(body, Outgoing) else body.cut()
+        assert isinstance(body, Payloads | OutgoingFrame)
+        payloads = body.payloads if isinstance(body, OutgoingFrame) else body.cut()
         self._take(frame.topic, frame.stream, frame.first, body, payloads)
 
     def _take(
@@ -142,7 +142,7 @@ class Retained:
         topic: Topic,
         stream: Stream,
         first: Seq,
-        body: Payloads | Outgoing,
+        body: Payloads | OutgoingFrame,
         payloads: list[bytes],
     ) -> None:
         for place in reversed(body.headed):

@@ -63,14 +63,14 @@ class SubscriptionHost(Protocol):
     def holds_reader_of(self) -> Callable[[Subscription[Any], Topic], bool]: ...
 
 
-class Reading(Protocol):
+class BlockingReader(Protocol):
     """What a task reads that may keep publishers waiting."""
 
     def behind(self, topic: Topic) -> int: ...
     def reads(self, subscription: Subscription[Any]) -> bool: ...
 
 
-READS: ContextVar[Reading | None] = ContextVar("READS", default=None)
+READS: ContextVar[BlockingReader | None] = ContextVar("READS", default=None)
 """The subscription that blocks which this task has read from last, and so may keep waiting."""
 
 
