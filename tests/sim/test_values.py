@@ -16,7 +16,7 @@ from cubecast.protocol.port import Stream, Topic
 from cubecast.protocol.subscriptions import waves
 from cubecast.protocol.topic.retained import RetainedValue
 from cubecast.sim.codec import CodecError, WireCodec
-from cubecast.sim.values import Handing, Keeping, Value, ValueLog, judge, same_everywhere
+from cubecast.sim.values import Handing, Value, ValueKept, ValueLog, judge, same_everywhere
 from cubecast.trace import Record
 
 T = "t"
@@ -30,8 +30,8 @@ def delivered(node: int, ident: int) -> Record:
     return Record("deliver", 0, node, T, ident)
 
 
-def keeping(position: int, node: int, ident: int, time: int) -> Keeping:
-    return Keeping(position, node, T, ident, (time, 0, 0, ident))
+def keeping(position: int, node: int, ident: int, time: int) -> ValueKept:
+    return ValueKept(position, node, T, ident, (time, 0, 0, ident))
 
 
 def handing(position: int, node: int, ident: int | None, time: int) -> Handing:

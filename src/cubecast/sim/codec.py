@@ -50,7 +50,7 @@ class CodecError(AssertionError):
     """A message does not survive the wire."""
 
 
-class Codec(Protocol):
+class MessageFormat(Protocol):
     """What a world asks of the format that its messages cross."""
 
     def cross(self, message: Message, copies: int = 1) -> Message:

@@ -62,7 +62,7 @@ def ident_of(kept: RetainedValue) -> int | None:
     return int.from_bytes(payload, "little") if payload else None
 
 
-class Keeping(NamedTuple):
+class ValueKept(NamedTuple):
     """A node keeps a value, published or delivered there, after so many records of the trace."""
 
     position: int
@@ -91,7 +91,7 @@ class Handing(NamedTuple):
 class ValueLog:
     """What became of values in a run."""
 
-    kept: list[Keeping] = field(default_factory=list)
+    kept: list[ValueKept] = field(default_factory=list)
     handed: list[Handing] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
@@ -239,7 +239,7 @@ class _Lives:
 
 def _newest_first(trace: list[Record], log: ValueLog) -> Iterator[str]:
     lives = _Lives(trace)
-    by_topic: dict[Topic, list[Keeping]] = {}
+    by_topic: dict[Topic, list[ValueKept]] = {}
     for kept in log.kept:
         by_topic.setdefault(kept.topic, []).append(kept)
     for one in log.handed:
