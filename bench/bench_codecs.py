@@ -27,7 +27,7 @@ import cubecast
 from cubecast import codecs
 from cubecast.net.message import cut
 from cubecast.net.wire.headers import pack
-from cubecast.net.wire.packets import FrameDecoder, Outgoing, encode_frame, topic_id
+from cubecast.net.wire.packets import FrameDecoder, OutgoingFrame, encode_frame, topic_id
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Stream
 
@@ -98,7 +98,7 @@ def received(codec: Any, value: Any, headed: bool) -> Frame:
     payload = value if codec is None else codec.encode(value)
     blob = bytes(pack(HEADERS, payload)) if headed else payload
     places = tuple(range(FRAME)) if headed else ()
-    body = Outgoing([blob] * FRAME, 0, places)
+    body = OutgoingFrame([blob] * FRAME, 0, places)
     frame = Frame(TOPIC, Stream(0, 1), 0, (), Route(0, 0, 1), -1, body, 10_000)
     decoded = FrameDecoder().decode(encode_frame(frame), {topic_id(TOPIC): TOPIC})
     assert decoded is not None

@@ -26,7 +26,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from cubecast.kernel.gossip import Events, GossipConfig, Network, made_events, network_of, spread
+from cubecast.kernel.gossip import (
+    GossipConfig,
+    GossipEvents,
+    GossipNetwork,
+    made_events,
+    network_of,
+    spread,
+)
 from cubecast.kernel.rounds import Played, Subscribers, overlay_metrics, play_overlays
 from cubecast.overlay.rounds import MODES, RoundConfig
 from cubecast.overlay.universes.bipartite import chunks, plan
@@ -48,7 +55,7 @@ def read(path: Path) -> Subscribers:
     return Subscribers.of_pairs(table["user"].to_numpy(), table["topic"].to_numpy())
 
 
-def tell_overlays(name: str, played: Played, round_: int, network: Network) -> None:
+def tell_overlays(name: str, played: Played, round_: int, network: GossipNetwork) -> None:
     metrics = overlay_metrics(played, round_, exact_up_to=0, sources=2)
     outside = int((metrics.outside > 0).sum())
     print(
@@ -58,7 +65,9 @@ def tell_overlays(name: str, played: Played, round_: int, network: Network) -> N
     )
 
 
-def tell_spread(name: str, network: Network, events: Events, config: GossipConfig) -> None:
+def tell_spread(
+    name: str, network: GossipNetwork, events: GossipEvents, config: GossipConfig
+) -> None:
     begun = time.process_time()
     found = spread(network, events, config)
     seconds = time.process_time() - begun
@@ -82,7 +91,7 @@ def main() -> None:
     parser.add_argument("--back", type=int, default=0)
     given = parser.parse_args()
     subscribers = generated(given.size) if given.table is None else read(given.table)
-    networks: dict[str, Network] = {}
+    networks: dict[str, GossipNetwork] = {}
     for mode in MODES:
         played = play_overlays(subscribers, RoundConfig(mode=mode), (0, ROUNDS))
         for name, round_ in (("start", 0), (mode, ROUNDS)):

@@ -29,7 +29,7 @@ from typing import Any, cast
 
 from cubecast.net.wire.packets import (
     FrameDecoder,
-    Outgoing,
+    OutgoingFrame,
     decode_ack,
     decode_control,
     encode_ack,
@@ -46,7 +46,7 @@ from cubecast.protocol.config import Config
 from cubecast.protocol.messages import Ack, Frame
 from cubecast.protocol.port import MemberPort, Message, NodeId, Port, Process
 from cubecast.sim.crashes.convergence import run_until
-from cubecast.sim.crashes.mortal_world import MortalWorld, Packet
+from cubecast.sim.crashes.mortal_world import MessageInFlight, MortalWorld
 from cubecast.sim.networks import Uniform
 from cubecast.sim.params import Params
 from cubecast.testing import Cluster, run
@@ -84,9 +84,9 @@ class WireNetwork(Uniform):
         self._topics = {topic_id(TOPIC): TOPIC}
 
     def relay(self, source: NodeId, peers: Sequence[NodeId], message: Message) -> None:
-        frame = copy(cast(Packet, message).message)
+        frame = copy(cast(MessageInFlight, message).message)
         assert isinstance(frame, Frame)
-        frame.body = Outgoing([PAYLOAD], 0)
+        frame.body = OutgoingFrame([PAYLOAD], 0)
         raw = encode_frame(frame)
         for peer in peers:
             self._frames.decode(raw, self._topics)
@@ -94,7 +94,7 @@ class WireNetwork(Uniform):
             super().control(source, peer, message)
 
     def control(self, source: NodeId, peer: NodeId, message: Message) -> None:
-        said = cast(Packet, message).message
+        said = cast(MessageInFlight, message).message
         if isinstance(said, DetectorMessage):
             decode_detector(encode_detector(said))
         elif isinstance(said, Ack):

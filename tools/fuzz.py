@@ -20,7 +20,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from cubecast.testing.fuzz import MODES, Campaign, State, load, wanted
+from cubecast.testing.fuzz import MODES, Campaign, FuzzState, load, wanted
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -54,7 +54,7 @@ def parse_arguments() -> argparse.Namespace:
     return options
 
 
-def summary(state: State) -> dict[str, object]:
+def summary(state: FuzzState) -> dict[str, object]:
     """What is worth a line in a note."""
     medians = {}
     for mode in state.packets:
@@ -83,7 +83,7 @@ def summary(state: State) -> dict[str, object]:
     }  # fmt: skip
 
 
-def tell(state: State) -> None:
+def tell(state: FuzzState) -> None:
     """The summary, for people."""
     for name, value in summary(state).items():
         if name != "findings":

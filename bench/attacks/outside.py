@@ -21,7 +21,7 @@ from cubecast.errors import CubecastError
 from cubecast.net.links.address import parse_address
 from cubecast.net.node.shell import Shell
 from cubecast.net.wire.hello import Hello, encode_greeting
-from cubecast.net.wire.packets import HELLO, SEALED, VERSION, Outgoing, encode_frame
+from cubecast.net.wire.packets import HELLO, SEALED, VERSION, OutgoingFrame, encode_frame
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Stream
 from cubecast.testing.relay import relay
@@ -91,7 +91,16 @@ async def forged_source(scene: Scene) -> None:
     everyone = (1 << len(scene.nodes) + 1) - 1
     frames = [
         encode_frame(
-            Frame(STEADY, stream, seq, (), Route(1, 0, everyone), seq - 1, Outgoing([FORGED], 0), 0)
+            Frame(
+                STEADY,
+                stream,
+                seq,
+                (),
+                Route(1, 0, everyone),
+                seq - 1,
+                OutgoingFrame([FORGED], 0),
+                0,
+            )
         )
         for seq in (0, 1000)
     ]

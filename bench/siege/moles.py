@@ -18,7 +18,13 @@ import msgspec
 
 from cubecast.errors import CubecastError
 from cubecast.net.node.shell import Shell
-from cubecast.net.wire.packets import PREFIX, Outgoing, encode_ack, encode_control, encode_frame
+from cubecast.net.wire.packets import (
+    PREFIX,
+    OutgoingFrame,
+    encode_ack,
+    encode_control,
+    encode_frame,
+)
 from cubecast.net.wire.views import encode_forward, encode_view
 from cubecast.processes.function import FunctionChild, be_child
 from cubecast.protocol.cluster.views import Ballot, Install, Prepare, Stuck, View, ViewId
@@ -98,7 +104,7 @@ class Mole(Shell):
         number = random.choice([(1 << 62) - 1, (1 << 63) - 1, 1 << 61])
         route = Route(number, 0, view.mask & ~(1 << self.slot))
         seq = random.choice([0, 1 << 61])
-        frame = Frame(LIES, stream, seq, (), route, seq - 1, Outgoing([b"lie"], 0), 500)
+        frame = Frame(LIES, stream, seq, (), route, seq - 1, OutgoingFrame([b"lie"], 0), 500)
         made: list[Callable[[], bytes]] = [
             lambda: encode_frame(frame),
             lambda: encode_ack(Ack(LIES, stream, number, seq, seq, 0, False)),

@@ -31,7 +31,7 @@ from cubecast.errors import (
     TooManyTopics,
     Unknown,
 )
-from cubecast.opening import Opening, opening
+from cubecast.opening import OpeningContext, opening
 from cubecast.version import __version__
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ def start(
         network=network,
         faults=faults,
     )
-    return Opening(node, "async with cubecast.start(...) as node")
+    return OpeningContext(node, "async with cubecast.start(...) as node")
 
 
 @opening("async with cubecast.connect(...) as client")

@@ -55,7 +55,7 @@ class ClosesAtEnd(AsyncOnly, abc.ABC):
         await self.close()
 
 
-class Opening(AsyncOnly, AbstractAsyncContextManager[T]):
+class OpeningContext(AsyncOnly, AbstractAsyncContextManager[T]):
     """A node or a client that begins when this is entered and ends when it is left."""
 
     def __init__(self, manager: AbstractAsyncContextManager[T], hint: str) -> None:
@@ -94,7 +94,7 @@ def opening(
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[T]:
-            return Opening(managed(*args, **kwargs), hint)
+            return OpeningContext(managed(*args, **kwargs), hint)
 
         return call
 

@@ -14,7 +14,7 @@ from cubecast.lab.experiment import ExperimentError, load
 from cubecast.lab.workloads import WORKLOADS
 from cubecast.plugins import PluginError, load_object, look_in, source_of
 from cubecast.sim.params import Params
-from cubecast.sim.protocols import MAKERS, PROTOCOLS, ProtocolError, maker
+from cubecast.sim.protocols import MAKERS, PROTOCOLS, ProtocolChoiceError, maker
 from cubecast.sim.run import run
 from cubecast.sim.scenarios import SCENARIOS
 from support.paths import ROOT
@@ -156,9 +156,11 @@ def test_what_cannot_be_had_is_said_in_one_line(
 
 
 def test_protocols_that_cannot_be_had() -> None:
-    with pytest.raises(ProtocolError, match=r"unknown protocol 'x'; there are: cubecast, .*"):
+    with pytest.raises(ProtocolChoiceError, match=r"unknown protocol 'x'; there are: cubecast, .*"):
         maker("x", Params(), "")
-    with pytest.raises(ProtocolError, match="protocol 'json:__name__' must be something to call"):
+    with pytest.raises(
+        ProtocolChoiceError, match="protocol 'json:__name__' must be something to call"
+    ):
         maker("json:__name__", Params(), "")
     assert set(MAKERS) == set(PROTOCOLS)
     with pytest.raises(PluginError, match="cannot import no_such"):

@@ -18,7 +18,7 @@ from cubecast import codecs, tracing
 from cubecast.errors import DecodeError
 from cubecast.net.events import CallbackFailed
 from cubecast.net.message import Message, TypedMessage, cut
-from cubecast.net.wire.packets import Outgoing
+from cubecast.net.wire.packets import OutgoingFrame
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Stream
 from cubecast.testing import Cluster, on_virtual_time
@@ -150,7 +150,7 @@ async def test_a_callback_that_reads_a_bad_value_fails_alone() -> None:
 
 
 def frame(*payloads: bytes, time: int = 0) -> Frame:
-    body = Outgoing(list(payloads), time)
+    body = OutgoingFrame(list(payloads), time)
     return Frame("chat", Stream(3, 0xABC), 7, (), Route(0, 0, 1), -1, body, 100)
 
 

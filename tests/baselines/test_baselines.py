@@ -14,7 +14,7 @@ from cubecast.protocol.paper.vcube_ps import VCubePS
 from cubecast.protocol.port import NodeId, Port, Process, Time, Topic
 from cubecast.sim.faults import Faults, Hold
 from cubecast.sim.networks import SendingQueue, Uniform
-from cubecast.sim.world import Network, World
+from cubecast.sim.world import NetworkModel, World
 from cubecast.trace import Record, Report, answers_before_questions, check
 
 T = "t"
@@ -33,7 +33,11 @@ class Lab:
     """A small world with its trace; `root` is where its trees start, if not at the publisher."""
 
     def __init__(
-        self, nodes: int, make: Make, network: Network | None = None, root: NodeId | None = None
+        self,
+        nodes: int,
+        make: Make,
+        network: NetworkModel | None = None,
+        root: NodeId | None = None,
     ) -> None:
         self.trace: list[Record] = []
         self.world = World(

@@ -37,7 +37,7 @@ from cubecast.chaos.simulated.story import happenings, judgement
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.sim.crashes.convergence import liveness_bound
 from cubecast.sim.params import Params
-from cubecast.sim.protocols import Mortality, ProtocolError, mortality
+from cubecast.sim.protocols import Mortality, ProtocolChoiceError, mortality
 from cubecast.trace import Record
 from support.mortals import Failing, Listener, Silent, people
 from support.paths import ROOT
@@ -285,7 +285,7 @@ def test_a_file_of_counts_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_protocols_that_cannot_crash_are_refused() -> None:
-    with pytest.raises(ProtocolError, match="cannot crash"):
+    with pytest.raises(ProtocolChoiceError, match="cannot crash"):
         mortality("vcube-ps", Params())
 
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import cubecast
-from cubecast.cli.config import Access
+from cubecast.cli.config import Credentials
 from cubecast.cli.top import ClusterWatch, Round, SilentNode
 from cubecast.cli.top_screen import rate, screen, size
 from support.paths import SOURCE
@@ -75,7 +75,7 @@ def test_a_node_that_is_not_there_is_said_in_one_line() -> None:
 def test_a_node_that_went_is_not_shown_and_one_that_came_is() -> None:
     async def scenario() -> None:
         async with asyncio.timeout(LIMIT_S), cubecast.start("127.0.0.1:0") as first:
-            watch = ClusterWatch(Access("", None), None)
+            watch = ClusterWatch(Credentials("", None), None)
             await watch.begin(first.address)
             async with cubecast.join(first.address):
                 assert [one.node for one in (await watch.look()).nodes] == [0, 1]

@@ -20,7 +20,7 @@ from cubecast.lab.cells import Cell
 from cubecast.spark import java as java_module
 from cubecast.spark.errors import NoJavaError, ResultsError, SparkFailedError, lab_errors
 from cubecast.spark.java import Java, find_java
-from cubecast.spark.progress import Lines, Tally, clock
+from cubecast.spark.progress import CellTally, LineProgress, clock
 from cubecast.spark.results import Failure, Results
 from cubecast.spark.session import packed_package
 
@@ -240,7 +240,7 @@ def test_a_java_is_asked_where_no_note_is_beside_it(tmp_path: Path) -> None:
 def test_time_left_goes_by_cost_and_not_by_number() -> None:
     now = [0.0]
     big, *small = [Cell("x", n, {}, 0, cost) for n, cost in enumerate((8.0, 1.0, 1.0))]
-    tally = Tally([big, *small], kept=5, cores=2, clock=lambda: now[0])
+    tally = CellTally([big, *small], kept=5, cores=2, clock=lambda: now[0])
     assert tally.told() == "0 of 3 cells, 3 left, 5 kept from before, about 0:05 to go"
     now[0] = 6.0
     assert tally.told() == "0 of 3 cells, 3 left, 5 kept from before, time left not known yet"
@@ -256,7 +256,7 @@ def test_time_left_goes_by_cost_and_not_by_number() -> None:
 def test_where_nobody_watches_a_line_is_written_now_and_then() -> None:
     text = StringIO()
     cells = [Cell("x", n, {}, 0) for n in range(3)]
-    lines = Lines(Console(file=text, width=200), every_s=3600)
+    lines = LineProgress(Console(file=text, width=200), every_s=3600)
     with lines.shown(cells, kept=0, cores=2):
         for cell in cells[:2]:
             lines.finished(cell)

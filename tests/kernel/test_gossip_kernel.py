@@ -12,9 +12,9 @@ import pytest
 
 from cubecast.kernel.errors import KernelError
 from cubecast.kernel.gossip import (
-    Events,
     GossipConfig,
-    Network,
+    GossipEvents,
+    GossipNetwork,
     Spread,
     dead_users,
     make_events,
@@ -67,7 +67,7 @@ def posts(seed: int, topics: dict[int, list[int]], count: int = 30) -> list[Post
     ]
 
 
-def as_events(some: list[Post]) -> Events:
+def as_events(some: list[Post]) -> GossipEvents:
     return make_events(
         [post.number for post in some],
         [post.author for post in some],
@@ -83,7 +83,7 @@ def row(found: Spread, number: int) -> dict[str, Any]:
     return counts | {name: getattr(found, name)[where].tolist() for name in lists}
 
 
-def ring(views: Views, back: int = 0) -> Network:
+def ring(views: Views, back: int = 0) -> GossipNetwork:
     """A network of views written by hand."""
     rows = [(topic, user, view) for topic, of in views.items() for user, view in of.items()]
     return network_of_views(
@@ -197,7 +197,7 @@ def test_a_network_of_views_is_that_of_the_played_overlay() -> None:
     topics = subscriptions(2)
     overlay = played(topics)
     direct, by_rows = network_of(overlay, 4, 2), ring(as_views(overlay, 4), 2)
-    for name in Network.__slots__:
+    for name in GossipNetwork.__slots__:
         assert getattr(direct, name).tolist() == getattr(by_rows, name).tolist(), name
 
 
@@ -205,7 +205,7 @@ def test_a_saved_network_spreads_events_alike(tmp_path: Path) -> None:
     topics = subscriptions(3)
     network, events = network_of(played(topics), 4), as_events(posts(3, topics))
     network.save(tmp_path / "network")
-    again = Network.load(tmp_path / "network")
+    again = GossipNetwork.load(tmp_path / "network")
     config = GossipConfig(loss=0.2)
     one, other = (spread(which, events, config) for which in (network, again))
     assert [row(one, at) for at in range(30)] == [row(other, at) for at in range(30)]
@@ -242,4 +242,4 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
     with pytest.raises(KernelError, match="event ids must not be negative"):
         make_events([-1], [1], [0, 1], [7])
     with pytest.raises(KernelError, match="cannot read the network"):
-        Network.load(tmp_path)
+        GossipNetwork.load(tmp_path)

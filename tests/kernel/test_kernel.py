@@ -19,7 +19,7 @@ from cubecast.kernel import KernelError
 from cubecast.kernel.static.layout import MOST_EARLY
 from cubecast.sim.networks import SendingQueue
 from cubecast.sim.params import Params
-from cubecast.sim.protocols import ProtocolError, maker, roots
+from cubecast.sim.protocols import ProtocolChoiceError, maker, roots
 from cubecast.sim.run import Outcome, run
 from cubecast.sim.scenarios import SCENARIOS, Scenario, multi_publisher, publish_at
 from cubecast.sim.world import World
@@ -346,12 +346,12 @@ def test_an_unknown_scenario() -> None:
 
 
 def test_srpt_needs_every_id() -> None:
-    with pytest.raises(ProtocolError, match="power of two"):
+    with pytest.raises(ProtocolChoiceError, match="power of two"):
         kernel.run("srpt", Params(nodes=12), 0)
 
 
 def test_more_brokers_than_nodes() -> None:
-    with pytest.raises(ProtocolError, match="at most 8"):
+    with pytest.raises(ProtocolChoiceError, match="at most 8"):
         kernel.run("srpt-b", Params(nodes=8, brokers=9), 0)
 
 

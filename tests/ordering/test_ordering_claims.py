@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 import pytest
 
-from cubecast.ordering.effects import Arrived, Effect, Notify
+from cubecast.ordering.effects import Effect, Notify, ServiceNotified
 from cubecast.ordering.faithful.config import SYSTEM_TOPIC, FaithfulConfig, Swapping
-from cubecast.ordering.faithful.module import OrderingModule
+from cubecast.ordering.faithful.module import FaithfulModule
 from cubecast.ordering.faithful.order import TopicOrder
-from cubecast.ordering.faithful.subscriber import Subscriber
+from cubecast.ordering.faithful.subscriber import FaithfulSubscriber
 from cubecast.ordering.judge import inversions
 from cubecast.ordering.timestamps import Timestamp, comparable, smaller
-from cubecast.ordering.world import Link, Make, World, stamps
-from cubecast.testing.explorer.ordering import Deeds, Exploration, SetUp, explore
+from cubecast.ordering.world import Make, NodePair, OrderingWorld, stamps
+from cubecast.testing.explorer.ordering import Deeds, OrderingExploration, SetUp, explore
 from support.ordering_toys import (
     ask_to_swap,
     configured,
@@ -45,11 +45,11 @@ OVERLAPPING = subscribed("xcab", i="ab", j="abx", k="abx", l="ac", n="ac", unhea
 """i and j share a and b and no other topic, and j has x besides (hole T1)."""
 
 
-def with_subscriber(kind: type[Subscriber]) -> Make:
+def with_subscriber(kind: type[FaithfulSubscriber]) -> Make:
     """Modules of the paper's mode whose subscriber is another."""
 
-    def make(*args: object) -> OrderingModule:
-        made = OrderingModule(*args)  # type: ignore[arg-type]
+    def make(*args: object) -> FaithfulModule:
+        made = FaithfulModule(*args)  # type: ignore[arg-type]
         name, _, manager_of, *_ = args
         made.subscriber = kind(name, made.order, manager_of)  # type: ignore[arg-type]
         return made
@@ -57,23 +57,23 @@ def with_subscriber(kind: type[Subscriber]) -> Make:
     return make
 
 
-class Forgetful(Subscriber):
+class Forgetful(FaithfulSubscriber):
     """Its clock stays as it is: Figure 6 without lines 03-08."""
 
-    def notify(self, event: Arrived) -> list[Effect]:
+    def notify(self, event: ServiceNotified) -> list[Effect]:
         clock = dict(self.clock)
         effects = super().notify(event)
         self.clock = clock
         return effects
 
 
-class OwnTopicOnly(Subscriber):
+class OwnTopicOnly(FaithfulSubscriber):
     """Compares and keeps the number of the event's own topic: per-topic sequencers."""
 
-    def notify(self, event: Arrived) -> list[Effect]:
+    def notify(self, event: ServiceNotified) -> list[Effect]:
         assert isinstance(event.timestamp, Timestamp)
         own = Timestamp({event.topic: event.timestamp[event.topic]})
-        told = super().notify(Arrived(event.topic, event.payload, own))
+        told = super().notify(ServiceNotified(event.topic, event.payload, own))
         return [
             Notify(one.topic, one.payload, event.timestamp, one.in_order)
             for one in told
@@ -82,8 +82,8 @@ class OwnTopicOnly(Subscriber):
 
 
 def whole(
-    set_up: SetUp, deeds: Deeds, make: Make = OrderingModule, **options: object
-) -> Exploration:
+    set_up: SetUp, deeds: Deeds, make: Make = FaithfulModule, **options: object
+) -> OrderingExploration:
     """Every end of a world: nothing is found, or the first that is."""
     return explore(set_up, make, deeds, **options)  # type: ignore[arg-type]
 
@@ -93,7 +93,7 @@ def whole(
 ONE_TOPIC = events(p="b", q="b")
 
 
-def unordered_stamps(there: World) -> list[object]:
+def unordered_stamps(there: OrderingWorld) -> list[object]:
     """Events of topic b whose timestamps are not one below the other."""
     made = {
         one.event: one.timestamp
@@ -216,7 +216,7 @@ def test_theorem_1_needs_numbers_of_other_topics() -> None:
 # -- Lemma 3: causality in one topic ---------------------------------------------------------------
 
 
-def number(there: World, event: str, topic: str = "b") -> int:
+def number(there: OrderingWorld, event: str, topic: str = "b") -> int:
     return stamp(there, event)[topic]
 
 
@@ -267,9 +267,9 @@ def test_lemma_3_3_is_transitive() -> None:
     assert there.order_of("k") == ["e''", ("e",)]
 
 
-def settle_links(there: World) -> None:
+def settle_links(there: OrderingWorld) -> None:
     """Deliver all messages from point to point; events stay where they are."""
-    while links := [move for move in there.moves() if isinstance(move, Link)]:
+    while links := [move for move in there.moves() if isinstance(move, NodePair)]:
         there.move(links[0])
 
 
@@ -277,7 +277,7 @@ def settle_links(there: World) -> None:
 
 
 class Talk(NamedTuple):
-    there: World
+    there: OrderingWorld
     past: dict[str, frozenset[str]]
     """Of each event, those of its topic that it follows in the sense of Lemma 3."""
 
@@ -304,7 +304,7 @@ def talk(seed: int, in_order: bool = True) -> Talk:
     return Talk(there, past)
 
 
-def make_a_move(there: World, rng: Random, in_order: bool) -> None:
+def make_a_move(there: OrderingWorld, rng: Random, in_order: bool) -> None:
     moves = there.moves()
     if moves:
         move = rng.choice(moves)
@@ -364,12 +364,12 @@ EXAMPLE = {"i": "125", "j": "125", "k": "124", "l": "124"}
 """T1→T2→T3→T4→T5 with the paths T1→T2→T5 and T1→T2→T4; T1 and T2 change places."""
 
 
-def plain_swapping(*args: object) -> OrderingModule:
+def plain_swapping(*args: object) -> FaithfulModule:
     config = FaithfulConfig(swapping=Swapping())
-    return OrderingModule(*args, config=config)  # type: ignore[arg-type, misc]
+    return FaithfulModule(*args, config=config)  # type: ignore[arg-type, misc]
 
 
-def swapped(*known: str) -> World:
+def swapped(*known: str) -> OrderingWorld:
     """The example while the message of T_s is under way, once it has come to these managers."""
     there = world("12345", configured(swapping=Swapping()), **EXAMPLE)  # type: ignore[arg-type]
     ask_to_swap(there, "1", "2")
@@ -377,7 +377,7 @@ def swapped(*known: str) -> World:
     return there
 
 
-def epochs(there: World) -> dict[str, int]:
+def epochs(there: OrderingWorld) -> dict[str, int]:
     return {topic: module(there, m(topic)).order.epoch for topic in "12345"}
 
 
@@ -416,7 +416,7 @@ def test_a_swap_at_last_a_timestamp_of_the_old_epoch_is_discarded() -> None:
     there.publish("q", "4", "f")
     there.along("q", m("4"), m("2"))
     assert stamp(there, "e")
-    assert Link(m("2"), m("1")) not in there.channels
+    assert NodePair(m("2"), m("1")) not in there.channels
     assert module(there, "q").publisher.outgoing, "the event is lost (hole T10)"
 
 

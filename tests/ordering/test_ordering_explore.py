@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cubecast.ordering.effects import Publish, Received
-from cubecast.ordering.faithful.module import OrderingModule as Faithful
+from cubecast.ordering.effects import PublishCall, ReceivedFromModule
+from cubecast.ordering.faithful.module import FaithfulModule as Faithful
 from cubecast.ordering.judge import inversions, repeated
 from cubecast.ordering.production.config import Timing
 from cubecast.ordering.production.fixed_managers import Production
 from cubecast.ordering.production.layout import MAKER_BITS
 from cubecast.ordering.production.notices import Rerank
 from cubecast.ordering.production.subscriber import Subscriber
-from cubecast.ordering.world import Link, Make, World, manager
+from cubecast.ordering.world import Make, NodePair, OrderingWorld, manager
 from cubecast.testing.explorer.ordering import (
     Act,
     Deeds,
-    Exploration,
+    OrderingExploration,
     SetUp,
     Stand,
     Step,
@@ -38,10 +38,10 @@ class Case(NamedTuple):
     notified: int = 2
     """How many events i is notified of, which has its topics all the time."""
 
-    def explore(self, make: Make, **options: Any) -> Exploration:
+    def explore(self, make: Make, **options: Any) -> OrderingExploration:
         return explore(self.set_up, make, self.deeds, **options)
 
-    def complaints(self, world: World) -> list[object]:
+    def complaints(self, world: OrderingWorld) -> list[object]:
         """What must not be where no event is lost and waiting has no limit."""
         tagged = [one for seen in world.seen.values() for one in seen if not one.in_order]
         missing = [] if len(world.seen["i"]) == self.notified else ["i misses events"]
@@ -64,7 +64,7 @@ def test_every_schedule_of_a_small_world_is_covered(name: str) -> None:
     case = Case(*TINY[name])
     ends: set[str] = set()
 
-    def note(world: World) -> list[object]:
+    def note(world: OrderingWorld) -> list[object]:
         ends.add(outcome(world))
         return []
 
@@ -74,7 +74,7 @@ def test_every_schedule_of_a_small_world_is_covered(name: str) -> None:
     assert len(schedules) > found.ends >= len(ends) > 1
 
 
-def outcome(world: World) -> str:
+def outcome(world: OrderingWorld) -> str:
     return repr(sorted(world.seen.items()))
 
 
@@ -100,7 +100,7 @@ def test_a_bound_that_is_reached_is_an_error() -> None:
 
 
 def test_a_world_that_holds_what_cannot_be_copied_is_refused() -> None:
-    def set_up(make: Make) -> World:
+    def set_up(make: Make) -> OrderingWorld:
         world = subscribed("1", i="1")(make)
         vars(world)["chance"] = Random(0)
         return world
@@ -114,10 +114,10 @@ def test_a_stand_takes_steps_without_changing_the_module_it_shows() -> None:
     assert isinstance(stand, Stand)
     shown = stand.publisher
     twin = Stand(stand.table, stand.number)
-    assert stand.step(Publish("a", "e")) == twin.step(Publish("a", "e"))
+    assert stand.step(PublishCall("a", "e")) == twin.step(PublishCall("a", "e"))
     assert stand.number == twin.number
     assert shown.outgoing == {}
-    assert stand.publisher.outgoing == {0: Publish("a", "e")}
+    assert stand.publisher.outgoing == {0: PublishCall("a", "e")}
 
 
 # -- the holes -------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ BEATING = Production(timing=Timing(beat_every=10**6))
 """Managers that know of each other from the start.  Time stands still, so they beat no more."""
 
 
-def two_events_of_the_lower_topic(make: Make) -> World:
+def two_events_of_the_lower_topic(make: Make) -> OrderingWorld:
     """i and j have topics 1 and 2, and two events of 2: it is the busier one."""
     made = subscribed("12", i="12", j="12")(make)
     for number in range(2):
@@ -228,9 +228,9 @@ def two_events_of_the_lower_topic(make: Make) -> World:
     return made
 
 
-def rerank(world: World) -> None:
+def rerank(world: OrderingWorld) -> None:
     """The manager that makes layouts is asked for new ranks."""
-    world.tell(manager("1"), Received(Rerank(1 << MAKER_BITS)))
+    world.tell(manager("1"), ReceivedFromModule(Rerank(1 << MAKER_BITS)))
 
 
 def reranked(topics: str) -> Case:
@@ -271,4 +271,4 @@ def test_a_subscriber_that_does_not_wait_for_the_end_of_an_epoch_is_found(
 def test_a_schedule_names_its_steps() -> None:
     schedule = HOLES["4"].explore(Faithful).findings[0].schedule
     assert Act("j", 0) in schedule
-    assert Link("j", manager("2")) in schedule
+    assert NodePair("j", manager("2")) in schedule

@@ -8,19 +8,19 @@ from __future__ import annotations
 from random import Random
 
 from cubecast.ordering.effects import (
-    Arrived,
     Effect,
     Notify,
-    Publish,
-    Received,
-    Send,
+    PublishCall,
+    ReceivedFromModule,
+    SendToModule,
+    ServiceNotified,
     ServicePublish,
     Wake,
     WakeAt,
 )
 from cubecast.ordering.faithful.config import SYSTEM_TOPIC, FaithfulConfig, Swapping
 from cubecast.ordering.faithful.manager import sequencing_group
-from cubecast.ordering.faithful.module import OrderingModule
+from cubecast.ordering.faithful.module import FaithfulModule
 from cubecast.ordering.faithful.order import SystemManager, TopicOrder
 from cubecast.ordering.judge import needless_tags
 from cubecast.ordering.messages import NewOrder, RequestSwap
@@ -66,9 +66,9 @@ def test_definition_3_is_not_transitive() -> None:
 # -- the extensions of section 5 -------------------------------------------------------------------
 
 
-def arrive(module: OrderingModule, event: str, now: int = 0, **numbers: int) -> list[str]:
+def arrive(module: FaithfulModule, event: str, now: int = 0, **numbers: int) -> list[str]:
     """An event of topic b arrives; what the application is notified of, tagged in brackets."""
-    cause = Arrived("b", event, Timestamp(numbers))
+    cause = ServiceNotified("b", event, Timestamp(numbers))
     return notified(module.step(cause, now))
 
 
@@ -77,10 +77,10 @@ def notified(effects: list[Effect]) -> list[str]:
     return [str(one.payload) if one.in_order else f"({one.payload})" for one in found]
 
 
-def buffering(size: int) -> OrderingModule:
+def buffering(size: int) -> FaithfulModule:
     """A subscriber of a and b at 0, with a buffer and a time of 10."""
     config = FaithfulConfig(buffer=size, wait_for=10)
-    module = OrderingModule("i", list("ab"), manager, config=config)
+    module = FaithfulModule("i", list("ab"), manager, config=config)
     module.subscriber.topics |= {"a", "b"}
     module.subscriber.clock.update({"a": 0, "b": 0})
     return module
@@ -109,22 +109,22 @@ def test_the_head_of_a_full_buffer_goes_when_another_has_to_wait() -> None:
 
 def test_a_lost_request_is_repeated_and_gets_the_same_number() -> None:
     config = FaithfulConfig(retry_after=5)
-    publisher = OrderingModule("p", ["a"], manager, config=config)
-    topic = OrderingModule(manager("a"), ["a"], manager, ["a"], config)
-    asked = publisher.step(Publish("a", "e"), 0)[0]
-    assert isinstance(asked, Send)
-    first = topic.step(Received(asked.message))
+    publisher = FaithfulModule("p", ["a"], manager, config=config)
+    topic = FaithfulModule(manager("a"), ["a"], manager, ["a"], config)
+    asked = publisher.step(PublishCall("a", "e"), 0)[0]
+    assert isinstance(asked, SendToModule)
+    first = topic.step(ReceivedFromModule(asked.message))
     again = publisher.step(Wake(), 5)[0]
     assert again == asked
-    assert topic.step(Received(asked.message)) == first
+    assert topic.step(ReceivedFromModule(asked.message)) == first
     answer = first[0]
-    assert isinstance(answer, Send)
-    published, free, *_ = publisher.step(Received(answer.message))
+    assert isinstance(answer, SendToModule)
+    published, free, *_ = publisher.step(ReceivedFromModule(answer.message))
     assert isinstance(published, ServicePublish)
-    assert isinstance(free, Send)
-    topic.step(Received(free.message))
+    assert isinstance(free, SendToModule)
+    topic.step(ReceivedFromModule(free.message))
     assert topic.managers["a"].kept == {}
-    assert publisher.step(Received(answer.message)) == [], "one timestamp is enough"
+    assert publisher.step(ReceivedFromModule(answer.message)) == [], "one timestamp is enough"
 
 
 def test_a_popular_topic_changes_places_with_a_higher_one() -> None:
@@ -135,18 +135,18 @@ def test_a_popular_topic_changes_places_with_a_higher_one() -> None:
     order = TopicOrder("abc")
     sent = SystemManager(order, manager, FaithfulConfig()).on_request(RequestSwap("a", "c"), 0)
     assert order.topics == ["c", "b", "a"]
-    first = Send(manager("c"), NewOrder(1, "c", ("c", "b", "a"), ("a", "b")))
+    first = SendToModule(manager("c"), NewOrder(1, "c", ("c", "b", "a"), ("a", "b")))
     assert sent == [first], "the lowest first, of the order that ends"
 
 
 def test_a_lost_order_is_sent_again_until_it_has_visited_all_managers() -> None:
     config = FaithfulConfig(retry_after=5, swapping=Swapping())
-    system = OrderingModule(manager(SYSTEM_TOPIC), list("ab"), manager, config=config)
-    told = system.step(Received(RequestSwap("a", "b")), 0)
-    assert told == [Send(manager("b"), NewOrder(1, "b", ("b", "a"), ("a",))), WakeAt(5)]
+    system = FaithfulModule(manager(SYSTEM_TOPIC), list("ab"), manager, config=config)
+    told = system.step(ReceivedFromModule(RequestSwap("a", "b")), 0)
+    assert told == [SendToModule(manager("b"), NewOrder(1, "b", ("b", "a"), ("a",))), WakeAt(5)]
     assert system.step(Wake(), 4) == []
     assert system.step(Wake(), 5) == [told[0], WakeAt(10)]
-    system.step(Received(NewOrder(1, SYSTEM_TOPIC, ("b", "a"))))
+    system.step(ReceivedFromModule(NewOrder(1, SYSTEM_TOPIC, ("b", "a"))))
     assert system.step(Wake(), 10) == []
 
 

@@ -11,11 +11,11 @@ from random import Random
 
 import pytest
 
-from cubecast.ordering.effects import Received
+from cubecast.ordering.effects import ReceivedFromModule
 from cubecast.ordering.faithful.config import SYSTEM_TOPIC, Swapping
 from cubecast.ordering.judge import inversions, needless_tags, shared_numbers
 from cubecast.ordering.messages import Completed
-from cubecast.ordering.world import Link, Make, World
+from cubecast.ordering.world import Make, NodePair, OrderingWorld
 from support.ordering_toys import (
     ask_to_swap,
     configured,
@@ -38,7 +38,7 @@ swapping = configured(swapping=Swapping())
 retrying = configured(retry_after=5)
 
 
-def opposite(there: World, one: str, other: str) -> None:
+def opposite(there: OrderingWorld, one: str, other: str) -> None:
     """Both subscribers saw both events, all untagged, in opposite orders."""
     assert there.order_of("i")[-2:] == [one, other]
     assert there.order_of("j")[-2:] == [other, one]
@@ -249,7 +249,7 @@ def test_hole_11_three_events_in_a_circle_cannot_all_be_in_order(arrivals: str) 
 # -- topics that change places ---------------------------------------------------------------------
 
 
-def partly_swapped(make: Make = swapping, **more: str) -> World:
+def partly_swapped(make: Make = swapping, **more: str) -> OrderingWorld:
     """a→b→c become b→a→c: c knows it, a infers it from an event of c, b does not know yet."""
     there = world("abc", make, i="ab", j="ab", k="ac", l="ac", **more)
     ask_to_swap(there, "a", "b")
@@ -283,7 +283,7 @@ def test_hole_10_a_timestamp_of_the_old_epoch_is_sent_again_and_discarded_for_ev
     for again in range(1, 21):
         wake(there, "p", 5 * again)
         there.along("p", m("b"), m("a"))
-        assert Link(m("a"), "p") not in there.channels
+        assert NodePair(m("a"), "p") not in there.channels
     assert module(there, "p").publisher.outgoing, "it has no timestamp, and never will"
 
 
@@ -299,7 +299,7 @@ def test_hole_10_a_subscription_of_the_old_epoch_hangs() -> None:
 
 def test_hole_10_a_request_that_is_made_twice_swaps_back() -> None:
     there = world("ab", swapping, i="ab", j="ab")
-    requests = Link(m("a"), m(SYSTEM_TOPIC))
+    requests = NodePair(m("a"), m(SYSTEM_TOPIC))
     for number in range(20):
         publish(there, "p", "b", f"e{number}", "a")
         if len(there.channels.get(requests, ())) == 2:
@@ -337,7 +337,7 @@ def test_hole_12_the_first_event_of_an_epoch_waits_though_nothing_is_missing() -
     assert waiting(there, "i") == ["new"]
 
 
-def join_during_swap(swap: bool) -> World:
+def join_during_swap(swap: bool) -> OrderingWorld:
     """j, which has 1, joins 2, the lower topic; so 2 is visited first."""
     there = world("12", swapping, i="12", j="1")
     if swap:
@@ -381,8 +381,8 @@ def test_hole_13_a_request_that_arrives_late_gets_a_second_timestamp() -> None:
     overtake(there, "p", m("a"))
     there.along("p", m("a"))  # the manager need not keep the timestamp any more
     there.along("p", m("a"))
-    (second,) = there.channels[Link(m("a"), "p")]
-    assert isinstance(second, Received)
+    (second,) = there.channels[NodePair(m("a"), "p")]
+    assert isinstance(second, ReceivedFromModule)
     assert isinstance(second.message, Completed)
     assert dict(second.message.entries) != dict(stamp(there, "e")), "two for one event"
     there.settle()

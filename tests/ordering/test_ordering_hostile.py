@@ -19,7 +19,7 @@ from cubecast.ordering.codec import encode_message
 from cubecast.ordering.live import Ordered
 from cubecast.ordering.production.layout import Layout
 from cubecast.ordering.production.messages import Source
-from cubecast.ordering.production.notices import UNKNOWN, AnyMessage, Ask, Beat, Close, Open
+from cubecast.ordering.production.notices import UNKNOWN, AnyMessage, AskLayout, Beat, Close, Open
 from support.ordering_hub import Hub, HubService
 
 GENEROUS_S = 60
@@ -258,7 +258,7 @@ FAR = 2**62
         (Open(Layout(1, "x", ()), (), UNKNOWN), "a layout without managers"),
         (Beat(Source("x", 1), -1, FAR << 1, leaving=False), "beat of epoch"),
         (Close(FAR << 1, "x", ("x",)), "close of epoch"),
-        (Ask("x", FAR << 1), "ask of epoch"),
+        (AskLayout("x", FAR << 1), "ask of epoch"),
     ],
     ids=["open", "no managers", "beat", "close", "ask"],
 )

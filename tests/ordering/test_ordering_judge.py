@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from cubecast.ordering.effects import Arrived, Effect, Notify
-from cubecast.ordering.faithful.module import OrderingModule
-from cubecast.ordering.faithful.subscriber import Subscriber
+from cubecast.ordering.effects import Effect, Notify, ServiceNotified
+from cubecast.ordering.faithful.module import FaithfulModule
+from cubecast.ordering.faithful.subscriber import FaithfulSubscriber
 from cubecast.ordering.judge import (
+    EpochNumber,
     Inversion,
     Notification,
-    Place,
     inversions,
     needless_tags,
     repeated,
     shared_numbers,
 )
 from cubecast.ordering.timestamps import Stamp, Timestamp
-from cubecast.ordering.world import World
+from cubecast.ordering.world import OrderingWorld
 from support.ordering_toys import publish, world
 
 NOTHING = Timestamp({})
@@ -143,7 +143,7 @@ def test_an_equal_number_is_no_reason() -> None:
     """Two events with one number are a fault of their own."""
     alike = stamped(({"a": 1}, True), ({"a": 1}, False))
     assert needless_tags(alike) == [("i", 1)]
-    assert shared_numbers(alike) == [("a", Place(0, 1), frozenset({0, 1}))]
+    assert shared_numbers(alike) == [("a", EpochNumber(0, 1), frozenset({0, 1}))]
     assert shared_numbers(stamped(({"a": 1}, True), ({"a": 1, "b": 1}, True))) == []
 
 
@@ -198,25 +198,25 @@ def test_a_stamp_without_an_epoch_is_of_epoch_0() -> None:
 # -- protocols that tag too much -------------------------------------------------------------------
 
 
-class TagsEverything(Subscriber):
-    def notify(self, event: Arrived) -> list[Effect]:
+class TagsEverything(FaithfulSubscriber):
+    def notify(self, event: ServiceNotified) -> list[Effect]:
         return [Notify(event.topic, event.payload, event.timestamp, False)]
 
 
-class TagsAllButTheFirst(Subscriber):
+class TagsAllButTheFirst(FaithfulSubscriber):
     """By a clock of its own that runs ahead of the events: the judge must not believe it."""
 
-    def notify(self, event: Arrived) -> list[Effect]:
+    def notify(self, event: ServiceNotified) -> list[Effect]:
         effects = super().notify(event)
         self.clock[event.topic] += 1000
         return effects
 
 
-def one_topic(kind: type[Subscriber]) -> World:
+def one_topic(kind: type[FaithfulSubscriber]) -> OrderingWorld:
     """Five events of topic a, in order, at a subscriber of this kind."""
 
-    def make(*args: Any) -> OrderingModule:
-        made = OrderingModule(*args)
+    def make(*args: Any) -> FaithfulModule:
+        made = FaithfulModule(*args)
         name, _, manager_of, _ = args
         made.subscriber = kind(name, made.order, manager_of)
         return made
@@ -229,7 +229,7 @@ def one_topic(kind: type[Subscriber]) -> World:
 
 
 def test_a_protocol_that_tags_everything_fails() -> None:
-    assert needless_tags(one_topic(Subscriber).seen) == []
+    assert needless_tags(one_topic(FaithfulSubscriber).seen) == []
     assert len(needless_tags(one_topic(TagsEverything).seen)) == 5
 
 

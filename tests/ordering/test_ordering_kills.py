@@ -32,11 +32,11 @@ from cubecast.bench.ordering_members import Kind
 from cubecast.bench.ordering_worker import Brought, LifeTask, PublishedEvent, SeenEvent
 from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.live import in_microseconds, timing
-from cubecast.ordering.production.config import Timing, Waiting
+from cubecast.ordering.production.config import Timing, WaitingBounds
 from cubecast.ordering.production.fixed_managers import Production
 from cubecast.ordering.storm import QUIET, TIMING, WAIT_FOR
 from cubecast.ordering.timestamps import Stamp
-from cubecast.ordering.world import World, manager
+from cubecast.ordering.world import OrderingWorld, manager
 
 GENEROUS_S = 90.0
 UNDER_LOAD_S = 1.0
@@ -140,7 +140,7 @@ def resumes_after(times: Timing, wait_for: int) -> int:
     return noticed + times.drain_for + max(wait_for, 2 * times.retry_after)
 
 
-def let_time_pass(world: World, until: int) -> None:
+def let_time_pass(world: OrderingWorld, until: int) -> None:
     """Messages take no time."""
     while world.now < until:
         world.settle()
@@ -154,8 +154,10 @@ def time_to_resume(seed: int, wait_for: int) -> int:
     Some messages are on their way when it crashes, and what it has not answered is lost with it.
     """
     rng = Random(seed)
-    waiting = Waiting(None, wait_for)
-    world = World(Production(timing=TIMING, waiting=waiting, opened=False), "abc", ["p", "s"])
+    waiting = WaitingBounds(None, wait_for)
+    world = OrderingWorld(
+        Production(timing=TIMING, waiting=waiting, opened=False), "abc", ["p", "s"]
+    )
     world.subscribe("s", *"abc")
     let_time_pass(world, 500 + rng.randrange(100))
     for number in range(6):

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from cubecast.ordering.effects import (
-    Arrived,
-    Leave,
+    LeaveCall,
     Notify,
-    Received,
-    Send,
+    ReceivedFromModule,
+    SendToModule,
+    ServiceNotified,
     Start,
-    Subscribe,
+    SubscribeCall,
     Wake,
 )
 from cubecast.ordering.judge import inversions
-from cubecast.ordering.production.config import Reranking, Timing, Waiting
+from cubecast.ordering.production.config import Reranking, Timing, WaitingBounds
 from cubecast.ordering.production.coordinator import newest
 from cubecast.ordering.production.fixed_managers import Production
 from cubecast.ordering.production.front import Front
@@ -28,16 +28,16 @@ from cubecast.ordering.production.messages import (
     Registered,
     Request,
     Source,
-    Subscription,
+    SubscriptionVersion,
     Void,
 )
 from cubecast.ordering.production.module import OrderingModule
-from cubecast.ordering.production.notices import UNKNOWN, Ask, Close, Open, Rerank
+from cubecast.ordering.production.notices import UNKNOWN, AskLayout, Close, Open, Rerank
 from cubecast.ordering.production.publisher import MAX_IDLE
 from cubecast.ordering.production.subscriber import MAX_LATER, MAX_LATER_BYTES, PAST
-from cubecast.ordering.production.subscription_changes import State
+from cubecast.ordering.production.subscription_changes import ChangeState
 from cubecast.ordering.timestamps import Stamp
-from cubecast.ordering.world import Link, Way, World, manager
+from cubecast.ordering.world import EventDelivery, NodePair, OrderingWorld, manager
 
 TIMING = Timing(retry_after=30, beat_every=20, suspect_after=100, drain_for=60, lease_for=3_000)
 WAIT_FOR = 500
@@ -54,47 +54,47 @@ def world(
     reranking: Reranking | None = None,
     bytes: int | None = None,
     **subscriptions: str,
-) -> World:
+) -> OrderingWorld:
     """Managers have made a layout, and subscribers have what they are given."""
-    waiting = Waiting(wait_for=WAIT_FOR, bytes=bytes)
+    waiting = WaitingBounds(wait_for=WAIT_FOR, bytes=bytes)
     make = Production(opened=False, timing=TIMING, waiting=waiting, reranking=reranking)
-    there = World(make, list(order), ["p", "q", *subscriptions], wire=True)
+    there = OrderingWorld(make, list(order), ["p", "q", *subscriptions], wire=True)
     there.settle()
     layout = module(there, m(order[0])).layout
     assert layout is not None
     for publisher in "pq":
-        there.tell(publisher, Received(Open(layout, (), UNKNOWN)))
+        there.tell(publisher, ReceivedFromModule(Open(layout, (), UNKNOWN)))
     for node, topics in subscriptions.items():
         there.subscribe(node, *topics)
         there.settle()
     return there
 
 
-def module(there: World, node: str) -> OrderingModule:
+def module(there: OrderingWorld, node: str) -> OrderingModule:
     found = there.modules[node]
     assert isinstance(found, OrderingModule)
     return found
 
 
-def office(there: World, topic: str) -> Office:
+def office(there: OrderingWorld, topic: str) -> Office:
     found = module(there, m(topic)).office
     assert found is not None
     return found
 
 
-def front(there: World, node: str) -> Front:
+def front(there: OrderingWorld, node: str) -> Front:
     found = module(there, node).subscriber.front
     assert found is not None
     return found
 
 
-def epoch_of(there: World, node: str) -> int:
+def epoch_of(there: OrderingWorld, node: str) -> int:
     layout = module(there, node).layout
     assert layout is not None
     return layout.epoch
 
 
-def pass_time(there: World, time: int) -> None:
+def pass_time(there: OrderingWorld, time: int) -> None:
     """Let time pass; messages take none of it."""
     until = there.now + time
     there.settle()
@@ -104,13 +104,13 @@ def pass_time(there: World, time: int) -> None:
     there.now = max(there.now, until)
 
 
-def only_links(there: World) -> None:
+def only_links(there: OrderingWorld) -> None:
     """Deliver all messages, and no events."""
-    while links := [move for move in there.moves() if isinstance(move, Link)]:
+    while links := [move for move in there.moves() if isinstance(move, NodePair)]:
         there.move(links[0])
 
 
-def pass_time_without_events(there: World, time: int) -> None:
+def pass_time_without_events(there: OrderingWorld, time: int) -> None:
     until = there.now + time
     only_links(there)
     while there.wakes and min(there.wakes.values()) <= until:
@@ -133,7 +133,7 @@ def test_managers_make_a_layout_when_all_that_are_listed_live() -> None:
 
 
 def test_a_listed_manager_that_does_not_come_is_waited_for_only_so_long() -> None:
-    there = World(Production(opened=False, timing=TIMING), ["a", "b"], ["p", "i"])
+    there = OrderingWorld(Production(opened=False, timing=TIMING), ["a", "b"], ["p", "i"])
     there.crash(m("b"))
     there.subscribe("i", "a", "b")
     there.publish("p", "b", "e")
@@ -201,8 +201,10 @@ def test_a_manager_that_returns_is_no_manager_of_the_epoch_of_its_last_life() ->
     before = epoch_of(there, "p")
     there.crash(m("b"))
     there.restart(m("b"))
-    late = Received(Request(before, "b", Source("p", 1 << LIFE_BITS), 1, 1, 1))
-    assert not any(isinstance(one, Send) for one in there.modules[m("b")].step(late, there.now))
+    late = ReceivedFromModule(Request(before, "b", Source("p", 1 << LIFE_BITS), 1, 1, 1))
+    assert not any(
+        isinstance(one, SendToModule) for one in there.modules[m("b")].step(late, there.now)
+    )
     there.publish("p", "b", "f")
     pass_time(there, 600)
     assert epoch_of(there, "p") > before
@@ -214,7 +216,7 @@ def test_a_manager_that_leaves_goes_when_others_have_its_topics() -> None:
     there.publish("p", "b", "e")
     there.settle()
     assert module(there, m("b")).is_needed
-    there.tell(m("b"), Leave())
+    there.tell(m("b"), LeaveCall())
     pass_time(there, 100)
     assert not module(there, m("b")).is_needed
     there.crash(m("b"))
@@ -237,8 +239,11 @@ def test_a_manager_that_is_not_listed_takes_part() -> None:
 
 
 def test_subscriptions_of_the_highest_versions_are_taken_over() -> None:
-    old, new = Subscription("i", 1, ("a",)), Subscription("i", 2, ("b",))
-    assert newest([old, new, Subscription("h", 1, ())]) == (Subscription("h", 1, ()), new)
+    old, new = SubscriptionVersion("i", 1, ("a",)), SubscriptionVersion("i", 2, ("b",))
+    assert newest([old, new, SubscriptionVersion("h", 1, ())]) == (
+        SubscriptionVersion("h", 1, ()),
+        new,
+    )
     assert newest([new, old]) == (new,)
 
 
@@ -259,11 +264,11 @@ def test_a_subscriber_that_died_is_named_for_a_lease_only() -> None:
 # -- T12: the end of an epoch ----------------------------------------------------------------------
 
 
-def rerank(there: World) -> None:
+def rerank(there: OrderingWorld) -> None:
     """Have the maker of the layout make another."""
     layout = module(there, m("a")).layout
     assert layout is not None
-    there.tell(layout.maker, Received(Rerank(layout.epoch)))
+    there.tell(layout.maker, ReceivedFromModule(Rerank(layout.epoch)))
 
 
 def test_hole_12_events_of_a_new_epoch_wait_for_those_of_the_last() -> None:
@@ -311,9 +316,9 @@ def test_an_event_of_an_epoch_that_is_over_is_in_order_if_none_has_overtaken_it(
     assert there.modules["i"].step(arrived(there, "old"), there.now) == [], "once"
 
 
-def arrived(there: World, event: str) -> Arrived:
+def arrived(there: OrderingWorld, event: str) -> ServiceNotified:
     one = next(one for one in there.seen["i"] if one.event == event)
-    return Arrived(one.topic, event, one.timestamp)
+    return ServiceNotified(one.topic, event, one.timestamp)
 
 
 def test_an_event_of_an_epoch_that_was_never_heard_of_is_not_lost() -> None:
@@ -322,9 +327,9 @@ def test_an_event_of_an_epoch_that_was_never_heard_of_is_not_lost() -> None:
     rerank(there)
     there.settle()
     skipped = Stamp("b", 1, epoch=first + 1)
-    told = there.modules["i"].step(Arrived("b", "e", skipped), there.now)
+    told = there.modules["i"].step(ServiceNotified("b", "e", skipped), there.now)
     assert [getattr(one, "in_order", None) for one in told] == [True], "nothing overtook it"
-    assert there.modules["i"].step(Arrived("b", "e", skipped), there.now) == []
+    assert there.modules["i"].step(ServiceNotified("b", "e", skipped), there.now) == []
 
 
 def test_the_fronts_of_old_epochs_are_forgotten() -> None:
@@ -334,17 +339,17 @@ def test_the_fronts_of_old_epochs_are_forgotten() -> None:
         rerank(there)
         there.settle()
     subscriber = module(there, "i").subscriber
-    assert there.modules["i"].step(Arrived("b", "e", Stamp("b", 1, epoch=first)), 0) == []
+    assert there.modules["i"].step(ServiceNotified("b", "e", Stamp("b", 1, epoch=first)), 0) == []
     assert subscriber.forgotten == 1, "counted: it may be an event that was not notified"
 
 
 def test_hole_9_an_event_waits_until_the_layout_of_its_epoch_is_known() -> None:
     there = world("ab", i="ab")
     later = Stamp("b", 1, epoch=epoch_of(there, "i") + 5)
-    told = there.modules["i"].step(Arrived("b", "e", later), there.now)
-    assert [type(one.message) for one in told if isinstance(one, Send)] == [Ask]
+    told = there.modules["i"].step(ServiceNotified("b", "e", later), there.now)
+    assert [type(one.message) for one in told if isinstance(one, SendToModule)] == [AskLayout]
     for number in range(2, MAX_LATER + 3):
-        event = Arrived("b", f"e{number}", Stamp("b", number, epoch=later.epoch))
+        event = ServiceNotified("b", f"e{number}", Stamp("b", number, epoch=later.epoch))
         told = there.modules["i"].step(event, there.now)
     assert [getattr(one, "in_order", None) for one in told] == [False], "not lost, but tagged"
     assert len(module(there, "i").subscriber.later) == MAX_LATER
@@ -353,10 +358,10 @@ def test_hole_9_an_event_waits_until_the_layout_of_its_epoch_is_known() -> None:
 def test_an_event_of_a_topic_that_has_not_begun_is_not_notified_when_too_many_wait() -> None:
     """It may have been published before the subscription."""
     there = world("ab", i="a")
-    there.modules["i"].step(Subscribe("b"), there.now)
+    there.modules["i"].step(SubscribeCall("b"), there.now)
     later = epoch_of(there, "i") + 5
     for number in range(1, MAX_LATER + 3):
-        event = Arrived("b", f"e{number}", Stamp("b", number, epoch=later))
+        event = ServiceNotified("b", f"e{number}", Stamp("b", number, epoch=later))
         told = there.modules["i"].step(event, there.now)
     assert not any(isinstance(one, Notify) for one in told)
     assert len(module(there, "i").subscriber.later) == MAX_LATER
@@ -364,17 +369,19 @@ def test_an_event_of_a_topic_that_has_not_begun_is_not_notified_when_too_many_wa
 
 def test_an_answer_that_lacks_the_number_of_a_topic_begins_nothing_and_is_asked_for_again() -> None:
     there = world("ab", i="a")
-    told = there.modules["i"].step(Subscribe("b"), there.now)
+    told = there.modules["i"].step(SubscribeCall("b"), there.now)
     epoch, version = epoch_of(there, "i"), module(there, "i").subscriber.changes.version
-    for name in sorted({one.to for one in told if isinstance(one, Send)}):
+    for name in sorted({one.to for one in told if isinstance(one, SendToModule)}):
         answer = Registered(epoch, version, name, ())
-        there.modules["i"].step(Received(answer), there.now)
-    assert module(there, "i").subscriber.changes.state is State.BEGINNING
-    there.modules["i"].step(Received(Begun(epoch, version, m("b"), ())), there.now)
+        there.modules["i"].step(ReceivedFromModule(answer), there.now)
+    assert module(there, "i").subscriber.changes.state is ChangeState.BEGINNING
+    there.modules["i"].step(ReceivedFromModule(Begun(epoch, version, m("b"), ())), there.now)
     assert "b" not in front(there, "i").done
     again = there.modules["i"].step(Wake(), there.now + TIMING.retry_after)
-    assert [one.to for one in again if isinstance(one, Send)] == [m("b")]
-    there.modules["i"].step(Received(Begun(epoch, version, m("b"), (("b", 3),))), there.now)
+    assert [one.to for one in again if isinstance(one, SendToModule)] == [m("b")]
+    there.modules["i"].step(
+        ReceivedFromModule(Begun(epoch, version, m("b"), (("b", 3),))), there.now
+    )
     assert front(there, "i").done["b"] == 3
 
 
@@ -382,11 +389,13 @@ def test_what_waits_is_bounded_in_bytes_and_what_is_too_much_is_notified() -> No
     there = world("ab", bytes=10, i="ab")
     epoch = epoch_of(there, "i")
     for number, size in ((2, 4), (3, 6)):
-        event = Arrived("b", "x" * size, Stamp("b", number, epoch=epoch))
+        event = ServiceNotified("b", "x" * size, Stamp("b", number, epoch=epoch))
         told = there.modules["i"].step(event, there.now)
         assert not any(isinstance(one, Notify) for one in told)
     assert front(there, "i").room.size == 10
-    told = there.modules["i"].step(Arrived("b", "x" * 9, Stamp("b", 6, epoch=epoch)), there.now)
+    told = there.modules["i"].step(
+        ServiceNotified("b", "x" * 9, Stamp("b", 6, epoch=epoch)), there.now
+    )
     assert [len(one.payload) for one in told if isinstance(one, Notify)] == [4, 6]
     assert front(there, "i").room.size == 9
 
@@ -398,7 +407,7 @@ def test_what_waits_for_a_layout_is_bounded_in_bytes() -> None:
         effect
         for number in range(1, 6)
         for effect in there.modules["i"].step(
-            Arrived("b", large, Stamp("b", number, epoch=later)), there.now
+            ServiceNotified("b", large, Stamp("b", number, epoch=later)), there.now
         )
     ]
     assert [one.in_order for one in told if isinstance(one, Notify)] == [False] * 3
@@ -407,9 +416,9 @@ def test_what_waits_for_a_layout_is_bounded_in_bytes() -> None:
 
 def test_events_of_a_topic_that_has_not_begun_are_bounded_too() -> None:
     there = world("ab", bytes=10, i="a")
-    there.modules["i"].step(Subscribe("b"), there.now)
+    there.modules["i"].step(SubscribeCall("b"), there.now)
     for number in range(1, 6):
-        event = Arrived("b", "xxxx", Stamp("b", number, epoch=epoch_of(there, "i")))
+        event = ServiceNotified("b", "xxxx", Stamp("b", number, epoch=epoch_of(there, "i")))
         there.modules["i"].step(event, there.now)
     assert (len(front(there, "i").room), front(there, "i").room.size) == (2, 8)
 
@@ -422,7 +431,7 @@ def test_hole_10_a_manager_closes_when_its_stamps_are_complete() -> None:
     there.publish("p", "b", "e")
     there.along("p", m("b"))  # numbered; the stamp is on its way to the manager of a
     rerank(there)
-    there.move(Link(m("a"), m("b")))
+    there.move(NodePair(m("a"), m("b")))
     assert not office(there, "b").is_open
     closing = [cause for link, held in there.channels.items() for cause in held]
     assert not any("Closed" in repr(cause) and m("b") in repr(cause) for cause in closing)
@@ -472,7 +481,7 @@ def test_hole_10_new_ranks_are_asked_for_once_in_an_epoch() -> None:
     assert layout.epoch > first
     assert layout.first[0] == "b", "the busiest is the highest"
     second = layout.epoch
-    there.tell(layout.maker, Received(Rerank(first)))
+    there.tell(layout.maker, ReceivedFromModule(Rerank(first)))
     there.settle()
     assert epoch_of(there, "p") == second, "a request of an older epoch is done with"
     assert there.order_of("i") == list(range(8))
@@ -484,8 +493,8 @@ def test_hole_10_new_ranks_are_asked_for_once_in_an_epoch() -> None:
 def test_hole_15_a_subscription_under_way_goes_on_in_the_new_layout() -> None:
     there = world("ab", i="ab", j="b")
     there.subscribe("j", "a")
-    there.move(Link("j", m("a")))
-    assert module(there, "j").subscriber.changes.state is State.REGISTERING
+    there.move(NodePair("j", m("a")))
+    assert module(there, "j").subscriber.changes.state is ChangeState.REGISTERING
     rerank(there)
     there.settle()
     assert module(there, "j").subscriber.topics == {"a", "b"}
@@ -528,7 +537,7 @@ def test_hole_7_a_number_of_a_publisher_that_lives_is_waited_for() -> None:
 def test_void_numbers_of_another_epoch_are_ignored() -> None:
     there = world("ab", i="ab")
     void = Void(epoch_of(there, "i") + 1, (Range("b", 1, 9),))
-    there.tell("i", Received(void))
+    there.tell("i", ReceivedFromModule(void))
     assert front(there, "i").done["b"] == 0
 
 
@@ -536,7 +545,9 @@ def test_an_event_with_a_void_number_is_notified_when_it_comes() -> None:
     there = world("ab", i="ab")
     there.publish("p", "b", "e")
     only_links(there)
-    there.tell("i", Received(Void(epoch_of(there, "i"), (Range("b", 1, 1), Range("a", 5, 6)))))
+    there.tell(
+        "i", ReceivedFromModule(Void(epoch_of(there, "i"), (Range("b", 1, 1), Range("a", 5, 6))))
+    )
     assert front(there, "i").done == {"a": 0, "b": 1}
     there.publish("q", "b", "f")
     only_links(there)
@@ -552,9 +563,9 @@ def test_a_manager_that_has_promised_a_later_epoch_does_not_close_for_an_older_o
     there = world("ab", i="ab")
     now, living = epoch_of(there, "p"), (m("a"), m("b"))
     later, older = Close(now + 9, m("a"), living), Close(now + 5, m("b"), living)
-    answers = there.modules[m("b")].step(Received(later), there.now)
-    assert any(isinstance(one, Send) and one.to == m("a") for one in answers)
-    assert there.modules[m("b")].step(Received(older), there.now) == []
+    answers = there.modules[m("b")].step(ReceivedFromModule(later), there.now)
+    assert any(isinstance(one, SendToModule) and one.to == m("a") for one in answers)
+    assert there.modules[m("b")].step(ReceivedFromModule(older), there.now) == []
 
 
 def test_an_open_that_is_older_than_a_promise_is_ignored() -> None:
@@ -562,9 +573,9 @@ def test_an_open_that_is_older_than_a_promise_is_ignored() -> None:
     layout = module(there, m("b")).layout
     assert layout is not None
     close = Close(layout.epoch + 9, m("a"), layout.names)
-    there.modules[m("b")].step(Received(close), there.now)
+    there.modules[m("b")].step(ReceivedFromModule(close), there.now)
     stale = Layout(layout.epoch + 1, m("a"), layout.managers, layout.first, layout.pinned)
-    there.modules[m("b")].step(Received(Open(stale, (), -1)), there.now)
+    there.modules[m("b")].step(ReceivedFromModule(Open(stale, (), -1)), there.now)
     assert office(there, "b").epoch == layout.epoch
     assert not office(there, "b").is_open
 
@@ -572,7 +583,7 @@ def test_an_open_that_is_older_than_a_promise_is_ignored() -> None:
 @pytest.mark.parametrize("seconds", [0.05, 0.3])
 def test_two_managers_that_take_each_other_for_dead_invert_nothing(seconds: float) -> None:
     there = world("ab", i="ab", j="ab")
-    cut = {Link(m("a"), m("b")), Link(m("b"), m("a"))}
+    cut = {NodePair(m("a"), m("b")), NodePair(m("b"), m("a"))}
 
     def settle_but_cut() -> None:
         for link in cut & there.channels.keys():
@@ -592,7 +603,7 @@ def test_two_managers_that_take_each_other_for_dead_invert_nothing(seconds: floa
     assert inversions(there.seen) == []
     seen = [{one.event for one in there.seen[name]} for name in "ij"]
     assert seen[0] == seen[1] == set(range(60))
-    assert all(not isinstance(move, Way) for move in there.moves())
+    assert all(not isinstance(move, EventDelivery) for move in there.moves())
 
 
 # -- what is bounded -------------------------------------------------------------------------------
@@ -646,7 +657,7 @@ def test_managers_that_were_all_replaced_go_on_above_the_epoch_that_members_have
 
 def test_with_one_manager_for_all_topics_a_stamp_takes_one_round_trip() -> None:
     make = Production(opened=False, pinned=False, spread=1, timing=TIMING)
-    there = World(make, list("abcdef"), ["p", "i", "j"], wire=True)
+    there = OrderingWorld(make, list("abcdef"), ["p", "i", "j"], wire=True)
     there.subscribe("i", *"abcdef")
     there.subscribe("j", *"abcdef")
     there.settle()
@@ -659,7 +670,7 @@ def test_with_one_manager_for_all_topics_a_stamp_takes_one_round_trip() -> None:
     there.publish("p", "f", "e")
     boss = layout.manager_of("f")
     there.along("p", boss, "p")
-    assert "p" not in {move.target for move in there.moves() if isinstance(move, Link)}
+    assert "p" not in {move.target for move in there.moves() if isinstance(move, NodePair)}
     there.settle()
     stamp = there.seen["i"][-1].timestamp
     assert isinstance(stamp, Stamp)
@@ -679,7 +690,7 @@ def test_with_one_manager_for_all_topics_a_stamp_takes_one_round_trip() -> None:
 def test_with_one_manager_ranks_change_as_well() -> None:
     reranking = Reranking(events=3, ratio=1.0)
     make = Production(opened=False, pinned=False, spread=1, timing=TIMING, reranking=reranking)
-    there = World(make, list("ab"), ["p", "i"], wire=True)
+    there = OrderingWorld(make, list("ab"), ["p", "i"], wire=True)
     there.subscribe("i", "a", "b")
     there.settle()
     for number in range(8):
@@ -693,8 +704,8 @@ def test_with_one_manager_ranks_change_as_well() -> None:
 
 def test_an_event_from_before_a_leave_is_not_notified_after_the_topic_was_joined_again() -> None:
     """Number 1 was given up for number 2.  Its subscriber leaves, and comes back."""
-    make = Production(opened=False, timing=TIMING, waiting=Waiting(events=0))
-    there = World(make, list("ab"), ["p", "i", "j"], wire=True)
+    make = Production(opened=False, timing=TIMING, waiting=WaitingBounds(events=0))
+    there = OrderingWorld(make, list("ab"), ["p", "i", "j"], wire=True)
     for node in "ij":
         there.subscribe(node, "a", "b")
         there.settle()
@@ -726,6 +737,6 @@ def test_what_publishers_have_confirmed_is_not_asked_about_any_longer() -> None:
         there.along("p", m("b"))  # its stamp stays on its way to the manager of a
         there.publish("q", "a", f"second {number}")
         numbers = Range("b", number + 1, number + 1)
-        there.tell(m("b"), Received(Inquire(epoch_of(there, "i"), "i", numbers)))
+        there.tell(m("b"), ReceivedFromModule(Inquire(epoch_of(there, "i"), "i", numbers)))
         there.settle()
     assert len(office(there, "b")._confirming) <= 1

@@ -8,10 +8,17 @@ from typing import Any
 
 import pytest
 
-from cubecast.ordering.effects import Arrived, Notify, Received, Send, Wake, WakeAt
+from cubecast.ordering.effects import (
+    Notify,
+    ReceivedFromModule,
+    SendToModule,
+    ServiceNotified,
+    Wake,
+    WakeAt,
+)
 from cubecast.ordering.judge import inversions, needless_tags, repeated
 from cubecast.ordering.messages import Member
-from cubecast.ordering.production.config import Timing, Waiting
+from cubecast.ordering.production.config import Timing, WaitingBounds
 from cubecast.ordering.production.fixed_managers import Production
 from cubecast.ordering.production.front import Front
 from cubecast.ordering.production.layout import Layout
@@ -23,17 +30,17 @@ from cubecast.ordering.production.messages import (
     Repeat,
     Request,
     Source,
-    Subscription,
+    SubscriptionVersion,
     Turn,
 )
 from cubecast.ordering.production.module import OrderingModule
-from cubecast.ordering.production.registry import Registry
+from cubecast.ordering.production.registry import SubscriptionRegistry
 from cubecast.ordering.timestamps import Stamp
-from cubecast.ordering.world import Link, Module, World, manager
+from cubecast.ordering.world import Module, NodePair, OrderingWorld, manager
 
 
-def world(order: str, **subscriptions: str) -> World:
-    made = World(Production(), list(order), ["p", "q", "r", *subscriptions])
+def world(order: str, **subscriptions: str) -> OrderingWorld:
+    made = OrderingWorld(Production(), list(order), ["p", "q", "r", *subscriptions])
     for node, topics in subscriptions.items():
         made.subscribe(node, *topics)
         made.settle()
@@ -44,18 +51,18 @@ def m(topic: str) -> str:
     return manager(topic)
 
 
-def publish(there: World, node: str, topic: str, event: str, *through: str) -> None:
+def publish(there: OrderingWorld, node: str, topic: str, event: str, *through: str) -> None:
     there.publish(node, topic, event)
     there.along(node, *(m(one) for one in (topic, *through)), node)
 
 
-def module(there: World, node: str) -> OrderingModule:
+def module(there: OrderingWorld, node: str) -> OrderingModule:
     found = there.modules[node]
     assert isinstance(found, OrderingModule)
     return found
 
 
-def front(there: World, node: str) -> Front:
+def front(there: OrderingWorld, node: str) -> Front:
     found = module(there, node).subscriber.front
     assert found is not None
     return found
@@ -81,7 +88,7 @@ def test_hole_1_an_event_is_late_by_its_own_topic_whatever_others_say() -> None:
 
 
 def test_hole_1_without_waiting_the_late_event_is_tagged() -> None:
-    there = World(impatient(), list("xcab"), ["p", "q", "r", *"ijkln"])
+    there = OrderingWorld(impatient(), list("xcab"), ["p", "q", "r", *"ijkln"])
     for node, topics in zip("ijkln", ("ab", "abx", "abx", "ac", "ac"), strict=True):
         there.subscribe(node, *topics)
         there.settle()
@@ -95,14 +102,14 @@ def test_hole_1_without_waiting_the_late_event_is_tagged() -> None:
 
 def impatient() -> Production:
     """Nothing waits: what is not in order is tagged."""
-    return Production(waiting=Waiting(events=0))
+    return Production(waiting=WaitingBounds(events=0))
 
 
 def test_hole_2_a_join_comes_after_what_was_numbered_without_it() -> None:
     there = world("12", i="12", j="2")
     publish(there, "q", "2", "e2", "1")
     there.subscribe("j", "1")
-    there.settle(lambda moves: next((one for one in moves if isinstance(one, Link)), moves[0]))
+    there.settle(lambda moves: next((one for one in moves if isinstance(one, NodePair)), moves[0]))
     publish(there, "p", "1", "e1")
     there.notify("e1", "j")
     there.settle()
@@ -170,12 +177,12 @@ def test_a_topic_begins_when_events_that_do_not_name_it_were_notified() -> None:
     there = world("12", j="2")
     publish(there, "q", "2", "e2")
     there.subscribe("j", "1")
-    there.settle(lambda moves: next((one for one in moves if isinstance(one, Link)), moves[0]))
+    there.settle(lambda moves: next((one for one in moves if isinstance(one, NodePair)), moves[0]))
     assert module(there, "j").subscriber.topics == {"1", "2"}
     there = world("12", j="2")
     publish(there, "q", "2", "e2")
     there.subscribe("j", "1")
-    while links := [one for one in there.moves() if isinstance(one, Link)]:
+    while links := [one for one in there.moves() if isinstance(one, NodePair)]:
         there.move(links[0])
     assert module(there, "j").subscriber.topics == {"2"}, "e2 may not name topic 1"
     there.notify("e2", "j")
@@ -196,22 +203,22 @@ def test_hole_6_an_event_waits_for_lower_ones_that_passed_before_it() -> None:
 
 
 def test_hole_8_an_older_version_of_a_subscription_changes_nothing() -> None:
-    registry = Registry(lease_for=None)
-    assert registry.note(Subscription("i", 2, ("a", "b")), 0) == {"a", "b"}
-    assert not registry.note(Subscription("i", 1, ("b",)), 0)
-    assert not registry.note(Subscription("i", 1, ()), 0)
+    registry = SubscriptionRegistry(lease_for=None)
+    assert registry.note(SubscriptionVersion("i", 2, ("a", "b")), 0) == {"a", "b"}
+    assert not registry.note(SubscriptionVersion("i", 1, ("b",)), 0)
+    assert not registry.note(SubscriptionVersion("i", 1, ()), 0)
     assert registry.shared_with("b") == {"a", "b"}
-    assert registry.note(Subscription("i", 3, ()), 0) == {"a", "b"}
-    assert not registry.note(Subscription("i", 2, ("a", "b")), 0), "also when it has nothing"
+    assert registry.note(SubscriptionVersion("i", 3, ()), 0) == {"a", "b"}
+    assert not registry.note(SubscriptionVersion("i", 2, ("a", "b")), 0), "also when it has nothing"
     assert registry.shared_with("b") == set()
 
 
 def test_a_subscription_that_is_not_renewed_is_dropped() -> None:
-    registry = Registry(lease_for=10)
-    registry.note(Subscription("i", 1, ("a",)), 0)
-    registry.note(Subscription("j", 1, ("a", "b")), 0)
+    registry = SubscriptionRegistry(lease_for=10)
+    registry.note(SubscriptionVersion("i", 1, ("a",)), 0)
+    registry.note(SubscriptionVersion("j", 1, ("a", "b")), 0)
     assert registry.next_expiry() == 10
-    registry.note(Subscription("j", 1, ("a", "b")), 6)
+    registry.note(SubscriptionVersion("j", 1, ("a", "b")), 6)
     assert registry.drop_expired(9) == set()
     assert registry.drop_expired(10) == {"a"}
     assert len(registry) == 1
@@ -232,7 +239,7 @@ def fill(event: int, *turns: Turn) -> Fill:
 
 
 def firsts(effects: list[Any]) -> list[int]:
-    return [one.message.first for one in effects if isinstance(one, Send)]  # type: ignore[attr-defined]
+    return [one.message.first for one in effects if isinstance(one, SendToModule)]  # type: ignore[attr-defined]
 
 
 def test_hole_11_stamps_that_share_two_managers_pass_them_in_one_order() -> None:
@@ -269,12 +276,12 @@ def test_a_stamp_that_was_lost_before_another_is_asked_for_and_sent_again() -> N
     low.name(["a", "b"])
     (lost,) = low.on_request(request("b", 0), 0)
     (second,) = low.on_request(request("b", 1), 0)
-    assert isinstance(lost, Send)
-    assert isinstance(second, Send)
+    assert isinstance(lost, SendToModule)
+    assert isinstance(second, SendToModule)
     assert isinstance(second.message, Fill)
     assert high.on_fill(second.message, 0) == [], "before its turn"
     (asked,) = high.on_fill(second.message, 1)
-    assert isinstance(asked, Send)
+    assert isinstance(asked, SendToModule)
     assert isinstance(asked.message, Repeat)
     assert asked.to == manager("b")
     assert low.on_repeat(asked.message) == [lost]
@@ -326,13 +333,13 @@ def test_a_publisher_confirms_what_it_has_published() -> None:
 
 
 def test_an_event_waits_for_a_lost_one_only_so_long() -> None:
-    there = World(Production(waiting=Waiting(wait_for=10)), ["a"], ["p", "i"])
+    there = OrderingWorld(Production(waiting=WaitingBounds(wait_for=10)), ["a"], ["p", "i"])
     there.subscribe("i", "a")
     there.settle()
     subscriber = there.modules["i"]
 
-    def arrived(event: str, number: int) -> Arrived:
-        return Arrived("a", event, Stamp("a", number, epoch=front(there, "i").layout.epoch))
+    def arrived(event: str, number: int) -> ServiceNotified:
+        return ServiceNotified("a", event, Stamp("a", number, epoch=front(there, "i").layout.epoch))
 
     second = subscriber.step(arrived("second", 2), 0)
     assert second == [WakeAt(10)]
@@ -351,7 +358,7 @@ def test_events_that_are_published_while_a_request_is_under_way_share_the_next()
     there = world("ab", i="ab")
     for number in range(5):
         there.publish("p", "b", f"e{number}")
-    asked = there.channels[Link("p", m("b"))]
+    asked = there.channels[NodePair("p", m("b"))]
     assert len(asked) == 1
     there.settle()
     assert there.order_of("i") == [f"e{number}" for number in range(5)]
@@ -362,12 +369,12 @@ def test_events_that_are_published_while_a_request_is_under_way_share_the_next()
 # -- by chance -------------------------------------------------------------------------------------
 
 
-def life(seed: int, make: Callable[..., Module], changes: bool) -> World:
+def life(seed: int, make: Callable[..., Module], changes: bool) -> OrderingWorld:
     """Some nodes publish, subscribe and unsubscribe; the world moves by chance."""
     rng = Random(seed)
     topics = list("abcdef")[: rng.randint(2, 6)]
     subscribers = [f"s{number}" for number in range(rng.randint(2, 5))]
-    there = World(make, topics, ["p", "q", "r", *subscribers])
+    there = OrderingWorld(make, topics, ["p", "q", "r", *subscribers])
     wants: dict[Member, set[str]] = {name: set() for name in subscribers}
 
     def toggle(name: Member, topic: str) -> None:
@@ -499,10 +506,10 @@ def test_managers_that_name_nothing_cost_tags_but_no_order(
     assert tagged > 0
 
 
-def burst(seed: int, make: Callable[..., Module]) -> World:
+def burst(seed: int, make: Callable[..., Module]) -> OrderingWorld:
     """Five subscribers of two or three topics each; all events are published at once."""
     rng = Random(seed)
-    there = World(make, list("xcab"), [*"0123456789", *"ijkln"])
+    there = OrderingWorld(make, list("xcab"), [*"0123456789", *"ijkln"])
     for node in "ijkln":
         there.subscribe(node, *rng.sample("xcab", rng.randint(2, 3)))
     there.settle()
@@ -534,10 +541,10 @@ def test_a_protocol_that_tags_everything_is_caught(monkeypatch: pytest.MonkeyPat
 
 def test_the_module_takes_messages_by_one_door() -> None:
     member = OrderingModule(manager("a"), [manager("a"), manager("b")], layout=layout("ab"))
-    effects = member.step(Received(request("a", 0)))
-    assert [type(effect) for effect in effects] == [Send]
-    register = Register(1, Subscription("i", 1, ("a",)))
-    assert [type(effect) for effect in member.step(Received(register))] == [Send]
+    effects = member.step(ReceivedFromModule(request("a", 0)))
+    assert [type(effect) for effect in effects] == [SendToModule]
+    register = Register(1, SubscriptionVersion("i", 1, ("a",)))
+    assert [type(effect) for effect in member.step(ReceivedFromModule(register))] == [SendToModule]
 
 
 def test_times_that_contradict_each_other_are_refused() -> None:

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pytest
 
 from cubecast.ordering.judge import inversions, needless_tags
-from cubecast.ordering.sim.dynamic import Publications, Swaps, in_turn
-from cubecast.ordering.sim.links import EMULATED, SIMULATED, Ints, Links
+from cubecast.ordering.sim.dynamic import DrawnPublications, Swaps, in_turn
+from cubecast.ordering.sim.links import EMULATED, SIMULATED, Ints, LinkDelays
 from cubecast.ordering.sim.pastry import BITS, DIGIT, Pastry
 from cubecast.ordering.sim.patterns import detected, in_a_row, one_by_one
 from cubecast.ordering.sim.popularity import shared, shares, subscriptions
@@ -26,7 +26,7 @@ from cubecast.ordering.sim.world import MILLISECOND, SECOND, TimedWorld
 def test_links_are_fast_or_slow_in_the_shares_of_the_paper() -> None:
     """[T] 6.1: 80 % N(21, 10.85), 20 % N(240, 129.27) ms, none below 0."""
     nodes = np.arange(40_000)
-    delays = Links(1).delays(nodes, nodes + 1)
+    delays = LinkDelays(1).delays(nodes, nodes + 1)
     assert (delays >= 0).all()
     fast = delays[delays < 21 + 4 * 10.85]
     mean = sum(kind.share * kind.mean for kind in SIMULATED)
@@ -35,12 +35,12 @@ def test_links_are_fast_or_slow_in_the_shares_of_the_paper() -> None:
 
 
 def test_a_link_has_one_delay_both_ways_or_one_for_each_message() -> None:
-    fixed, fresh = Links(3), Links(3, fresh=True)
-    assert fixed.delay(4, 9) == fixed.delay(9, 4, 17) == Links(3).delay(4, 9)
+    fixed, fresh = LinkDelays(3), LinkDelays(3, fresh=True)
+    assert fixed.delay(4, 9) == fixed.delay(9, 4, 17) == LinkDelays(3).delay(4, 9)
     assert len({fresh.delay(4, 9, draw) for draw in range(20)}) > 10
     assert fresh.delay(4, 9, 5) == fresh.delay(9, 4, 5)
     assert fixed.delay(4, 4) == fresh.delay(4, 4, 1) == 0
-    assert {Links(1, EMULATED).delay(0, node) for node in range(1, 9)} == {21.0}
+    assert {LinkDelays(1, EMULATED).delay(0, node) for node in range(1, 9)} == {21.0}
 
 
 # -- Pastry ---------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def digits_in_common(one: int, other: int) -> int:
 def test_a_route_gains_a_digit_with_every_hop_and_ends_at_the_closest_node(
     nodes: int, near: bool
 ) -> None:
-    pastry = Pastry(nodes, 20, Links(2), 2, near=near)
+    pastry = Pastry(nodes, 20, LinkDelays(2), 2, near=near)
     ids = pastry.ids.tolist()
     for topic, key in enumerate(pastry.keys.tolist()):
         root = int(pastry.managers[topic])
@@ -69,7 +69,7 @@ def test_a_route_gains_a_digit_with_every_hop_and_ends_at_the_closest_node(
 
 
 def test_routes_have_the_length_of_pastry_with_b_4() -> None:
-    pastry = Pastry(2000, 30, Links(5), 5, near=False)
+    pastry = Pastry(2000, 30, LinkDelays(5), 5, near=False)
     hops = [
         len(pastry.route(source, key, root))
         for source in range(0, 2000, 97)
@@ -81,7 +81,7 @@ def test_routes_have_the_length_of_pastry_with_b_4() -> None:
 @pytest.mark.parametrize("near", [False, True])
 @pytest.mark.parametrize("fresh", [False, True])
 def test_delays_of_many_routes_are_those_of_each_link(near: bool, fresh: bool) -> None:
-    links = Links(7, fresh=fresh)
+    links = LinkDelays(7, fresh=fresh)
     pastry = Pastry(300, 5, links, 7, near=near)
     sources, topics = np.arange(0, 300, 11), np.arange(28) % 5
     found = pastry.delays(sources, pastry.keys[topics], 6)
@@ -94,7 +94,7 @@ def test_delays_of_many_routes_are_those_of_each_link(near: bool, fresh: bool) -
 def test_near_entries_make_routes_faster_not_shorter() -> None:
     means = []
     for near in (False, True):
-        pastry = Pastry(1000, 1, Links(4), 4, near=near)
+        pastry = Pastry(1000, 1, LinkDelays(4), 4, near=near)
         means.append(pastry.delays(np.arange(1000), np.repeat(pastry.keys, 1000)).mean())
     assert means[1] < 0.7 * means[0]
 
@@ -132,7 +132,7 @@ def test_a_pair_needs_two_subscriptions() -> None:
 
 
 def test_an_event_reaches_every_subscriber_once() -> None:
-    links = Links(3)
+    links = LinkDelays(3)
     scribe, cube = Scribe(Pastry(60, 4, links, 3, near=False)), Cube(64, 4, 3)
     wanted = [3, 9, 27, 50, 59]
     for service, source in ((scribe, 8), (cube, 8), (cube, 9)):
@@ -155,7 +155,7 @@ def test_an_event_reaches_every_subscriber_once() -> None:
 def world_of(
     protocol: str, nodes: int, topics: int, seed: int, options: Options | None = None
 ) -> TimedWorld:
-    links = Links(seed)
+    links = LinkDelays(seed)
     service = Scribe(Pastry(nodes, topics, links, seed, near=False))
     members = list(range(nodes))
     make = make_of(protocol, options or Options(), members)
@@ -172,12 +172,12 @@ def test_computed_latencies_are_those_of_the_objects(seed: int, draws: str) -> N
     world = world_of("faithful", nodes, topics, seed)
     wanted = {node: np.flatnonzero(subscribed[node]).tolist() for node in range(nodes)}
     subscribe_all(world, wanted, in_place=True)
-    published = Publications.drawn(rng, np.full(topics, 1 / topics), nodes, 40)
+    published = DrawnPublications.drawn(rng, np.full(topics, 1 / topics), nodes, 40)
     pairs = list(zip(published.publishers.tolist(), published.topics.tolist(), strict=True))
     for event, (publisher, topic) in enumerate(pairs):
         world.publish_at(event * 60 * SECOND, publisher, topic, event)
     world.run()
-    links = Links(seed)
+    links = LinkDelays(seed)
     routes = Routes(Pastry(nodes, topics, links, seed, near=False), links, subscribed)
     found = sample(
         routes, np.arange(topics), shared(subscribed), published.topics, published.publishers
@@ -194,7 +194,7 @@ def test_computed_latencies_are_those_of_the_objects(seed: int, draws: str) -> N
 
 def test_messages_for_others_are_counted_by_manager() -> None:
     """All subscribe to all of three topics at three nodes: the highest manager sees everything."""
-    links = Links(1)
+    links = LinkDelays(1)
     pastry = Pastry(50, 3, links, 1, near=False)
     assert len(set(pastry.managers.tolist())) == 3
     everything = np.ones((50, 3), dtype=bool)
@@ -261,7 +261,7 @@ def test_an_event_that_waits_is_woken_when_its_time_is_over() -> None:
 
 
 def test_a_node_sends_one_message_at_a_time() -> None:
-    links = Links(1, EMULATED)
+    links = LinkDelays(1, EMULATED)
     make = make_of("one sequencer", Options(), list(range(5)))
     service = Scribe(Pastry(5, 1, links, 1, near=False), direct=True)
     world = TimedWorld(make, service, links, [0], list(range(5)), send_us=7 * MILLISECOND)
@@ -274,7 +274,7 @@ def test_a_node_sends_one_message_at_a_time() -> None:
 
 
 def test_links_keep_the_order_of_messages_with_fresh_delays() -> None:
-    links = Links(2, fresh=True)
+    links = LinkDelays(2, fresh=True)
     service = Scribe(Pastry(2, 1, links, 2, near=False), direct=True)
     world = TimedWorld(make_of("bare", Options(), [0, 1]), service, links, [0], [0, 1])
     publisher, other = service.manager(0), 1 - service.manager(0)
@@ -314,14 +314,16 @@ def test_a_popular_topic_never_yields() -> None:
     assert not swaps.wanted(np.array([1, 0]), np.array([44, 10**9]))
 
 
-def setting(seed: int, events: int) -> tuple[Routes, Ints, npt.NDArray[np.bool_], Publications]:
+def setting(
+    seed: int, events: int
+) -> tuple[Routes, Ints, npt.NDArray[np.bool_], DrawnPublications]:
     rng = np.random.default_rng(seed)
     nodes, topics = 40, 12
     chances = shares(topics, 0.901)
     subscribed = subscriptions(rng, nodes, 6, chances, "repeated")
-    links = Links(seed)
+    links = LinkDelays(seed)
     routes = Routes(Pastry(nodes, topics, links, seed, near=False), links, subscribed)
-    published = Publications.drawn(rng, chances, nodes, events)
+    published = DrawnPublications.drawn(rng, chances, nodes, events)
     return routes, rng.permutation(topics), shared(subscribed), published
 
 
@@ -368,7 +370,7 @@ def test_timestamps_of_an_older_epoch_are_discarded_and_asked_for_again() -> Non
 
 def test_a_shuffle_gives_popularity_to_other_topics() -> None:
     rng = np.random.default_rng(3)
-    published = Publications.drawn(rng, shares(100, 2.0), 10, 2000, shuffle_at=1000)
+    published = DrawnPublications.drawn(rng, shares(100, 2.0), 10, 2000, shuffle_at=1000)
     before, after = np.bincount(published.topics[:1000]), np.bincount(published.topics[1000:])
     assert before.argmax() == 0
     assert after.argmax() != 0

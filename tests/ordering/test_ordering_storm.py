@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from cubecast.ordering.effects import Arrived, Effect
+from cubecast.ordering.effects import Effect, ServiceNotified
 from cubecast.ordering.production.coordinator import Coordinator
 from cubecast.ordering.production.front import Front
 from cubecast.ordering.production.local_managers import Office
 from cubecast.ordering.production.notices import Open
-from cubecast.ordering.production.registry import Registry
+from cubecast.ordering.production.registry import SubscriptionRegistry
 from cubecast.ordering.production.subscriber import Subscriber
 from cubecast.ordering.storm import Storm, Weather
 from cubecast.ordering.timestamps import Stamp
@@ -58,7 +58,7 @@ def test_without_faults_of_links_and_nodes_nothing_is_tagged() -> None:
 class MixesEpochs(Front):
     """Forgets that later epochs have overtaken an event."""
 
-    def arrive_late(self, event: Arrived, stamp: Stamp, overtaken: bool) -> list[Effect]:
+    def arrive_late(self, event: ServiceNotified, stamp: Stamp, overtaken: bool) -> list[Effect]:
         return super().arrive_late(event, stamp, overtaken=False)
 
 
@@ -67,7 +67,7 @@ class LosesSubscriptions(Office):
 
     def on_open(self, message: Open, now: int) -> list[Effect]:
         effects = super().on_open(message, now)
-        self.registry = Registry(None)
+        self.registry = SubscriptionRegistry(None)
         return effects
 
 
@@ -88,7 +88,7 @@ class KeepsTheDead(Coordinator):
 class DropsWhatIsLate(Front):
     """Loses events of epochs that are over, in silence."""
 
-    def arrive_late(self, event: Arrived, stamp: Stamp, overtaken: bool) -> list[Effect]:
+    def arrive_late(self, event: ServiceNotified, stamp: Stamp, overtaken: bool) -> list[Effect]:
         return []
 
 

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cubecast.overlay.dissemination import Conditions, Event, Outcome, disseminate
+from cubecast.overlay.dissemination import Conditions, GossipEvent, GossipOutcome, disseminate
 from cubecast.overlay.gossip import (
-    Arrived,
-    Deliver,
+    DeliverEvent,
     Discard,
     EventId,
-    Forward,
     Gossip,
-    Publish,
+    PublishEvent,
     Push,
+    PushArrived,
+    SendPush,
 )
 from cubecast.overlay.measures import Overlays
 from cubecast.overlay.messages import NodeId, Topic
@@ -34,41 +34,41 @@ def node(shared: bool = True, memory: int = 100) -> Gossip:
 
 
 def targets(effects: list[object]) -> list[tuple[int, int | None, int]]:
-    return [(e.to, e.push.overlay, e.links) for e in effects if isinstance(e, Forward)]
+    return [(e.to, e.push.overlay, e.links) for e in effects if isinstance(e, SendPush)]
 
 
 # -- one node --------------------------------------------------------------------------------------
 
 
 def test_a_shared_link_carries_an_event_of_two_topics_once() -> None:
-    effects = node().step(Arrived(Push(E, (A, B))))
-    assert effects[0] == Deliver(E)
+    effects = node().step(PushArrived(Push(E, (A, B))))
+    assert effects[0] == DeliverEvent(E)
     assert targets([*effects]) == [(5, None, 1), (6, None, 2), (7, None, 1)]
 
 
 def test_only_topics_of_the_event_are_served() -> None:
-    effects = node().step(Arrived(Push(E, (A,))))
+    effects = node().step(PushArrived(Push(E, (A,))))
     assert targets([*effects]) == [(5, None, 1), (6, None, 1)]
 
 
 def test_a_node_infects_once_and_dies() -> None:
     gossip = node()
-    gossip.step(Arrived(Push(E, (A, B))))
-    assert gossip.step(Arrived(Push(E, (A, B)))) == [Discard(E, duplicate=True)]
+    gossip.step(PushArrived(Push(E, (A, B))))
+    assert gossip.step(PushArrived(Push(E, (A, B)))) == [Discard(E, duplicate=True)]
 
 
 def test_in_separate_overlays_a_node_pushes_once_in_each_and_delivers_once() -> None:
     gossip = node(shared=False)
-    assert targets([*gossip.step(Arrived(Push(E, (A, B), A)))]) == [(5, A, 1), (6, A, 1)]
-    again = gossip.step(Arrived(Push(E, (A, B), B)))
+    assert targets([*gossip.step(PushArrived(Push(E, (A, B), A)))]) == [(5, A, 1), (6, A, 1)]
+    again = gossip.step(PushArrived(Push(E, (A, B), B)))
     assert again[0] == Discard(E, duplicate=True)
     assert targets([*again]) == [(6, B, 1), (7, B, 1)]
-    assert gossip.step(Arrived(Push(E, (A, B), B))) == [Discard(E, duplicate=True)]
+    assert gossip.step(PushArrived(Push(E, (A, B), B))) == [Discard(E, duplicate=True)]
 
 
 def test_an_event_of_other_topics_is_not_delivered() -> None:
     """Accuracy ([N] 2.2)."""
-    assert node().step(Arrived(Push(E, (Topic(3),)))) == [Discard(E, duplicate=False)]
+    assert node().step(PushArrived(Push(E, (Topic(3),)))) == [Discard(E, duplicate=False)]
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -77,21 +77,21 @@ def test_a_publisher_reaches_topics_that_it_does_not_subscribe_to_by_a_contact(
 ) -> None:
     foreign, unheard = Topic(3), Topic(4)
     gossip = node(shared)
-    effects = gossip.step(Publish(E, (A, foreign, unheard), {foreign: NodeId(8)}))
+    effects = gossip.step(PublishEvent(E, (A, foreign, unheard), {foreign: NodeId(8)}))
     overlays = (None, None) if shared else (A, foreign)
     wanted = [(5, overlays[0], 1), (6, overlays[0], 1), (8, overlays[1], 1)]
     assert targets([*effects]) == wanted
     back = Push(E, (A, foreign, unheard), None if shared else A)
-    assert gossip.step(Arrived(back)) == [Discard(E, duplicate=True)]
+    assert gossip.step(PushArrived(back)) == [Discard(E, duplicate=True)]
 
 
 def test_memory_is_bounded_and_an_event_forgotten_is_new() -> None:
     gossip = node(memory=2)
     for number in (1, 2, 3):
-        gossip.step(Arrived(Push(EventId(number), (A,))))
+        gossip.step(PushArrived(Push(EventId(number), (A,))))
     assert len(gossip.seen) == len(gossip.delivered) == 2
-    assert gossip.step(Arrived(Push(EventId(3), (A,)))) == [Discard(EventId(3), duplicate=True)]
-    assert gossip.step(Arrived(Push(EventId(1), (A,))))[0] == Deliver(EventId(1))
+    assert gossip.step(PushArrived(Push(EventId(3), (A,)))) == [Discard(EventId(3), duplicate=True)]
+    assert gossip.step(PushArrived(Push(EventId(1), (A,))))[0] == DeliverEvent(EventId(1))
     with pytest.raises(ValueError, match="memory must be 1 or more, not 0"):
         node(memory=0)
 
@@ -99,12 +99,12 @@ def test_memory_is_bounded_and_an_event_forgotten_is_new() -> None:
 # -- many nodes, by hand ---------------------------------------------------------------------------
 
 CHAIN: Overlays = {1: {0: (1,), 1: (2,), 2: (3,), 3: (0,)}}
-EVENT = Event(9, 0, (1,))
+EVENT = GossipEvent(9, 0, (1,))
 
 
 def test_an_event_goes_round_a_ring_one_node_per_round() -> None:
     (outcome,) = disseminate(1, CHAIN, [EVENT])
-    assert outcome == Outcome(
+    assert outcome == GossipOutcome(
         wanted=3,
         delivered=3,
         by_round=(0, 1, 1, 1, 0),
@@ -146,7 +146,7 @@ def test_when_all_messages_are_lost_none_is_delivered() -> None:
 def test_a_shared_message_replaces_one_per_topic() -> None:
     """Two topics with the same two members: one physical link, two logical ones."""
     overlays = {topic: {0: (1,), 1: (0,)} for topic in (1, 2)}
-    event = Event(9, 0, (1, 2))
+    event = GossipEvent(9, 0, (1, 2))
     (shared,) = disseminate(1, overlays, [event])
     (separate,) = disseminate(1, overlays, [event], Conditions(shared=False))
     assert (shared.messages, shared.topic_links, shared.duplicates) == (2, 4, 1)
@@ -155,14 +155,14 @@ def test_a_shared_message_replaces_one_per_topic() -> None:
 
 def test_a_contact_carries_the_event_into_a_topic_that_the_publisher_is_not_in() -> None:
     overlays = {**CHAIN, 2: {5: (6,), 6: (5,)}}
-    (outcome,) = disseminate(1, overlays, [Event(9, 0, (1, 2, 3))])
+    (outcome,) = disseminate(1, overlays, [GossipEvent(9, 0, (1, 2, 3))])
     assert (outcome.wanted, outcome.delivered) == (5, 5)
-    (halved,) = disseminate(1, overlays, [Event(9, 0, (2,))], Conditions(crashes={5: 0}))
+    (halved,) = disseminate(1, overlays, [GossipEvent(9, 0, (2,))], Conditions(crashes={5: 0}))
     assert (halved.wanted, halved.delivered) == (1, 1), "the contact is a node that is up"
 
 
 def test_outcomes_add_up() -> None:
-    one, two = disseminate(1, CHAIN, [EVENT, Event(10, 0, (7,))])
+    one, two = disseminate(1, CHAIN, [EVENT, GossipEvent(10, 0, (7,))])
     total = one + two + one
     assert total == replace(
         one,
@@ -178,7 +178,7 @@ def test_outcomes_add_up() -> None:
 @pytest.mark.parametrize("topics", [(), (1, 1)])
 def test_an_event_names_its_topics_once_each(topics: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="event 9 needs one or more topics, each once"):
-        Event(9, 0, topics)
+        GossipEvent(9, 0, topics)
 
 
 def test_a_chance_of_loss_is_a_probability() -> None:
@@ -188,7 +188,7 @@ def test_a_chance_of_loss_is_a_probability() -> None:
 
 def test_messages_of_separate_overlays_are_lost_apart() -> None:
     overlays = {topic: {0: (1,), 1: ()} for topic in (1, 2)}
-    events = [Event(number, 0, (1, 2)) for number in range(40)]
+    events = [GossipEvent(number, 0, (1, 2)) for number in range(40)]
     outcomes = disseminate(1, overlays, events, Conditions(shared=False, loss=0.5))
     assert {outcome.lost for outcome in outcomes} == {0, 1, 2}
 
@@ -217,7 +217,7 @@ def reachable(views: Views, start: int) -> set[int]:
 @pytest.mark.parametrize("shared", [True, False])
 def test_without_loss_an_event_reaches_what_a_flood_reaches(mode: str, shared: bool) -> None:
     overlays = overlays_of(mode)
-    events = [Event(number, number, (1,)) for number in range(10) if number in overlays[1]]
+    events = [GossipEvent(number, number, (1,)) for number in range(10) if number in overlays[1]]
     outcomes = disseminate(3, overlays, events, Conditions(shared=shared))
     for event, outcome in zip(events, outcomes, strict=True):
         found = reachable(dict(overlays[1].items()), event.publisher)  # type: ignore[arg-type]
@@ -227,7 +227,7 @@ def test_without_loss_an_event_reaches_what_a_flood_reaches(mode: str, shared: b
 def test_where_all_are_reached_sharing_saves_exactly_the_parallel_links() -> None:
     """The links that one shared run stands for are the messages of separate overlays."""
     overlays = overlays_of("repairing")
-    event = [Event(1, 6, (1, 2, 3, 4))]
+    event = [GossipEvent(1, 6, (1, 2, 3, 4))]
     (shared,) = disseminate(3, overlays, event)
     (separate,) = disseminate(3, overlays, event, Conditions(shared=False))
     assert shared.complete
@@ -237,9 +237,10 @@ def test_where_all_are_reached_sharing_saves_exactly_the_parallel_links() -> Non
 
 
 def test_alignment_saves_messages_that_random_overlays_cannot() -> None:
-    events = [Event(number, number, (1, 2, 3)) for number in range(8)]
+    events = [GossipEvent(number, number, (1, 2, 3)) for number in range(8)]
     before, after = (
-        sum(disseminate(3, overlays_of("repairing", rounds=r), events), Outcome()) for r in (0, 8)
+        sum(disseminate(3, overlays_of("repairing", rounds=r), events), GossipOutcome())
+        for r in (0, 8)
     )
     assert before.topic_links == after.topic_links
     assert after.messages < 0.8 * before.messages
@@ -257,7 +258,7 @@ def test_every_message_is_accounted_for(
     run: int, shared: bool, loss: float, crashes: dict[int, int], topics: set[int]
 ) -> None:
     overlays = overlays_of("faithful", rounds=0)
-    event = Event(run, run, tuple(topics))
+    event = GossipEvent(run, run, tuple(topics))
     (outcome,) = disseminate(run, overlays, [event], Conditions(shared, loss, crashes))
     crashed = sum(n != event.publisher for n in crashes)
     received = outcome.messages - outcome.lost - outcome.to_down

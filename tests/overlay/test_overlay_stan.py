@@ -14,31 +14,31 @@ from cubecast.overlay.effects import (
     Cause,
     Effect,
     Introduce,
-    Received,
+    JoinTopic,
+    LeaveTopic,
+    ReceivedFromNode,
     Resize,
-    Send,
+    SendToNode,
     Stranded,
-    Subscribe,
     Tick,
     Unreachable,
-    Unsubscribe,
     ViewChanged,
 )
 from cubecast.overlay.messages import (
-    Absent,
     CollectReply,
     CollectWalk,
     Keep,
-    Kept,
+    KeepGranted,
+    KeepRefused,
+    KeepReleased,
     Message,
     NodeId,
-    Refused,
-    Release,
+    NotMember,
     Topic,
 )
 from cubecast.overlay.rounds import MODES, pins_limit
 from cubecast.overlay.stan import Stan, StanConfig
-from cubecast.overlay.view import BURIALS_LIMIT, View, Weigh
+from cubecast.overlay.view import BURIALS_LIMIT, OverlayView, Weigh
 from cubecast.overlay.weights import weight
 from support.purity import PURE, SRC, called_builtins, imported_modules
 
@@ -62,7 +62,7 @@ def node(mode: str = "faithful", **more: object) -> Stan:
 def member(*others: int, mode: str = "faithful", size: int | None = None, **more: object) -> Stan:
     """A node that subscribes to A with this view."""
     stan = node(mode, **more)
-    stan.step(Subscribe(A, ids(*others), len(others) if size is None else size), 0)
+    stan.step(JoinTopic(A, ids(*others), len(others) if size is None else size), 0)
     return stan
 
 
@@ -73,13 +73,13 @@ def by_weight(others: Iterable[int], of: int = ME) -> tuple[NodeId, ...]:
 
 def told(stan: Stan, sender: int, message: Message, now: float = 1) -> list[Effect]:
     stan.check_invariants()
-    effects = stan.step(Received(NodeId(sender), message), now)
+    effects = stan.step(ReceivedFromNode(NodeId(sender), message), now)
     stan.check_invariants()
     return effects
 
 
 def sends(effects: Iterable[Effect]) -> list[tuple[int, Message]]:
-    return [(effect.to, effect.message) for effect in effects if isinstance(effect, Send)]
+    return [(effect.to, effect.message) for effect in effects if isinstance(effect, SendToNode)]
 
 
 CORE = (
@@ -116,8 +116,8 @@ def test_figure_2_two_topics_end_up_with_the_same_two_physical_links() -> None:
             return lambda p, q: weights[q]
 
     stan = Drawn(ME, StanConfig(), first)
-    stan.step(Subscribe(A, ids(1, 2), 2), 0)
-    stan.step(Subscribe(B, ids(3, 4), 2), 0)
+    stan.step(JoinTopic(A, ids(1, 2), 2), 0)
+    stan.step(JoinTopic(B, ids(3, 4), 2), 0)
     assert set(stan.view(A)) | set(stan.view(B)) == {1, 2, 3, 4}
     for topic in (A, B):
         told(stan, 1, CollectReply(topic, ids(0, 1, 2, 3, 4)))
@@ -132,8 +132,8 @@ def test_a1_to_a4_a_tick_sends_a_walk_to_a_random_member_of_each_view() -> None:
         return limit - 1
 
     stan = Stan(ME, StanConfig(ttl=4), last)
-    stan.step(Subscribe(B, ids(7, 8, 9), 3), 0)
-    stan.step(Subscribe(A, ids(5, 6), 2), 0)
+    stan.step(JoinTopic(B, ids(7, 8, 9), 3), 0)
+    stan.step(JoinTopic(A, ids(5, 6), 2), 0)
     assert sends(stan.step(Tick(), 1)) == [
         (6, CollectWalk(A, ME, (), 4)),
         (9, CollectWalk(B, ME, (), 4)),
@@ -174,7 +174,7 @@ def test_a_reply_that_changes_nothing_has_no_effect() -> None:
 
 def test_what_comes_after_unsubscribing_is_dropped() -> None:
     stan = member(5, 6)
-    stan.step(Unsubscribe(A), 1)
+    stan.step(LeaveTopic(A), 1)
     for message in (CollectWalk(A, NodeId(8), (), 3), CollectReply(A, ids(5))):
         assert told(stan, 5, message) == []
     assert stan.view(A) == ()
@@ -230,7 +230,7 @@ def test_walks_and_replies_beyond_the_limit_are_dropped() -> None:
 
 def test_a_second_subscription_changes_nothing() -> None:
     stan = member(5, 6)
-    assert stan.step(Subscribe(A, ids(7, 8), 2), 1) == []
+    assert stan.step(JoinTopic(A, ids(7, 8), 2), 1) == []
     assert stan.view(A) == ids(5, 6)
 
 
@@ -245,10 +245,10 @@ def test_messages_survive_the_wire() -> None:
         CollectWalk(A, NodeId(2**62), ids(1, 2), 3),
         CollectReply(A, ids(1)),
         Keep(A, 4),
-        Kept(A, 4),
-        Refused(A),
-        Release(A, 4),
-        Absent(A),
+        KeepGranted(A, 4),
+        KeepRefused(A),
+        KeepReleased(A, 4),
+        NotMember(A),
     ]
     assert [decoder.decode(encode(message)) for message in messages] == messages
 
@@ -277,12 +277,12 @@ messages = st.one_of(
     st.builds(CollectWalk, st.just(A), few, sets, numbers),
     st.builds(CollectReply, st.just(A), sets),
     st.builds(Keep, st.just(A), numbers),
-    st.builds(Kept, st.just(A), numbers),
-    st.builds(Release, st.just(A), numbers),
-    st.sampled_from((Refused(A), Absent(A))),
+    st.builds(KeepGranted, st.just(A), numbers),
+    st.builds(KeepReleased, st.just(A), numbers),
+    st.sampled_from((KeepRefused(A), NotMember(A))),
 )
 causes = st.one_of(
-    st.builds(Received, few, messages),
+    st.builds(ReceivedFromNode, few, messages),
     st.just(Tick()),
     st.builds(Unreachable, few),
     st.builds(Introduce, st.just(A), sets),
@@ -302,7 +302,7 @@ def test_whatever_comes_in_a_view_stays_sound_and_nothing_is_raised(
 ) -> None:
     """The view tells of each change, and grows beyond its size or shrinks for no message."""
     stan = node(mode)
-    stan.step(Subscribe(A, others, size), 0)
+    stan.step(JoinTopic(A, others, size), 0)
     now, told_of = 0.0, set(stan.view(A))
     for cause, later in story:
         now += later
@@ -312,12 +312,12 @@ def test_whatever_comes_in_a_view_stays_sound_and_nothing_is_raised(
         changes = [effect.view for effect in effects if isinstance(effect, ViewChanged)]
         told_of = set(changes[-1]) if changes else told_of
         assert told_of == set(stan.view(A))
-        if not isinstance(cause, Resize | Unreachable) and cause_message(cause) != Absent(A):
+        if not isinstance(cause, Resize | Unreachable) and cause_message(cause) != NotMember(A):
             assert len(stan.view(A)) >= held
 
 
 def cause_message(cause: Cause) -> Message | None:
-    return cause.message if isinstance(cause, Received) else None
+    return cause.message if isinstance(cause, ReceivedFromNode) else None
 
 
 # -- repair: offers --------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ def keepers_by_weight() -> tuple[NodeId, ...]:
 def kept_by(keeper: int) -> Stan:
     stan = member(5, 6, mode="repairing")
     told(stan, keeper, CollectWalk(A, NodeId(5), (), 1))
-    told(stan, keeper, Kept(A, 1))
+    told(stan, keeper, KeepGranted(A, 1))
     assert stan.topics[A].keeper.keeper == keeper
     return stan
 
@@ -363,7 +363,7 @@ def test_a_lighter_last_hop_becomes_keeper_and_the_former_one_is_released() -> N
     best, *_, worst = keepers_by_weight()
     stan = kept_by(worst)
     assert sends(told(stan, best, CollectWalk(A, NodeId(5), (), 1)))[1:] == [(best, Keep(A, 2))]
-    assert sends(told(stan, best, Kept(A, 2))) == [(worst, Release(A, 2))]
+    assert sends(told(stan, best, KeepGranted(A, 2))) == [(worst, KeepReleased(A, 2))]
     assert stan.topics[A].keeper.keeper == best
 
 
@@ -381,7 +381,7 @@ def test_one_request_is_open_at_a_time() -> None:
 def test_a_node_without_a_keeper_asks_a_member_of_its_view_at_each_tick() -> None:
     stan = member(5, 6, mode="repairing")
     assert sends(stan.step(Tick(), 1))[1:] == [(5, Keep(A, 1))]
-    told(stan, 5, Refused(A))
+    told(stan, 5, KeepRefused(A))
     assert sends(stan.step(Tick(), 2))[1:] == [(5, Keep(A, 2))]
 
 
@@ -394,21 +394,21 @@ def test_a_keeper_is_asked_again_at_each_tick_and_given_up_after_a_silence() -> 
 
 
 def test_belief_counts_from_the_sending_of_the_request_that_is_answered() -> None:
-    """A late Kept for an earlier request does not prolong belief beyond the keeper's lease."""
+    """A late `KeepGranted` for an earlier request prolongs no belief beyond the keeper's lease."""
     stan = kept_by(10)
     period = stan.config.period_ms
     stan.step(Tick(), 1 * period)
     stan.step(Tick(), 2 * period)
-    told(stan, 10, Kept(A, 2), now=2 * period + 1)
+    told(stan, 10, KeepGranted(A, 2), now=2 * period + 1)
     assert stan.topics[A].keeper.confirmed_ms == 1
-    told(stan, 10, Kept(A, 3), now=2 * period + 2)
+    told(stan, 10, KeepGranted(A, 3), now=2 * period + 2)
     assert stan.topics[A].keeper.confirmed_ms == 2 * period
 
 
 def test_a_keeper_that_refuses_leaves_or_cannot_be_reached_is_given_up() -> None:
     causes: list[Cause] = [
-        Received(NodeId(10), Refused(A)),
-        Received(NodeId(10), Absent(A)),
+        ReceivedFromNode(NodeId(10), KeepRefused(A)),
+        ReceivedFromNode(NodeId(10), NotMember(A)),
         Unreachable(NodeId(10)),
     ]
     for cause in causes:
@@ -418,8 +418,8 @@ def test_a_keeper_that_refuses_leaves_or_cannot_be_reached_is_given_up() -> None
 
 
 def test_a_kept_that_is_not_wanted_is_released_and_a_repeated_one_is_not() -> None:
-    assert sends(told(kept_by(10), 11, Kept(A, 1))) == [(11, Release(A, 1))]
-    assert sends(told(kept_by(10), 10, Kept(A, 1))) == []
+    assert sends(told(kept_by(10), 11, KeepGranted(A, 1))) == [(11, KeepReleased(A, 1))]
+    assert sends(told(kept_by(10), 10, KeepGranted(A, 1))) == []
 
 
 # -- repair: the keeper ----------------------------------------------------------------------------
@@ -430,7 +430,7 @@ def test_a_keeper_holds_a_heavy_node_in_place_of_its_heaviest_link() -> None:
     stan = member(*lightest[:4], mode="repairing")
     effects = told(stan, heavy, Keep(A, 3))
     wanted = (*lightest[:3], heavy)
-    assert effects == [Send(heavy, Kept(A, 3)), ViewChanged(A, wanted)]
+    assert effects == [SendToNode(heavy, KeepGranted(A, 3)), ViewChanged(A, wanted)]
     told(stan, 9, CollectReply(A, tuple(lightest)))
     assert stan.view(A) == wanted
 
@@ -439,7 +439,7 @@ def test_a_released_node_stays_as_long_as_its_weight_allows() -> None:
     *lightest, heavy = by_weight(range(1, 10))
     stan = member(*lightest[:4], mode="repairing")
     told(stan, heavy, Keep(A, 1))
-    told(stan, heavy, Release(A, 1))
+    told(stan, heavy, KeepReleased(A, 1))
     assert heavy in stan.view(A)
     told(stan, 9, CollectReply(A, tuple(lightest)))
     assert stan.view(A) == tuple(lightest[:4])
@@ -461,8 +461,8 @@ def test_a_keeper_pins_at_most_half_of_its_view_and_refuses_more() -> None:
     stan = member(*range(1, 9), mode="repairing")
     answers = [sends(told(stan, asking, Keep(A, 1)))[0][1] for asking in range(20, 26)]
     assert pins_limit(8) == 4
-    assert answers == [Kept(A, 1)] * 4 + [Refused(A)] * 2
-    assert sends(told(stan, 20, Keep(A, 2)))[0][1] == Kept(A, 2), "a renewal needs no room"
+    assert answers == [KeepGranted(A, 1)] * 4 + [KeepRefused(A)] * 2
+    assert sends(told(stan, 20, Keep(A, 2)))[0][1] == KeepGranted(A, 2), "a renewal needs no room"
     assert len(stan.view(A)) == 8
 
 
@@ -476,7 +476,7 @@ def two_nodes() -> tuple[Stan, Stan, NodeId]:
     lighter, *_, keeper = keepers_by_weight()
     asking = member(5, 6, mode="repairing")
     kept = Stan(keeper, StanConfig(mode="repairing"), first)
-    kept.step(Subscribe(A, ids(30, 31, 32, 33), 4), 0)
+    kept.step(JoinTopic(A, ids(30, 31, 32, 33), 4), 0)
     ask(asking, kept, now=1)
     return asking, kept, lighter
 
@@ -496,8 +496,8 @@ def released_for(asking: Stan, lighter: NodeId, now: float) -> Message:
     """A lighter node takes over: the release that the former keeper is sent."""
     (_, (_, request)) = sends(told(asking, lighter, CollectWalk(A, NodeId(5), (), 1), now))
     assert isinstance(request, Keep)
-    ((_, release),) = sends(told(asking, lighter, Kept(A, request.number), now))
-    assert isinstance(release, Release)
+    ((_, release),) = sends(told(asking, lighter, KeepGranted(A, request.number), now))
+    assert isinstance(release, KeepReleased)
     return release
 
 
@@ -526,10 +526,10 @@ def test_an_earlier_request_that_comes_late_does_not_let_an_earlier_release_in()
 def test_messages_of_before_a_node_left_and_came_back_count_for_nothing() -> None:
     asking, kept, lighter = two_nodes()
     late = released_for(asking, lighter, now=2)
-    asking.step(Unsubscribe(A), 3)
-    asking.step(Subscribe(A, ids(5, 6), 2), 4)
+    asking.step(LeaveTopic(A), 3)
+    asking.step(JoinTopic(A, ids(5, 6), 2), 4)
     (_, (_, request)) = passed(kept, asking, CollectWalk(A, NodeId(5), (), 1), 5)
-    passed(kept, asking, Kept(A, 1), now=6)
+    passed(kept, asking, KeepGranted(A, 1), now=6)
     assert asking.topics[A].keeper.keeper is None, "an answer to a request of before"
     ((_, answer),) = passed(asking, kept, request, 7)
     passed(kept, asking, answer, now=8)
@@ -539,7 +539,7 @@ def test_messages_of_before_a_node_left_and_came_back_count_for_nothing() -> Non
 
 
 def test_a_node_does_not_keep_itself() -> None:
-    assert sends(told(member(5, 6, mode="repairing"), 0, Keep(A, 1))) == [(0, Refused(A))]
+    assert sends(told(member(5, 6, mode="repairing"), 0, Keep(A, 1))) == [(0, KeepRefused(A))]
 
 
 # -- repair: ids that are gone ---------------------------------------------------------------------
@@ -558,7 +558,7 @@ def test_walks_start_at_the_members_of_the_view_in_turn() -> None:
 def test_an_unreachable_id_is_removed_from_all_views_and_buried() -> None:
     stan = node("repairing")
     for topic in (A, B):
-        stan.step(Subscribe(topic, ids(5, 6), 2), 0)
+        stan.step(JoinTopic(topic, ids(5, 6), 2), 0)
     effects = stan.step(Unreachable(NodeId(5)), 1)
     assert effects == [ViewChanged(A, ids(6)), ViewChanged(B, ids(6))]
     told(stan, 6, CollectReply(A, ids(5, 9)))
@@ -567,8 +567,8 @@ def test_an_unreachable_id_is_removed_from_all_views_and_buried() -> None:
 
 def test_only_a_view_that_holds_an_unreachable_id_buries_it() -> None:
     stan = node("repairing")
-    stan.step(Subscribe(A, ids(5, 6), 2), 0)
-    stan.step(Subscribe(B, ids(6, 7), 2), 0)
+    stan.step(JoinTopic(A, ids(5, 6), 2), 0)
+    stan.step(JoinTopic(B, ids(6, 7), 2), 0)
     stan.step(Unreachable(NodeId(5)), 1)
     assert [list(stan.topics[topic].view.buried) for topic in (A, B)] == [[5], []]
 
@@ -587,10 +587,10 @@ def test_a_buried_id_returns_when_it_speaks_or_when_its_burial_is_over() -> None
 def test_a_node_that_does_not_subscribe_says_so_and_is_removed() -> None:
     outsider = node("repairing")
     for message in (CollectWalk(A, NodeId(8), (), 3), Keep(A, 1)):
-        assert told(outsider, 5, message) == [Send(NodeId(5), Absent(A))]
+        assert told(outsider, 5, message) == [SendToNode(NodeId(5), NotMember(A))]
     assert told(outsider, 5, CollectReply(A, ids(5))) == []
     stan = member(5, 6, mode="repairing")
-    assert told(stan, 5, Absent(A)) == [ViewChanged(A, ids(6))]
+    assert told(stan, 5, NotMember(A)) == [ViewChanged(A, ids(6))]
 
 
 def test_an_empty_view_asks_for_an_introduction() -> None:
@@ -624,7 +624,7 @@ def test_a_view_that_shrinks_keeps_its_lightest_and_only_so_many_pins() -> None:
 
 
 def test_burials_are_bounded_and_the_oldest_is_forgotten_first() -> None:
-    view = View(ME, 2, weight)
+    view = OverlayView(ME, 2, weight)
     for other in range(1, BURIALS_LIMIT + 3):
         view.merge(ids(other))
         view.remove(NodeId(other), buried_until=100.0)

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from cubecast.overlay.dissemination import Event, disseminate
+from cubecast.overlay.dissemination import GossipEvent, disseminate
 from cubecast.overlay.effects import Cause, Effect, Tick
 from cubecast.overlay.measures import (
     Measures,
@@ -26,7 +26,7 @@ from cubecast.overlay.universes.grid import grid
 from cubecast.overlay.view import Weigh
 from cubecast.overlay.view_sizes import view_size
 from cubecast.overlay.weights import weight
-from cubecast.overlay.world import Change, Kind, Network, World
+from cubecast.overlay.world import Kind, NetworkConditions, NodeChange, OverlayWorld
 
 ROUNDS = 8
 TOLERANCE = {1: 1.5, 2: 0.6, 3: 0.3}
@@ -53,7 +53,9 @@ def in_rounds(run: int, mode: str) -> list[Measures]:
 
 def in_events(run: int, mode: str, make: type[Stan] = Stan, **more: object) -> list[Measures]:
     config = StanConfig(mode=mode, **more)  # type: ignore[arg-type]
-    return [measure(views) for views in World(run, universe(run), config, make=make).play(ROUNDS)]
+    return [
+        measure(views) for views in OverlayWorld(run, universe(run), config, make=make).play(ROUNDS)
+    ]
 
 
 def differences(run: int, mode: str, events: list[Measures]) -> list[str]:
@@ -102,9 +104,9 @@ def test_walks_without_further_hops_fail_the_comparison() -> None:
 SMALL = {topic: range(topic, topic + 40) for topic in (1, 2)}
 
 
-def small(mode: str = "repairing", run: int = 1, **network: float) -> World:
+def small(mode: str = "repairing", run: int = 1, **network: float) -> OverlayWorld:
     config = StanConfig(mode=mode)  # type: ignore[arg-type]
-    return World(run, SMALL, config, Network(**network))  # type: ignore[arg-type]
+    return OverlayWorld(run, SMALL, config, NetworkConditions(**network))  # type: ignore[arg-type]
 
 
 def test_a_run_is_repeated_exactly_by_its_number() -> None:
@@ -130,7 +132,7 @@ def test_ticks_jitter_about_a_beat_that_does_not_drift() -> None:
                 ticks.setdefault(self.node, []).append(now / self.config.period_ms)
             return super().step(cause, now)
 
-    World(1, {1: (1, 2, 3)}, network=Network(jitter=0.4), make=Timed).play(100)
+    OverlayWorld(1, {1: (1, 2, 3)}, network=NetworkConditions(jitter=0.4), make=Timed).play(100)
     for times in ticks.values():
         late = [time - times[0] - number for number, time in enumerate(times)]
         assert len(times) in (99, 100, 101)
@@ -141,7 +143,7 @@ def test_ticks_jitter_about_a_beat_that_does_not_drift() -> None:
 def test_a_node_that_returns_at_once_ticks_once_per_period() -> None:
     world = small("faithful")
     kinds: tuple[Kind, ...] = ("crash", "return")
-    world.play(1, [Change(0.1, kind, node) for node in range(1, 42) for kind in kinds])
+    world.play(1, [NodeChange(0.1, kind, node) for node in range(1, 42) for kind in kinds])
     before = world.sent["CollectReply"]
     world.play(4)
     assert world.sent["CollectReply"] - before == pytest.approx(4 * 80, rel=0.05)
@@ -163,8 +165,8 @@ def test_views_keep_their_size_and_hold_members_of_the_topic_only(mode: str) -> 
                 assert set(view) <= set(SMALL[topic]) - {node}
 
 
-def crashes(*nodes: int) -> list[Change]:
-    return [Change(2.5, "crash", node) for node in nodes]
+def crashes(*nodes: int) -> list[NodeChange]:
+    return [NodeChange(2.5, "crash", node) for node in nodes]
 
 
 def test_dead_ids_stay_in_faithful_mode_and_go_in_repairing_mode() -> None:
@@ -185,7 +187,11 @@ def test_views_are_full_again_after_the_dead_are_removed() -> None:
 
 
 def test_a_node_that_was_killed_returns_to_its_topics() -> None:
-    changes = [Change(2.5, "crash", 20), Change(6.5, "return", 20), Change(7.5, "return", 20)]
+    changes = [
+        NodeChange(2.5, "crash", 20),
+        NodeChange(6.5, "return", 20),
+        NodeChange(7.5, "return", 20),
+    ]
     snapshots = small().play(12, changes)
     assert 20 not in snapshots[4][1]
     for topic in (1, 2):
@@ -194,7 +200,11 @@ def test_a_node_that_was_killed_returns_to_its_topics() -> None:
 
 
 def test_a_newcomer_is_found() -> None:
-    changes = [Change(2.5, "join", 99, 1), Change(2.5, "join", 99, 7), Change(3, "join", 98, 7)]
+    changes = [
+        NodeChange(2.5, "join", 99, 1),
+        NodeChange(2.5, "join", 99, 7),
+        NodeChange(3, "join", 98, 7),
+    ]
     last = small().play(8, changes)[-1]
     assert in_degrees(last[1])[99] > 0
     assert len(last[1][99]) == view_size(41)
@@ -202,14 +212,14 @@ def test_a_newcomer_is_found() -> None:
 
 
 def test_in_faithful_mode_a_newcomer_depends_on_its_introduction() -> None:
-    last = small("faithful").play(8, [Change(2.5, "join", 99, 1)])[-1]
+    last = small("faithful").play(8, [NodeChange(2.5, "join", 99, 1)])[-1]
     assert in_degrees(last[1])[99] > 0
 
 
 def test_view_sizes_follow_the_number_of_subscribers() -> None:
     """The overlay management protocol says so; StaN fills the views from its walks."""
-    changes = [Change(2 + node / 100, "join", node, 1) for node in range(100, 130)]
-    changes += [Change(7 + node / 100, "leave", node, 1) for node in range(1, 31)]
+    changes = [NodeChange(2 + node / 100, "join", node, 1) for node in range(100, 130)]
+    changes += [NodeChange(7 + node / 100, "leave", node, 1) for node in range(1, 31)]
     snapshots = small().play(25, changes)
     for period, members in ((2, 40), (5, 70), (25, 40)):
         views = snapshots[period][1]
@@ -218,28 +228,28 @@ def test_view_sizes_follow_the_number_of_subscribers() -> None:
 
 
 def test_a_node_that_left_a_topic_is_forgotten_there_and_stays_in_the_other() -> None:
-    last = small().play(20, [Change(2.5, "leave", 20, 1)])[-1]
+    last = small().play(20, [NodeChange(2.5, "leave", 20, 1)])[-1]
     assert 20 not in last[1]
     assert dead_links(last[1]) == 0
     assert in_degrees(last[2])[20] > 0
 
 
-def storm(run: int, periods: int) -> list[Change]:
+def storm(run: int, periods: int) -> list[NodeChange]:
     """Two changes in each period; at most ten nodes are down at once."""
-    random, down, changes = Random(run), set[int](), list[Change]()
+    random, down, changes = Random(run), set[int](), list[NodeChange]()
     for number in range(2 * periods):
         period = 1 + number / 2
         node, topic = random.randrange(1, 42), random.choice((1, 2))
         match random.choice(("crash", "return", "join", "leave")):
             case "crash" if len(down) < 10:
                 down.add(node)
-                changes.append(Change(period, "crash", node))
+                changes.append(NodeChange(period, "crash", node))
             case "return" if down:
-                changes.append(Change(period, "return", down.pop()))
+                changes.append(NodeChange(period, "return", down.pop()))
             case "join":
-                changes.append(Change(period, "join", node, topic))
+                changes.append(NodeChange(period, "join", node, topic))
             case "leave":
-                changes.append(Change(period, "leave", node, topic))
+                changes.append(NodeChange(period, "leave", node, topic))
     return changes
 
 
@@ -255,7 +265,7 @@ def test_after_a_storm_of_changes_repair_comes_to_rest(loss: float) -> None:
 def test_after_a_storm_every_subscriber_gets_every_event() -> None:
     last = small().play(35, storm(5, 10))[-1]
     both = sorted(last[1].keys() & last[2].keys())
-    outcomes = disseminate(1, last, [Event(node, node, (1, 2)) for node in both])
+    outcomes = disseminate(1, last, [GossipEvent(node, node, (1, 2)) for node in both])
     assert len(outcomes) > 10
     assert all(outcome.complete for outcome in outcomes)
     assert sum(outcome.strays for outcome in outcomes) == 0
@@ -265,7 +275,7 @@ def test_a_stranded_node_is_introduced_anew() -> None:
     """All that node 1 knows die at once; it finds the others through the service below."""
     world = small()
     known = world.snapshot()[1][1]
-    last = world.play(30, [Change(0.0, "crash", other) for other in known])[-1]
+    last = world.play(30, [NodeChange(0.0, "crash", other) for other in known])[-1]
     assert last[1][1]
     assert dead_links(last[1]) == 0
 
@@ -280,14 +290,14 @@ def test_a_stranded_node_is_introduced_anew() -> None:
 )
 def test_a_wrong_network_says_what_is_wrong(wrong: dict[str, float], error: str) -> None:
     with pytest.raises(ValueError, match=error):
-        Network(**wrong)  # type: ignore[arg-type]
+        NetworkConditions(**wrong)  # type: ignore[arg-type]
 
 
 def test_a_change_names_a_topic_where_it_needs_one() -> None:
     with pytest.raises(ValueError, match="join of node 3: join and leave name a topic"):
-        Change(1, "join", 3)
+        NodeChange(1, "join", 3)
     with pytest.raises(ValueError, match="period must be 0 or more, not -1"):
-        Change(-1, "crash", 3)
+        NodeChange(-1, "crash", 3)
 
 
 # -- measures --------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from cubecast.overlay import chance
-from cubecast.overlay.universes.bipartite import Plan, bipartite, chunks, plan, universe
+from cubecast.overlay.universes.bipartite import UniversePlan, bipartite, chunks, plan, universe
 from cubecast.overlay.universes.laws import _within, degrees, topic_sizes
 from cubecast.overlay.universes.presets import (
     L_NODES,
@@ -74,7 +74,7 @@ def test_a_range_of_topics_is_part_of_the_whole(correlation: float) -> None:
         assert np.concatenate(parts).tolist() == whole[2].tolist()
 
 
-def dumb_members(dealt: Plan, topic: int, low: int, high: int) -> list[int]:
+def dumb_members(dealt: UniversePlan, topic: int, low: int, high: int) -> list[int]:
     """One topic in plain Python: nodes at home, then draws until there are enough."""
     stream = chance.stream(dealt.run, 13, topic, 0)
     found = list(range(dealt.homes[topic], dealt.homes[topic + 1]))

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from cubecast.protocol.paper.vcube_pb import Tree, VCubePB
+from cubecast.protocol.paper.vcube_pb import TreeMessage, VCubePB
 from cubecast.sim.networks import Uniform
 from cubecast.sim.params import Params
 from cubecast.sim.protocols import maker
@@ -79,7 +79,7 @@ def test_the_causal_barriers_of_figure_1() -> None:
     wire.publish(2)  # m2, of which m1 is no predecessor
     wire.settle()
     wire.publish(0)  # m4
-    barriers = {m.ident: m.cb.idents() for _, _, m in wire.sent if type(m) is Tree}
+    barriers = {m.ident: m.cb.idents() for _, _, m in wire.sent if type(m) is TreeMessage}
     assert barriers == {(0, 1): [], (1, 1): [(0, 1)], (2, 1): [], (0, 2): [(1, 1), (2, 1)]}
     wire.settle()
     assert all(seen.index((0, 1)) < seen.index((1, 1)) for seen in wire.delivered[:3])
@@ -228,7 +228,7 @@ def test_one_ack_answers_two_copies(kind: type[VCubePB]) -> None:
     wire.settle()
     wire.tell(8, 12, 14, 15)
     wire.settle()
-    sent = {m.ident for _, _, m in wire.sent if type(m) is Tree}
+    sent = {m.ident for _, _, m in wire.sent if type(m) is TreeMessage}
     assert ((0, 2) in sent) == (kind is VCubePB)
 
 

@@ -42,7 +42,7 @@ from cubecast.protocol.messages import (
 from cubecast.protocol.port import NodeId, Stream
 from cubecast.protocol.subscriptions import links, waves
 from cubecast.protocol.topic import guard
-from cubecast.protocol.topic.retained import Kept
+from cubecast.protocol.topic.retained import RetainedValue
 from cubecast.topology import parent
 from support.lies import ATTACKED, HONEST, LIAR, QUIET, WINDOW, Liar, check_bounds
 
@@ -216,7 +216,9 @@ def lie_about_values(seed: int, rounds: int) -> int:
     for number in range(rounds):
         publisher, joiner = random.choice(HONEST), random.choice(HONEST)
         time = max(random.randrange(100) + number, *(_time(world, node) + 1 for node in HONEST))
-        value = Kept(publisher, publisher, number, time, bytes(pack({RETAIN: ""}, b"%d" % number)))
+        value = RetainedValue(
+            publisher, publisher, number, time, bytes(pack({RETAIN: ""}, b"%d" % number))
+        )
         world.desks[publisher].keeper.learn(QUIET, value)
         world.nodes[joiner].unsubscribe(QUIET, world.now)
         world.run()
@@ -237,7 +239,7 @@ def lie_about_values(seed: int, rounds: int) -> int:
     return lies
 
 
-def _kept(world: World, node: NodeId) -> Kept | None:
+def _kept(world: World, node: NodeId) -> RetainedValue | None:
     return world.desks[node].keeper.kept(QUIET)
 
 

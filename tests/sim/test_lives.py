@@ -13,7 +13,7 @@ from cubecast.protocol.port import NodeId, Port, Stream, Time, Topic
 from cubecast.sim.crashes.mortal_world import LedgerError, MortalWorld
 from cubecast.sim.faults import Cut, Faults, Pause, Slow
 from cubecast.sim.networks import SendingQueue, ServiceRate, Uniform
-from cubecast.sim.world import Network
+from cubecast.sim.world import NetworkModel
 from cubecast.trace import check
 from support.mortals import Listener
 
@@ -24,7 +24,7 @@ TOPIC = "t"
 def world_of(
     kind: type[Flood] = Flood,
     nodes: int = 3,
-    network: Network | None = None,
+    network: NetworkModel | None = None,
     pauses: tuple[Pause, ...] = (),
     members: tuple[NodeId, ...] | None = None,
 ) -> MortalWorld:
@@ -299,7 +299,7 @@ def test_views_marks_and_states_are_those_of_the_living() -> None:
 
 
 @pytest.mark.parametrize("network", [Uniform(Random(3)), ServiceRate(Random(3))])
-def test_every_network_reaches_the_new_life(network: Network) -> None:
+def test_every_network_reaches_the_new_life(network: NetworkModel) -> None:
     world = world_of(network=network)
     at(world, 10, "crash", B)
     at(world, 20, "restart", B)

@@ -10,7 +10,12 @@ import pytest
 
 from cubecast.sim.params import Params
 from cubecast.sim.run import Outcome, run
-from cubecast.sim.workloads.replay import Conversation, Line, ReplayError, read_conversations
+from cubecast.sim.workloads.replay import (
+    Conversation,
+    ConversationLine,
+    ReplayError,
+    read_conversations,
+)
 from cubecast.trace import Record
 from support.paths import ROOT
 
@@ -42,10 +47,10 @@ def test_lines_users_and_links(tmp_path: Path) -> None:
     (talk,) = read(tmp_path, text)
     assert (talk.name, talk.nodes, talk.replies) == ("talk", 3, 3)
     assert talk.lines == (
-        Line(10, 0, ()),
-        Line(12, 1, (0,)),
-        Line(15, 0, ()),
-        Line(20, 2, (2, 0)),
+        ConversationLine(10, 0, ()),
+        ConversationLine(12, 1, (0,)),
+        ConversationLine(15, 0, ()),
+        ConversationLine(20, 2, (2, 0)),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cubecast.sim.params import MAX_MESSAGES, MAX_NODES, MAX_TIME, ParamError, Params
-from cubecast.sim.protocols import PROTOCOLS, ProtocolError
+from cubecast.sim.protocols import PROTOCOLS, ProtocolChoiceError
 from cubecast.sim.run import Outcome, run
 from cubecast.sim.scenarios import SCENARIOS, WORKLOAD
 from cubecast.trace import Record
@@ -123,11 +123,11 @@ def test_every_size_runs_or_is_refused(name: str, protocol: str, nodes: int) -> 
         return
     if name in ("pattern-storm", "laggards") and protocol != "cubecast":
         reason = r"no patterns to follow|no lossy members|power of two"
-        with pytest.raises(ProtocolError, match=reason):
+        with pytest.raises(ProtocolChoiceError, match=reason):
             simulate(name, protocol, nodes=nodes, **small)
         return
     if protocol in ("srpt", "srpt-told") and nodes in (3, 7, 13):
-        with pytest.raises(ProtocolError, match="power of two"):
+        with pytest.raises(ProtocolChoiceError, match="power of two"):
             simulate(name, protocol, nodes=nodes, **small)
         return
     outcome = simulate(name, protocol, nodes=nodes, **small)

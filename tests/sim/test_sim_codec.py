@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cubecast.chaos.simulated.driver import draw_schedule, population, run_schedule
-from cubecast.net.wire.packets import Outgoing, encode_frame
+from cubecast.net.wire.packets import OutgoingFrame, encode_frame
 from cubecast.protocol.cluster.detector import Test as LinkTest
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.cluster.views import Beacon, Depart, Enter, Who, genesis
@@ -135,7 +135,7 @@ def test_bytes_are_counted_by_kind_and_copy() -> None:
     assert codec.counts["parcel/wave"] == 2
     kinds = {name.split("/")[0] for name in codec.counts}
     assert kinds == set(world.meter.messages)
-    body = Outgoing([bytes(100)], 0)
+    body = OutgoingFrame([bytes(100)], 0)
     raw = encode_frame(frame(first=0, stable=-1, route=Route(0, 0, 0b111), barrier=(), body=body))
     assert codec.largest["pub"] == len(raw)
     assert codec.sizes["pub"] == 2 * codec.largest["pub"]

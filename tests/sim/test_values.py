@@ -10,13 +10,13 @@ from cubecast.chaos.eventful import draw_eventful
 from cubecast.chaos.schedule import ApplicationStep, Schedule, checked
 from cubecast.chaos.simulated.driver import population, run_schedule
 from cubecast.net.node.retained import Retained
-from cubecast.net.wire.packets import Outgoing
+from cubecast.net.wire.packets import OutgoingFrame
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Stream, Topic
 from cubecast.protocol.subscriptions import waves
-from cubecast.protocol.topic.retained import Kept
+from cubecast.protocol.topic.retained import RetainedValue
 from cubecast.sim.codec import CodecError, WireCodec
-from cubecast.sim.values import Handing, Keeping, Value, ValueLog, judge, same_everywhere
+from cubecast.sim.values import Handing, Value, ValueKept, ValueLog, judge, same_everywhere
 from cubecast.trace import Record
 
 T = "t"
@@ -30,8 +30,8 @@ def delivered(node: int, ident: int) -> Record:
     return Record("deliver", 0, node, T, ident)
 
 
-def keeping(position: int, node: int, ident: int, time: int) -> Keeping:
-    return Keeping(position, node, T, ident, (time, 0, 0, ident))
+def keeping(position: int, node: int, ident: int, time: int) -> ValueKept:
+    return ValueKept(position, node, T, ident, (time, 0, 0, ident))
 
 
 def handing(position: int, node: int, ident: int | None, time: int) -> Handing:
@@ -118,7 +118,7 @@ def test_a_value_with_a_lower_stamp_than_its_cause_is_found() -> None:
 
 
 def test_newcomers_that_have_another_value_than_the_newest_are_found() -> None:
-    old, new = Kept(0, 0, 0, 1, b""), Kept(1, 0, 0, 2, b"")
+    old, new = RetainedValue(0, 0, 0, 1, b""), RetainedValue(1, 0, 0, 2, b"")
     kept = {0: old, 1: new, 2: None}
     assert list(same_everywhere(T, kept, {3: new.stamp})) == []
     [found] = same_everywhere(T, kept, {3: new.stamp, 4: old.stamp})
@@ -160,7 +160,7 @@ def test_a_removed_value_is_not_handed_out_and_the_next_one_is() -> None:
 
 
 def stamps_by_the_clock_alone(patch: pytest.MonkeyPatch) -> None:
-    def stamp(keeper: Retained, body: Outgoing) -> None:
+    def stamp(keeper: Retained, body: OutgoingFrame) -> None:
         pass
 
     patch.setattr(Retained, "stamp", stamp)
@@ -177,7 +177,7 @@ def passes_on_no_value(patch: pytest.MonkeyPatch) -> None:
 def keeps_what_came_last(patch: pytest.MonkeyPatch) -> None:
     offer = Retained._offer
 
-    def last(keeper: Retained, topic: Topic, value: Kept) -> bool:
+    def last(keeper: Retained, topic: Topic, value: RetainedValue) -> bool:
         keeper._values.pop(topic, None)
         return offer(keeper, topic, value)
 
@@ -186,7 +186,7 @@ def keeps_what_came_last(patch: pytest.MonkeyPatch) -> None:
 
 def answers_with_what_others_know(patch: pytest.MonkeyPatch) -> None:
     """So a newcomer is handed a value that is above its cut."""
-    everyone: dict[Topic, Kept] = {}
+    everyone: dict[Topic, RetainedValue] = {}
     begin = Retained.__init__
 
     def shared(keeper: Retained) -> None:

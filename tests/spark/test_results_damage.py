@@ -40,7 +40,7 @@ from cubecast.spark.seal import (
     toml_text,
 )
 from cubecast.spark.session import spark_session
-from cubecast.spark.sweep import Outcome, bring_up_to_date
+from cubecast.spark.sweep import SweepOutcome, bring_up_to_date
 from support.executors import send_support
 from support.lab_toys import dies_at_four, gated, toy, toy_cells, toy_with_messages
 from support.paths import SUPPORT
@@ -157,7 +157,7 @@ class Lab:
         else:
             self.run(whole)
 
-    def run(self, out: Path, cells: list[Cell] | None = None) -> tuple[Outcome, list[str]]:
+    def run(self, out: Path, cells: list[Cell] | None = None) -> tuple[SweepOutcome, list[str]]:
         results, heard = Results(out), Heard()
         with results.opened():
             results.note_experiment("toy", 'id = "toy"\n')
@@ -390,7 +390,7 @@ class Rounds:
             killer.join()
         self.lab.mend([])
 
-    def tolerated(self, run: Callable[[], tuple[Outcome, list[str]]]) -> None:
+    def tolerated(self, run: Callable[[], tuple[SweepOutcome, list[str]]]) -> None:
         """A run may fail, if it says so."""
         told = ""
         try:

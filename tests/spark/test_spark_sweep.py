@@ -28,14 +28,14 @@ from cubecast.spark.aggregate import (
     pooled,
     run_quantiles,
 )
-from cubecast.spark.compact import finished_cells, read_messages, read_table, write_tables
+from cubecast.spark.compact import read_messages, read_table, write_tables
 from cubecast.spark.errors import ResultsError, SparkFailedError
 from cubecast.spark.executor_task import Measure
 from cubecast.spark.plain_tables import gather
 from cubecast.spark.progress import Silence
 from cubecast.spark.results import Failure, Results
 from cubecast.spark.session import spark_session
-from cubecast.spark.sweep import Outcome, grid_frame, run_sweep
+from cubecast.spark.sweep import SweepOutcome, grid_frame, run_sweep
 from cubecast.spark.tables import SCHEMAS
 from cubecast.trace import check, read
 from support.executors import send_support
@@ -90,7 +90,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 def sweep(
     spark: SparkSession, cells: list[Cell], out: Path, measure: Measure = toy, **options: Any
-) -> Outcome:
+) -> SweepOutcome:
     results = Results(out)
     with results.opened():
         outcome = run_sweep(spark, cells, results, measure=measure, **options)
@@ -164,19 +164,6 @@ def test_finished_cells_are_not_run_again(spark: SparkSession, tmp_path: Path) -
     assert (outcome.ran, outcome.kept) == (6, 6)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert rows(tmp_path, "runs") == expected_runs(toy_cells(4, 3))
-
-
-def test_no_table_is_broadcast_whose_size_spark_can_only_guess(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Seventeen thousand cells were 10 MB for Spark, and more than a driver of 1 GB could hold."""
-    sweep(spark, toy_cells(3, 2), tmp_path)
-    results = Results(tmp_path)
-    seals = results.known(set(results.grid()["key"].to_pylist()))
-    finished_cells(spark, results, seals).explain()
-    plan = capsys.readouterr().out
-    assert "Join" in plan
-    assert "Broadcast" not in plan
 
 
 def test_the_tables_are_those_of_the_grid_asked_for_last(

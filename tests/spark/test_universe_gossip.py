@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cubecast.cli.app import app
-from cubecast.kernel.gossip import GossipConfig, Network, dead_users, made_events
+from cubecast.kernel.gossip import GossipConfig, GossipNetwork, dead_users, made_events
 from cubecast.kernel.gossip.engine import COLUMNS
 from cubecast.overlay.rounds import RoundConfig, play
 from cubecast.spark.errors import SparkFailedError, lab_errors
@@ -33,7 +33,7 @@ from cubecast.spark.universe.dissemination import (
     write_views,
 )
 from cubecast.spark.universe.errors import UniverseError
-from cubecast.spark.universe.gossip import GossipPlan, Outcome, Variant, gossip
+from cubecast.spark.universe.gossip import GossipPlan, GossipTotals, Variant, gossip
 from cubecast.spark.universe.schemas import PUBLICATIONS, SUBSCRIPTIONS, VIEWS
 from cubecast.spark.universe.store import PARTICIPANTS, Universe, new_universe, open_universe
 from support.executors import send_support
@@ -287,11 +287,11 @@ def test_shares_and_means_of_nothing_are_none(spark: SparkSession) -> None:
         "delivered_share", "complete_share", "shared_share", "duplicates_per_delivery",
         "mean_round", "mean_last_round",
     )  # fmt: skip
-    nothing = Outcome(Variant("start"), row.asDict())
+    nothing = GossipTotals(Variant("start"), row.asDict())
     assert [nothing.facts()[name] for name in shares] == [None] * 6
-    all_dead = Outcome(Variant("start", dead=1.0), row.asDict() | {"events": 3, "complete": 3})
+    all_dead = GossipTotals(Variant("start", dead=1.0), row.asDict() | {"events": 3, "complete": 3})
     assert (all_dead.delivered, all_dead.complete, all_dead.shared) == (None, None, None)
-    missed = Outcome(Variant("start"), row.asDict() | {"events": 3, "due": 5})
+    missed = GossipTotals(Variant("start"), row.asDict() | {"events": 3, "due": 5})
     assert (missed.delivered, missed.complete) == (0.0, 0.0)
 
 
@@ -299,7 +299,7 @@ def test_made_events_go_to_topics_of_their_authors(spark: SparkSession, tmp_path
     views: Views = {
         topic: {user: () for user, of in pairs_of() if of == topic} for topic in (10, 20, 30)
     }
-    network = Network.load(lay_out(write_views(views_frame(spark, views), tmp_path), 8))
+    network = GossipNetwork.load(lay_out(write_views(views_frame(spark, views), tmp_path), 8))
     made = made_events(network, 200, most_topics=2, run=RUN)
     sizes = np.diff(made.offsets)
     assert set(sizes.tolist()) == {1, 2}

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cubecast.spark.session import spark_session
-from cubecast.spark.universe.errors import TraceError, UniverseError
+from cubecast.spark.universe.errors import UniverseError, UniverseTraceError
 from cubecast.spark.universe.importers import IMPORTERS, find_importer
 from cubecast.spark.universe.ingest import (
     Manifest,
@@ -344,7 +344,7 @@ def test_damaged_or_empty_traces_leave_what_is_there_as_it_is(
         (gzip.compress(b""), "empty, there is no row"),
     ):
         trace.write_bytes(data)
-        with pytest.raises(TraceError, match=message):
+        with pytest.raises(UniverseTraceError, match=message):
             ingest_trace(spark, [trace], two_wide, out)
         assert (out / "universe.json").read_bytes() == before
         assert len(pairs(out)) == 2000
@@ -464,13 +464,13 @@ def test_askubuntu_refuses_files_that_do_not_fit(
 ) -> None:
     folder = askubuntu(tmp_path / "ask", **{name: text})
     none: Any = None
-    with pytest.raises(TraceError, match=message):
+    with pytest.raises(UniverseTraceError, match=message):
         import_askubuntu(none, [folder], tmp_path / "out", replace=False, tell=lambda step: None)
     assert [path.name for path in tmp_path.iterdir()] == ["ask"]
 
 
 def test_an_unknown_importer_is_refused_with_those_there_are() -> None:
-    with pytest.raises(TraceError, match="there are youtube, wikipedia-edits"):
+    with pytest.raises(UniverseTraceError, match="there are youtube, wikipedia-edits"):
         find_importer("twitter")
     assert all((one.mapping is None) != (one.own is None) for one in IMPORTERS.values())
 

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cubecast.spark.universe.errors import TraceError
+from cubecast.spark.universe.errors import UniverseTraceError
 from cubecast.spark.universe.importers import find_importer
 from cubecast.spark.universe.layouts import layouts
 from cubecast.spark.universe.mapping import (
-    Condition,
     Mapping,
+    RowCondition,
     parse_columns,
     parse_condition,
     parse_separator,
@@ -169,7 +169,7 @@ def test_a_declared_header_finds_columns_by_name_in_each_file(tmp_path: Path) ->
 
 def test_a_header_that_lacks_a_column_is_refused_with_those_there_are(tmp_path: Path) -> None:
     mapping = Mapping("subscriptions", parse_columns("user=user,topic=tag"), "csv", header=True)
-    with pytest.raises(TraceError, match="no column tag; it has user, topic"):
+    with pytest.raises(UniverseTraceError, match="no column tag; it has user, topic"):
         judge(tmp_path, b"user,topic\n1,2\n", mapping, "a.csv")
 
 
@@ -233,15 +233,15 @@ def test_streams_one_after_the_other_are_all_read_and_damage_after_one_is_refuse
 
 
 def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"by its name trace\.tsv\.gz is gzip"):
+    with pytest.raises(UniverseTraceError, match=r"by its name trace\.tsv\.gz is gzip"):
         judge(tmp_path, b"1\t1\n", name="trace.tsv.gz")
-    with pytest.raises(TraceError, match="by its content it is gzip"):
+    with pytest.raises(UniverseTraceError, match="by its content it is gzip"):
         judge(tmp_path, gzip.compress(b"1\t1\n"), name="trace.tsv")
-    with pytest.raises(TraceError, match="by its content it is bz2"):
+    with pytest.raises(UniverseTraceError, match="by its content it is bz2"):
         judge(tmp_path, bz2.compress(b"1\t1\n"), name="trace.tsv.gz")
-    with pytest.raises(TraceError, match="UTF-16"):
+    with pytest.raises(UniverseTraceError, match="UTF-16"):
         judge(tmp_path, "1\t1\n".encode("utf-16"))
-    with pytest.raises(TraceError, match="cannot read zip"):
+    with pytest.raises(UniverseTraceError, match="cannot read zip"):
         judge(tmp_path, b"PK\x03\x04rest", name="trace.zip")
 
 
@@ -256,12 +256,12 @@ def test_names_that_look_like_the_beginning_of_a_packed_file_are_text(tmp_path: 
 
 
 def test_a_directory_and_a_missing_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="is a directory; name its files"):
+    with pytest.raises(UniverseTraceError, match="is a directory; name its files"):
         Judged([tmp_path], PAIRS)
-    with pytest.raises(TraceError, match=r"cannot read .*missing"):
+    with pytest.raises(UniverseTraceError, match=r"cannot read .*missing"):
         Judged([tmp_path / "missing.tsv"], PAIRS)
     (tmp_path / "a.tsv").write_bytes(b"1\t1\n")
-    with pytest.raises(TraceError, match="named twice"):
+    with pytest.raises(UniverseTraceError, match="named twice"):
         Judged([tmp_path / "a.tsv", tmp_path / "a.tsv"], PAIRS)
 
 
@@ -379,7 +379,7 @@ def test_parquet_of_numbers_and_of_wrong_types(tmp_path: Path) -> None:
     ):
         reasons = [reason for reason, _ in Judged([wrong], mapping).bad]
         assert reasons == [f"{name} has a wrong type"] * 2
-    with pytest.raises(TraceError, match="no column t; it has u"):
+    with pytest.raises(UniverseTraceError, match="no column t; it has u"):
         Judged([parquet(tmp_path, u=[1])], mapping)
 
 
@@ -387,9 +387,9 @@ def test_parquet_that_is_damaged_is_refused(tmp_path: Path) -> None:
     mapping = Mapping("subscriptions", {"user": ("u",), "topic": ("u",)}, "parquet")
     path = parquet(tmp_path, u=[1, 2])
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(TraceError, match="no sound Parquet file"):
+    with pytest.raises(UniverseTraceError, match="no sound Parquet file"):
         Judged([path], mapping)
-    with pytest.raises(TraceError, match="but the format given is parquet"):
+    with pytest.raises(UniverseTraceError, match="but the format given is parquet"):
         judge(tmp_path, b"1\t1\n", mapping, "trace.tsv")
 
 
@@ -417,7 +417,7 @@ def test_lists_of_members_become_pairs_with_the_line_as_topic(tmp_path: Path) ->
 def test_conditions_skip_rows_and_count_them(tmp_path: Path) -> None:
     mapping = Mapping(
         "subscriptions", {"user": (2,), "topic": (1,)}, "ssv", width=3,
-        conditions=(Condition(0, "REVISION"), parse_condition("2!=ip:.*")),
+        conditions=(RowCondition(0, "REVISION"), parse_condition("2!=ip:.*")),
     )  # fmt: skip
     data = b"REVISION 7 1\nCOMMENT by me, long\n\nREVISION 7 ip:1.2.3.4\nREVISION 8\n"
     got = judge(tmp_path, data, mapping, "trace.ssv")
@@ -759,7 +759,7 @@ def test_names_of_several_columns_differ_where_the_columns_do() -> None:
         ({"quote": "\t"}, "quote"),
         ({"quote": "'", "separator": "::"}, "separator of one character"),
         ({"list_separator": "\t"}, "must differ"),
-        ({"conditions": (Condition(0, "("),)}, "where 0=\\("),
+        ({"conditions": (RowCondition(0, "("),)}, "where 0=\\("),
         ({"kind": "posts"}, "not 'posts'"),
         ({"kind": "publications", "columns": {"topic": (0,), "reply_to": (1,)}}, "post must be"),
     ],
@@ -768,17 +768,17 @@ def test_a_mapping_that_cannot_be_meant_is_refused(options: dict[str, Any], mess
     whole = {
         "kind": "subscriptions", "columns": {"user": (0,), "topic": (1,)}, "format": "tsv",
     } | options  # fmt: skip
-    with pytest.raises(TraceError, match=message):
+    with pytest.raises(UniverseTraceError, match=message):
         Mapping(**whole)
 
 
 @pytest.mark.parametrize("text", ["user", "user=", "=1", "user=1,user=2", "user=1+"])
 def test_columns_that_cannot_be_read_are_refused(text: str) -> None:
-    with pytest.raises(TraceError, match="columns"):
+    with pytest.raises(UniverseTraceError, match="columns"):
         parse_columns(text)
 
 
 def test_positions_make_no_sense_in_json(tmp_path: Path) -> None:
     mapping = Mapping("subscriptions", {"user": (0,), "topic": (1,)}, "json")
-    with pytest.raises(TraceError, match="JSON has keys"):
+    with pytest.raises(UniverseTraceError, match="JSON has keys"):
         judge(tmp_path, b"{}\n", mapping, "trace.jsonl")

@@ -45,7 +45,7 @@ from cubecast.protocol.subscriptions.membership import Membership
 from cubecast.protocol.subscriptions.waves import Contribution
 from cubecast.protocol.topic import stream_ends as finals
 from cubecast.protocol.topic.delivery import Delivery
-from cubecast.protocol.topic.guard import Guard
+from cubecast.protocol.topic.guard import TopicGuard
 from cubecast.protocol.topic.inheritance import Inheritance
 from cubecast.protocol.topic.outgoing import Outgoing
 from cubecast.protocol.topic.recovery import Recovery
@@ -359,7 +359,7 @@ class FeedsNobody(Member):
     core_class = with_parts(inheritance_class=Childless)
 
 
-class OpensAll(Guard):
+class OpensAll(TopicGuard):
     __slots__ = ()
 
     def may_open(
@@ -451,7 +451,7 @@ class CountsTheDeadAsServed(Member):
     core_class = with_parts(recovery_class=Forgiving)
 
 
-class SlotsAreNodes(Guard):
+class SlotsAreNodes(TopicGuard):
     __slots__ = ()
 
     def not_in(self, route: Any) -> int:

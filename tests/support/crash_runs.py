@@ -24,7 +24,7 @@ from cubecast.protocol.port import NodeId, Port, Process, Time, Topic
 from cubecast.sim.crashes.crash_stop import CrashStopWorld, detection_range
 from cubecast.sim.crashes.vcube_top import VCubeTop
 from cubecast.sim.networks import Uniform
-from cubecast.sim.world import Horizon, World
+from cubecast.sim.world import HorizonReached, World
 from cubecast.topology import dimension_for
 from cubecast.trace import MessageId, Property, Record, check
 
@@ -133,7 +133,7 @@ def crash_run(seed: int, make: MakePB = faithful) -> CrashRun:
     at_rest = True
     try:
         world.run(until=HORIZON)
-    except Horizon:
+    except HorizonReached:
         at_rest = False
     crashed = frozenset(world.down)
     held = sum(process.load().held for process in world.processes)

@@ -9,7 +9,7 @@ from typing import Any
 from cubecast.kernel.gossip.config import DEAD, GossipConfig
 from cubecast.kernel.gossip.engine import COLUMNS
 from cubecast.overlay.chance import draw, stream
-from cubecast.overlay.dissemination import Conditions, Dissemination, Event, views_of
+from cubecast.overlay.dissemination import Conditions, Dissemination, GossipEvent, views_of
 
 Views = Mapping[int, Mapping[int, tuple[int, ...]]]
 """{topic: {user: view}}"""
@@ -64,7 +64,7 @@ def play_post(
         return nothing
 
     conditions = Conditions(loss=config.loss, crashes=dict.fromkeys(dead, 0))
-    event = Event(post.number, post.author, tuple(topics))
+    event = GossipEvent(post.number, post.author, tuple(topics))
     played = Dissemination(run, views, views_of(views), event, conditions)
     outcome = played.play()
     reached: set[int] = set(played.reached)

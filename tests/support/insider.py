@@ -16,7 +16,7 @@ from cubecast.net.node.node import Node
 from cubecast.net.node.shell import shell_of
 from cubecast.net.wire.packets import (
     VIEW,
-    Outgoing,
+    OutgoingFrame,
     encode_ack,
     encode_control,
     encode_frame,
@@ -49,7 +49,7 @@ def packet_of(message: Any) -> bytes:
     if not isinstance(message, Frame):
         return encode_control(message)
     if isinstance(message.body, tuple):
-        message.body = Outgoing([b"lie"] * len(message.body), 0)
+        message.body = OutgoingFrame([b"lie"] * len(message.body), 0)
     return encode_frame(message)
 
 

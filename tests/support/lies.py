@@ -31,7 +31,7 @@ from cubecast.protocol.messages import (
 from cubecast.protocol.port import NodeId, Stream
 from cubecast.protocol.subscriptions import links, waves
 from cubecast.protocol.topic import guard, stream_table
-from cubecast.protocol.topic.retained import Kept
+from cubecast.protocol.topic.retained import RetainedValue
 
 LIAR = 3
 HONEST = (0, 1, 2)
@@ -171,14 +171,14 @@ class Liar:
                 op = random.choice(list(Op))
                 return Wave(self.topic(), origin, self.number(), op, mask, lossy)
 
-    def value(self) -> Kept | None:
+    def value(self) -> RetainedValue | None:
         """A retained value: none, an old one, one from the future, a large one, none at all."""
         random = self.random
         payload = random.choice([b"lie", b"", bytes(MAX_VALUE - 100), bytes(2 * MAX_VALUE)])
         headers = {random.choice([RETAIN, RETAIN, RETAIN, "kind"]): ""}
         time = random.choice([0, 1, 5, random.randrange(200), wall_us() + 2 * MAX_AHEAD_US, HUGE])
         stream = self.stream()
-        lie = Kept(*stream, self.number(), time, bytes(pack(headers, payload)))
+        lie = RetainedValue(*stream, self.number(), time, bytes(pack(headers, payload)))
         if random.random() < 0.1:
             lie = msgspec.structs.replace(lie, blob=random.randbytes(random.randrange(9)))
         return random.choice([lie, lie, lie, None])

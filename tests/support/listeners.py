@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, NamedTuple
 
 from cubecast.protocol.port import Load, Message, NodeId, Port, Time, Topic
-from cubecast.sim.world import Network, World
+from cubecast.sim.world import NetworkModel, World
 
 
 class Note(NamedTuple):
@@ -43,7 +43,7 @@ class Listener:
 class Room:
     """A world of listeners."""
 
-    def __init__(self, nodes: int, network: Network) -> None:
+    def __init__(self, nodes: int, network: NetworkModel) -> None:
         self.listeners: list[Listener] = []
 
         def make(node: NodeId, port: Port) -> Listener:

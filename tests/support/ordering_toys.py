@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Any
 
-from cubecast.ordering.effects import Arrived, Cause, Effect, Received, Time, Wake
+from cubecast.ordering.effects import Cause, Effect, ReceivedFromModule, ServiceNotified, Time, Wake
 from cubecast.ordering.faithful.config import SYSTEM_TOPIC, FaithfulConfig
-from cubecast.ordering.faithful.manager import Manager
-from cubecast.ordering.faithful.module import OrderingModule
+from cubecast.ordering.faithful.manager import FaithfulManager
+from cubecast.ordering.faithful.module import FaithfulModule
 from cubecast.ordering.messages import RequestSwap
 from cubecast.ordering.timestamps import Timestamp
-from cubecast.ordering.world import Link, Make, World, manager
+from cubecast.ordering.world import Make, NodePair, OrderingWorld, manager
 from cubecast.testing.explorer.ordering import Deed, SetUp
 
 m = manager
@@ -21,13 +21,13 @@ m = manager
 def configured(**options: Any) -> Make:
     """Modules of the paper's mode with a configuration, and a time that `wake` sets."""
     config = FaithfulConfig(**options)
-    return lambda *args: Timed(OrderingModule(*args, config=config))
+    return lambda *args: Timed(FaithfulModule(*args, config=config))
 
 
 class Timed:
     """A module that is told the time when it is woken, and knows no other."""
 
-    def __init__(self, module: OrderingModule) -> None:
+    def __init__(self, module: FaithfulModule) -> None:
         self.module = module
         self.now: Time = 0
 
@@ -42,9 +42,9 @@ def subscribed(order: str, *, nodes: str = "pqr", unheard: str = "", **subscript
     of, so what the others see does not depend on it.
     """
 
-    def set_up(make: Make) -> World:
+    def set_up(make: Make) -> OrderingWorld:
         names = sorted({*nodes, *subscriptions, m(SYSTEM_TOPIC)})
-        made = World(make, list(order), names)
+        made = OrderingWorld(make, list(order), names)
         for node, topics in subscriptions.items():
             for topic in topics:
                 made.subscribe(node, topic)
@@ -56,58 +56,58 @@ def subscribed(order: str, *, nodes: str = "pqr", unheard: str = "", **subscript
     return set_up
 
 
-def world(order: str, make: Make = OrderingModule, **subscriptions: str) -> World:
+def world(order: str, make: Make = FaithfulModule, **subscriptions: str) -> OrderingWorld:
     return subscribed(order, **subscriptions)(make)
 
 
 # -- by hand ---------------------------------------------------------------------------------------
 
 
-def publish(there: World, node: str, topic: str, event: str, *through: str) -> None:
+def publish(there: OrderingWorld, node: str, topic: str, event: str, *through: str) -> None:
     """Publish, and let the timestamp pass the managers of `through` and come back."""
     there.publish(node, topic, event)
     there.along(node, *(m(one) for one in (topic, *through)), node)
 
 
-def stamp(there: World, event: Hashable) -> Timestamp:
+def stamp(there: OrderingWorld, event: Hashable) -> Timestamp:
     """The timestamp of an event that was seen, or is on its way to a subscriber."""
     known = {one.event: one.timestamp for seen in there.seen.values() for one in seen}
     for waiting in there.channels.values():
         for cause in waiting:
-            if isinstance(cause, Arrived) and isinstance(cause.payload, Hashable):
+            if isinstance(cause, ServiceNotified) and isinstance(cause.payload, Hashable):
                 known[cause.payload] = cause.timestamp
     found = known[event]
     assert isinstance(found, Timestamp)
     return found
 
 
-def ask_to_swap(there: World, topic: str, lower: str) -> None:
+def ask_to_swap(there: OrderingWorld, topic: str, lower: str) -> None:
     """The manager of a topic asks that it and a lower one change places."""
-    request = Received(RequestSwap(topic, lower))
-    there.channels.setdefault(Link(m(topic), m(SYSTEM_TOPIC)), deque()).append(request)
+    request = ReceivedFromModule(RequestSwap(topic, lower))
+    there.channels.setdefault(NodePair(m(topic), m(SYSTEM_TOPIC)), deque()).append(request)
     there.along(m(topic), m(SYSTEM_TOPIC))
 
 
-def wake(there: World, node: str, now: Time) -> None:
+def wake(there: OrderingWorld, node: str, now: Time) -> None:
     """Time passes at one node."""
     module = there.modules[node]
     assert isinstance(module, Timed)
     module.now = now
-    there.channels[Link("time", node)] = deque([Wake()])
+    there.channels[NodePair("time", node)] = deque([Wake()])
     there.along("time", node)
 
 
-def overtake(there: World, source: str, target: str) -> None:
+def overtake(there: OrderingWorld, source: str, target: str) -> None:
     """What was sent last on a link arrives first: links are not in order any more."""
-    there.channels[Link(source, target)].rotate(1)
+    there.channels[NodePair(source, target)].rotate(1)
 
 
-def lose(there: World, source: str, target: str) -> None:
+def lose(there: OrderingWorld, source: str, target: str) -> None:
     """All that is on a link is lost."""
-    del there.channels[Link(source, target)]
+    del there.channels[NodePair(source, target)]
 
 
-def restart(there: World, node: str) -> None:
+def restart(there: OrderingWorld, node: str) -> None:
     """A node crashes and comes back; it remembers nothing."""
     managed = [topic for topic in there.order if m(topic) == node]
     there.modules[node] = there.make(node, there.order, m, managed)
@@ -116,18 +116,18 @@ def restart(there: World, node: str) -> None:
 # -- what is there ---------------------------------------------------------------------------------
 
 
-def module(there: World, node: str) -> OrderingModule:
+def module(there: OrderingWorld, node: str) -> FaithfulModule:
     found: Any = there.modules[node]
     found = found.module if isinstance(found, Timed) else found
-    assert isinstance(found, OrderingModule)
+    assert isinstance(found, FaithfulModule)
     return found
 
 
-def managing(there: World, topic: str) -> Manager:
+def managing(there: OrderingWorld, topic: str) -> FaithfulManager:
     return module(there, m(topic)).managers[topic]
 
 
-def waiting(there: World, node: str) -> list[object]:
+def waiting(there: OrderingWorld, node: str) -> list[object]:
     """The events in a subscriber's buffer."""
     return [event.payload for _, event in module(there, node).buffer.waiting]
 

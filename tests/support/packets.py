@@ -9,7 +9,7 @@ from cubecast.net.wire import hello
 from cubecast.net.wire import packets as wire
 from cubecast.net.wire.packets import (
     PREFIX,
-    Outgoing,
+    OutgoingFrame,
     encode_ack,
     encode_control,
     encode_frame,
@@ -47,7 +47,7 @@ def example_frame(**changes: Any) -> Frame:
         "barrier": ((Stream(1, 5), 4), (Stream(2, 6), 9)),
         "route": Route(2, 8, 0b1011),
         "stable": 7,
-        "body": Outgoing([b"one", b"", b"three"], 1_700_000_000_000_000),
+        "body": OutgoingFrame([b"one", b"", b"three"], 1_700_000_000_000_000),
         "size": 8,
     }
     return Frame(**(values | changes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from cubecast.protocol.paper.vcube_pb import Tree, VCubePB
+from cubecast.protocol.paper.vcube_pb import TreeMessage, VCubePB
 from cubecast.protocol.port import NodeId, Time
 from cubecast.sim.crashes.vcube_top import VCubeTop
 from support import paper_wire
@@ -40,7 +40,7 @@ class Wire(paper_wire.Wire):
         for node in due:
             self.nodes[node].on_wake(now)
 
-    def links(self, kind: type = Tree) -> list[tuple[NodeId, NodeId]]:
+    def links(self, kind: type = TreeMessage) -> list[tuple[NodeId, NodeId]]:
         return super().links(kind)
 
 

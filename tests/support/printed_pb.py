@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cubecast.protocol.paper.sets import BOTTOM, NEVER, Ident, Idents
-from cubecast.protocol.paper.vcube_pb import Ack, Top, TopicState, Tree, VCubePB
+from cubecast.protocol.paper.vcube_pb import Ack, Top, TopicState, TreeMessage, VCubePB
 from cubecast.protocol.port import NodeId, Port, Process
 from cubecast.topology import children, members_of
 
@@ -73,7 +73,7 @@ class Lines38(VCubePB):
 class Line44(VCubePB):
     """5.2:44: whoever receives a message returns, and nobody beyond the first hop has it."""
 
-    def _receive_tree(self, message: Tree, sender: NodeId) -> None:
+    def _receive_tree(self, message: TreeMessage, sender: NodeId) -> None:
         state = self._state(message.topic)
         fresh = state.is_new(message)
         if not fresh or self._is_orphan(state, message):
@@ -87,7 +87,7 @@ class Line44(VCubePB):
 class Line9(VCubePB):
     """5.2:9-10: the task of a topic begins with a message of counter 1, or never."""
 
-    def co_broadcast(self, state: TopicState, message: Tree) -> None:
+    def co_broadcast(self, state: TopicState, message: TreeMessage) -> None:
         if message.first == 1 or state.counter > 1:
             super().co_broadcast(state, message)
 
@@ -101,7 +101,7 @@ class Lines20(VCubePB):
             self._take_own(state, state.queue[0])
         super().task(state)
 
-    def _take_own(self, state: TopicState, message: Tree) -> None:
+    def _take_own(self, state: TopicState, message: TreeMessage) -> None:
         source, counter = message.ident
         self._port.deliver(message)
         if state.delvs[source] < counter:
@@ -117,7 +117,7 @@ class Lines20(VCubePB):
 class Line16(VCubePB):
     """5.2:16 for whatever is broadcast: a rebroadcast waits for the ACKs of the one before."""
 
-    def _must_wait(self, state: TopicState, message: Tree) -> bool:
+    def _must_wait(self, state: TopicState, message: TreeMessage) -> bool:
         source, counter = message.ident
         return BOTTOM in state.acks.get((source, counter - 1), ())
 
@@ -126,7 +126,7 @@ class Line16(VCubePB):
 class Line23(VCubePB):
     """5.2:23: a dead publisher's message goes to the children of the dead publisher."""
 
-    def _roots_children(self, state: TopicState, message: Tree) -> tuple[NodeId, ...]:
+    def _roots_children(self, state: TopicState, message: TreeMessage) -> tuple[NodeId, ...]:
         source = message.ident[0]
         found = children(source, state.members, self._dimension)
         return tuple(node for node in found if node != self._node)
@@ -136,7 +136,7 @@ class Line23(VCubePB):
 class Line42(VCubePB):
     """5.2:42: a publisher outside the group is taken for dead, and never has its ACKs."""
 
-    def _is_orphan(self, state: TopicState, message: Tree) -> bool:
+    def _is_orphan(self, state: TopicState, message: TreeMessage) -> bool:
         return not state.members >> message.ident[0] & 1
 
 
@@ -216,7 +216,7 @@ class Line28(VCubePB):
 class Line40(VCubePB):
     """5.3:40: only messages that were *not* delivered are broadcast again."""
 
-    def _last_of(self, state: TopicState, node: NodeId) -> Tree | None:
+    def _last_of(self, state: TopicState, node: NodeId) -> TreeMessage | None:
         waiting = [m for m in state.recs.messages.values() if m.ident[0] == node]
         return max(waiting, key=lambda message: message.first, default=None)
 
@@ -231,7 +231,7 @@ class NeverRebroadcasts(VCubePB):
     def _inherit(self, state: TopicState, node: NodeId) -> None:
         pass
 
-    def _is_orphan(self, state: TopicState, message: Tree) -> bool:
+    def _is_orphan(self, state: TopicState, message: TreeMessage) -> bool:
         return False
 
 
@@ -247,7 +247,7 @@ class ForgetsTheBranch(VCubePB):
 class TakesCopies(VCubePB):
     """A copy is delivered like the first."""
 
-    def _receive_tree(self, message: Tree, sender: NodeId) -> None:
+    def _receive_tree(self, message: TreeMessage, sender: NodeId) -> None:
         state = self._state(message.topic)
         if state.delvs[message.ident[0]] >= message.first:
             self._port.deliver(message)
@@ -266,6 +266,6 @@ class DeliversAsItComes(VCubePB):
 class AcksAtOnce(VCubePB):
     """An ACK says that one has the message, not that one's subtree has it."""
 
-    def _receive_tree(self, message: Tree, sender: NodeId) -> None:
+    def _receive_tree(self, message: TreeMessage, sender: NodeId) -> None:
         self._port.control(sender, Ack(message.topic, message.ident))
         super()._receive_tree(message, sender)

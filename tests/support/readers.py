@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cubecast.net.reading.subscription import Subscription
-from cubecast.net.wire.packets import MESSAGE_OVERHEAD, Outgoing, frame_cost
+from cubecast.net.wire.packets import MESSAGE_OVERHEAD, OutgoingFrame, frame_cost
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Seq, Stream, Topic
 
@@ -39,6 +39,6 @@ class Desk:
 
 
 def frame(first: Seq, messages: int) -> Frame:
-    body = Outgoing([bytes(EACH - MESSAGE_OVERHEAD)] * messages, 0)
+    body = OutgoingFrame([bytes(EACH - MESSAGE_OVERHEAD)] * messages, 0)
     size = frame_cost(messages * EACH, 0)
     return Frame("t", STREAM, first, (), Route(0, 0, 0), -1, body, size)

@@ -24,7 +24,7 @@ from cubecast.net.node.shell import shell_of
 from cubecast.net.reading.subscription import Subscription as AsyncSubscription
 from cubecast.net.settings.config import NodeConfig
 from cubecast.sync import reading
-from cubecast.sync.session import Session
+from cubecast.sync.session import SessionThread
 from support.live import small_window
 from support.paths import ROOT
 from support.terminal import in_front
@@ -460,7 +460,7 @@ def test_ctrl_c_ends_an_attempt_to_connect() -> None:
 def test_ctrl_c_ends_a_close_that_takes_too_long() -> None:
     body = """
         import asyncio
-        from cubecast.sync.session import Session
+        from cubecast.sync.session import SessionThread
 
         class Slow:
             async def __aenter__(self):
@@ -470,7 +470,7 @@ def test_ctrl_c_ends_a_close_that_takes_too_long() -> None:
                 print("waiting", flush=True)
                 await asyncio.Event().wait()
 
-        session = Session(Slow)
+        session = SessionThread(Slow)
         try:
             session.close()
         except KeyboardInterrupt:
@@ -519,7 +519,7 @@ def test_what_leaving_raises_is_raised_by_close_once() -> None:
         async def __aexit__(self, *_: object) -> None:
             raise NotSent(TOPIC, "it was too late")
 
-    session = Session(Stubborn)
+    session = SessionThread(Stubborn)
     assert session.value == "value"
     with pytest.raises(NotSent):
         session.close()

@@ -27,10 +27,10 @@ from cubecast.net.wire.views import decode_detector, decode_view
 from cubecast.protocol.subscriptions.discovery import Discovery
 from cubecast.testing.fuzz import (
     Campaign,
+    FuzzState,
     Lore,
     Maker,
     Mutator,
-    State,
     Target,
     campaign,
     decoders,
@@ -42,7 +42,7 @@ from cubecast.testing.fuzz import (
     wanted,
 )
 from cubecast.testing.fuzz.packets import FROM_CLIENT, FROM_NODE, TYPES
-from cubecast.testing.fuzz.state import GROWTH_BYTES, GROWTH_DESCRIPTORS, Sample
+from cubecast.testing.fuzz.state import GROWTH_BYTES, GROWTH_DESCRIPTORS, VictimSample
 from support.paths import SUPPORT
 
 MUTANTS = str(SUPPORT / "fuzz_mutants.py")
@@ -143,7 +143,7 @@ def test_a_broken_decoder_is_found(fault: Any, what: str, monkeypatch: pytest.Mo
 
 def test_a_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(campaign.BLOCKS, "decoders", 100)
-    path, at_once = tmp_path / "state.json", State(7)
+    path, at_once = tmp_path / "state.json", FuzzState(7)
     Campaign(at_once, decoders=broken_target(raises)).run({"decoders": 400})
     for goal in (150, 400):
         state = load(path, 7)
@@ -159,7 +159,7 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_state_of_another_seed_or_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
-    Campaign(State(7), path=path).run({})
+    Campaign(FuzzState(7), path=path).run({})
     with pytest.raises(ValueError, match="is of seed 7, not 8"):
         load(path, 8)
     path.write_text("{}")
@@ -175,8 +175,8 @@ def test_shares_of_the_modes_make_the_whole() -> None:
     assert wanted(100, ["client"]) == {"client": 100}
 
 
-def sample(packets: int, resident: int, descriptors: int) -> Sample:
-    return Sample("member", 1, packets, [resident], [descriptors], 0.0, 0.0, 0)
+def sample(packets: int, resident: int, descriptors: int) -> VictimSample:
+    return VictimSample("member", 1, packets, [resident], [descriptors], 0.0, 0.0, 0)
 
 
 def test_growth_of_memory_and_descriptors_is_found() -> None:
@@ -195,7 +195,7 @@ def test_growth_of_memory_and_descriptors_is_found() -> None:
 def test_live_nodes_stand_a_little_of_every_attack(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three victims in processes of their own, on both loops; the long run is `make soak`'s."""
     monkeypatch.setattr(campaign, "BLOCKS", {"stranger": 60, "member": 200, "client": 150})
-    state = Campaign(State(3)).run({"stranger": 60, "client": 150, "member": 200})
+    state = Campaign(FuzzState(3)).run({"stranger": 60, "client": 150, "member": 200})
     assert state.findings == []
     assert {mode: packets >= 60 for mode, packets in state.packets.items()} == {
         "stranger": True, "client": True, "member": True
@@ -222,9 +222,9 @@ def test_a_broken_node_is_found(
         monkeypatch.setattr(session, "PATIENCE_S", 1.0)
     command = (sys.executable, MUTANTS, mutant)
     patience_s = 1.0 if mutant == "mute" else campaign.ROUND_TRIP_S
-    state = Campaign(State(4), command=command, loops=("asyncio",), round_trip_s=patience_s).run(
-        {"client": 100}
-    )
+    state = Campaign(
+        FuzzState(4), command=command, loops=("asyncio",), round_trip_s=patience_s
+    ).run({"client": 100})
     found = [one.what for one in state.findings]
     for part in expected:
         assert any(part in what for what in found), (part, found)
@@ -234,7 +234,7 @@ def test_a_broken_node_is_found(
 @pytest.mark.soak
 def test_two_hundred_thousand_packets(tmp_path: Path) -> None:
     modes = ["decoders", "stranger", "member", "client"]
-    state = Campaign(State(5), path=tmp_path / "state.json").run(wanted(200_000, modes))
+    state = Campaign(FuzzState(5), path=tmp_path / "state.json").run(wanted(200_000, modes))
     assert state.findings == []
 
 

@@ -8,6 +8,8 @@ not heard of.  What is left of latency is the network's.
 Joining: SUB goes to all nodes as in VCube-PS ([J] Algorithm 2, lines 23-28), and each answers the
 newcomer directly whether it subscribes; ``subscribe`` is complete when all have.  Leaving: UNS goes
 to the subscribers, and nobody waits for anything.
+
+`Pub`, `Sub` and `Uns` are the PUB, SUB and UNS of [J], without what serves order there.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class Pub:
         self.body = body
 
 
-class Change:
+class BestEffortChange:
     """`source` joins or leaves: its operation `number`.  It travels down the tree of `members`."""
 
     __slots__ = ("members", "number", "source", "topic")
@@ -48,21 +50,21 @@ class Change:
         self.members = members
 
 
-class Sub(Change):
+class Sub(BestEffortChange):
     """A node subscribes."""
 
     __slots__ = ()
     kind: ClassVar[str] = "sub"
 
 
-class Uns(Change):
+class Uns(BestEffortChange):
     """A node unsubscribes."""
 
     __slots__ = ()
     kind: ClassVar[str] = "uns"
 
 
-class Answer:
+class SubAnswer:
     """The sender has heard of the newcomer's operation `number`.
 
     `own` is the number of the sender's own latest operation, and `subscribed` what that was.
@@ -78,7 +80,7 @@ class Answer:
         self.subscribed = subscribed
 
 
-class Seat:
+class BestEffortSeat:
     """What a node keeps of a topic."""
 
     __slots__ = ("branches", "members", "missing", "number", "numbers", "published", "subscribed")
@@ -115,7 +117,7 @@ class BestEffort:
         self._dimension = dimension_for(nodes)
         self._everyone = (1 << nodes) - 1
         self._stream = Stream(node, 0)
-        self._seats: dict[Topic, Seat] = {}
+        self._seats: dict[Topic, BestEffortSeat] = {}
 
     # -- what the application calls --------------------------------------------------------------
 
@@ -178,7 +180,7 @@ class BestEffort:
 
     def on_message(self, message: Any, sender: NodeId, now: Time) -> None:
         seat = self._seat(message.topic)
-        if type(message) is Answer:
+        if type(message) is SubAnswer:
             self._on_answer(seat, message, sender)
             return
         self._pass_on(seat, message, (self._node ^ sender).bit_length() - 1)
@@ -188,23 +190,23 @@ class BestEffort:
             return
         seat.learn(message.source, message.number, type(message) is Sub)
         if type(message) is Sub:
-            answer = Answer(message.topic, message.number, seat.number, seat.subscribed)
+            answer = SubAnswer(message.topic, message.number, seat.number, seat.subscribed)
             self._port.control(message.source, answer)
 
-    def _on_answer(self, seat: Seat, answer: Answer, sender: NodeId) -> None:
+    def _on_answer(self, seat: BestEffortSeat, answer: SubAnswer, sender: NodeId) -> None:
         seat.learn(sender, answer.own, answer.subscribed)
         if answer.number == seat.number and seat.missing:
             seat.missing -= 1
             if not seat.missing:
                 self._port.joined(answer.topic)
 
-    def _pass_on(self, seat: Seat, message: Pub | Change, h: int) -> None:
+    def _pass_on(self, seat: BestEffortSeat, message: Pub | BestEffortChange, h: int) -> None:
         peers = seat.branches.children(message.members, h)
         if peers:
             self._port.relay(peers, message)
 
-    def _seat(self, topic: Topic) -> Seat:
+    def _seat(self, topic: Topic) -> BestEffortSeat:
         seat = self._seats.get(topic)
         if seat is None:
-            seat = self._seats[topic] = Seat(self._node)
+            seat = self._seats[topic] = BestEffortSeat(self._node)
         return seat

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import ClassVar
 
-from cubecast.baselines.single_root import Branches, Seat, SingleRoot
+from cubecast.baselines.single_root import Branches, SingleRoot, TreeSeat
 from cubecast.protocol.port import NodeId, Port, Topic
 from cubecast.topology import children, mask_of, members_of
 
@@ -62,8 +62,8 @@ class BrokerTree(SingleRoot):
         tree = children(node, _with_subscribers(self._ids, members), h)
         return tree + tuple(members_of(members & self._block))
 
-    def _new_seat(self) -> Seat:
-        return Seat(Branches(self._node, self._serve))
+    def _new_seat(self) -> TreeSeat:
+        return TreeSeat(Branches(self._node, self._serve))
 
 
 @lru_cache(maxsize=64)

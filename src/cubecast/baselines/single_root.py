@@ -16,6 +16,7 @@ or two; what follows from them:
 2. Operations of a node are numbered, so that a join and a leave that overtake each other on the
    way leave the root with the later one.
 3. What arrives between the call of ``subscribe`` and the root's answer waits for the answer.
+4. `Pub` is the PUB of [J]; the other messages have no name there.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class Root:
         """What overtook an earlier message of its publisher (`FixedTree` only)."""
 
 
-class Seat:
+class TreeSeat:
     """What any node keeps of a topic.  `delivered`, `barrier` and `held` serve `FixedTree` only."""
 
     __slots__ = (
@@ -196,7 +197,7 @@ class SingleRoot:
         self._dimension = dimension_for(nodes)
         self._root_of = root_of
         self._stream = Stream(node, 0)
-        self._seats: dict[Topic, Seat] = {}
+        self._seats: dict[Topic, TreeSeat] = {}
         self._roots: dict[Topic, Root] = {}
 
     # -- what the application calls --------------------------------------------------------------
@@ -296,7 +297,7 @@ class SingleRoot:
         message = Pub(delegate, root.members)
         self._pass_on(self._seat(delegate.topic), message, self._dimension)
 
-    def _pass_on(self, seat: Seat, message: Pub, h: int) -> None:
+    def _pass_on(self, seat: TreeSeat, message: Pub, h: int) -> None:
         """Relay to the subtrees of clusters 1 … h, and take the message if it is wanted."""
         peers = seat.branches.children(message.members, h)
         if peers:
@@ -323,25 +324,25 @@ class SingleRoot:
 
     # -- order: none here --------------------------------------------------------------------------
 
-    def _next_barrier(self, seat: Seat) -> Idents:
+    def _next_barrier(self, seat: TreeSeat) -> Idents:
         """What the next message comes after."""
         return seat.barrier
 
-    def _begin(self, seat: Seat, cut: dict[NodeId, Seq]) -> None:
+    def _begin(self, seat: TreeSeat, cut: dict[NodeId, Seq]) -> None:
         """A subscription begins after `cut`."""
 
-    def _accept(self, seat: Seat, message: Pub) -> None:
+    def _accept(self, seat: TreeSeat, message: Pub) -> None:
         """A subscriber has a message: it is delivered as it comes."""
         self._port.deliver(message)
 
-    def _seat(self, topic: Topic) -> Seat:
+    def _seat(self, topic: Topic) -> TreeSeat:
         seat = self._seats.get(topic)
         if seat is None:
             seat = self._seats[topic] = self._new_seat()
         return seat
 
-    def _new_seat(self) -> Seat:
-        return Seat(Branches(self._node, forwarding_children if self.forwarders else children))
+    def _new_seat(self) -> TreeSeat:
+        return TreeSeat(Branches(self._node, forwarding_children if self.forwarders else children))
 
     def _root(self, topic: Topic) -> Root:
         root = self._roots.get(topic)
@@ -372,17 +373,17 @@ class FixedTree(SingleRoot):
         while (following := (source, root.sent.get(source, -1) + 1)) in root.early:
             super()._disseminate(root.early.pop(following))
 
-    def _next_barrier(self, seat: Seat) -> Idents:
+    def _next_barrier(self, seat: TreeSeat) -> Idents:
         barrier = seat.barrier
         seat.barrier = Idents({seat.published: 1 << self._node})
         return barrier
 
-    def _begin(self, seat: Seat, cut: dict[NodeId, Seq]) -> None:
+    def _begin(self, seat: TreeSeat, cut: dict[NodeId, Seq]) -> None:
         for source, seq in cut.items():
             if seat.delivered.get(source, -1) < seq:
                 seat.delivered[source] = seq
 
-    def _accept(self, seat: Seat, message: Pub) -> None:
+    def _accept(self, seat: TreeSeat, message: Pub) -> None:
         """Deliver what has all its predecessors, in order of arrival."""
         held = seat.held
         source, seq = message.ident
@@ -393,7 +394,7 @@ class FixedTree(SingleRoot):
             held.remove(found)
             self._deliver(seat, found)
 
-    def _lacking(self, seat: Seat, barrier: Idents) -> NodeId:
+    def _lacking(self, seat: TreeSeat, barrier: Idents) -> NodeId:
         """A source of which something in `barrier` is not delivered yet, or `BOTTOM`."""
         delivered = seat.delivered
         for seq, sources in barrier.items():
@@ -404,7 +405,7 @@ class FixedTree(SingleRoot):
                 sources ^= 1 << source
         return BOTTOM
 
-    def _deliver(self, seat: Seat, message: Pub) -> None:
+    def _deliver(self, seat: TreeSeat, message: Pub) -> None:
         """[J] lines 85-89; the own message of a publisher is in its barrier since it was sent."""
         self._port.deliver(message)
         source, seq = message.ident

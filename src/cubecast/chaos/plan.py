@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from cubecast.chaos.condition import Action, Condition, actions_of
 from cubecast.chaos.schedule import Schedule
 from cubecast.protocol.port import NodeId, Time
-from cubecast.sim.faults import Cut, Mute, Pause, Slow
+from cubecast.sim.faults import Cut, MuteNode, Pause, Slow
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class SchedulePlan:
     pauses: list[Pause] = field(default_factory=list)
     cuts: list[Cut] = field(default_factory=list)
     slows: list[Slow] = field(default_factory=list)
-    mutes: list[Mute] = field(default_factory=list)
+    mutes: list[MuteNode] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     """How many faults of each kind came about."""
 
@@ -79,7 +79,7 @@ def _note_span(plan: SchedulePlan, schedule: Schedule, begun: Action, end: Time)
         case "one-way":
             plan.cuts.append(Cut(start, end, 1 << fault.source, 1 << fault.to))
         case "mute":
-            plan.mutes.append(Mute(fault.node, start, end, fault.to))
+            plan.mutes.append(MuteNode(fault.node, start, end, fault.to))
         case "slow":
             node, delay = 1 << fault.node, schedule.time(fault.delay)
             for ends in ((node, everyone), (everyone & ~node, node)):

@@ -169,7 +169,7 @@ class Flags:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class Credentials:
     """How a client proves that it may use a cluster; with a name, the secret is its token."""
 
     secret: str
@@ -204,7 +204,7 @@ def named(path: Path | None) -> str | None:
 
 def cluster_access(
     command: str, config: Path | None, secret: str | None, name: str | None, *tls: str | None
-) -> Access:
+) -> Credentials:
     """What a client of the cluster needs, from where a node would have it.
 
     `tls` are the four flags of TLS.
@@ -215,15 +215,15 @@ def cluster_access(
     shared = node.secret if secret is not None else node.client_secret or node.secret
     if settings.client_name and not shared and node.tls is None:
         refuse(command, f"a client of the name {settings.client_name!r} needs its token as secret")
-    return Access(shared, node.tls, settings.client_name)
+    return Credentials(shared, node.tls, settings.client_name)
 
 
 def member_access(
     command: str, config: Path | None, secret: str | None, *tls: str | None
-) -> Access:
+) -> Credentials:
     """The secret or certificate a command needs that becomes a member."""
     node = effective(command, config, Flags(None, None, None, secret, None).with_tls(*tls)).config
-    return Access(node.secret, node.tls)
+    return Credentials(node.secret, node.tls)
 
 
 def child_environment(node: NodeConfig) -> dict[str, str]:

@@ -8,9 +8,9 @@ import typer
 
 from cubecast.cli.config import (
     DEFAULT_NODE,
-    Access,
     AtOption,
     ConfigOption,
+    Credentials,
     JsonOption,
     NameFlag,
     SecretFlag,
@@ -62,7 +62,7 @@ def nodes(
     console.print(f"{seen}  cluster {cluster}", highlight=False)
 
 
-async def _view(at: str, access: Access) -> tuple[dict[int, str], int, list[int], str]:
+async def _view(at: str, access: Credentials) -> tuple[dict[int, str], int, list[int], str]:
     async with access.connect(at) as client:
         epoch, suspects = await client.view()
         return await client.members(), epoch, suspects, client.cluster

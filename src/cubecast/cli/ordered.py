@@ -13,7 +13,7 @@ import typer
 
 import cubecast
 from cubecast.cli.config import (
-    Access,
+    Credentials,
     SecretFlag,
     TlsCaOption,
     TlsCertOption,
@@ -69,7 +69,7 @@ class ServiceLink(NamedTuple):
 
     address: str
     listen: str
-    access: Access
+    access: Credentials
 
 
 class Self(NamedTuple):
@@ -318,5 +318,5 @@ def _listed(names: str) -> list[str]:
     return [name for name in names.split(",") if name]
 
 
-def _access(command: str, secret: str | None, *tls: str | None) -> Access:
+def _access(command: str, secret: str | None, *tls: str | None) -> Credentials:
     return member_access(f"ordered {command}", None, secret, *tls)

@@ -11,7 +11,7 @@ import typer
 from cubecast.cli.output import counted, refuse
 from cubecast.errors import ConfigError
 from cubecast.net.security.permission_file import read_permissions, token_line
-from cubecast.net.security.permissions import Clause, Identity, Permissions, Verdict
+from cubecast.net.security.permissions import Clause, Identity, Permissions, PermissionVerdict
 from cubecast.net.topics import check_name, check_topic
 
 REFUSED = 1
@@ -88,7 +88,7 @@ def _identity(text: str, needed: bool) -> Identity | None:
 
 def _asked(
     found: Permissions, who: Identity | None, publish: str | None, subscribe: str | None
-) -> list[tuple[str, Verdict]]:
+) -> list[tuple[str, PermissionVerdict]]:
     """Each wish and what becomes of it; ValueError if one cannot be meant."""
     asked = []
     if who is not None and publish is not None:

@@ -18,9 +18,9 @@ import typer
 import cubecast
 from cubecast.cli.config import (
     DEFAULT_NODE,
-    Access,
     AtOption,
     ConfigOption,
+    Credentials,
     NameFlag,
     SecretFlag,
     TlsCaOption,
@@ -143,7 +143,7 @@ async def _pub(
     topic: str,
     lines: AsyncIterator[bytes],
     at: str,
-    access: Access,
+    access: Credentials,
     rate: float,
     timeout: float,
     retain: bool,

@@ -22,7 +22,7 @@ from cubecast.cli.output import (
     unit_of,
 )
 from cubecast.sim.params import NETWORKS, ParamError, Params
-from cubecast.sim.protocols import PROTOCOLS, ProtocolError, protocol_named
+from cubecast.sim.protocols import PROTOCOLS, ProtocolChoiceError, protocol_named
 from cubecast.sim.run import Outcome, run
 from cubecast.sim.scenarios import SCENARIOS, Scenario
 from cubecast.sim.workloads.replay import ReplayError, read_conversations
@@ -220,7 +220,7 @@ def sim(
         if trace is not None:
             assert outcomes[0].trace is not None
             write(trace, outcomes[0].header, outcomes[0].trace)
-    except (ParamError, ProtocolError, ScriptError, ReplayError, TraceError) as error:
+    except (ParamError, ProtocolChoiceError, ScriptError, ReplayError, TraceError) as error:
         refuse("sim", error)
     except OSError as error:
         refuse("sim", f"cannot write {trace}: {error.strerror or error}")

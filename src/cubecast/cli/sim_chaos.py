@@ -30,7 +30,7 @@ from cubecast.cli.output import (
     unit_of,
 )
 from cubecast.sim.params import ParamError, Params
-from cubecast.sim.protocols import MORTAL, ProtocolError, mortality
+from cubecast.sim.protocols import MORTAL, ProtocolChoiceError, mortality
 from cubecast.trace import TraceError, write
 
 DEFAULT_SEEDS = 20
@@ -124,7 +124,7 @@ def sim_chaos(
         else:
             span = range(first, first + (seeds or DEFAULT_SEEDS))
             good = _run_many(span, settings, jobs, counts, as_json)
-    except (ScheduleError, ParamError, ProtocolError, CountsError, TraceError) as error:
+    except (ScheduleError, ParamError, ProtocolChoiceError, CountsError, TraceError) as error:
         refuse("sim chaos", error)
     except OSError as error:
         refuse("sim chaos", f"cannot write {error.filename}: {error.strerror or error}")

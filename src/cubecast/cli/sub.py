@@ -16,9 +16,9 @@ import typer
 import cubecast
 from cubecast.cli.config import (
     DEFAULT_NODE,
-    Access,
     AtOption,
     ConfigOption,
+    Credentials,
     NameFlag,
     SecretFlag,
     TlsCaOption,
@@ -148,7 +148,7 @@ def _size(command: str, text: str) -> int:
     return int(size)
 
 
-async def read_topic(topic: str, at: str, access: Access, how: TopicReading) -> None:
+async def read_topic(topic: str, at: str, access: Credentials, how: TopicReading) -> None:
     """Print the messages of a topic until there are enough, a signal, or the end of stdout."""
     loop = asyncio.get_running_loop()
     async with (

@@ -19,9 +19,9 @@ from rich.live import Live
 import cubecast
 from cubecast.cli.config import (
     DEFAULT_NODE,
-    Access,
     AtOption,
     ConfigOption,
+    Credentials,
     NameFlag,
     SecretFlag,
     TlsCaOption,
@@ -123,7 +123,7 @@ class Looking:
 class ClusterWatch:
     """The nodes that we are attached to, by address; at most `MOST_NODES`."""
 
-    access: Access
+    access: Credentials
     only: int | None
     clients: dict[str, tuple[AbstractAsyncContextManager[cubecast.Client], cubecast.Client]] = (
         field(default_factory=dict)
@@ -218,7 +218,7 @@ def _places(fresh: list[cubecast.Stats]) -> list[tuple[str, int]]:
     return list({**named, **{one.address: one.node for one in fresh}}.items())
 
 
-async def _top(at: str, access: Access, how: Looking) -> None:
+async def _top(at: str, access: Credentials, how: Looking) -> None:
     watch = ClusterWatch(access, how.node)
     await watch.begin(at)
     stopped = asyncio.Event()

@@ -9,9 +9,9 @@ import typer
 
 from cubecast.cli.config import (
     DEFAULT_NODE,
-    Access,
     AtOption,
     ConfigOption,
+    Credentials,
     JsonOption,
     NameFlag,
     SecretFlag,
@@ -77,7 +77,7 @@ def topics(
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-async def _topics(at: str, access: Access) -> dict[str, list[int]]:
+async def _topics(at: str, access: Credentials) -> dict[str, list[int]]:
     async with access.connect(at) as client:
         known = await client.topics()
     return {topic: known[topic] for topic in sorted(known)}

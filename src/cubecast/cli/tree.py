@@ -16,9 +16,9 @@ from rich.text import Text
 from cubecast import topology
 from cubecast.cli.config import (
     DEFAULT_NODE,
-    Access,
     AtOption,
     ConfigOption,
+    Credentials,
     NameFlag,
     SecretFlag,
     TlsCaOption,
@@ -272,7 +272,7 @@ def _summary(spanning: topology.Tree) -> str:
     )
 
 
-def _live_tree(topic: str, root: int | None, at: str, access: Access) -> topology.Tree:
+def _live_tree(topic: str, root: int | None, at: str, access: Credentials) -> topology.Tree:
     """The tree of a topic's subscribers now; ValueError if nobody subscribes."""
     spanning = ask("tree", _ask_tree(topic, root, at, access))
     if not spanning.members:
@@ -280,6 +280,6 @@ def _live_tree(topic: str, root: int | None, at: str, access: Access) -> topolog
     return spanning
 
 
-async def _ask_tree(topic: str, root: int | None, at: str, access: Access) -> topology.Tree:
+async def _ask_tree(topic: str, root: int | None, at: str, access: Credentials) -> topology.Tree:
     async with access.connect(at) as client:
         return await client.tree(topic, root)

@@ -20,7 +20,7 @@ from cubecast.cli.on_spark import (
 from cubecast.cli.output import console
 
 if TYPE_CHECKING:
-    from cubecast.spark.universe.gossip import GossipPlan, Outcome
+    from cubecast.spark.universe.gossip import GossipPlan, GossipTotals
 
 COMMAND = "universe gossip"
 T = TypeVar("T")
@@ -149,7 +149,7 @@ def _run(
     memory: int | None,
     master: str,
     conf: dict[str, str],
-) -> list[Outcome]:
+) -> list[GossipTotals]:
     from cubecast.spark.large import large_session
     from cubecast.spark.universe import gossip as job
     from cubecast.spark.universe.store import new_folder, open_universe
@@ -167,7 +167,7 @@ def _run(
     return found
 
 
-def _tell(found: list[Outcome]) -> None:
+def _tell(found: list[GossipTotals]) -> None:
     def say(text: str) -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -194,7 +194,7 @@ def _tell(found: list[Outcome]) -> None:
     )
 
 
-def _heading(found: list[Outcome]) -> str:
+def _heading(found: list[GossipTotals]) -> str:
     """How many events every variant was given, where they are from, and which are not counted."""
     first = found[0]
     heading = f"{first.counts['events'] + first.counts['without_topic']:,} events"

@@ -182,7 +182,7 @@ def _mapping(
     **options: Any,
 ) -> tuple[Mapping | None, bool]:
     """The mapping that the options mean (None: the importer has its own way), and `subscribe`."""
-    from cubecast.spark.universe.errors import TraceError
+    from cubecast.spark.universe.errors import UniverseTraceError
     from cubecast.spark.universe.importers import find_importer
     from cubecast.spark.universe.mapping import (
         Mapping,
@@ -204,15 +204,21 @@ def _mapping(
         if known.mapping is None:
             given = sorted(name for name, value in told.items() if value is not None)
             if given:
-                raise TraceError(f"--from {importer} reads its files in its own way: drop the rest")
+                raise UniverseTraceError(
+                    f"--from {importer} reads its files in its own way: drop the rest"
+                )
             return None, True
         return changed(known.mapping, **told), known.subscribe if subscribe is None else subscribe
     if kind is None:
-        raise TraceError("say what the rows are: --as subscriptions, --as publications or --from")
+        raise UniverseTraceError(
+            "say what the rows are: --as subscriptions, --as publications or --from"
+        )
     if format is None:
-        raise TraceError("say how rows are written, with --format csv, tsv, ssv, json or parquet")
+        raise UniverseTraceError(
+            "say how rows are written, with --format csv, tsv, ssv, json or parquet"
+        )
     if columns is None and format != "lists":
-        raise TraceError("say where the fields are, as in --columns user=0,topic=1")
+        raise UniverseTraceError("say where the fields are, as in --columns user=0,topic=1")
     return Mapping(**{name: value for name, value in told.items() if value is not None}), bool(
         subscribe
     )

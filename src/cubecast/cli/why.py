@@ -13,9 +13,9 @@ import typer
 import cubecast
 from cubecast.cli.config import (
     DEFAULT_NODE,
-    Access,
     AtOption,
     ConfigOption,
+    Credentials,
     JsonOption,
     NameFlag,
     SecretFlag,
@@ -67,7 +67,7 @@ Answer: TypeAlias = tuple[int, dict[str, object], dict[str, list[int]] | None]
 """Of a topic: which node knows what; and the cluster's topics if that node knows nothing."""
 
 
-async def _why(topic: str, at: str, access: Access, slot: int | None) -> Answer:
+async def _why(topic: str, at: str, access: Credentials, slot: int | None) -> Answer:
     async with access.connect(at) as client:
         if slot is None or slot == client.slot:
             return await _knowledge(client, topic)

@@ -36,7 +36,7 @@ _FROM_ROW = ("section", "what", "unit", "value", "bound", "tolerance", "absolute
 _OF_LIMITS = ("section", "what", "absolute", "tolerance_from")
 
 
-class Reading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PaperReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One consistent way to read what a paper leaves open."""
 
     name: str
@@ -124,7 +124,7 @@ class Written(PaperNumber, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 def expanded(
     entries: Sequence[Mapping[str, Any]],
-    readings: Sequence[Reading],
+    readings: Sequence[PaperReading],
     refuse: Callable[[str, str], Exception],
 ) -> list[dict[str, Any]]:
     """Every comparison in every reading, with what the papers' table says filled in.
@@ -175,7 +175,7 @@ def _filled(
     return filled
 
 
-def _read_as(filled: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
+def _read_as(filled: Mapping[str, Any], reading: PaperReading) -> dict[str, Any]:
     """The comparison in one reading."""
     number = dict(filled)
     number["accounting"] = reading.name

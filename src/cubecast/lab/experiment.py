@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from cubecast.lab.cells import Cell, Settings, Value
-from cubecast.lab.comparisons import Bound, Fold, Form, PaperNumber, Reading, Written, expanded
+from cubecast.lab.comparisons import Bound, Fold, Form, PaperNumber, PaperReading, Written, expanded
 from cubecast.lab.workload import Workload, WorkloadError
 from cubecast.lab.workloads import WORKLOADS
 from cubecast.plugins import PluginError, look_in
@@ -29,7 +29,7 @@ OF_HISTOGRAMS: tuple[PlotKind, ...] = ("histogram", "cumulative", "timeline")
 
 __all__ = [
     "OF_HISTOGRAMS", "Block", "Bound", "Experiment", "ExperimentError", "Fold", "Form",
-    "PaperNumber", "Plot", "PlotKind", "Quick", "Reading", "Seeds", "find", "load", "matches",
+    "PaperNumber", "PaperReading", "Plot", "PlotKind", "Quick", "Seeds", "find", "load", "matches",
     "parse", "shipped",
 ]  # fmt: skip
 NEEDED = ("id", "title", "source", "workload", "metrics", "grid", "seeds")
@@ -118,7 +118,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     seeds: Seeds
     quick: Quick = Quick()
     plot: list[Plot] = []
-    reading: list[Reading] = []
+    reading: list[PaperReading] = []
     """Consistent ways to read what the paper leaves open."""
     paper: list[PaperNumber] = []
     """Each comparison in each of its readings."""
@@ -237,7 +237,7 @@ def _numbers(name: str, raw: dict[str, Any]) -> Any:
     if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
         return entries
     try:
-        readings = msgspec.convert(raw.get("reading", []), list[Reading])
+        readings = msgspec.convert(raw.get("reading", []), list[PaperReading])
     except msgspec.ValidationError as error:
         raise refuse("reading", str(error)) from None
     return expanded(entries, readings, refuse)
@@ -257,7 +257,7 @@ def _blocks(grid: Any) -> Any:
 
 _TABLES: dict[str, tuple[type[msgspec.Struct], bool]] = {
     "seeds": (Seeds, False), "quick": (Quick, False), "plot": (Plot, True),
-    "paper": (Written, True), "reading": (Reading, True),
+    "paper": (Written, True), "reading": (PaperReading, True),
 }  # fmt: skip
 """Tables with keys of their own, and whether they are repeated."""
 

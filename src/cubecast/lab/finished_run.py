@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cubecast.lab.report.data import Findings
     from cubecast.lab.verdicts import Row, Verdict
     from cubecast.spark.results import Failure
-    from cubecast.spark.sweep import Outcome
+    from cubecast.spark.sweep import SweepOutcome
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Ran:
 
     asked: Asked
     out: str | Path
-    sweeps: tuple[Outcome, ...]
+    sweeps: tuple[SweepOutcome, ...]
     """The first over what was asked for, each further one over seeds that were added."""
 
     @property

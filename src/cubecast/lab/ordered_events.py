@@ -84,12 +84,12 @@ def _publishers(
 def _world(
     settings: Settings, seed: int, rng: np.random.Generator, members: list[int]
 ) -> TimedWorld:
-    from cubecast.ordering.sim.links import EMULATED, SIMULATED, Links
+    from cubecast.ordering.sim.links import EMULATED, SIMULATED, LinkDelays
     from cubecast.ordering.sim.protocols import Options, make_of
     from cubecast.ordering.sim.world import TimedWorld
 
     kinds = EMULATED if settings["links"] == "emulated" else SIMULATED
-    links = Links(seed, kinds, fresh=settings["delays"] == "fresh delays")
+    links = LinkDelays(seed, kinds, fresh=settings["delays"] == "fresh delays")
     topics = whole(settings, "topics")
     ranks = ranks_of(str(settings["order"]), topics, rng)
     buffer, wait_s = whole(settings, "buffer"), number(settings, "wait_s")
@@ -105,11 +105,11 @@ def _world(
 
 
 def _service(settings: Settings, links: object, seed: int) -> Service:
-    from cubecast.ordering.sim.links import Links
+    from cubecast.ordering.sim.links import LinkDelays
     from cubecast.ordering.sim.pastry import Pastry
     from cubecast.ordering.sim.services import Cube, Scribe
 
-    assert isinstance(links, Links)
+    assert isinstance(links, LinkDelays)
     nodes, topics = whole(settings, "nodes"), whole(settings, "topics")
     if settings["service"] == "vcube":
         return Cube(nodes, topics, seed)

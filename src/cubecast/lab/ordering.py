@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from cubecast.ordering.sim.dynamic import Course
     from cubecast.ordering.sim.links import Ints
-    from cubecast.ordering.sim.static import Routes, Sample
+    from cubecast.ordering.sim.static import EventSample, Routes
 
 PUBLISHED = ("worst case", "uniform", "power law")
 ORDERS = ("best order", "worst order", "random order")
@@ -73,11 +73,11 @@ def measure_routes(settings: Settings, seed: int) -> Measurement:
 
 def routes_of(settings: Settings, seed: int, subscribed: np.typing.NDArray[np.bool_]) -> Routes:
     """The network that the settings describe."""
-    from cubecast.ordering.sim.links import Links
+    from cubecast.ordering.sim.links import LinkDelays
     from cubecast.ordering.sim.pastry import Pastry
     from cubecast.ordering.sim.static import Routes
 
-    links = Links(seed, fresh=settings["delays"] == "fresh delays")
+    links = LinkDelays(seed, fresh=settings["delays"] == "fresh delays")
     near = settings["entries"] == "near entries"
     pastry = Pastry(whole(settings, "nodes"), whole(settings, "topics"), links, seed, near=near)
     return Routes(pastry, links, subscribed, direct=settings["routes"] == "direct")
@@ -95,7 +95,7 @@ def ranks_of(order: str, topics: int, rng: np.random.Generator) -> Ints:
     return ranks
 
 
-def route_metrics(sample: Sample) -> dict[str, float]:
+def route_metrics(sample: EventSample) -> dict[str, float]:
     """Latencies in seconds, as [T] has them; shares in percent."""
     from cubecast.ordering.sim.static import ENTRY_BYTES
 
@@ -143,7 +143,7 @@ def measure_swaps(settings: Settings, seed: int) -> Measurement:
     """Figures 16 to 20: latency, bytes and swaps as time goes by, one event per second."""
     import numpy as np
 
-    from cubecast.ordering.sim.dynamic import Publications, Swaps, in_turn
+    from cubecast.ordering.sim.dynamic import DrawnPublications, Swaps, in_turn
     from cubecast.ordering.sim.popularity import shared, shares, subscriptions
     from cubecast.ordering.sim.swapping import Traffic
 
@@ -154,7 +154,7 @@ def measure_swaps(settings: Settings, seed: int) -> Measurement:
     subscribed = subscriptions(rng, nodes, each, chances, str(settings["draws"]))
     pairs = shared(subscribed)
     shuffle_at = whole(settings, "shuffle_at") or None
-    published = Publications.drawn(rng, chances, nodes, events, shuffle_at)
+    published = DrawnPublications.drawn(rng, chances, nodes, events, shuffle_at)
     order = "best order" if settings["ordering"] == "static, best" else "random order"
     ranks = ranks_of(order, len(chances), rng)
     numbers: Ints = np.zeros(len(chances), np.int64)

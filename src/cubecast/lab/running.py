@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cubecast.lab.verdicts import Row
     from cubecast.spark.progress import Progress
     from cubecast.spark.results import Results
-    from cubecast.spark.sweep import Outcome
+    from cubecast.spark.sweep import SweepOutcome
 
 DEFAULT_OUT = "lab-results"
 
@@ -125,7 +125,7 @@ class Job:
 
     def _rounds(
         self, results: Results, cells: Sequence[Cell], held: ExitStack
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[SweepOutcome]:
         """Sweep over the cells; then, if asked to, over more seeds until none are wanted.
 
         A round has cells that none before had, and there are `until_decided` for a point at most:

@@ -11,7 +11,7 @@ from cubecast.lab.workload import WorkloadError
 from cubecast.protocol.port import Time
 from cubecast.sim.engines import EngineError, Look, engine_for, has_kernel
 from cubecast.sim.params import Params
-from cubecast.sim.protocols import ProtocolError, refuse_impossible
+from cubecast.sim.protocols import ProtocolChoiceError, refuse_impossible
 from cubecast.sim.run import Outcome, run
 from cubecast.sim.scenarios import Scenario
 
@@ -56,7 +56,7 @@ def check_run(settings: Settings, scenario: Scenario, params: Params, look: Look
         refuse_impossible(protocol, params)
         if has_kernel():
             engine_for(scenario, protocol, params, look, engine)
-    except ProtocolError as error:
+    except ProtocolChoiceError as error:
         raise WorkloadError("settings", str(error)) from None
     except EngineError as error:
         raise WorkloadError("engine", str(error)) from None

@@ -123,13 +123,15 @@ def _play_rounds(universe: Universe, settings: Settings, seed: int) -> Played:
 def _play_events(universe: Universe, settings: Settings, seed: int) -> tuple[ViewSizes, ViewSizes]:
     """The same overlays at the start; periods of 30 s ([N] 3.3), each node at its own phase."""
     from cubecast.overlay.stan import StanConfig
-    from cubecast.overlay.world import Network, World
+    from cubecast.overlay.world import NetworkConditions, OverlayWorld
 
     config = config_of(settings)
     topics, offsets, members = (part.tolist() for part in universe)
     subscribers = {topic: members[offsets[at] : offsets[at + 1]] for at, topic in enumerate(topics)}
     stan = StanConfig(ttl=config.ttl, mode=config.mode, hashing=config.hashing)
-    world = World(seed, subscribers, stan, Network(loss=config.loss), config.rounding)
+    world = OverlayWorld(
+        seed, subscribers, stan, NetworkConditions(loss=config.loss), config.rounding
+    )
     snapshots = world.play(config.rounds)
     return _sizes_of(snapshots[0]), _sizes_of(snapshots[-1])
 

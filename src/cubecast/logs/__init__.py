@@ -20,7 +20,7 @@ from typing import TextIO
 
 from cubecast.logs.escape import escaped, escaped_but_layout
 from cubecast.logs.form import FORMATS, Json, Text, message_of
-from cubecast.logs.limit import BURST, EVERY_S, Held, Limit, kind_of
+from cubecast.logs.limit import BURST, EVERY_S, HeldBack, Limit, kind_of
 from cubecast.logs.output import Guard, descriptor_of, guard
 from cubecast.logs.sink import Sink
 
@@ -92,7 +92,7 @@ class Handler(logging.Handler):
             over = self._limit.over(time.monotonic(), all_of_them=all_of_them)
         return [self._more(held) for held in over]
 
-    def _more(self, held: Held) -> str:
+    def _more(self, held: HeldBack) -> str:
         name, level, _, _, _ = held.kind
         template = "%d more like this in the last %.0f s: %s"
         return self._line(_record(name, level, template, held.number, held.seconds, held.sample))

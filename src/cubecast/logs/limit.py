@@ -27,7 +27,7 @@ def kind_of(record: logging.LogRecord) -> Kind:
     return record.name, record.levelno, record.pathname, record.lineno, template
 
 
-class Held(NamedTuple):
+class HeldBack(NamedTuple):
     """How many records of a kind were held back, in how many seconds; `sample` went out."""
 
     kind: Kind
@@ -71,9 +71,9 @@ class Limit:
         if (window := self._windows.get(kind)) is not None:
             window.sample = text[:MOST_OF_SAMPLE]
 
-    def over(self, now: float, *, all_of_them: bool = False) -> list[Held]:
+    def over(self, now: float, *, all_of_them: bool = False) -> list[HeldBack]:
         """End the windows whose time is over, or all of them; what they held back."""
-        ended: list[Held] = []
+        ended: list[HeldBack] = []
         while self._windows:
             kind, window = next(iter(self._windows.items()))
             early = window.began + self._every_s > now and len(self._windows) < MOST_KINDS
@@ -82,5 +82,5 @@ class Limit:
             del self._windows[kind]
             if window.held:
                 self.holding -= window.held
-                ended.append(Held(kind, window.held, now - window.began, window.sample))
+                ended.append(HeldBack(kind, window.held, now - window.began, window.sample))
         return ended

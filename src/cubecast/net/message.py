@@ -21,7 +21,7 @@ from cubecast.errors import DecodeError
 from cubecast.net.topics import Payload, is_reply_topic
 from cubecast.net.wire import headers
 from cubecast.net.wire.headers import NO_HEADERS, Headers
-from cubecast.net.wire.packets import Lasting, Outgoing, Payloads
+from cubecast.net.wire.packets import Lasting, OutgoingFrame, Payloads
 from cubecast.protocol.messages import Frame
 from cubecast.protocol.port import NodeId, Seq, Topic
 
@@ -118,7 +118,7 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
         wants the newest value alone keeps the message with the highest stamp.
         """
         body, stream = self.frame.body, self.frame.stream
-        assert isinstance(body, Payloads | Outgoing)
+        assert isinstance(body, Payloads | OutgoingFrame)
         return body.time, stream.source, stream.incarnation, self.seq
 
     @property
@@ -157,7 +157,7 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
         frame with a retained message, it is above the times of those that its publisher had seen.
         """
         body = self.frame.body
-        assert isinstance(body, Payloads | Outgoing)
+        assert isinstance(body, Payloads | OutgoingFrame)
         return body.time / 1e6
 
     @property
@@ -260,7 +260,7 @@ def cut(
     `replies` answers those that are requests, at the node or client where they are read.
     """
     body = frame.body
-    if isinstance(body, Outgoing):
+    if isinstance(body, OutgoingFrame):
         payloads = body.payloads
     else:
         assert isinstance(body, Payloads)
@@ -284,7 +284,7 @@ def typed(message: Message[Any], codec: Codec[Any]) -> Message[Any]:
 def has_headers(frame: Frame) -> bool:
     """Whether any message of a frame has headers."""
     body = frame.body
-    assert isinstance(body, Payloads | Outgoing)
+    assert isinstance(body, Payloads | OutgoingFrame)
     return bool(body.headed)
 
 

@@ -20,7 +20,7 @@ Time: TypeAlias = int
 
 
 @dataclass(frozen=True, slots=True)
-class Publish:
+class PublishCall:
     """The application publishes an event."""
 
     topic: Topic
@@ -28,21 +28,21 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribe:
+class SubscribeCall:
     """The application wants a topic's events."""
 
     topic: Topic
 
 
 @dataclass(frozen=True, slots=True)
-class Unsubscribe:
+class UnsubscribeCall:
     """The application wants a topic's events no more."""
 
     topic: Topic
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class ServiceNotified:
     """The event service notifies an event (ENSnotify)."""
 
     topic: Topic
@@ -51,7 +51,7 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedFromModule:
     """Another module's message."""
 
     message: msgspec.Struct
@@ -68,17 +68,26 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class LeaveCall:
     """The member is going to stop: others are to manage its topics."""
 
 
-Cause: TypeAlias = Publish | Subscribe | Unsubscribe | Arrived | Received | Wake | Start | Leave
+Cause: TypeAlias = (
+    PublishCall
+    | SubscribeCall
+    | UnsubscribeCall
+    | ServiceNotified
+    | ReceivedFromModule
+    | Wake
+    | Start
+    | LeaveCall
+)
 
 # -- effects ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SendToModule:
     """To another module, or to this one, from point to point."""
 
     to: Member
@@ -125,4 +134,6 @@ class WakeAt:
     time: Time
 
 
-Effect: TypeAlias = Send | ServicePublish | ServiceSubscribe | ServiceUnsubscribe | Notify | WakeAt
+Effect: TypeAlias = (
+    SendToModule | ServicePublish | ServiceSubscribe | ServiceUnsubscribe | Notify | WakeAt
+)

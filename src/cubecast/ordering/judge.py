@@ -87,14 +87,14 @@ def repeated(seen: Mapping[str, Sequence[Notification]]) -> list[tuple[str, Hash
     return found
 
 
-class Place(NamedTuple):
+class EpochNumber(NamedTuple):
     """A number in its epoch: those of a later epoch are above all of an earlier one."""
 
     epoch: int
     number: int
 
 
-BEFORE_ALL = Place(-1, -1)
+BEFORE_ALL = EpochNumber(-1, -1)
 
 
 @dataclass
@@ -102,9 +102,9 @@ class _Reached:
     """How far a subscriber is, by what it was notified of in order."""
 
     epoch: int = -1
-    own: dict[Topic, Place] = field(default_factory=dict)
+    own: dict[Topic, EpochNumber] = field(default_factory=dict)
     """Of each topic, the highest number of its own events."""
-    named: dict[Topic, Place] = field(default_factory=dict)
+    named: dict[Topic, EpochNumber] = field(default_factory=dict)
     """The highest number of it that events of other topics name."""
     names: set[tuple[int, Topic, frozenset[Topic]]] = field(default_factory=set)
     """Of each event its epoch, its topic, and the topics that its stamp names."""
@@ -164,9 +164,9 @@ def needless_tags(seen: Mapping[str, Sequence[Notification]]) -> list[tuple[str,
 
 def shared_numbers(
     seen: Mapping[str, Sequence[Notification]],
-) -> list[tuple[Topic, Place, frozenset[Hashable]]]:
+) -> list[tuple[Topic, EpochNumber, frozenset[Hashable]]]:
     """Numbers of a topic that more than one of its events has."""
-    events: dict[tuple[Topic, Place], set[Hashable]] = {}
+    events: dict[tuple[Topic, EpochNumber], set[Hashable]] = {}
     for notifications in seen.values():
         for one in notifications:
             place = _places(one.timestamp)[one.topic]
@@ -183,10 +183,10 @@ def _epoch(stamp: Timestamp | Stamp) -> int:
     return stamp.epoch if isinstance(stamp, Stamp) else 0
 
 
-def _places(stamp: Timestamp | Stamp) -> dict[Topic, Place]:
+def _places(stamp: Timestamp | Stamp) -> dict[Topic, EpochNumber]:
     if isinstance(stamp, Timestamp):
         numbers = dict(stamp)
     else:
         numbers = {**dict(stamp.higher), stamp.topic: stamp.number}
     epoch = _epoch(stamp)
-    return {topic: Place(epoch, number) for topic, number in numbers.items()}
+    return {topic: EpochNumber(epoch, number) for topic, number in numbers.items()}

@@ -34,26 +34,26 @@ from cubecast.ordering.codec import (
 )
 from cubecast.ordering.config import OrderedConfig
 from cubecast.ordering.effects import (
-    Arrived,
     Cause,
     Effect,
-    Leave,
+    LeaveCall,
     Notify,
-    Publish,
-    Received,
-    Send,
+    PublishCall,
+    ReceivedFromModule,
+    SendToModule,
+    ServiceNotified,
     ServicePublish,
     ServiceSubscribe,
     ServiceUnsubscribe,
     Start,
-    Subscribe,
-    Unsubscribe,
+    SubscribeCall,
+    UnsubscribeCall,
     Wake,
     WakeAt,
 )
 from cubecast.ordering.lanes import Lanes
 from cubecast.ordering.messages import Member
-from cubecast.ordering.production.config import Reranking, Timing, Waiting
+from cubecast.ordering.production.config import Reranking, Timing, WaitingBounds
 from cubecast.ordering.production.messages import Source
 from cubecast.ordering.production.module import OrderingModule
 from cubecast.ordering.production.notices import Beat
@@ -90,7 +90,7 @@ def make_module(
         managers,
         life=new_life(),
         first=first,
-        waiting=Waiting(
+        waiting=WaitingBounds(
             config.buffer,
             in_microseconds(wait_s),
             in_microseconds(config.end_s),
@@ -163,7 +163,7 @@ class Ordered:
         self._config = config if config is not None else OrderedConfig()
         self._module = make_module(service, managers, first, self._config)
         self._talk: Lanes[Effect] = Lanes(self._hand_over, self._fail)
-        self._letters: Lanes[Send] = Lanes(self._hand_over_letters, self._fail)
+        self._letters: Lanes[SendToModule] = Lanes(self._hand_over_letters, self._fail)
         self._events: Lanes[ServicePublish] = Lanes(self._hand_over_events, self._fail)
         self._may_wait = service.promises.loses_nothing
         limit, size = self._config.unread, self._config.unread_bytes
@@ -229,7 +229,7 @@ class Ordered:
         if other.life > me.life:
             self._fail(NameTaken(self.name))
         elif other.life < me.life:
-            self._letters.put(self.name, Send(self.name, self._claim()))
+            self._letters.put(self.name, SendToModule(self.name, self._claim()))
 
     async def __aexit__(
         self,
@@ -268,7 +268,7 @@ class Ordered:
     async def _leave(self) -> None:
         await self.flush()
         if self._module.is_needed:
-            self._step(Leave())
+            self._step(LeaveCall())
         while self._module.is_needed and not self._closed:
             self._joined.clear()
             await self._joined.wait()
@@ -331,7 +331,7 @@ class Ordered:
             self._left_at = self._now()
         self._unpublished += 1
         self._unpublished_bytes += len(payload)
-        self._step(Publish(topic, payload))
+        self._step(PublishCall(topic, payload))
         self._in_a_row += 1
         if self._in_a_row >= MAX_IN_A_ROW:  # or a loop that publishes would let nothing leave
             self._in_a_row = 0
@@ -372,13 +372,13 @@ class Ordered:
             self._service.check_topic(topic)
         self._check_open()
         for topic in topics:
-            self._step(Subscribe(topic))
+            self._step(SubscribeCall(topic))
         try:
             await asyncio.wait_for(self._until_begun(topics), self._config.subscribe_timeout_s)
         except TimeoutError:
             reason = f"{self._silence()} for {self._config.subscribe_timeout_s:g} s"
             for topic in set(topics) - self._module.subscriber.topics:
-                self._step(Unsubscribe(topic))
+                self._step(UnsubscribeCall(topic))
             raise NotSubscribed(topics, reason) from None
 
     async def _until_begun(self, topics: Sequence[Topic]) -> None:
@@ -390,7 +390,7 @@ class Ordered:
     async def unsubscribe(self, topic: Topic) -> None:
         """Be notified of nothing more of a topic; what is unread already stays."""
         self._check_open()
-        self._step(Unsubscribe(topic))
+        self._step(UnsubscribeCall(topic))
 
     def __aiter__(self) -> Ordered:
         return self
@@ -422,7 +422,7 @@ class Ordered:
         effects: list[Effect] = []
         step, now = self._module.step, self._now()
         for stamp, payload in batch.events():
-            effects += step(Arrived(topic, payload, stamp), now)
+            effects += step(ServiceNotified(topic, payload, stamp), now)
         self._bring_about(effects)
         if not self._unread.filling:
             return None
@@ -448,7 +448,7 @@ class Ordered:
         if isinstance(message, Beat) and message.manager.member == self.name:
             self._on_claim(message.manager)
         else:
-            self._step(Received(message))
+            self._step(ReceivedFromModule(message))
 
     # -- effects ---------------------------------------------------------------------------------
 
@@ -508,16 +508,16 @@ class Ordered:
         service = self._service
         for effect in effects:
             match effect:
-                case Send() if effect.to == service.name:
-                    self._step(Received(effect.message))
-                case Send():
+                case SendToModule() if effect.to == service.name:
+                    self._step(ReceivedFromModule(effect.message))
+                case SendToModule():
                     self._letters.put(effect.to, effect)
                 case ServiceSubscribe():
                     await service.subscribe(effect.topic)
                 case ServiceUnsubscribe():
                     await service.unsubscribe(effect.topic)
 
-    async def _hand_over_letters(self, letters: list[Send]) -> None:
+    async def _hand_over_letters(self, letters: list[SendToModule]) -> None:
         """Send to one member; one that takes nothing holds up no other."""
         for letter in letters:
             data = encode_message(letter.message)

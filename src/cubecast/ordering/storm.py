@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from cubecast.ordering.effects import Effect, Leave, ServicePublish, Time
+from cubecast.ordering.effects import Effect, LeaveCall, ServicePublish, Time
 from cubecast.ordering.judge import inversions, needless_tags, repeated, shared_numbers
 from cubecast.ordering.messages import Member
-from cubecast.ordering.production.config import Reranking, Timing, Waiting
+from cubecast.ordering.production.config import Reranking, Timing, WaitingBounds
 from cubecast.ordering.production.fixed_managers import Production
 from cubecast.ordering.production.module import OrderingModule
 from cubecast.ordering.timestamps import Topic
-from cubecast.ordering.world import Link, Module, World, manager
+from cubecast.ordering.world import Module, NodePair, OrderingWorld, manager
 
 TIMING = Timing(retry_after=30, beat_every=20, suspect_after=100, drain_for=60, lease_for=2_000)
 WAIT_FOR: Time = 400
@@ -78,7 +78,7 @@ def draw_bytes(seed: int) -> int | None:
 
 
 @dataclass
-class Observed(World):
+class Observed(OrderingWorld):
     """A world that remembers what subscribers are owed."""
 
     owed: dict[str, dict[Hashable, Topic]] = field(default_factory=dict)
@@ -143,7 +143,9 @@ class Storm:
         self.world = Observed(
             make(
                 timing=TIMING,
-                waiting=Waiting(self.weather.buffer, WAIT_FOR, END_FOR, self.weather.buffer_bytes),
+                waiting=WaitingBounds(
+                    self.weather.buffer, WAIT_FOR, END_FOR, self.weather.buffer_bytes
+                ),
                 reranking=reranking,
                 opened=False,
                 pinned=self.weather.spread == 0,
@@ -232,7 +234,7 @@ class Storm:
         if len(staying) > 1:
             node = self.rng.choice(staying)
             self.leaving.add(node)
-            self.world.tell(node, Leave())
+            self.world.tell(node, LeaveCall())
 
     def _pass_time(self, moves: int) -> None:
         world, rng = self.world, self.rng
@@ -250,7 +252,7 @@ class Storm:
 
     def _move(self) -> None:
         world, rng, weather = self.world, self.rng, self.weather
-        links = [move for move in world.moves() if isinstance(move, Link)]
+        links = [move for move in world.moves() if isinstance(move, NodePair)]
         if links and rng.random() < weather.losses:
             world.lose(rng.choice(links))
             world.counts["lost messages"] += 1

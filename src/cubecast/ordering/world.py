@@ -21,20 +21,20 @@ import msgspec
 from cubecast.ordering.batches import Batch, decode_batch, encode_batch
 from cubecast.ordering.codec import decode_message, encode_message
 from cubecast.ordering.effects import (
-    Arrived,
     Cause,
     Effect,
     Notify,
-    Publish,
-    Received,
-    Send,
+    PublishCall,
+    ReceivedFromModule,
+    SendToModule,
+    ServiceNotified,
     ServicePublish,
     ServiceSubscribe,
     ServiceUnsubscribe,
     Start,
-    Subscribe,
+    SubscribeCall,
     Time,
-    Unsubscribe,
+    UnsubscribeCall,
     Wake,
     WakeAt,
 )
@@ -49,21 +49,21 @@ class Module(Protocol):
     def step(self, cause: Cause, now: Time = 0) -> list[Effect]: ...
 
 
-class Link(NamedTuple):
-    """Messages of one node to another."""
+class NodePair(NamedTuple):
+    """Whose next message to which node arrives."""
 
     source: Member
     target: Member
 
 
-class Way(NamedTuple):
+class EventDelivery(NamedTuple):
     """One event on its way to one subscriber."""
 
     event: Hashable
     target: Member
 
 
-Move: TypeAlias = Link | Way
+Move: TypeAlias = NodePair | EventDelivery
 Make: TypeAlias = Callable[..., Module]
 """Makes a module of a name, the order of topics, who manages a topic, and the topics managed there.
 
@@ -72,7 +72,7 @@ Modules that can return take a `life`, too: 2 for the first time that a node ret
 
 
 @dataclass
-class World:
+class OrderingWorld:
     """Nodes with a module each; the manager of a topic is a node of the topic's name."""
 
     make: Make
@@ -109,13 +109,13 @@ class World:
 
     def subscribe(self, node: Member, *topics: Topic) -> None:
         for topic in topics:
-            self._do(node, Subscribe(topic))
+            self._do(node, SubscribeCall(topic))
 
     def unsubscribe(self, node: Member, topic: Topic) -> None:
-        self._do(node, Unsubscribe(topic))
+        self._do(node, UnsubscribeCall(topic))
 
     def publish(self, node: Member, topic: Topic, event: Hashable) -> None:
-        self._do(node, Publish(topic, event))
+        self._do(node, PublishCall(topic, event))
 
     def tell(self, node: Member, cause: Cause) -> None:
         """Let a node's module act on a cause."""
@@ -133,7 +133,7 @@ class World:
     def restart(self, node: Member) -> None:
         """A node that crashed begins a new life."""
         self.lives[node] = self.lives.get(node, 0) + 1
-        for move in [move for move in self.channels if isinstance(move, Way)]:
+        for move in [move for move in self.channels if isinstance(move, EventDelivery)]:
             if move.target == node:
                 del self.channels[move]  # the service had them for the life that is over
         self._begin(node)
@@ -156,7 +156,7 @@ class World:
         if move.target in self.modules:
             self._do(move.target, cause)
 
-    def lose(self, link: Link) -> None:
+    def lose(self, link: NodePair) -> None:
         """Lose what a link holds first."""
         self._take(link, 0)
 
@@ -171,7 +171,7 @@ class World:
     def move_by_chance(self, rng: Random, moves: Sequence[Move] | None = None) -> None:
         """Deliver something; out of sequence, if links are so."""
         move = rng.choice(self.moves() if moves is None else moves)
-        anywhere = isinstance(move, Link) and not self.in_sequence
+        anywhere = isinstance(move, NodePair) and not self.in_sequence
         self.move(move, rng.randrange(len(self.channels[move])) if anywhere else 0)
 
     def tick(self) -> None:
@@ -183,12 +183,12 @@ class World:
     def along(self, *names: Member) -> None:
         """Deliver one message on each link of a path."""
         for source, target in pairwise(names):
-            self.move(Link(source, target))
+            self.move(NodePair(source, target))
 
     def notify(self, event: Hashable, *nodes: Member) -> None:
         """Have the service notify an event to these nodes, one after the other."""
         for node in nodes:
-            self.move(Way(event, node))
+            self.move(EventDelivery(event, node))
 
     def settle(self, choose: Callable[[list[Move]], Move] = lambda moves: moves[0]) -> None:
         """Make moves until there is none."""
@@ -224,14 +224,14 @@ class World:
 
     def _bring_about(self, node: Member, effect: Effect) -> None:
         match effect:
-            case Send():
+            case SendToModule():
                 message = over_the_wire(effect.message) if self.wire else effect.message
-                self._hold(Link(node, effect.to), Received(message))
+                self._hold(NodePair(node, effect.to), ReceivedFromModule(message))
             case ServicePublish():
                 stamp = stamp_over_the_wire(effect.timestamp) if self.wire else effect.timestamp
                 for target in sorted(self.subscribed.get(effect.topic, ())):
-                    arrived = Arrived(effect.topic, effect.payload, stamp)
-                    self._hold(Way(_name(effect.payload), target), arrived)
+                    arrived = ServiceNotified(effect.topic, effect.payload, stamp)
+                    self._hold(EventDelivery(_name(effect.payload), target), arrived)
             case ServiceSubscribe():
                 self.subscribed.setdefault(effect.topic, set()).add(node)
             case ServiceUnsubscribe():
@@ -273,6 +273,6 @@ def _name(payload: object) -> Hashable:
     return payload
 
 
-def stamps(world: World) -> Mapping[Hashable, object]:
+def stamps(world: OrderingWorld) -> Mapping[Hashable, object]:
     """The timestamp of every event that somebody saw."""
     return {one.event: one.timestamp for seen in world.seen.values() for one in seen}

@@ -16,7 +16,15 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from cubecast.overlay.chance import below, combined, draw, stream
-from cubecast.overlay.gossip import Arrived, Deliver, Discard, EventId, Forward, Gossip, Publish
+from cubecast.overlay.gossip import (
+    DeliverEvent,
+    Discard,
+    EventId,
+    Gossip,
+    PublishEvent,
+    PushArrived,
+    SendPush,
+)
 from cubecast.overlay.measures import Overlays
 from cubecast.overlay.messages import NodeId, Topic
 
@@ -29,7 +37,7 @@ Views: TypeAlias = dict[NodeId, dict[Topic, tuple[NodeId, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class GossipEvent:
     """What is published."""
 
     event: int
@@ -57,7 +65,7 @@ class Conditions:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class GossipOutcome:
     """What became of an event, or of several."""
 
     wanted: int = 0
@@ -87,23 +95,26 @@ class Outcome:
         total = sum(round_ * count for round_, count in enumerate(self.by_round))
         return total / sum(self.by_round) if any(self.by_round) else 0.0
 
-    def __add__(self, other: Outcome) -> Outcome:
+    def __add__(self, other: GossipOutcome) -> GossipOutcome:
         """Both together."""
         rounds = max(len(self.by_round), len(other.by_round))
         padded = [tuple(by) + (0,) * (rounds - len(by)) for by in (self.by_round, other.by_round)]
-        return Outcome(
+        return GossipOutcome(
             by_round=tuple(map(sum, zip(*padded, strict=True))),
             **{
                 name: getattr(self, name) + getattr(other, name)
-                for name in Outcome.__slots__
+                for name in GossipOutcome.__slots__
                 if name != "by_round"
             },
         )
 
 
 def disseminate(
-    run: int, overlays: Overlays, events: Iterable[Event], conditions: Conditions | None = None
-) -> list[Outcome]:
+    run: int,
+    overlays: Overlays,
+    events: Iterable[GossipEvent],
+    conditions: Conditions | None = None,
+) -> list[GossipOutcome]:
     """The outcome of each event; each finds the overlays as they are and nothing remembered."""
     given = conditions or Conditions()
     views = views_of(overlays)
@@ -126,21 +137,21 @@ class Dissemination:
     run: int
     overlays: Overlays
     views: Views
-    event: Event
+    event: GossipEvent
     conditions: Conditions
     nodes: dict[NodeId, Gossip] = field(default_factory=dict)
     count: Counter[str] = field(default_factory=Counter)
     reached: dict[NodeId, int] = field(default_factory=dict)
     """The round in which each node got the event."""
 
-    def play(self) -> Outcome:
+    def play(self) -> GossipOutcome:
         """Publish, and go on until nothing is under way."""
         publisher, round_ = NodeId(self.event.publisher), 0
-        under_way: list[tuple[NodeId, Forward]] = []
+        under_way: list[tuple[NodeId, SendPush]] = []
         if self._is_up(publisher, 0):
-            cause = Publish(EventId(self.event.event), self._topics(), self._contacts())
+            cause = PublishEvent(EventId(self.event.event), self._topics(), self._contacts())
             effects = self._node(publisher).step(cause)
-            under_way = [(publisher, push) for push in effects if isinstance(push, Forward)]
+            under_way = [(publisher, push) for push in effects if isinstance(push, SendPush)]
         while under_way:
             round_ += 1
             under_way = [
@@ -151,7 +162,7 @@ class Dissemination:
             ]
         return self._outcome(round_)
 
-    def _arrives(self, sender: NodeId, forward: Forward, round_: int) -> bool:
+    def _arrives(self, sender: NodeId, forward: SendPush, round_: int) -> bool:
         self.count["messages"] += 1
         self.count["topic_links"] += forward.links
         if self._is_lost(sender, forward):
@@ -162,23 +173,23 @@ class Dissemination:
             return True
         return False
 
-    def _receive(self, forward: Forward, round_: int) -> list[Forward]:
-        effects = self._node(forward.to).step(Arrived(forward.push))
+    def _receive(self, forward: SendPush, round_: int) -> list[SendPush]:
+        effects = self._node(forward.to).step(PushArrived(forward.push))
         for effect in effects:
             match effect:
-                case Deliver():
+                case DeliverEvent():
                     self.reached[forward.to] = round_
                 case Discard(_, duplicate):
                     self.count["duplicates" if duplicate else "strays"] += 1
-        return [effect for effect in effects if isinstance(effect, Forward)]
+        return [effect for effect in effects if isinstance(effect, SendPush)]
 
-    def _outcome(self, rounds: int) -> Outcome:
+    def _outcome(self, rounds: int) -> GossipOutcome:
         """A node that crashed later may have had the event; it is not counted."""
         crashed = self.conditions.crashes.keys()
         wanted = {node for topic in self.event.topics for node in self.overlays.get(topic, ())}
         wanted -= {self.event.publisher, *crashed}
         at = Counter(round_ for node, round_ in self.reached.items() if node in wanted)
-        return Outcome(
+        return GossipOutcome(
             wanted=len(wanted),
             delivered=sum(at.values()),
             by_round=tuple(at[round_] for round_ in range(rounds + 1)),
@@ -187,7 +198,7 @@ class Dissemination:
 
     # -- chance and places -----------------------------------------------------------------------
 
-    def _is_lost(self, sender: NodeId, forward: Forward) -> bool:
+    def _is_lost(self, sender: NodeId, forward: SendPush) -> bool:
         """Draw 0 for a shared link, draw topic + 1 for a topic's own."""
         name = self._stream(sender, forward.to)
         number = 0 if forward.push.overlay is None else forward.push.overlay + 1

@@ -17,7 +17,7 @@ TimeMs: TypeAlias = float
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedFromNode:
     """A message came; the transport says from which node."""
 
     sender: NodeId
@@ -30,7 +30,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribe:
+class JoinTopic:
     """The node subscribes; the overlay management protocol gives it a first view.
 
     The view is to have `size` members.  If there are fewer others, replies fill it later.
@@ -42,7 +42,7 @@ class Subscribe:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsubscribe:
+class LeaveTopic:
     """The node leaves the topic and forgets its view."""
 
     topic: Topic
@@ -71,13 +71,15 @@ class Unreachable:
     node: NodeId
 
 
-Cause: TypeAlias = Received | Tick | Subscribe | Unsubscribe | Introduce | Resize | Unreachable
+Cause: TypeAlias = (
+    ReceivedFromNode | Tick | JoinTopic | LeaveTopic | Introduce | Resize | Unreachable
+)
 
 # -- effects ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SendToNode:
     """To another node of the topic, or to the node itself (a walk may end at its source)."""
 
     to: NodeId
@@ -99,4 +101,4 @@ class Stranded:
     topic: Topic
 
 
-Effect: TypeAlias = Send | ViewChanged | Stranded
+Effect: TypeAlias = SendToNode | ViewChanged | Stranded

@@ -41,7 +41,7 @@ class Push(msgspec.Struct, frozen=True, tag="push"):
 
 
 @dataclass(frozen=True, slots=True)
-class Publish:
+class PublishEvent:
     """The node publishes an event."""
 
     event: EventId
@@ -51,17 +51,17 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class PushArrived:
     """An event came over a link."""
 
     push: Push
 
 
-Cause: TypeAlias = Publish | Arrived
+Cause: TypeAlias = PublishEvent | PushArrived
 
 
 @dataclass(frozen=True, slots=True)
-class Forward:
+class SendPush:
     """Push an event to a node."""
 
     to: NodeId
@@ -71,7 +71,7 @@ class Forward:
 
 
 @dataclass(frozen=True, slots=True)
-class Deliver:
+class DeliverEvent:
     """The application gets an event, for the first time."""
 
     event: EventId
@@ -85,7 +85,7 @@ class Discard:
     duplicate: bool
 
 
-Effect: TypeAlias = Forward | Deliver | Discard
+Effect: TypeAlias = SendPush | DeliverEvent | Discard
 
 
 @dataclass
@@ -109,12 +109,12 @@ class Gossip:
     def step(self, cause: Cause) -> list[Effect]:
         """Act on a cause: the one door."""
         match cause:
-            case Publish():
+            case PublishEvent():
                 return list(self._publish(cause))
-            case Arrived(push):
+            case PushArrived(push):
                 return list(self._arrive(push))
 
-    def _publish(self, cause: Publish) -> Iterator[Effect]:
+    def _publish(self, cause: PublishEvent) -> Iterator[Effect]:
         """The publisher has its own event; it pushes it to its views and to contacts."""
         self._remember(self.delivered, cause.event)
         for push in self._pushes(cause.event, cause.topics):
@@ -123,7 +123,7 @@ class Gossip:
         for topic in sorted(set(cause.topics) - self.views.keys()):
             if topic in cause.contacts:
                 overlay = None if self.shared else topic
-                yield Forward(cause.contacts[topic], Push(cause.event, cause.topics, overlay))
+                yield SendPush(cause.contacts[topic], Push(cause.event, cause.topics, overlay))
 
     def _arrive(self, push: Push) -> Iterator[Effect]:
         if not any(topic in self.views for topic in push.topics):
@@ -133,7 +133,7 @@ class Gossip:
             yield Discard(push.event, duplicate=True)
         else:
             self._remember(self.delivered, push.event)
-            yield Deliver(push.event)
+            yield DeliverEvent(push.event)
         if (push.event, push.overlay) not in self.seen:
             self._remember(self.seen, (push.event, push.overlay))
             yield from self._forward(push)
@@ -143,7 +143,7 @@ class Gossip:
             return [Push(event, topics)]
         return [Push(event, topics, topic) for topic in topics if topic in self.views]
 
-    def _forward(self, push: Push) -> Iterator[Forward]:
+    def _forward(self, push: Push) -> Iterator[SendPush]:
         """To each member of the views concerned, in the order of ids."""
         concerned = push.topics if push.overlay is None else (push.overlay,)
         links: dict[NodeId, int] = {}
@@ -151,7 +151,7 @@ class Gossip:
             for other in self.views.get(topic, ()):
                 links[other] = links.get(other, 0) + 1
         for other in sorted(links):
-            yield Forward(other, push, links[other])
+            yield SendPush(other, push, links[other])
 
     def _remember(self, table: dict[Key, None], key: Key) -> None:
         table[key] = None

@@ -39,7 +39,7 @@ class Keep(msgspec.Struct, frozen=True, tag="keep"):
     """Grows with each of the sender's requests in this topic, also when it left in between."""
 
 
-class Kept(msgspec.Struct, frozen=True, tag="kept"):
+class KeepGranted(msgspec.Struct, frozen=True, tag="kept"):
     """Repair: the sender holds the receiver in its view for the length of a lease."""
 
     topic: Topic
@@ -47,13 +47,13 @@ class Kept(msgspec.Struct, frozen=True, tag="kept"):
     """The request that this answers."""
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
+class KeepRefused(msgspec.Struct, frozen=True, tag="refused"):
     """Repair: the sender pins as many nodes as it may, and the receiver is not among them."""
 
     topic: Topic
 
 
-class Release(msgspec.Struct, frozen=True, tag="release"):
+class KeepReleased(msgspec.Struct, frozen=True, tag="release"):
     """Repair: the sender has another keeper."""
 
     topic: Topic
@@ -61,11 +61,13 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
     """The last request that this withdraws; it may arrive after a later one."""
 
 
-class Absent(msgspec.Struct, frozen=True, tag="absent"):
+class NotMember(msgspec.Struct, frozen=True, tag="absent"):
     """Repair: the sender does not subscribe to the topic; the receiver took it for a member."""
 
     topic: Topic
 
 
-Message: TypeAlias = CollectWalk | CollectReply | Keep | Kept | Refused | Release | Absent
+Message: TypeAlias = (
+    CollectWalk | CollectReply | Keep | KeepGranted | KeepRefused | KeepReleased | NotMember
+)
 """Tags are append-only."""

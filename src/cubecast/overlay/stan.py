@@ -17,7 +17,7 @@ same in all of them.
 - Offer: a node that a walk visits merges the walk's source into its own view.
 - Keeper: see `keepers.py`.
 - Removal: an id is removed when the transport cannot reach it or it answers that it is not a member
-  (Absent), and sets that still carry it do not bring it back for a while (it is *buried*).
+  (`NotMember`), and sets that still carry it do not bring it back for a while (it is *buried*).
 - Turns: a node's walks start at the members of its view in turn, so that each link is tried.
 
 Everything is bounded: a view by its size, pins and burials per topic by constants, requests by one
@@ -35,32 +35,32 @@ from cubecast.overlay.effects import (
     Cause,
     Effect,
     Introduce,
-    Received,
+    JoinTopic,
+    LeaveTopic,
+    ReceivedFromNode,
     Resize,
-    Send,
+    SendToNode,
     Stranded,
-    Subscribe,
     Tick,
     TimeMs,
     Unreachable,
-    Unsubscribe,
     ViewChanged,
 )
 from cubecast.overlay.keepers import Keeper
 from cubecast.overlay.messages import (
-    Absent,
     CollectReply,
     CollectWalk,
     Keep,
-    Kept,
+    KeepGranted,
+    KeepRefused,
+    KeepReleased,
     Message,
     NodeId,
-    Refused,
-    Release,
+    NotMember,
     Topic,
 )
 from cubecast.overlay.rounds import MODES, Mode
-from cubecast.overlay.view import View, Weigh
+from cubecast.overlay.view import OverlayView, Weigh
 from cubecast.overlay.weights import HASHES, Hash, weight
 
 Choose: TypeAlias = Callable[[int], int]
@@ -115,10 +115,10 @@ class StanConfig:
 
 
 @dataclass
-class Membership:
+class StanTopic:
     """What a node knows of a topic that it subscribes to."""
 
-    view: View
+    view: OverlayView
     keeper: Keeper
 
 
@@ -129,7 +129,7 @@ class Stan:
     node: NodeId
     config: StanConfig
     choose: Choose
-    topics: dict[Topic, Membership] = field(default_factory=dict)
+    topics: dict[Topic, StanTopic] = field(default_factory=dict)
     requests: int = 0
     """No request to a keeper in a topic that was left has a higher number."""
 
@@ -157,25 +157,25 @@ class Stan:
     def _touched(self, cause: Cause) -> list[Topic]:
         """The topics whose views the cause may change."""
         match cause:
-            case Received(_, message):
+            case ReceivedFromNode(_, message):
                 return [message.topic] if message.topic in self.topics else []
             case Introduce(topic) | Resize(topic):
                 return [topic] if topic in self.topics else []
-            case Subscribe() | Unsubscribe():
+            case JoinTopic() | LeaveTopic():
                 return []
             case Tick() | Unreachable():
                 return list(self.topics)
 
     def _act(self, cause: Cause, now: TimeMs) -> Iterator[Effect]:
         match cause:
-            case Received(sender, message):
+            case ReceivedFromNode(sender, message):
                 yield from self._receive(sender, message, now)
             case Tick():
                 for topic in sorted(self.topics):
                     yield from self._tick(topic, now)
-            case Subscribe():
+            case JoinTopic():
                 yield from self._subscribe(cause)
-            case Unsubscribe(topic):
+            case LeaveTopic(topic):
                 self._unsubscribe(topic)
             case Introduce(topic, others):
                 if topic in self.topics:
@@ -191,7 +191,7 @@ class Stan:
         membership = self.topics.get(message.topic)
         if membership is None:
             if self.config.mode == "repairing" and isinstance(message, CollectWalk | Keep):
-                yield Send(sender, Absent(message.topic))
+                yield SendToNode(sender, NotMember(message.topic))
             return
         match message:
             case CollectWalk():
@@ -201,12 +201,12 @@ class Stan:
             case _ if self.config.mode == "repairing":
                 yield from self._repair(membership, sender, message, now)
 
-    def _subscribe(self, cause: Subscribe) -> Iterator[Effect]:
+    def _subscribe(self, cause: JoinTopic) -> Iterator[Effect]:
         if cause.topic in self.topics:
             return
         weigh = self.weigh(cause.topic)
-        self.topics[cause.topic] = Membership(
-            View(self.node, cause.size, weigh, cause.others),
+        self.topics[cause.topic] = StanTopic(
+            OverlayView(self.node, cause.size, weigh, cause.others),
             Keeper(
                 self.node,
                 weigh,
@@ -236,7 +236,7 @@ class Stan:
         membership = self.topics[topic]
         membership.view.expire(now)
         if target := self._first_hop(membership.view, now):
-            yield Send(target[0], CollectWalk(topic, self.node, (), self.config.ttl))
+            yield SendToNode(target[0], CollectWalk(topic, self.node, (), self.config.ttl))
         elif membership.view.size:
             yield Stranded(topic)
         if self.config.mode == "repairing":
@@ -245,7 +245,7 @@ class Stan:
             yield from self._keep(topic, asked)
 
     def _walk(
-        self, membership: Membership, sender: NodeId, walk: CollectWalk, now: TimeMs
+        self, membership: StanTopic, sender: NodeId, walk: CollectWalk, now: TimeMs
     ) -> Iterator[Effect]:
         """A5-A13; then, in repairing mode, what the visit tells this node."""
         view = membership.view
@@ -254,20 +254,20 @@ class Stan:
         collected = tuple(sorted({*walk.collected, self.node, *view.ids}))
         ttl = min(walk.ttl, self.config.ttl)  # no peer sends us on an endless walk
         if ttl > 0 and (target := self._random(view.ids)):
-            yield Send(target[0], CollectWalk(walk.topic, walk.source, collected, ttl - 1))
+            yield SendToNode(target[0], CollectWalk(walk.topic, walk.source, collected, ttl - 1))
         else:
-            yield Send(walk.source, CollectReply(walk.topic, collected))
+            yield SendToNode(walk.source, CollectReply(walk.topic, collected))
         if self.config.mode == "repairing":
             view.dig_up(sender)
             view.merge((walk.source,))
             yield from self._keep(walk.topic, membership.keeper.visited_from(sender, now))
 
-    def _reply(self, membership: Membership, reply: CollectReply) -> None:
+    def _reply(self, membership: StanTopic, reply: CollectReply) -> None:
         """A14-A17."""
         if len(reply.collected) <= self.config.collected_limit:
             membership.view.merge(reply.collected)
 
-    def _first_hop(self, view: View, now: TimeMs) -> tuple[NodeId, ...]:
+    def _first_hop(self, view: OverlayView, now: TimeMs) -> tuple[NodeId, ...]:
         if self.config.mode == "faithful":
             return self._random(view.ids)
         target = self._random(view.longest_unprobed())
@@ -281,28 +281,28 @@ class Stan:
     # -- repair ----------------------------------------------------------------------------------
 
     def _repair(
-        self, membership: Membership, sender: NodeId, message: Message, now: TimeMs
+        self, membership: StanTopic, sender: NodeId, message: Message, now: TimeMs
     ) -> Iterator[Effect]:
         view, keeper, topic = membership.view, membership.keeper, message.topic
         match message:
             case Keep(_, number):
                 until = now + self.config.lease_periods * self.config.period_ms
                 kept = view.pin(sender, until, number)
-                yield Send(sender, Kept(topic, number) if kept else Refused(topic))
-            case Kept(_, number):
+                yield SendToNode(sender, KeepGranted(topic, number) if kept else KeepRefused(topic))
+            case KeepGranted(_, number):
                 released = keeper.accepted(sender, number)
                 if released is not None:
-                    yield Send(released, Release(topic, keeper.number))
-            case Refused():
+                    yield SendToNode(released, KeepReleased(topic, keeper.number))
+            case KeepRefused():
                 keeper.lost(sender)
-            case Release(_, number):
+            case KeepReleased(_, number):
                 view.unpin(sender, number)
-            case Absent():
+            case NotMember():
                 self._forget(topic, sender, now)
 
     def _keep(self, topic: Topic, asked: NodeId | None) -> Iterator[Effect]:
         if asked is not None:
-            yield Send(asked, Keep(topic, self.topics[topic].keeper.number))
+            yield SendToNode(asked, Keep(topic, self.topics[topic].keeper.number))
 
     def _forget(self, topic: Topic, node: NodeId, now: TimeMs) -> None:
         """A node is gone from a topic.  Only views that hold it bury it: burials are few."""

@@ -34,7 +34,7 @@ class Pin(NamedTuple):
 
 
 @dataclass
-class View:
+class OverlayView:
     """The view of `node` in one topic."""
 
     node: NodeId

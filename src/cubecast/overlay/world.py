@@ -25,15 +25,15 @@ from cubecast.overlay.effects import (
     Cause,
     Effect,
     Introduce,
-    Received,
+    JoinTopic,
+    LeaveTopic,
+    ReceivedFromNode,
     Resize,
-    Send,
+    SendToNode,
     Stranded,
-    Subscribe,
     Tick,
     TimeMs,
     Unreachable,
-    Unsubscribe,
     ViewChanged,
 )
 from cubecast.overlay.messages import NodeId, Topic
@@ -48,7 +48,7 @@ Snapshot: TypeAlias = dict[int, dict[int, tuple[NodeId, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class NetworkConditions:
     """What the network and the clocks do."""
 
     least_latency_ms: TimeMs = 20.0
@@ -73,7 +73,7 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class NodeChange:
     """Something that happens to a node; `topic` is meant for join and leave."""
 
     period: float
@@ -90,14 +90,14 @@ class Change:
 
 
 @dataclass
-class World:
+class OverlayWorld:
     """Nodes that subscribe to topics.  The number of the run is the seed of all chance."""
 
     run: int
     members: Mapping[int, Iterable[int]]
     """The subscribers of each topic at the start."""
     config: StanConfig = field(default_factory=StanConfig)
-    network: Network = field(default_factory=Network)
+    network: NetworkConditions = field(default_factory=NetworkConditions)
     rounding: Rounding = "up"
     connected: float = CONNECTED
     make: Make = Stan
@@ -126,11 +126,11 @@ class World:
             size = view_size(len(ids), self.connected, self.rounding)
             for id_, view in start_views(self.run, topic, ids, size).items():
                 others = tuple(NodeId(other) for other in view)
-                self._do(NodeId(id_), Subscribe(topic, others, size))
+                self._do(NodeId(id_), JoinTopic(topic, others, size))
 
     # -- running ---------------------------------------------------------------------------------
 
-    def play(self, periods: int, changes: Iterable[Change] = ()) -> list[Snapshot]:
+    def play(self, periods: int, changes: Iterable[NodeChange] = ()) -> list[Snapshot]:
         """Run so many periods: a snapshot before the first and after each of them."""
         period_ms, start = self.config.period_ms, self.now
         for change in changes:
@@ -157,7 +157,7 @@ class World:
 
     # -- churn -----------------------------------------------------------------------------------
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: NodeChange) -> None:
         """Make a change now; one that does not apply (a crash of a node that is down) is none."""
         node = NodeId(change.node)
         match change.kind:
@@ -192,13 +192,13 @@ class World:
     def _leave(self, node: NodeId, topic: Topic) -> None:
         self.subscribers.get(topic, set()).discard(node)
         if node in self.nodes:
-            self._do(node, Unsubscribe(topic))
+            self._do(node, LeaveTopic(topic))
         self._resize(topic)
 
     def _introduce(self, node: NodeId, topic: Topic) -> None:
         """A newcomer gets a random view; as many random members hear of it."""
         size = self._resize(topic)
-        self._do(node, Subscribe(topic, self._sample(topic, node, size), size))
+        self._do(node, JoinTopic(topic, self._sample(topic, node, size), size))
         for other in self._sample(topic, node, size):
             self._do(other, Introduce(topic, (node,)))
 
@@ -247,7 +247,7 @@ class World:
 
     def _bring_about(self, node: NodeId, effect: Effect) -> None:
         match effect:
-            case Send():
+            case SendToNode():
                 self._send(node, effect)
             case ViewChanged():
                 self.changed += 1
@@ -255,7 +255,7 @@ class World:
                 size = self.nodes[node].topics[topic].view.size
                 self._do(node, Introduce(topic, self._sample(topic, node, size)))
 
-    def _send(self, sender: NodeId, effect: Send) -> None:
+    def _send(self, sender: NodeId, effect: SendToNode) -> None:
         self.sent[type(effect.message).__name__] += 1
         if effect.to == sender:
             self._at(self.now, lambda: self._deliver(sender, effect))
@@ -264,9 +264,9 @@ class World:
         else:
             self._at(self.now + self._latency(), lambda: self._deliver(sender, effect))
 
-    def _deliver(self, sender: NodeId, effect: Send) -> None:
+    def _deliver(self, sender: NodeId, effect: SendToNode) -> None:
         if effect.to in self.nodes:
-            self._do(effect.to, Received(sender, effect.message))
+            self._do(effect.to, ReceivedFromNode(sender, effect.message))
         elif self.network.reports_failures:
             self._at(self.now + self._latency(), lambda: self._report(sender, effect.to))
 

@@ -3,7 +3,7 @@
 `Frame` and `Ack` are the traffic of every publication: plain slotted objects, cheap to make and
 never changed after they are sent.  Everything else is rare: frozen, tagged structures.  What must
 arrive once and in order travels in a `Parcel` over the links of
-`cubecast.protocol.subscriptions.links`.
+`cubecast.protocol.subscriptions.links`.  `Ack` does what the ACK of the papers does, per route.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import ClassVar, TypeAlias
 import msgspec
 
 from cubecast.protocol.port import NodeId, Seq, Stream, Topic
-from cubecast.protocol.topic.retained import Kept
+from cubecast.protocol.topic.retained import RetainedValue
 
 Barrier: TypeAlias = tuple[tuple[Stream, Seq], ...]
 """Direct dependencies: the last message of each stream that must be delivered before."""
@@ -302,7 +302,7 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
     own: Barrier = ()
     """What nodes of the subtree say of themselves: the stream in which each publishes to the topic,
     and its last message (-1: none)."""
-    kept: Kept | None = None
+    kept: RetainedValue | None = None
     """To a JOIN: the newest retained value of the topic in the subtree."""
 
 

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from cubecast.net.wire.packets import (
     Control,
     FrameDecoder,
-    Outgoing,
+    OutgoingFrame,
     Payloads,
     WireError,
     decode_ack,
@@ -50,7 +50,7 @@ class CodecError(AssertionError):
     """A message does not survive the wire."""
 
 
-class Codec(Protocol):
+class MessageFormat(Protocol):
     """What a world asks of the format that its messages cross."""
 
     def cross(self, message: Message, copies: int = 1) -> Message:
@@ -114,11 +114,11 @@ class WireCodec:
             raise WireError("the time or the headers are others")
         return raw, _with_body(back, frame.body, frame.size)
 
-    def _outgoing(self, body: Collection[object]) -> Outgoing:
+    def _outgoing(self, body: Collection[object]) -> OutgoingFrame:
         """What is sent: payloads, or a retained value with its headers."""
         if isinstance(body, Value):
-            return Outgoing(body.body.payloads, body.body.time, body.body.headed)
-        return Outgoing([self._payload(ident) for ident in body], 0)
+            return OutgoingFrame(body.body.payloads, body.body.time, body.body.headed)
+        return OutgoingFrame([self._payload(ident) for ident in body], 0)
 
     def _payload(self, ident: object) -> bytes:
         assert isinstance(ident, int), "the simulator's bodies are numbers of messages"

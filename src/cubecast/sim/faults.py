@@ -70,7 +70,7 @@ class Slow:
 
 
 @dataclass(frozen=True, slots=True)
-class Mute:
+class MuteNode:
     """`node` answers no waves from `start` on and before `end`; all else it says arrives.
 
     With `to` it answers all others.
@@ -135,7 +135,7 @@ class Faults:
     partitions: tuple[Partition | Cut, ...] = ()
     holds: tuple[Hold, ...] = ()
     slows: tuple[Slow, ...] = ()
-    mutes: tuple[Mute, ...] = ()
+    mutes: tuple[MuteNode, ...] = ()
     until: Time | None = None
     """Nothing is left to chance with what leaves from then on."""
     lost: int = 0

@@ -11,7 +11,7 @@ from cubecast.protocol.config import Config
 from cubecast.protocol.port import NodeId, Time
 from cubecast.sim.faults import Faults, Hold, Partition, Pause
 from cubecast.sim.networks import LogNormal, Regions, SendingQueue, ServiceRate, Uniform
-from cubecast.sim.world import Network
+from cubecast.sim.world import NetworkModel
 from cubecast.topology import MAX_DIMENSION
 
 MAX_NODES = 1 << 16
@@ -202,7 +202,7 @@ class Params:
             leaf_for=4 * resend,
         )
 
-    def network_for(self, seed: str) -> Network:
+    def network_for(self, seed: str) -> NetworkModel:
         """A fresh network; all its chance comes from `seed`."""
         faults = None
         if self.faulty:

@@ -19,7 +19,7 @@ from cubecast.protocol.cluster.views import Who, genesis
 from cubecast.protocol.paper.vcube_pb import VCubePB
 from cubecast.protocol.paper.vcube_ps import VCubePS
 from cubecast.protocol.port import MemberPort, NodeId, Port, Process, Time, Topic
-from cubecast.sim.codec import Codec, WireCodec
+from cubecast.sim.codec import MessageFormat, WireCodec
 from cubecast.sim.crashes.vcube_top import VCubeTop
 from cubecast.sim.params import Params
 
@@ -48,7 +48,7 @@ SINGLE_ROOT = {
 }
 
 
-class ProtocolError(ValueError):
+class ProtocolChoiceError(ValueError):
     """No such protocol, or it cannot run with these parameters."""
 
 
@@ -62,12 +62,12 @@ def protocol_named(name: str) -> MakeProtocol:
     try:
         return MAKERS[name]
     except KeyError:
-        raise ProtocolError(
+        raise ProtocolChoiceError(
             f"unknown protocol {name!r}; there are: {', '.join(MAKERS)}, "
             "or one of your own as module:object"
         ) from None
     except PluginError as error:
-        raise ProtocolError(f"protocol {error}") from None
+        raise ProtocolChoiceError(f"protocol {error}") from None
 
 
 def _cubecast(params: Params, seed: str) -> MakeProcess:
@@ -124,12 +124,12 @@ def refuse_impossible(name: str, params: Params) -> None:
     """
     whole = 1 << (params.nodes - 1).bit_length()
     if name in ("srpt", "srpt-told") and params.nodes != whole:
-        raise ProtocolError(
+        raise ProtocolChoiceError(
             f"srpt forwards through any id, so nodes must be a power of two: "
             f"{whole}, not {params.nodes}"
         )
     if name == "srpt-b" and params.broker_count() > params.nodes:
-        raise ProtocolError(
+        raise ProtocolChoiceError(
             f"brokers are nodes, so there are at most {params.nodes}, not {params.broker_count()}"
         )
 
@@ -155,19 +155,19 @@ class Mortality:
     recovery: Time = 0
     """Faults have ended: within this long a node that is gone is known to be gone, or one that is
     out and lives is found, and all who can reach each other have agreed on that."""
-    codec: Callable[[], Codec] | None = None
+    codec: Callable[[], MessageFormat] | None = None
     """The format that its messages cross between live nodes, if there is one."""
 
 
 def mortality(name: str, params: Params) -> Mortality:
-    """How nodes of a protocol live and die; `ProtocolError` for one that cannot."""
+    """How nodes of a protocol live and die; `ProtocolChoiceError` for one that cannot."""
     match name:
         case "cubecast":
             return members(params)
         case "flood":
             return Mortality(lambda node, port, life: Flood(node, port, life, params.nodes))
     known = ", ".join(MORTAL)
-    raise ProtocolError(f"nodes of {name!r} cannot crash and restart; those of {known} can")
+    raise ProtocolChoiceError(f"nodes of {name!r} cannot crash and restart; those of {known} can")
 
 
 def members(params: Params, kind: type[Member] = Member) -> Mortality:

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 from cubecast.protocol.port import NodeId, Port, Process, Time
-from cubecast.sim.codec import Codec
+from cubecast.sim.codec import MessageFormat
 from cubecast.sim.crashes.convergence import liveness_bound, run_until, settle
 from cubecast.sim.crashes.crash_stop import CrashStopWorld, detection_range
 from cubecast.sim.crashes.mortal_world import MortalWorld
@@ -26,7 +26,7 @@ from cubecast.sim.networks import SendingQueue
 from cubecast.sim.params import Params
 from cubecast.sim.protocols import MORTAL, maker, mortality, refuse_impossible, roots
 from cubecast.sim.scenarios import Scenario
-from cubecast.sim.world import Horizon, Network, World
+from cubecast.sim.world import HorizonReached, NetworkModel, World
 from cubecast.topology import dimension_for
 from cubecast.trace import Header, Record, Report, answers_before_questions, check
 
@@ -69,7 +69,7 @@ def run(
     keep_trace: bool = False,
     trace_messages: bool = False,
     make: Make | None = None,
-    codec: Codec | None = None,
+    codec: MessageFormat | None = None,
 ) -> Outcome:
     """Run `scenario` once; `make` replaces the protocol by one of the caller's.
 
@@ -220,7 +220,7 @@ def _crash_stop(params: Params, name: str) -> Callable[..., World]:
     return partial(CrashStopWorld, rng=Random(f"{name}/detector"), detect=detect)
 
 
-def _measure(outcome: Outcome, world: World, network: Network, elapsed: float) -> None:
+def _measure(outcome: Outcome, world: World, network: NetworkModel, elapsed: float) -> None:
     metrics = outcome.metrics = world.meter.summary()
     if isinstance(network, SendingQueue):
         metrics["queue_max"] = float(network.longest_queue)
@@ -239,7 +239,7 @@ def _rests(world: World, params: Params) -> bool:
     try:
         planned = max(world.instants, default=0) + world.turns_take
         world.run(until=planned + params.span + params.horizon)
-    except Horizon:
+    except HorizonReached:
         return False
     return True
 

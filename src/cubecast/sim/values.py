@@ -26,9 +26,9 @@ from zlib import crc32
 
 from cubecast.net.message import RETAIN
 from cubecast.net.wire.headers import pack, split
-from cubecast.net.wire.packets import Outgoing
+from cubecast.net.wire.packets import OutgoingFrame
 from cubecast.protocol.port import NodeId, Time, Topic
-from cubecast.protocol.topic.retained import Kept
+from cubecast.protocol.topic.retained import RetainedValue
 from cubecast.trace import Record
 
 SKEW: Time = 1000
@@ -42,13 +42,13 @@ class Value(tuple[int, ...]):
     One that `removes` has an empty payload: it says that there is no value.
     """
 
-    body: Outgoing
+    body: OutgoingFrame
 
     @classmethod
     def of(cls, ident: int, removes: bool) -> Value:
         payload = b"" if removes else ident.to_bytes(8, "little")
         value = cls((ident,))
-        value.body = Outgoing([pack({RETAIN: ""}, payload)], 0, (0,))
+        value.body = OutgoingFrame([pack({RETAIN: ""}, payload)], 0, (0,))
         return value
 
     def set_time(self, node: NodeId, now: Time) -> None:
@@ -56,13 +56,13 @@ class Value(tuple[int, ...]):
         self.body.time = now + crc32(f"{node}/{now}".encode()) % SKEW
 
 
-def ident_of(kept: Kept) -> int | None:
+def ident_of(kept: RetainedValue) -> int | None:
     """The number of a value; None if it says that there is none."""
     payload = split(kept.blob)[1]
     return int.from_bytes(payload, "little") if payload else None
 
 
-class Keeping(NamedTuple):
+class ValueKept(NamedTuple):
     """A node keeps a value, published or delivered there, after so many records of the trace."""
 
     position: int
@@ -91,7 +91,7 @@ class Handing(NamedTuple):
 class ValueLog:
     """What became of values in a run."""
 
-    kept: list[Keeping] = field(default_factory=list)
+    kept: list[ValueKept] = field(default_factory=list)
     handed: list[Handing] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
@@ -239,7 +239,7 @@ class _Lives:
 
 def _newest_first(trace: list[Record], log: ValueLog) -> Iterator[str]:
     lives = _Lives(trace)
-    by_topic: dict[Topic, list[Keeping]] = {}
+    by_topic: dict[Topic, list[ValueKept]] = {}
     for kept in log.kept:
         by_topic.setdefault(kept.topic, []).append(kept)
     for one in log.handed:
@@ -263,7 +263,9 @@ def _newest_first(trace: list[Record], log: ValueLog) -> Iterator[str]:
 
 
 def same_everywhere(
-    topic: Topic, kept: Mapping[NodeId, Kept | None], handed: Mapping[NodeId, Stamp | tuple[()]]
+    topic: Topic,
+    kept: Mapping[NodeId, RetainedValue | None],
+    handed: Mapping[NodeId, Stamp | tuple[()]],
 ) -> Iterator[str]:
     """Property 4: what nodes keep before others join, and what those then have."""
     stamps = [value.stamp for value in kept.values() if value is not None]

@@ -37,7 +37,7 @@ from cubecast.sim.metrics import Meter
 from cubecast.trace import Kind, Record
 
 if TYPE_CHECKING:
-    from cubecast.sim.codec import Codec
+    from cubecast.sim.codec import MessageFormat
     from cubecast.sim.faults import Pause
 
 Handler = Callable[[Any, Any, Time], None]
@@ -49,7 +49,7 @@ Turns = Sequence[tuple[Time, Topic]]
 """What a node publishes in turn, and how long after its previous publication has left."""
 
 
-class Network(Protocol):
+class NetworkModel(Protocol):
     """Decides when what a node sends arrives (see `cubecast.sim.networks`)."""
 
     def attach(self, world: World) -> None: ...
@@ -74,7 +74,7 @@ class Silent:
         """Nothing follows from a completed subscription."""
 
 
-class Horizon(Exception):
+class HorizonReached(Exception):
     """A run had not come to rest at the time it was given."""
 
     def __init__(self, at: Time, pending: int) -> None:
@@ -96,7 +96,7 @@ class World:
         self,
         nodes: int,
         make: MakeProcess,
-        network: Network,
+        network: NetworkModel,
         *,
         application: Application | None = None,
         trace: list[Record] | None = None,
@@ -106,7 +106,7 @@ class World:
         root_of: Callable[[Topic], NodeId] | None = None,
         consume_after: Time = 0,
         pauses: Sequence[Pause] = (),
-        codec: Codec | None = None,
+        codec: MessageFormat | None = None,
     ) -> None:
         self.now: Time = 0
         self.events = 0
@@ -153,13 +153,13 @@ class World:
         bucket.append((handler, a, b))
 
     def run(self, until: Time | None = None) -> None:
-        """Work off every event; raise `Horizon` if some are left after `until`."""
+        """Work off every event; raise `HorizonReached` if some are left after `until`."""
         instants = self.instants
         buckets = self.buckets
         while instants:
             now = instants[0]
             if until is not None and now > until:
-                raise Horizon(until, sum(map(len, buckets.values())))
+                raise HorizonReached(until, sum(map(len, buckets.values())))
             bucket = buckets[now]
             self.now = now
             for handler, a, b in bucket:
@@ -456,7 +456,7 @@ class SimPort:
 
     __slots__ = ("_asleep_until", "_counts", "_network", "_node", "_world")
 
-    def __init__(self, world: World, node: NodeId, network: Network) -> None:
+    def __init__(self, world: World, node: NodeId, network: NetworkModel) -> None:
         self._world = world
         self._node = node
         self._network = network

@@ -47,7 +47,7 @@ DONE = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ExecutorTask:
     """Everything an executor needs to know; the cells come as rows of the grid."""
 
     uri: str
@@ -71,7 +71,7 @@ _children: list[Apart] = []
 """The process of this worker that measures, if there is one."""
 
 
-def run_apart(row: dict[str, Any], task: Task) -> Done:
+def run_apart(row: dict[str, Any], task: ExecutorTask) -> Done:
     """Run the cell of a row of the grid in the process that measures; a row of `DONE`."""
     run = pickle.dumps(run_cell)
     died = ""

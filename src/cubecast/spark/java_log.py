@@ -10,7 +10,7 @@ from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 
 from cubecast.spark.errors import JavaGoneError, SparkFailedError
-from cubecast.spark.java_process import Java, JavaEndedError
+from cubecast.spark.java_process import JavaEndedError, JavaProcess
 
 LOG_TAIL_BYTES = 1 << 16
 _COMPLAINTS = (
@@ -51,7 +51,7 @@ def _reason(log: Path, error: Exception) -> str:
 
 
 @contextmanager
-def told_how_java_ended(java: Java, log: Path) -> Iterator[None]:
+def told_how_java_ended(java: JavaProcess, log: Path) -> Iterator[None]:
     """That Java is gone is told with the way it ended."""
     try:
         yield

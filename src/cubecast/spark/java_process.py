@@ -38,7 +38,7 @@ LOOK_EVERY_S = 0.05
 
 
 @dataclass(slots=True)
-class Java:
+class JavaProcess:
     """A Java process that answers."""
 
     process: subprocess.Popen[bytes]
@@ -71,7 +71,7 @@ def java_process(
     folder: Path,
     output: int,
     lock: int,
-) -> Iterator[Java]:
+) -> Iterator[JavaProcess]:
     """A Java that waits for a `SparkContext` with these settings; it ends with the block.
 
     It writes to the descriptor `output`, leaves its port in `folder` and inherits `lock`.
@@ -96,7 +96,7 @@ def java_process(
             lock,
             owned,
         )
-        java = Java(process, *_answered(process, note))
+        java = JavaProcess(process, *_answered(process, note))
         yield java
     finally:
         for one in owned:

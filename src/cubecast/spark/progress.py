@@ -62,7 +62,7 @@ class Silence(Progress):
         pass
 
 
-class Tally:
+class CellTally:
     """Counts cells and costs, and tells the time left."""
 
     def __init__(
@@ -141,7 +141,7 @@ class Bar(Progress):
 
     @contextmanager
     def shown(self, cells: Sequence[Cell], kept: int, cores: int) -> Iterator[None]:
-        self._tally = Tally(cells, kept, cores)
+        self._tally = CellTally(cells, kept, cores)
         with self._bar:
             self._task: TaskID = self._bar.add_task(self._tally.told(), total=1.0)
             yield
@@ -161,7 +161,7 @@ class Bar(Progress):
         self._bar.update(self._task, completed=self._tally.share, description=told)
 
 
-class Lines(Progress):
+class LineProgress(Progress):
     """A line now and then, where nobody watches: in a log, in a pipe."""
 
     def __init__(self, console: Console, every_s: float = LINE_EVERY_S) -> None:
@@ -170,7 +170,7 @@ class Lines(Progress):
 
     @contextmanager
     def shown(self, cells: Sequence[Cell], kept: int, cores: int) -> Iterator[None]:
-        self._tally = Tally(cells, kept, cores)
+        self._tally = CellTally(cells, kept, cores)
         self._last = time.monotonic()
         yield
         self.tell(self._tally.told())
@@ -194,4 +194,4 @@ class Lines(Progress):
 
 def progress_on(console: Console) -> Progress:
     """A bar on a terminal, lines elsewhere."""
-    return Bar(console) if console.is_terminal else Lines(console)
+    return Bar(console) if console.is_terminal else LineProgress(console)

@@ -24,7 +24,7 @@ from cubecast.lab.cells import Cell, measure
 from cubecast.spark.cancellable_jobs import Jobs
 from cubecast.spark.compact import tables_are_current, write_tables
 from cubecast.spark.errors import ResultsError, SparkFailedError, lab_errors
-from cubecast.spark.executor_task import DONE, Done, Measure, Task, failure_of
+from cubecast.spark.executor_task import DONE, Done, ExecutorTask, Measure, failure_of
 from cubecast.spark.frames import map_in_arrow as map_in_arrow
 from cubecast.spark.progress import Progress, Silence
 from cubecast.spark.results import Failure, Results, cell_name, grid_table
@@ -39,7 +39,7 @@ MOST_NAMES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SweepOutcome:
     """What a sweep did."""
 
     sweep: str
@@ -115,7 +115,7 @@ def bring_up_to_date(
     keep: tuple[str, ...] = (),
     progress: Progress | None = None,
     facts: dict[str, Any] | None = None,
-) -> Outcome:
+) -> SweepOutcome:
     """Measure the cells that `results` (opened) lacks, and write its tables.
 
     Spark is started only if there is something to do: if all cells are there and the tables are
@@ -127,7 +127,7 @@ def bring_up_to_date(
     for line in (*results.mended, *results.lost, *found.told()):
         progress.tell(line)
     if not found.missing and tables_are_current(results):
-        return Outcome("", 0, len(found.wanted), (), 0, 0.0, lost=tuple(results.lost))
+        return SweepOutcome("", 0, len(found.wanted), (), 0, 0.0, lost=tuple(results.lost))
     with lab_errors(), session() as spark:
         outcome = run_survey(
             spark, found, results, measure=measure, keep=keep, progress=progress, facts=facts
@@ -145,7 +145,7 @@ def run_sweep(
     keep: tuple[str, ...] = (),
     progress: Progress | None = None,
     facts: dict[str, Any] | None = None,
-) -> Outcome:
+) -> SweepOutcome:
     """Measure the cells that `results` (opened) lacks; `facts` are noted with the sweep.
 
     `keep` is what `measure` keeps beside the numbers (`cubecast.lab.cell_details`): a cell that was
@@ -170,7 +170,7 @@ def run_survey(
     keep: tuple[str, ...],
     progress: Progress | None,
     facts: dict[str, Any] | None,
-) -> Outcome:
+) -> SweepOutcome:
     """Measure what a survey found missing."""
     progress = Silence() if progress is None else progress
     sweep = uuid4().hex[:12]
@@ -192,7 +192,7 @@ def run_survey(
         failure for cell in missing if (failure := failure_of(cell, done[cell.key])) is not None
     )
     busy = sum(one["seconds"] for one in done.values())
-    return Outcome(
+    return SweepOutcome(
         sweep=sweep,
         ran=len(missing) - len(failures),
         kept=kept,
@@ -230,7 +230,7 @@ def _run(
     from pyspark import cloudpickle
 
     watch = Watch(spark, cells, results, progress)
-    task = Task(results.place.uri, sweep, cloudpickle.dumps(measure), watch.ended)
+    task = ExecutorTask(results.place.uri, sweep, cloudpickle.dumps(measure), watch.ended)
     frame = map_in_arrow(grid_frame(spark, cells), task, spark_schema(DONE))
     jobs = Jobs(spark)
     with ThreadPoolExecutor(1, thread_name_prefix="sweep") as pool:

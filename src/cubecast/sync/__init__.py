@@ -23,7 +23,7 @@ from cubecast.net.client.client import Client as AsyncClient
 from cubecast.net.node.node import Node as AsyncNode
 from cubecast.sync.facade import Client, Node, Receipt, Subscription
 from cubecast.sync.reading import Reader
-from cubecast.sync.session import Session
+from cubecast.sync.session import SessionThread
 
 __all__ = ["Client", "Node", "Reader", "Receipt", "Subscription", "connect", "join", "start"]
 
@@ -34,13 +34,13 @@ F = TypeVar("F", bound=Client | Node)
 
 def _opens(
     make: Callable[P, AbstractAsyncContextManager[A]],
-    wrap: Callable[[Session[A]], F],
+    wrap: Callable[[SessionThread[A]], F],
     about: str,
 ) -> Callable[P, F]:
     """A function with the arguments of `make` that waits until it is entered."""
 
     def open_and_wait(*args: P.args, **kwargs: P.kwargs) -> F:
-        return wrap(Session(partial(make, *args, **kwargs)))
+        return wrap(SessionThread(partial(make, *args, **kwargs)))
 
     open_and_wait.__name__ = open_and_wait.__qualname__ = make.__name__
     open_and_wait.__doc__ = about

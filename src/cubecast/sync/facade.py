@@ -26,7 +26,7 @@ from cubecast.net.wire.headers import Headers
 from cubecast.net.wire.packets import content_size
 from cubecast.protocol.port import NodeId, Topic
 from cubecast.sync.reading import Reader
-from cubecast.sync.session import Session
+from cubecast.sync.session import SessionThread
 
 A = TypeVar("A", bound=AsyncNode | AsyncClient)
 F = TypeVar("F", bound="Facade[Any]")
@@ -36,7 +36,7 @@ T = TypeVar("T")
 class Receipt:
     """What is known of a publication; handed out by ``publish(..., receipt=True)``."""
 
-    def __init__(self, session: Session[Any], receipt: AsyncReceipt | ClientReceipt) -> None:
+    def __init__(self, session: SessionThread[Any], receipt: AsyncReceipt | ClientReceipt) -> None:
         self._session = session
         self._receipt = receipt
         self.topic = receipt.topic
@@ -64,7 +64,7 @@ class Subscription(Reader[Message[T_co]], Generic[T_co]):
 
     def __init__(
         self,
-        session: Session[Any],
+        session: SessionThread[Any],
         source: AsyncSubscription[T_co] | RemoteSubscription[T_co],
         timeout: float | None,
         last: threading.local,
@@ -94,7 +94,7 @@ class Subscription(Reader[Message[T_co]], Generic[T_co]):
 class Facade(Generic[A]):
     """What nodes and clients have in common; a context manager that closes at its end."""
 
-    def __init__(self, session: Session[A]) -> None:
+    def __init__(self, session: SessionThread[A]) -> None:
         self._session = session
         self._inner = session.value
         self._last = threading.local()

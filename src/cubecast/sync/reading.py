@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 from cubecast.errors import Closed, CubecastError
-from cubecast.sync.session import Session
+from cubecast.sync.session import SessionThread
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -31,7 +31,7 @@ AHEAD = 1024
 AHEAD_BYTES = 256 * 1024
 
 
-class Source(Protocol[T_co]):
+class ReadSource(Protocol[T_co]):
     """What is read; if it has a `close`, that ends it."""
 
     def __aiter__(self) -> AsyncIterator[T_co]: ...
@@ -40,7 +40,7 @@ class Source(Protocol[T_co]):
 class Ahead(Generic[T]):
     """Items taken ahead: filled in the loop, emptied by other threads."""
 
-    def __init__(self, source: Source[T], size_of: Callable[[T], int]) -> None:
+    def __init__(self, source: ReadSource[T], size_of: Callable[[T], int]) -> None:
         self.source = source
         self._size_of = size_of
         self._news = threading.Condition()
@@ -119,8 +119,8 @@ class Reader(Generic[T]):
 
     def __init__(
         self,
-        session: Session[Any],
-        source: Source[T],
+        session: SessionThread[Any],
+        source: ReadSource[T],
         what: str,
         timeout: float | None = None,
         size_of: Callable[[T], int] = lambda _: 1,
@@ -185,7 +185,9 @@ class Reader(Generic[T]):
         return item
 
 
-async def _begin(session: Session[Any], source: Source[T], size_of: Callable[[T], int]) -> Ahead[T]:
+async def _begin(
+    session: SessionThread[Any], source: ReadSource[T], size_of: Callable[[T], int]
+) -> Ahead[T]:
     ahead = Ahead(source, size_of)
     session.run_beside(ahead.fill())
     return ahead
@@ -201,7 +203,7 @@ async def _close(ahead: Ahead[Any]) -> None:
             await ended
 
 
-def _let_go(session: Session[Any], ahead: Ahead[Any]) -> None:
+def _let_go(session: SessionThread[Any], ahead: Ahead[Any]) -> None:
     """The application has forgotten its reader; whichever thread notices must not wait."""
     ahead.clear()
     session.post(lambda: session.run_beside(_close(ahead)))

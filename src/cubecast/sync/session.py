@@ -41,7 +41,7 @@ class Abandoned(Exception):
     """Raised inside the context manager when the application's block ended by an exception."""
 
 
-class Session(Generic[A]):
+class SessionThread(Generic[A]):
     """The thread, its loop, and the node or client `value` that is open there."""
 
     def __init__(self, make: Callable[[], AbstractAsyncContextManager[A]]) -> None:
@@ -203,7 +203,7 @@ async def _within(work: Coroutine[Any, Any, T], timeout: float | None) -> T:
         return await work
 
 
-_open: weakref.WeakSet[Session[Any]] = weakref.WeakSet()
+_open: weakref.WeakSet[SessionThread[Any]] = weakref.WeakSet()
 
 
 @atexit.register

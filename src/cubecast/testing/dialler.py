@@ -25,7 +25,7 @@ from cubecast.net.wire.packets import HELLO, MAX_PACKET, PREFIX, SEALED, PacketB
 UID = "raw"
 
 
-class Identity:
+class DiallerParty:
     """Who shakes hands by hand; a `Party` of `cubecast.net.security.handshake`."""
 
     def __init__(
@@ -70,9 +70,9 @@ class Dialler:
         self, secret: str, uid: str = UID, slot: int = -1, purpose: Purpose = "member"
     ) -> None:
         """The dialler's side of the handshake, up to `Ready`."""
-        await self.shake_hands(Identity(Keys(secret), uid, slot, purpose))
+        await self.shake_hands(DiallerParty(Keys(secret), uid, slot, purpose))
 
-    async def shake_hands(self, identity: Identity) -> None:
+    async def shake_hands(self, identity: DiallerParty) -> None:
         """The same, as anybody."""
         handshake = Handshake(identity, dialled=True)
         self.write(handshake.begin())

@@ -24,7 +24,7 @@ from cubecast.net.node.recorder import Recorder
 from cubecast.net.node.shell import Shell
 from cubecast.net.settings.config import NodeConfig
 from cubecast.net.wire.clients import Deliver
-from cubecast.net.wire.packets import Outgoing, Payloads
+from cubecast.net.wire.packets import OutgoingFrame, Payloads
 from cubecast.protocol.cluster.views import View
 from cubecast.protocol.port import NodeId, Publication, Seq, Stream, Topic
 from cubecast.testing import Cluster, run
@@ -62,11 +62,11 @@ class Watch(Recorder):
 
     def delivered(self, publication: Publication) -> None:
         body, node = publication.body, self._node
-        assert isinstance(body, Outgoing | Payloads)
+        assert isinstance(body, OutgoingFrame | Payloads)
         assert isinstance(node, Shell)
         if publication.topic == STUCK:
             return
-        for payload in body.payloads if isinstance(body, Outgoing) else body.cut():
+        for payload in body.payloads if isinstance(body, OutgoingFrame) else body.cut():
             source, number, _, _ = json.loads(payload)
             self.truth.had(self.truth.at(node.address), publication.stream, (source, number))
         super().delivered(publication)

@@ -32,7 +32,7 @@ from cubecast.net.wire.packets import (
     PREFIX,
     VERSION,
 )
-from cubecast.testing.dialler import Identity
+from cubecast.testing.dialler import DiallerParty
 from cubecast.trace import Record
 from support.live import (
     TOPIC,
@@ -433,7 +433,7 @@ async def test_a_client_with_a_wrong_proof_is_refused(caplog: pytest.LogCaptureF
 async def test_our_own_proof_reflected_proves_nothing() -> None:
     """Who makes a node dial it cannot use that node's answers to get into it."""
     async with cluster(1, secret="open sesame, please") as nodes, raw(nodes[0]) as client:
-        handshake = Handshake(Identity(Keys("open sesame, please"), nodes[0].uid), dialled=True)
+        handshake = Handshake(DiallerParty(Keys("open sesame, please"), nodes[0].uid), dialled=True)
         client.write(handshake.begin())
         with pytest.raises(ConnectionRefusedError, match="this is the node itself"):
             await client.shake(handshake)

@@ -27,7 +27,7 @@ from cubecast.net.wire.headers import MAX_HEADERS, pack
 from cubecast.net.wire.packets import WireError, decode_control, encode_control
 from cubecast.protocol.messages import Answer, Parcel
 from cubecast.protocol.port import Stream
-from cubecast.protocol.topic.retained import Kept
+from cubecast.protocol.topic.retained import RetainedValue
 from cubecast.testing import Cluster, run
 from support.files import written
 from support.live import TOPIC, cluster, live
@@ -420,8 +420,8 @@ def test_after_a_gap_a_reader_is_handed_the_value_that_it_missed() -> None:
 # -- bounds and lies -------------------------------------------------------------------------------
 
 
-def value(time: int, payload: bytes = b"x", seq: int = 0) -> Kept:
-    return Kept(0, 1, seq, time, bytes(mark(TOPIC, payload, None)))
+def value(time: int, payload: bytes = b"x", seq: int = 0) -> RetainedValue:
+    return RetainedValue(0, 1, seq, time, bytes(mark(TOPIC, payload, None)))
 
 
 def test_a_node_keeps_so_many_values_and_so_many_bytes_and_the_oldest_goes() -> None:
@@ -454,9 +454,9 @@ def test_an_older_value_never_replaces_a_newer_one() -> None:
 def test_a_value_of_the_far_future_or_without_the_header_is_not_kept() -> None:
     kept = Retained()
     kept.learn(TOPIC, value(wire.MAX_NUMBER - 1))
-    kept.learn(TOPIC, Kept(0, 1, 0, 1, bytes(pack({"kind": ":retain"}, b":retain"))))
+    kept.learn(TOPIC, RetainedValue(0, 1, 0, 1, bytes(pack({"kind": ":retain"}, b":retain"))))
     assert kept.kept(TOPIC) is None
-    body = wire.Outgoing([mark(TOPIC, b"x", None)], 7, (0,))
+    body = wire.OutgoingFrame([mark(TOPIC, b"x", None)], 7, (0,))
     kept.stamp(body)
     assert body.time == 7
 
@@ -464,18 +464,18 @@ def test_a_value_of_the_far_future_or_without_the_header_is_not_kept() -> None:
 @pytest.mark.parametrize(
     "lie",
     [
-        Kept(-1, 1, 0, 0, bytes(pack({RETAIN: ""}, b"x"))),
-        Kept(0, 1 << 64, 0, 0, bytes(pack({RETAIN: ""}, b"x"))),
-        Kept(0, 1, -1, 0, bytes(pack({RETAIN: ""}, b"x"))),
-        Kept(0, 1, 0, -1, bytes(pack({RETAIN: ""}, b"x"))),
-        Kept(0, 1, 0, 1 << 62, bytes(pack({RETAIN: ""}, b"x"))),
-        Kept(0, 1, 0, 0, b""),
-        Kept(0, 1, 0, 0, b"\xff\xff"),
-        Kept(0, 1, 0, 0, b"\x01\x00\x80"),
-        Kept(0, 1, 0, 0, bytes(pack({RETAIN: ""}, bytes(MAX_VALUE)))),
+        RetainedValue(-1, 1, 0, 0, bytes(pack({RETAIN: ""}, b"x"))),
+        RetainedValue(0, 1 << 64, 0, 0, bytes(pack({RETAIN: ""}, b"x"))),
+        RetainedValue(0, 1, -1, 0, bytes(pack({RETAIN: ""}, b"x"))),
+        RetainedValue(0, 1, 0, -1, bytes(pack({RETAIN: ""}, b"x"))),
+        RetainedValue(0, 1, 0, 1 << 62, bytes(pack({RETAIN: ""}, b"x"))),
+        RetainedValue(0, 1, 0, 0, b""),
+        RetainedValue(0, 1, 0, 0, b"\xff\xff"),
+        RetainedValue(0, 1, 0, 0, b"\x01\x00\x80"),
+        RetainedValue(0, 1, 0, 0, bytes(pack({RETAIN: ""}, bytes(MAX_VALUE)))),
     ],
 )
-def test_a_broken_value_is_refused_where_bytes_become_messages(lie: Kept) -> None:
+def test_a_broken_value_is_refused_where_bytes_become_messages(lie: RetainedValue) -> None:
     answer = Answer(TOPIC, 1, 0, ((Stream(0, 1), 3),), 0)
     fine = msgspec.structs.replace(answer, kept=value(5))
     assert decode_control(encode_control(Parcel(0, fine))) == Parcel(0, fine)

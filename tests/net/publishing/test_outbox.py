@@ -13,7 +13,7 @@ from cubecast.net.node.shell import shell_of
 from cubecast.net.publishing.outbox import BLOCKED_NEWS_S, LOOPS_FIRST_S, Outbox
 from cubecast.net.reading.subscription import READS, Subscription
 from cubecast.net.settings.config import NodeConfig
-from cubecast.net.wire.packets import MESSAGE_OVERHEAD, Outgoing
+from cubecast.net.wire.packets import MESSAGE_OVERHEAD, OutgoingFrame
 from cubecast.protocol.config import Config
 from cubecast.protocol.port import Topic
 from cubecast.testing import Cluster, on_virtual_time
@@ -34,7 +34,7 @@ class Publisher:
         self.waits: list[bool] = []
         self.news: list[float] = []
 
-    def publish_frame(self, topic: Topic, body: Outgoing, size: int) -> bool:
+    def publish_frame(self, topic: Topic, body: OutgoingFrame, size: int) -> bool:
         if size > self.left:
             return False
         self.left -= size

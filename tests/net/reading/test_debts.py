@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from cubecast.net.reading.debts import STEP_S, Debts, Key, put_off_bytes
-from cubecast.net.wire.packets import MESSAGE_OVERHEAD, Outgoing, frame_cost
+from cubecast.net.wire.packets import MESSAGE_OVERHEAD, OutgoingFrame, frame_cost
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Seq, Stream
 
@@ -18,7 +18,7 @@ KEYS: list[Key] = [("t", stream) for stream in STREAMS]
 
 def make(stream: Stream, first: Seq, count: int, size: int) -> tuple[Frame, int]:
     """A frame of `count` messages of `size` bytes each, overhead included, and its content."""
-    body = Outgoing([bytes(size - MESSAGE_OVERHEAD)] * count, 0)
+    body = OutgoingFrame([bytes(size - MESSAGE_OVERHEAD)] * count, 0)
     whole = frame_cost(count * size, 0)
     return Frame("t", stream, first, (), Route(0, 0, 0), -1, body, whole), count * size
 

@@ -67,7 +67,7 @@ from cubecast.protocol.messages import (
     Stable,
     Wave,
 )
-from cubecast.testing.dialler import Dialler, Identity
+from cubecast.testing.dialler import Dialler, DiallerParty
 from cubecast.topology import parent
 from support.insider import SECRET, packet_of
 from support.lies import ATTACKED, QUIET, Liar, check_bounds
@@ -560,7 +560,7 @@ async def impostor(*answers: bytes) -> AsyncIterator[str]:
         with suppress(AssertionError, ConnectionError):
             hello = await client.greeting()
             assert isinstance(hello, Hello)
-            party = Identity(Keys(SECRET), "impostor", 0, salt="ab" * 16)
+            party = DiallerParty(Keys(SECRET), "impostor", 0, salt="ab" * 16)
             handshake = Handshake(party, dialled=False)
             answer = handshake.take(hello, encode_greeting(hello))
             assert answer is not None

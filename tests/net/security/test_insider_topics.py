@@ -22,10 +22,10 @@ from cubecast.net.node.node import Node
 from cubecast.net.node.retained import MAX_AHEAD_US
 from cubecast.net.node.shell import Shell, shell_of
 from cubecast.net.wire.headers import pack
-from cubecast.net.wire.packets import MAX_NUMBER, Outgoing
+from cubecast.net.wire.packets import MAX_NUMBER, OutgoingFrame
 from cubecast.protocol.messages import ROUTE_BITS, Answer, Frame, Parcel, Route
 from cubecast.protocol.port import LIFE_BITS, Stream
-from cubecast.protocol.topic.retained import Kept
+from cubecast.protocol.topic.retained import RetainedValue
 from support.live import live, quick, take, told, until
 
 TOPIC = "chat"
@@ -175,7 +175,7 @@ async def test_a_lie_about_a_retained_value_does_not_hide_the_newest(lie: str) -
             blob = bytes(pack({"kind": "lie", **headers}, b"lie"))
             time = true.time + ahead_us[lie]
             told.append(answer)
-            return msgspec.structs.replace(answer, kept=Kept(liar.slot, 1, 5, time, blob))
+            return msgspec.structs.replace(answer, kept=RetainedValue(liar.slot, 1, 5, time, blob))
 
         liar.lie = tell
         async with late.subscribe(TOPIC) as messages:
@@ -277,7 +277,7 @@ async def test_a_stream_that_ends_above_all_numbers_is_not_read(
             route = Route(
                 liar.presence.epoch << ROUTE_BITS, last + 1, 1 << reader.slot | 1 << liar.slot
             )
-            body = Outgoing([b"one", b"too many"], 0)
+            body = OutgoingFrame([b"one", b"too many"], 0)
             liar.relay([reader.slot], Frame(TOPIC, stream, last + 1, (), route, last, body, 400))
             await until(lambda: "broken frame" in caplog.text)
             async with late.subscribe(TOPIC) as others:

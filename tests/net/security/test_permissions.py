@@ -10,7 +10,7 @@ import pytest
 
 from cubecast.errors import ConfigError
 from cubecast.net.security.permission_file import read_permissions, token_line
-from cubecast.net.security.permissions import Identity, Permissions, Rule, Who
+from cubecast.net.security.permissions import Identity, PermissionRule, Permissions, RuleSubject
 from cubecast.protocol.subscriptions.patterns import Pattern
 from support.files import written
 
@@ -52,7 +52,7 @@ def rules(*made: dict[str, Any]) -> Permissions:
         who = one.pop("who")
         names = [who] if isinstance(who, str) else who
         lists = {key: tuple(value) for key, value in one.items()}
-        read.append(Rule(number, tuple(map(Who, names)), **lists))
+        read.append(PermissionRule(number, tuple(map(RuleSubject, names)), **lists))
     return Permissions(read)
 
 
@@ -79,7 +79,7 @@ def rules(*made: dict[str, Any]) -> Permissions:
 def test_a_rule_is_about_the_identities_that_it_names(
     pattern: str, who: Identity, matches: bool
 ) -> None:
-    assert Who(pattern)(who) == matches
+    assert RuleSubject(pattern)(who) == matches
 
 
 def test_rules_add_up_and_what_none_allows_is_refused() -> None:

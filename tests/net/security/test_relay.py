@@ -18,7 +18,7 @@ from cubecast.net.wire.hello import AttachRequest, Hello, Refused, decode_greeti
 from cubecast.net.wire.packets import HELLO, PREFIX, SEALED, VERSION
 from cubecast.net.wire.views import encode_view
 from cubecast.protocol.cluster.views import Enter, Who
-from cubecast.testing.dialler import Dialler, Identity
+from cubecast.testing.dialler import Dialler, DiallerParty
 from cubecast.testing.relay import Change, relay
 from support.live import TOPIC, cluster, join, live, raw, subscribed, take, until
 
@@ -190,7 +190,7 @@ async def test_an_old_conversation_played_again_gets_no_further() -> None:
 async def test_before_the_secret_is_proved_a_stranger_learns_nothing_of_the_cluster() -> None:
     async with cluster(3, secret=SECRET) as nodes, raw(nodes[0]) as stranger:
         heard = b""
-        handshake = Handshake(Identity(Keys("not the right one")), dialled=True)
+        handshake = Handshake(DiallerParty(Keys("not the right one")), dialled=True)
         stranger.write(handshake.begin())
         while (packet := await stranger.packet()) is not None:
             heard += packet[1]

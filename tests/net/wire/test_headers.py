@@ -19,7 +19,7 @@ from cubecast.net.wire.packets import (
     HEADED,
     MAX_PAYLOAD,
     FrameDecoder,
-    Outgoing,
+    OutgoingFrame,
     WireError,
     encode_frame,
 )
@@ -66,7 +66,7 @@ async def test_headers_pass_the_cluster_in_memory_and_reach_callbacks() -> None:
 
 
 def test_headers_cannot_be_changed_and_a_plain_message_has_none() -> None:
-    plain, headed = cut(example_frame(body=Outgoing([b"plain", pack(KIND, b"x")], 0, (1,))))
+    plain, headed = cut(example_frame(body=OutgoingFrame([b"plain", pack(KIND, b"x")], 0, (1,))))
     assert plain.headers == {}
     assert type(plain) is Message
     assert type(headed) is RichMessage
@@ -78,8 +78,8 @@ def test_headers_cannot_be_changed_and_a_plain_message_has_none() -> None:
 
 
 def test_a_frame_of_plain_messages_has_the_same_bytes_as_before_headers() -> None:
-    raw = encode_frame(example_frame(body=Outgoing([b"one", b""], 0)))
-    marked = encode_frame(example_frame(body=Outgoing([b"one", b""], 0, ())))
+    raw = encode_frame(example_frame(body=OutgoingFrame([b"one", b""], 0)))
+    marked = encode_frame(example_frame(body=OutgoingFrame([b"one", b""], 0, ())))
     assert raw == marked
     assert raw.endswith(struct.pack("<II", 3, 0) + b"one")
 
@@ -100,7 +100,7 @@ def test_a_frame_of_plain_messages_has_the_same_bytes_as_before_headers() -> Non
     ],
 )
 def test_broken_headers_are_refused_where_bytes_become_messages(blob: bytes) -> None:
-    raw = encode_frame(example_frame(body=Outgoing([b"fine", blob], 0, (1,))))
+    raw = encode_frame(example_frame(body=OutgoingFrame([b"fine", blob], 0, (1,))))
     with pytest.raises(WireError, match="broken frame"):
         FrameDecoder().decode(raw, TOPICS)
 
@@ -113,13 +113,13 @@ def test_too_many_or_too_long_headers_of_a_peer_are_refused() -> None:
     ):
         encoded = msgspec.msgpack.encode(entries)
         blob = struct.pack("<H", len(encoded)) + encoded
-        raw = encode_frame(example_frame(body=Outgoing([blob], 0, (0,))))
+        raw = encode_frame(example_frame(body=OutgoingFrame([blob], 0, (0,))))
         with pytest.raises(WireError, match="headers"):
             FrameDecoder().decode(raw, TOPICS)
 
 
 def test_a_mark_on_a_size_that_does_not_add_up_is_refused() -> None:
-    raw = bytearray(encode_frame(example_frame(body=Outgoing([b"plain"], 0))))
+    raw = bytearray(encode_frame(example_frame(body=OutgoingFrame([b"plain"], 0))))
     at = len(raw) - len(b"plain") - 4
     raw[at : at + 4] = struct.pack("<I", HEADED | 6)
     with pytest.raises(WireError, match="do not fill"):
@@ -127,7 +127,7 @@ def test_a_mark_on_a_size_that_does_not_add_up_is_refused() -> None:
 
 
 def test_messages_with_headers_count_in_full_at_both_ends() -> None:
-    body = Outgoing([bytes(pack(KIND, b"payload"))], 0, (0,))
+    body = OutgoingFrame([bytes(pack(KIND, b"payload"))], 0, (0,))
     frame = example_frame(body=body)
     read = FrameDecoder().decode(encode_frame(frame), TOPICS)
     assert read is not None

@@ -30,7 +30,7 @@ from cubecast.net.wire.packets import (
     PREFIX,
     VIEW,
     FrameDecoder,
-    Outgoing,
+    OutgoingFrame,
     PacketBuffer,
     Payloads,
     WireError,
@@ -94,7 +94,7 @@ def frames(draw: st.DrawFn, topic: str = TOPIC) -> Frame:
     headed = draw(st.sets(st.integers(0, len(bodies) - 1)))
     for place in headed:
         bodies[place] = bytes(pack({"name": draw(st.text(max_size=9))}, bodies[place]))
-    body = Outgoing(bodies, draw(numbers), sorted(headed))
+    body = OutgoingFrame(bodies, draw(numbers), sorted(headed))
     barrier = draw(vectors)
     size = wire.frame_cost(body.content, len(barrier))
     return Frame(topic, draw(streams), first, barrier, route, stable, body, size)
@@ -181,13 +181,13 @@ def finals(draw: st.DrawFn) -> views.Final:
 
 
 @st.composite
-def unread(draw: st.DrawFn) -> views.Unread:
+def unread(draw: st.DrawFn) -> views.UnreadFrame:
     first = draw(numbers)
-    return views.Unread(first, draw(st.integers(first, MAX_NUMBER - 1)), draw(vectors))
+    return views.UnreadFrame(first, draw(st.integers(first, MAX_NUMBER - 1)), draw(vectors))
 
 
 held = st.builds(
-    views.Held,
+    views.HeldStream,
     streams,
     seqs,
     seqs,
@@ -302,7 +302,7 @@ def test_a_frame_is_read_back(frame: Frame) -> None:
         assert getattr(read, name) == getattr(frame, name)
     assert fields(read.route) == fields(frame.route)
     assert isinstance(read.body, Payloads)
-    assert isinstance(frame.body, Outgoing)
+    assert isinstance(frame.body, OutgoingFrame)
     assert list(read.body) == frame.body.payloads
     assert list(read.body.headed) == list(frame.body.headed)
     assert read.body.time == frame.body.time
@@ -314,7 +314,7 @@ def test_payloads_of_one_size_are_cut_as_any_others(
 ) -> None:
     random = Random(size)
     bodies = [random.randbytes(size) for _ in range(count)] + others
-    read = FrameDecoder().decode(encode_frame(example_frame(body=Outgoing(bodies, 0))), TOPICS)
+    read = FrameDecoder().decode(encode_frame(example_frame(body=OutgoingFrame(bodies, 0))), TOPICS)
     assert read is not None
     assert list(read.body) == bodies
 
@@ -609,8 +609,8 @@ def survives(raw: bytes, decoder: FrameDecoder) -> None:
         {"stream": Stream(MAX_SLOTS, 0)},
         {"barrier": ((Stream(MAX_SLOTS, 0), 0),)},
         {"barrier": ((Stream(0, 0), MAX_NUMBER),)},
-        {"body": Outgoing([], 0)},
-        {"body": Outgoing([b""] * (wire.MAX_MESSAGES + 1), 0)},
+        {"body": OutgoingFrame([], 0)},
+        {"body": OutgoingFrame([b""] * (wire.MAX_MESSAGES + 1), 0)},
     ],
 )
 def test_frames_beyond_the_bounds_are_refused(changes: dict[str, Any]) -> None:
@@ -693,7 +693,7 @@ def test_deep_and_broken_json_is_refused(text: bytes) -> None:
 
 
 def test_a_frame_too_large_for_a_packet_is_never_made() -> None:
-    body = Outgoing([bytes(wire.MAX_PACKET)], 0)
+    body = OutgoingFrame([bytes(wire.MAX_PACKET)], 0)
     with pytest.raises(WireError, match="larger than"):
         encode_frame(example_frame(body=body))
 
@@ -701,7 +701,7 @@ def test_a_frame_too_large_for_a_packet_is_never_made() -> None:
 def test_the_largest_message_fits_with_the_longest_barrier() -> None:
     barrier = tuple((Stream(0, number), 0) for number in range((1 << 16) - 1))
     route = Route(0, 0, (1 << MAX_SLOTS) - 1)
-    body = Outgoing([bytes(wire.MAX_PAYLOAD)], 0)
+    body = OutgoingFrame([bytes(wire.MAX_PAYLOAD)], 0)
     raw = encode_frame(example_frame(body=body, barrier=barrier, route=route))
     read = FrameDecoder().decode(raw, TOPICS)
     assert read is not None

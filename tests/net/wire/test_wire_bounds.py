@@ -51,13 +51,13 @@ from cubecast.protocol.cluster.views import (
     Depart,
     Enter,
     Final,
-    Held,
+    HeldStream,
     Install,
     Installed,
     Prepare,
     Report,
     Stuck,
-    Unread,
+    UnreadFrame,
     View,
     ViewId,
     Who,
@@ -141,7 +141,7 @@ CARRIED: list[tuple[Any, dict[Path, tuple[int, int]]]] = [
          ("vector", 0, 1): NUMBER, ("topics", 0, 1): SLOTS},
     ),
 ]  # fmt: skip
-HELD = Held(S, 4, 4, 2, 6, True, (Unread(5, 6, ((S, 1),)),))
+HELD = HeldStream(S, 4, 4, 2, 6, True, (UnreadFrame(5, 6, ((S, 1),)),))
 FINAL = Final(S, 5, 2, 1)
 VIEWS: list[tuple[Any, dict[Path, tuple[int, int]]]] = [
     (

@@ -16,7 +16,7 @@ import pytest
 from cubecast.chaos.simulated.driver import draw_schedule, population, run_schedule
 from cubecast.protocol.cluster.agreement import ViewAgreement
 from cubecast.protocol.cluster.member import Member
-from cubecast.protocol.cluster.phases import NEXT, TABLE, Phase, Step, as_markdown
+from cubecast.protocol.cluster.phases import NEXT, TABLE, Phase, PhaseCause, as_markdown
 from cubecast.protocol.cluster.views import Ballot, Install, Prepare, View, ViewId
 from support.agreement_toys import CONFIG, Toys
 from support.paths import ROOT
@@ -55,7 +55,7 @@ def looked_at(event: str) -> Callable[..., Any]:
 class Watched(ViewAgreement):
     """Counts its moves, and compares its phase with its attributes after every event."""
 
-    taken: ClassVar[Counter[tuple[Phase, Step]]] = Counter()
+    taken: ClassVar[Counter[tuple[Phase, PhaseCause]]] = Counter()
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -63,7 +63,7 @@ class Watched(ViewAgreement):
         self.base = self.promised
         """The ballot when the node came to its view: a later one is of a change under way."""
 
-    def _move(self, step: Step) -> None:
+    def _move(self, step: PhaseCause) -> None:
         before = self.phase
         super()._move(step)
         assert NEXT[before, step] is self.phase
@@ -120,7 +120,7 @@ def follow_while_leading() -> None:
     assert toys.toys[2].epochs.phase is Phase.FOLLOWING
 
 
-LIES = {(Phase.SETTLED, Step.GO_OVER), (Phase.LEAVING, Step.GO_OVER)}
+LIES = {(Phase.SETTLED, PhaseCause.GO_OVER), (Phase.LEAVING, PhaseCause.GO_OVER)}
 """A view is decided when all who stay have reported to its ballot, so an honest leader tells it to
 none that is settled.  One that leaves follows no later ballot than its own: no such view has it."""
 
@@ -170,7 +170,7 @@ class FollowsWhileItLeaves(Watched):
     def _tell(self, *args: Any) -> None:
         super()._tell(*args)
         if self.phase is Phase.LEAVING:
-            self._move(Step.FOLLOW)
+            self._move(PhaseCause.FOLLOW)
 
 
 class ForgetsItsAttempt(Watched):
@@ -230,4 +230,4 @@ def test_the_page_has_the_table() -> None:
 def test_a_phase_and_a_step_have_one_line() -> None:
     assert len(NEXT) == len(TABLE)
     assert {line.phase for line in TABLE} == {line.after for line in TABLE} == set(Phase)
-    assert {line.step for line in TABLE} == set(Step)
+    assert {line.step for line in TABLE} == set(PhaseCause)

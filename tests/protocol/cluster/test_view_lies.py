@@ -15,7 +15,7 @@ from cubecast.protocol.cluster.belief import (
     MAX_OBJECTIONS,
     MAX_PLACES,
     ROUND_LIMIT,
-    History,
+    AddressHistory,
     leap,
 )
 from cubecast.protocol.cluster.member import PATIENT_REQUESTS, Member
@@ -451,7 +451,7 @@ def test_a_life_enters_where_its_process_is() -> None:
 
 
 def test_the_history_forgets_the_oldest_that_is_in_no_present_view() -> None:
-    history = History()
+    history = AddressHistory()
     history.learn(genesis({0: Who("old", "0", 0)}), ())
     for number in range(MAX_PLACES):
         gone = Absent(Who(f"g{number}", f"g:{number}", 0), 1)

@@ -11,7 +11,7 @@ import pytest
 from cubecast.net.wire.packets import (
     MAX_NUMBER,
     FrameDecoder,
-    Outgoing,
+    OutgoingFrame,
     WireError,
     encode_frame,
     topic_id,
@@ -474,7 +474,7 @@ def test_a_leave_in_another_s_name_is_believed_until_that_one_subscribes_anew() 
 
 
 def packet(first: int, count: int, route: int = 0) -> bytes:
-    body = Outgoing([b""] * count, 0)
+    body = OutgoingFrame([b""] * count, 0)
     frame = Frame("t", Stream(3, 3), first, (), Route(route, first, 0b1111), first - 1, body, 1)
     return encode_frame(frame)
 

@@ -16,7 +16,7 @@ from cubecast.protocol.port import NodeId, Port, Stream
 from cubecast.protocol.subscriptions import waves as waves_module
 from cubecast.protocol.subscriptions.links import Links
 from cubecast.protocol.subscriptions.waves import NOTHING, Contribution, Gathering, Waves
-from cubecast.protocol.topic.retained import Kept
+from cubecast.protocol.topic.retained import RetainedValue
 from cubecast.topology import children, parent
 from support.ports import CONFIG, Wire
 
@@ -94,7 +94,7 @@ def test_the_bytes_of_values_in_open_answers_are_the_sum_of_what_is_there(
     node, above, below = relay_of(0)
     place = Place(node)
     for act, number, time, size in steps:
-        kept = Kept(0, 1, number, time, bytes(size)) if size else None
+        kept = RetainedValue(0, 1, number, time, bytes(size)) if size else None
         match act:
             case "wave" if place.waves.admits(wave(0, number), above):
                 place.waves.on_wave(wave(0, number), above, NOTHING._replace(kept=kept), 0)
@@ -114,7 +114,7 @@ def test_a_value_is_left_out_of_an_answer_that_has_no_room(monkeypatch: pytest.M
     monkeypatch.setattr(waves_module, "MAX_VALUES_BYTES", 10)
     place = Place(0)
     first, second = children(0, ALL, 2)
-    large, newer = Kept(1, 0, 1, 1, bytes(10)), Kept(1, 0, 2, 2, b"newer")
+    large, newer = RetainedValue(1, 0, 1, 1, bytes(10)), RetainedValue(1, 0, 2, 2, b"newer")
     for number, (other, expected) in enumerate([(newer, large), (None, large), (newer, large)]):
         place.waves.start("t", Op.JOIN, NOTHING, 0)
         one = msgspec.structs.replace(answer(0, {}, number=number), kept=large)

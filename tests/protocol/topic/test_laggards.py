@@ -17,7 +17,7 @@ from cubecast.protocol.messages import Answer, Direct, Parcel, Suspended
 from cubecast.protocol.port import NodeId, Port, Process, Seq, Stream
 from cubecast.protocol.subscriptions.membership import Membership
 from cubecast.protocol.topic.incoming import Incoming
-from cubecast.protocol.topic.laggards import Laggards, Verdict
+from cubecast.protocol.topic.laggards import Laggards, PlaceChanges
 from cubecast.protocol.topic.outgoing import Outgoing
 from cubecast.protocol.topic.streams import Branch, Inbox
 from cubecast.sim.params import Params
@@ -48,7 +48,7 @@ def test_the_runs_contain_what_they_are_meant_to() -> None:
 
 def test_a_slow_member_becomes_a_leaf_and_returns() -> None:
     laggards = Laggards(Config(leaf_for=100))
-    assert laggards.judge(0b0010, 0b1110, False, 50) == Verdict(0b0010, 0)
+    assert laggards.judge(0b0010, 0b1110, False, 50) == PlaceChanges(0b0010, 0)
     assert laggards.check_at == 150
     assert laggards.reconsider(0b0010, 150) == 0
     assert laggards.reconsider(0, 250) == 0b0010
@@ -58,9 +58,9 @@ def test_a_slow_member_becomes_a_leaf_and_returns() -> None:
 def test_only_a_lossy_member_is_suspended_and_only_without_credit() -> None:
     laggards = Laggards(Config())
     laggards.lossy = 0b0010
-    assert laggards.judge(0b0010, 0b1110, False, 0) == Verdict(0b0010, 0)
-    assert laggards.judge(0b0110, 0b1110, True, 0) == Verdict(0b0100, 0b0010)
-    assert laggards.judge(0b0110, 0b1110, True, 0) == Verdict(0, 0)
+    assert laggards.judge(0b0010, 0b1110, False, 0) == PlaceChanges(0b0010, 0)
+    assert laggards.judge(0b0110, 0b1110, True, 0) == PlaceChanges(0b0100, 0b0010)
+    assert laggards.judge(0b0110, 0b1110, True, 0) == PlaceChanges(0, 0)
 
 
 def test_at_most_a_quarter_are_leaves() -> None:
@@ -68,7 +68,7 @@ def test_at_most_a_quarter_are_leaves() -> None:
     everyone = (1 << 16) - 1
     demoted, _ = laggards.judge(everyone, everyone, False, 0)
     assert demoted.bit_count() == laggards.leaves.bit_count() == 4
-    assert laggards.judge(everyone, everyone, False, 0) == Verdict(0, 0)
+    assert laggards.judge(everyone, everyone, False, 0) == PlaceChanges(0, 0)
 
 
 def test_joining_clears_the_record() -> None:
@@ -185,7 +185,7 @@ def test_fifty_runs_with_pauses_and_changes_of_mind() -> None:
 class Ruthless(Laggards):
     __slots__ = ()
 
-    def judge(self, slow: int, members: int, out_of_credit: bool, now: int) -> Verdict:
+    def judge(self, slow: int, members: int, out_of_credit: bool, now: int) -> PlaceChanges:
         self.lossy = members
         return super().judge(slow, members, out_of_credit, now)
 

@@ -8,7 +8,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cubecast.protocol.cluster.views import Final, Held, Reports, Unread
+from cubecast.protocol.cluster.views import Final, HeldStream, Reports, UnreadFrame
 from cubecast.protocol.port import NodeId, Seq, Stream
 from cubecast.protocol.topic.stream_ends import Claims, close, decide
 
@@ -59,7 +59,7 @@ class History:
         found = {slot: self._report(one) for slot, one in self.survivors.items()}
         return {slot: {"t": held} if held else {} for slot, held in found.items()}
 
-    def _report(self, one: Survivor) -> tuple[Held, ...]:
+    def _report(self, one: Survivor) -> tuple[HeldStream, ...]:
         kept = [frame for frame in one.held if frame.last > self.stable.get(frame.stream, -1)]
         read = [frame for frame in kept if frame.last <= one.delivered.get(frame.stream, -1)]
         needed: Vector = {}
@@ -73,13 +73,13 @@ class History:
                 found.append(self._held(one, stream, mine, needed.get(stream, -1)))
         return tuple(found)
 
-    def _held(self, one: Survivor, stream: Stream, mine: list[Sent], needed: Seq) -> Held:
+    def _held(self, one: Survivor, stream: Stream, mine: list[Sent], needed: Seq) -> HeldStream:
         at = one.delivered.get(stream, -1)
         read = at if at > one.cut.get(stream, -1) else needed
         base = mine[0].first - 1 if mine else at
         have = max(at, mine[-1].last) if mine else at
         unread = tuple(
-            Unread(
+            UnreadFrame(
                 frame.first,
                 frame.last,
                 tuple(c for c in frame.barrier if c[1] > self.stable.get(c[0], -1)),
@@ -87,7 +87,7 @@ class History:
             for frame in mine
             if frame.first > at
         )
-        return Held(stream, at, read, base, have, one.takes, unread)
+        return HeldStream(stream, at, read, base, have, one.takes, unread)
 
 
 def past_of(frames: list[Sent]) -> list[Sent]:
@@ -263,8 +263,8 @@ def _is_closed(claims: Claims, reach: dict[tuple[Stream, NodeId], Seq]) -> bool:
 def test_what_an_heir_lacks_and_another_holds_is_skipped_by_nobody() -> None:
     """Node 2 joined after message 5 and alone has message 6; nodes 0 and 1 have message 5."""
     stream = DEAD[0]
-    late = Held(stream, 6, 6, 5, 6, True, (), ((stream, 5),))
-    early = Held(stream, 5, 5, 4, 5, True)
+    late = HeldStream(stream, 6, 6, 5, 6, True, (), ((stream, 5),))
+    early = HeldStream(stream, 5, 5, 4, 5, True)
     reports: dict[NodeId, Reports] = {2: {"t": (late,)}, 1: {"t": (early,)}, 0: {"t": (early,)}}
     assert decide(reports, is_live) == {"t": (Final(stream, 6, heir=2, base=4, after=()),)}
     del reports[0], reports[1]

@@ -61,7 +61,7 @@ def delay_link(
     mesh.send = send_late  # type: ignore[method-assign]
 
 
-class Client(AsyncClient):
+class CubecastClient(AsyncClient):
     """A node of a cluster; process 0 begins it, and as they open in turn, slots are indices."""
 
     async def open(self, publishes: bool, subscribes: bool) -> None:
@@ -103,4 +103,4 @@ class Client(AsyncClient):
 
 def client(task: Task) -> AsyncClient:
     """A process's end."""
-    return Client(task)
+    return CubecastClient(task)

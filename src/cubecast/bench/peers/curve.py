@@ -16,7 +16,7 @@ PRIVATE = rb"aDz+m=!QMB8}ky5rHRH@C2w34h}*I>>-s^!pwFCX"
 """A pair of keys for benchmarks alone; every process has the same."""
 
 
-class Client(plain.Client):
+class CurveClient(plain.ZmqClient):
     """A PUB socket that is a server of CURVE, and a SUB socket that is its client."""
 
     def secure(self, socket: Any, *, server: bool) -> None:
@@ -29,4 +29,4 @@ class Client(plain.Client):
 
 def client(task: Task) -> BlockingClient:
     """A process's end."""
-    return Client(task)
+    return CurveClient(task)

@@ -54,7 +54,7 @@ def server_of(task: Task) -> int:
     return task.index % len(_client_ports(task))
 
 
-class Client(AsyncClient):
+class NatsClient(AsyncClient):
     """A connection to one of the servers."""
 
     async def open(self, publishes: bool, subscribes: bool) -> None:
@@ -86,7 +86,7 @@ class Client(AsyncClient):
 
 def client(task: Task) -> AsyncClient:
     """A process's end."""
-    return Client(task)
+    return NatsClient(task)
 
 
 # -- servers --------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ __all__ = ["client", "servers"]
 SECRET = "known to the processes of a benchmark"
 
 
-class Client(plain.Client):
+class SealedClient(plain.CubecastClient):
     """A node with a secret."""
 
     def config(self, listen: str) -> NodeConfig:
@@ -22,4 +22,4 @@ class Client(plain.Client):
 
 def client(task: Task) -> AsyncClient:
     """A process's end."""
-    return Client(task)
+    return SealedClient(task)

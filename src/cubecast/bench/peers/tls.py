@@ -37,7 +37,7 @@ def servers(task: Task) -> Iterator[Servers]:
         shutil.rmtree(folder)
 
 
-class Client(plain.Client):
+class TlsClient(plain.CubecastClient):
     """A node with a certificate."""
 
     def config(self, listen: str) -> NodeConfig:
@@ -52,4 +52,4 @@ class Client(plain.Client):
 
 def client(task: Task) -> AsyncClient:
     """A process's end."""
-    return Client(task)
+    return TlsClient(task)

@@ -18,7 +18,7 @@ from cubecast.bench.workloads import Task
 __all__ = ["client", "servers"]
 
 
-class Client(BlockingClient):
+class ZenohClient(BlockingClient):
     """A session in peer mode that connects to the processes before it."""
 
     def open(self, publishes: bool, subscribes: bool, receive: Receive) -> None:
@@ -64,4 +64,4 @@ class Client(BlockingClient):
 
 def client(task: Task) -> BlockingClient:
     """A process's end."""
-    return Client(task)
+    return ZenohClient(task)

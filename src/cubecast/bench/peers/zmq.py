@@ -20,7 +20,7 @@ MOST_AT_ONCE = 256
 """Messages read before a publisher gets its turn."""
 
 
-class Client(BlockingClient):
+class ZmqClient(BlockingClient):
     """A PUB and a SUB socket."""
 
     def open(self, publishes: bool, subscribes: bool, receive: Receive) -> None:
@@ -64,4 +64,4 @@ class Client(BlockingClient):
 
 def client(task: Task) -> BlockingClient:
     """A process's end."""
-    return Client(task)
+    return ZmqClient(task)

@@ -28,14 +28,14 @@ from cubecast.chaos.live.messages import (
     Live,
     NodeStanding,
     NodeTold,
-    Publish,
+    PublishBatch,
     Quiet,
     Report,
     SetLinks,
-    Subscribe,
+    SubscribeTopic,
     TellStanding,
     TraceFinished,
-    Unsubscribe,
+    UnsubscribeTopic,
     Up,
 )
 from cubecast.chaos.live.node_process import Heard, NodeProcess
@@ -263,11 +263,11 @@ class Driver:
             return
         match step.act:
             case "publish" | "burst":
-                process.order(Publish(topic, step.count))
+                process.order(PublishBatch(topic, step.count))
             case "subscribe":
-                process.order(Subscribe(topic))
+                process.order(SubscribeTopic(topic))
             case "unsubscribe":
-                process.order(Unsubscribe(topic))
+                process.order(UnsubscribeTopic(topic))
         self._run.marks.append(DriverMark(time.monotonic(), None, note=f"{step}, {topic!r}"))
 
     def _do(self, action: Action) -> None:

@@ -48,20 +48,20 @@ class Live(msgspec.Struct, tag=True, frozen=True):
     """Joining is tried again and again, for so long."""
 
 
-class Publish(msgspec.Struct, tag=True, frozen=True):
+class PublishBatch(msgspec.Struct, tag="Publish", frozen=True):
     """Publish so many messages at once."""
 
     topic: str
     count: int = 1
 
 
-class Subscribe(msgspec.Struct, tag=True, frozen=True):
+class SubscribeTopic(msgspec.Struct, tag="Subscribe", frozen=True):
     """Subscribe to a topic, if that is not so yet."""
 
     topic: str
 
 
-class Unsubscribe(msgspec.Struct, tag=True, frozen=True):
+class UnsubscribeTopic(msgspec.Struct, tag="Unsubscribe", frozen=True):
     """End the subscription to a topic, if there is one."""
 
     topic: str
@@ -138,9 +138,9 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
 Order = (
     Live
     | SetLinks
-    | Publish
-    | Subscribe
-    | Unsubscribe
+    | PublishBatch
+    | SubscribeTopic
+    | UnsubscribeTopic
     | Quiet
     | TellStanding
     | Finish

@@ -32,14 +32,14 @@ from cubecast.chaos.live.messages import (
     NodeStanding,
     NodeTold,
     Order,
-    Publish,
+    PublishBatch,
     Quiet,
     Report,
     SetLinks,
-    Subscribe,
+    SubscribeTopic,
     TellStanding,
     TraceFinished,
-    Unsubscribe,
+    UnsubscribeTopic,
     Up,
 )
 from cubecast.chaos.live.tracelog import RecordedWrites, TraceLog
@@ -166,11 +166,11 @@ class Worker:
                 self._spawn(self._live(order))  # orders may come while we join
             case SetLinks():
                 self._set_links(order)
-            case Publish() if self._application is not None:
+            case PublishBatch() if self._application is not None:
                 self._spawn(self._application.burst(order.topic, order.count))
-            case Subscribe():
+            case SubscribeTopic():
                 self._spawn(self._subscribe(order.topic))
-            case Unsubscribe():
+            case UnsubscribeTopic():
                 self._spawn(self._unsubscribe(order.topic))
             case Quiet():
                 _cancel(self._talking)

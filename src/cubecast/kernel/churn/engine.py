@@ -33,12 +33,12 @@ from cubecast.kernel.churn.layout import (  # isort: skip
     MEMBERS_OUT, MESSAGE, MESSAGE_ROOM, MESSAGES, NOBODY, NODE, NODES, NOW, OUTSIDE, OWN,
     OWN_RC, P_HEAD, P_MISSING, P_TAIL, PLACE, PLAN, PUB, PUBLISHED, QUEUED, QUEUED_SUM,
     RECEPTION_SUM, RECEPTIONS, ROOM, SINCE, SPEAK, SPOKEN, STAY_ROOM, STAYED, SUB, TOLD, UNS,
-    WAIT, State,
+    WAIT, ChurnState,
 )  # fmt: skip
 
 
 @apart
-def subscribe(w: State, node: int) -> None:
+def subscribe(w: ChurnState, node: int) -> None:
     """Algorithm 1, lines 4-9; or a word to the root."""
     w.wanted[node] = 1
     w.nodes[node * NODE + OWN] = 1
@@ -59,7 +59,7 @@ def subscribe(w: State, node: int) -> None:
 
 
 @apart
-def unsubscribe(w: State, node: int) -> None:
+def unsubscribe(w: ChurnState, node: int) -> None:
     """Algorithm 1, lines 10-15; or a word to the root."""
     w.wanted[node] = 0
     w.nodes[node * NODE + OWN] = 0
@@ -72,7 +72,7 @@ def unsubscribe(w: State, node: int) -> None:
 
 
 @apart
-def add(w: State, which: int, count: int, node: int) -> None:
+def add(w: ChurnState, which: int, count: int, node: int) -> None:
     size = w.s[NODES]
     w.crowd[which * size + w.s[count]] = node
     w.crowd[PLACE * size + node] = w.s[count]
@@ -80,7 +80,7 @@ def add(w: State, which: int, count: int, node: int) -> None:
 
 
 @apart
-def remove(w: State, which: int, count: int, node: int) -> None:
+def remove(w: ChurnState, which: int, count: int, node: int) -> None:
     """The last takes the place of the one that goes."""
     w.s[count] -= 1
     size = w.s[NODES]
@@ -91,13 +91,13 @@ def remove(w: State, which: int, count: int, node: int) -> None:
 
 
 @apart
-def _drawn(w: State, which: int, count: int, share: float) -> int:
+def _drawn(w: ChurnState, which: int, count: int, share: float) -> int:
     """One of a crowd, by a number below 1."""
     return int(w.crowd[which * w.s[NODES] + int(share * w.s[count])])
 
 
 @apart
-def begin_session(w: State, node: int) -> None:
+def begin_session(w: ChurnState, node: int) -> None:
     if w.s[LASTING]:
         return
     until = w.s[NOW] + w.stay[w.s[STAYED]]
@@ -107,7 +107,7 @@ def begin_session(w: State, node: int) -> None:
 
 
 @apart
-def leave(w: State, node: int) -> None:
+def leave(w: ChurnState, node: int) -> None:
     remove(w, INSIDE, MEMBERS_IN, node)
     unsubscribe(w, node)
     if w.s[MEMBERS_OUT]:
@@ -119,7 +119,7 @@ def leave(w: State, node: int) -> None:
 
 
 @apart
-def speak(w: State) -> None:
+def speak(w: ChurnState) -> None:
     if not w.s[MEMBERS_IN]:
         return
     node = _drawn(w, INSIDE, MEMBERS_IN, w.speak[w.s[SPOKEN]])
@@ -133,7 +133,7 @@ def speak(w: State) -> None:
 
 
 @forced
-def receive(w: State, node: int, msg: int) -> None:
+def receive(w: ChurnState, node: int, msg: int) -> None:
     """Count a publication that arrives, unless it was published during the warm-up."""
     at = w.messages[msg * MESSAGE + M_AT]
     if w.messages[msg * MESSAGE + M_KIND] != PUB or at < w.s[SINCE]:
@@ -146,7 +146,7 @@ def receive(w: State, node: int, msg: int) -> None:
 
 
 @forced
-def happen(w: State, event: int) -> None:
+def happen(w: ChurnState, event: int) -> None:
     """Let one event happen."""
     kind, node = w.events[event + E_KIND], w.events[event + E_TO]
     sender, msg = w.events[event + E_FROM], w.events[event + E_MSG]
@@ -184,7 +184,7 @@ def happen(w: State, event: int) -> None:
 
 
 @apart
-def act(w: State, kind: int, node: int, msg: int) -> None:
+def act(w: ChurnState, kind: int, node: int, msg: int) -> None:
     """What is no message between nodes, or goes to the root."""
     if kind == ASK:
         at_root(w, msg)
@@ -215,8 +215,8 @@ def nearly_full(s: Longs) -> bool:
 
 
 @forced
-def pointers(w: State) -> State:
-    return State(
+def pointers(w: ChurnState) -> ChurnState:
+    return ChurnState(
         memory_of(w.s), memory_of(w.stay), memory_of(w.come), memory_of(w.speak),
         memory_of(w.heads), memory_of(w.tails), memory_of(w.far), memory_of(w.events),
         memory_of(w.entries), memory_of(w.messages), memory_of(w.pending),
@@ -226,7 +226,7 @@ def pointers(w: State) -> State:
 
 
 @apart
-def work(w: State, budget: int) -> int:
+def work(w: ChurnState, budget: int) -> int:
     """Work off events until there are none, a pool is nearly full, or the budget is spent."""
     for _ in range(budget):
         if nearly_full(w.s):
@@ -239,7 +239,7 @@ def work(w: State, budget: int) -> int:
 
 
 @apart
-def begin(w: State, every: int) -> None:
+def begin(w: ChurnState, every: int) -> None:
     """Plan what the scenario plans, in its order."""
     for place in range(w.s[MEMBERS_IN]):
         begin_session(w, w.crowd[INSIDE * w.s[NODES] + place])
@@ -249,15 +249,17 @@ def begin(w: State, every: int) -> None:
         plan(w, w.s[SINCE], FORGET, 0)
 
 
-def _make_entries(sources: str) -> tuple[Callable[[State, int], int], Callable[[State, int], None]]:
+def _make_entries(
+    sources: str,
+) -> tuple[Callable[[ChurnState, int], int], Callable[[ChurnState, int], None]]:
     """The entry points; `sources` is part of the key under which they are kept."""
 
     @entry
-    def advance(w: State, budget: int) -> int:
+    def advance(w: ChurnState, budget: int) -> int:
         return work(pointers(w), budget) if sources else DONE
 
     @entry
-    def start(w: State, every: int) -> None:
+    def start(w: ChurnState, every: int) -> None:
         if sources:
             begin(pointers(w), every)
 

@@ -8,12 +8,14 @@ from cubecast.kernel.churn.layout import (  # isort: skip
     E_FROM, E_HEAD, E_KEY, E_KIND, E_MSG, E_NEXT, E_TAIL, E_TO, EVENT, EVENTS, FAR, FREE_ENTRY,
     FREE_EVENT, FREE_MESSAGE, IN_RING, JOINED, JOINS, M_AT, M_KIND, M_NEXT, M_RC, M_REFS,
     M_SOURCE, MESSAGE, MESSAGES, NODES, NOW, NUMBER, NUMBER_BITS, P_HEAD, P_MISSING, P_TAIL,
-    PENDING, PLAN, RING, T_NEXT, TOLD, State,
+    PENDING, PLAN, RING, T_NEXT, TOLD, ChurnState,
 )  # fmt: skip
 
 
 @forced
-def new_event(w: State, kind: int, to: int, sender: int, msg: int, head: int, tail: int) -> int:
+def new_event(
+    w: ChurnState, kind: int, to: int, sender: int, msg: int, head: int, tail: int
+) -> int:
     event = w.s[FREE_EVENT]
     if event >= 0:
         w.s[FREE_EVENT] = w.events[event + E_NEXT]
@@ -31,7 +33,7 @@ def new_event(w: State, kind: int, to: int, sender: int, msg: int, head: int, ta
 
 
 @apart
-def far_push(w: State, key: int, event: int) -> None:
+def far_push(w: ChurnState, key: int, event: int) -> None:
     """Put an event on the heap."""
     place = w.s[FAR]
     w.s[FAR] += PLAN
@@ -47,7 +49,7 @@ def far_push(w: State, key: int, event: int) -> None:
 
 
 @forced
-def post(w: State, at: int, event: int) -> None:
+def post(w: ChurnState, at: int, event: int) -> None:
     """Plan an event, after what is already planned for then."""
     number = w.s[NUMBER]
     w.s[NUMBER] += 1
@@ -65,13 +67,13 @@ def post(w: State, at: int, event: int) -> None:
 
 
 @apart
-def plan(w: State, at: int, kind: int, node: int) -> None:
+def plan(w: ChurnState, at: int, kind: int, node: int) -> None:
     """Plan what is no message."""
     post(w, at, new_event(w, kind, node, node, -1, -1, -1))
 
 
 @apart
-def far_pop(w: State) -> None:
+def far_pop(w: ChurnState) -> None:
     """Remove the earliest of the heap; the caller has read it."""
     last = w.s[FAR] - PLAN
     w.s[FAR] = last
@@ -93,7 +95,7 @@ def far_pop(w: State) -> None:
 
 
 @forced
-def next_event(w: State) -> int:
+def next_event(w: ChurnState) -> int:
     """Take out the next event and set the time; -1 if there is none."""
     s = w.s
     if s[IN_RING]:
@@ -115,7 +117,7 @@ def next_event(w: State) -> int:
 
 
 @apart
-def new_message(w: State, kind: int, source: int, rc: int) -> int:
+def new_message(w: ChurnState, kind: int, source: int, rc: int) -> int:
     """A message that somebody refers to."""
     msg = w.s[FREE_MESSAGE]
     if msg >= 0:
@@ -134,20 +136,20 @@ def new_message(w: State, kind: int, source: int, rc: int) -> int:
 
 
 @forced
-def free_entries(w: State, head: int, tail: int) -> None:
+def free_entries(w: ChurnState, head: int, tail: int) -> None:
     if head >= 0:
         w.entries[tail + T_NEXT] = w.s[FREE_ENTRY]
         w.s[FREE_ENTRY] = head
 
 
 @forced
-def pending_of(w: State, msg: int, node: int) -> int:
+def pending_of(w: ChurnState, msg: int, node: int) -> int:
     """Where it is kept what a node waits for."""
     return int((msg * w.s[NODES] + node) * PENDING)
 
 
 @apart
-def forget(w: State, msg: int) -> None:
+def forget(w: ChurnState, msg: int) -> None:
     """Nobody refers to a message: it is gone, with what was pending for it."""
     if not w.s[TOLD]:
         first = pending_of(w, msg, 0)
@@ -160,7 +162,7 @@ def forget(w: State, msg: int) -> None:
 
 
 @forced
-def release(w: State, msg: int) -> None:
+def release(w: ChurnState, msg: int) -> None:
     """One reference less; what nobody refers to is gone, with what was pending for it."""
     w.messages[msg * MESSAGE + M_REFS] -= 1
     if w.messages[msg * MESSAGE + M_REFS] == 0:
@@ -168,6 +170,6 @@ def release(w: State, msg: int) -> None:
 
 
 @apart
-def joined(w: State, node: int) -> None:
+def joined(w: ChurnState, node: int) -> None:
     w.s[JOINS] += 1
     plan(w, w.s[NOW], JOINED, node)

@@ -24,7 +24,7 @@ SPEAK: Final = 6
 JOINED: Final = 7
 FORGET: Final = 8
 
-# Single numbers, in `State.s`.
+# Single numbers, in `ChurnState.s`.
 (
     NOW, END, SINCE, HOP, QUEUE_ACKS, NODES, DIMENSION, LASTING, TOLD, ROOT, MEMBERS_IN,
     MEMBERS_OUT, NUMBER, EVENTS, FREE_EVENT, ENTRIES, FREE_ENTRY, MESSAGES, FREE_MESSAGE, IN_RING,
@@ -40,7 +40,7 @@ NOBODY: Final = -1
 WAIT: Final = -2
 
 
-class State(NamedTuple):
+class ChurnState(NamedTuple):
     """Everything a run reads and writes, every table as one row of numbers.
 
     Compiled code has the addresses of these arrays instead (`pointers`): arrays are counted

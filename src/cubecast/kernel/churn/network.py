@@ -8,7 +8,7 @@ from cubecast.kernel.shared.jit import apart, forced
 
 from cubecast.kernel.churn.layout import (  # isort: skip
     CONTROLS, DIMENSION, FREE_AT, HOP, M_KIND, M_REFS, MESSAGE, NODE, NODES, NOW, PUB, PUBS,
-    QUEUE_ACKS, QUEUED, QUEUED_SUM, SUB, TOLD, State,
+    QUEUE_ACKS, QUEUED, QUEUED_SUM, SUB, TOLD, ChurnState,
 )  # fmt: skip
 
 
@@ -35,14 +35,14 @@ def nearest(tries: Bytes, trie: int, size: int, first: int, k: int) -> int:
 
 
 @forced
-def sample(w: State, node: int, ahead: int, copies: int) -> None:
+def sample(w: ChurnState, node: int, ahead: int, copies: int) -> None:
     """Queue size is sampled at each enqueue, after insertion."""
     w.nodes[node * NODE + QUEUED] += copies
     w.nodes[node * NODE + QUEUED_SUM] += copies * ahead + copies * (copies + 1) // 2
 
 
 @forced
-def send_control(w: State, node: int, event: int) -> None:
+def send_control(w: ChurnState, node: int, event: int) -> None:
     """ACKs and what goes to a root bypass the sending queue, unless it is said otherwise."""
     w.s[CONTROLS] += 1
     leaves = w.s[NOW]
@@ -54,7 +54,7 @@ def send_control(w: State, node: int, event: int) -> None:
 
 
 @forced
-def relay(w: State, node: int, msg: int, h: int) -> int:
+def relay(w: ChurnState, node: int, msg: int, h: int) -> int:
     """Send to the first of each cluster 1 … h; how many copies that made.
 
     SUB goes to all nodes.  Else VCube-PS goes by the sender's view, and SRPT-S through any node
@@ -90,6 +90,6 @@ def relay(w: State, node: int, msg: int, h: int) -> int:
 
 
 @apart
-def send_all(w: State, node: int, msg: int) -> int:
+def send_all(w: ChurnState, node: int, msg: int) -> int:
     """`relay` at the root of a tree."""
     return relay(w, node, msg, w.s[DIMENSION])

@@ -19,7 +19,7 @@ from cubecast.kernel.churn.layout import (  # isort: skip
     JOINS, LASTING, MEMBERS_IN, MEMBERS_OUT, MESSAGE, MESSAGE_ROOM, MESSAGES, NODE, NODES,
     NUMBER, OUTSIDE, OWN, PENDING, PLACE, PLAN, PUBLISHED, PUBS, Q_HEAD, QUEUE_ACKS, QUEUED,
     QUEUED_SUM, RECEPTION_SUM, RECEPTIONS, RING, ROOM, ROOT, SCALARS, SENDING, SINCE, STAY_ROOM,
-    STAYED, TOLD, State,
+    STAYED, TOLD, ChurnState,
 )  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def run_sessions(protocol: str, params: Params, seed: int, warmup: Time) -> dict
     return _metrics(state)
 
 
-def _initial(params: Params, chance: Chance, warmup: Time) -> State:
+def _initial(params: Params, chance: Chance, warmup: Time) -> ChurnState:
     """Everything at rest, with the first members established."""
     count = params.nodes
     dimension = (count - 1).bit_length()
@@ -70,7 +70,7 @@ def _initial(params: Params, chance: Chance, warmup: Time) -> State:
         below = tries[:, level : 2 * level]
         level //= 2
         tries[:, level : 2 * level] = below[:, 0::2] | below[:, 1::2]
-    return State(
+    return ChurnState(
         s=s,
         stay=np.zeros(0, np.int64),
         come=np.zeros(0),
@@ -92,7 +92,7 @@ def _initial(params: Params, chance: Chance, warmup: Time) -> State:
     )
 
 
-def _grown(w: State, params: Params, chance: Chance) -> State:
+def _grown(w: ChurnState, params: Params, chance: Chance) -> ChurnState:
     """The same state with more room in every pool that has little left."""
     s = w.s
     count = params.nodes
@@ -127,7 +127,7 @@ def _room(length: int, used: int, columns: int = 1, planned: int = 0) -> int:
     return length if needed <= length else needed + columns * (needed // columns // 2)
 
 
-def _metrics(w: State) -> dict[str, float]:
+def _metrics(w: ChurnState) -> dict[str, float]:
     s = w.s
     nodes = w.nodes.reshape(-1, NODE)
     queued, sums = nodes[:, QUEUED], nodes[:, QUEUED_SUM]

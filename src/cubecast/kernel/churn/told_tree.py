@@ -7,12 +7,12 @@ from cubecast.kernel.churn.network import put, send_all, send_control
 from cubecast.kernel.shared.jit import apart
 
 from cubecast.kernel.churn.layout import (  # isort: skip
-    ASK, COUNTER, M_KIND, M_RC, M_SOURCE, MESSAGE, NODE, NODES, OWN, PUB, ROOT, SUB, State,
+    ASK, COUNTER, M_KIND, M_RC, M_SOURCE, MESSAGE, NODE, NODES, OWN, PUB, ROOT, SUB, ChurnState,
 )  # fmt: skip
 
 
 @apart
-def ask_root(w: State, node: int, msg: int) -> None:
+def ask_root(w: ChurnState, node: int, msg: int) -> None:
     if node == w.s[ROOT]:
         at_root(w, msg)
     else:
@@ -20,7 +20,7 @@ def ask_root(w: State, node: int, msg: int) -> None:
 
 
 @apart
-def at_root(w: State, msg: int) -> None:
+def at_root(w: ChurnState, msg: int) -> None:
     """The root stamps a message with its members and sends it down."""
     root, size = w.s[ROOT], w.s[NODES]
     kind, source = w.messages[msg * MESSAGE + M_KIND], w.messages[msg * MESSAGE + M_SOURCE]
@@ -40,7 +40,7 @@ def at_root(w: State, msg: int) -> None:
 
 
 @apart
-def told(w: State, node: int, msg: int) -> None:
+def told(w: ChurnState, node: int, msg: int) -> None:
     """A change is complete when it has come back to the node that it is about."""
     kind = w.messages[msg * MESSAGE + M_KIND]
     if (

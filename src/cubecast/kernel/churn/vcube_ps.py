@@ -16,12 +16,12 @@ from cubecast.kernel.shared.jit import apart, forced
 from cubecast.kernel.churn.layout import (  # isort: skip
     ACK, COUNTER, ENTRIES, ENTRY, FREE_ENTRY, LIFE, M_KIND, M_NEXT, M_RC, M_REFS, M_SOURCE,
     MESSAGE, NOBODY, NODE, NODES, OWN, OWN_RC, P_HEAD, P_LIFE, P_MISSING, P_PARENT, P_TAIL, PUB,
-    Q_HEAD, Q_TAIL, SENDING, SUB, T_NEXT, T_NODE, T_RC, UNS, WAIT, State,
+    Q_HEAD, Q_TAIL, SENDING, SUB, T_NEXT, T_NODE, T_RC, UNS, WAIT, ChurnState,
 )  # fmt: skip
 
 
 @forced
-def learn(w: State, node: int, other: int, rc: int, present: int) -> None:
+def learn(w: ChurnState, node: int, other: int, rc: int, present: int) -> None:
     """UPDATE, lines 75-82: of two entries for one node the one with the higher rc stays."""
     size = w.s[NODES]
     if rc > w.known[node * size + other]:
@@ -30,14 +30,14 @@ def learn(w: State, node: int, other: int, rc: int, present: int) -> None:
 
 
 @forced
-def learn_all(w: State, node: int, head: int) -> None:
+def learn_all(w: ChurnState, node: int, head: int) -> None:
     while head >= 0:
         learn(w, node, w.entries[head + T_NODE], w.entries[head + T_RC], 1)
         head = w.entries[head + T_NEXT]
 
 
 @forced
-def send_ack(w: State, node: int, msg: int, parent: int, head: int, tail: int) -> None:
+def send_ack(w: ChurnState, node: int, msg: int, parent: int, head: int, tail: int) -> None:
     """SENDACKS, lines 95-98."""
     source = w.messages[msg * MESSAGE + M_SOURCE]
     if w.nodes[node * NODE + OWN] and not w.heard[source * w.s[NODES] + node]:
@@ -60,7 +60,7 @@ def send_ack(w: State, node: int, msg: int, parent: int, head: int, tail: int) -
 
 
 @forced
-def await_acks(w: State, node: int, msg: int, parent: int, copies: int) -> None:
+def await_acks(w: ChurnState, node: int, msg: int, parent: int, copies: int) -> None:
     """⟨j, nb, …⟩ of *acks*; an earlier one for the same message is replaced."""
     row = pending_of(w, msg, node)
     if w.pending[row + P_MISSING]:
@@ -73,7 +73,7 @@ def await_acks(w: State, node: int, msg: int, parent: int, copies: int) -> None:
 
 
 @apart
-def broadcast(w: State, node: int, kind: int) -> None:
+def broadcast(w: ChurnState, node: int, kind: int) -> None:
     """CO_BROADCAST, lines 5-12."""
     msg = new_message(w, kind, node, w.nodes[node * NODE + COUNTER])
     w.nodes[node * NODE + COUNTER] += 1
@@ -86,7 +86,7 @@ def broadcast(w: State, node: int, kind: int) -> None:
 
 
 @apart
-def propagate(w: State, node: int) -> None:
+def propagate(w: ChurnState, node: int) -> None:
     """Lines 13-36: one message after the other, each when the ACKs of the one before are back."""
     while w.nodes[node * NODE + Q_HEAD] >= 0 and w.nodes[node * NODE + SENDING] < 0:
         msg = w.nodes[node * NODE + Q_HEAD]
@@ -102,7 +102,7 @@ def propagate(w: State, node: int) -> None:
 
 
 @apart
-def wave_complete(w: State, node: int) -> None:
+def wave_complete(w: ChurnState, node: int) -> None:
     """Lines 31-36."""
     msg = w.nodes[node * NODE + SENDING]
     w.nodes[node * NODE + SENDING] = -1
@@ -116,7 +116,7 @@ def wave_complete(w: State, node: int) -> None:
 
 
 @forced
-def take(w: State, node: int, msg: int) -> None:
+def take(w: ChurnState, node: int, msg: int) -> None:
     """Lines 62-74: what a subscriber does with PUB, SUB or UNS."""
     if w.nodes[node * NODE + OWN]:
         kind, source = w.messages[msg * MESSAGE + M_KIND], w.messages[msg * MESSAGE + M_SOURCE]
@@ -129,7 +129,7 @@ def take(w: State, node: int, msg: int) -> None:
 
 
 @forced
-def gather(w: State, node: int, msg: int, head: int, tail: int) -> int:
+def gather(w: ChurnState, node: int, msg: int, head: int, tail: int) -> int:
     """Lines 55-61 and 69-70: an ACK has come, with entries from `head` to `tail`.
 
     Returns who is to be told that the subtree has the message: nobody yet (`WAIT`), or nobody at
@@ -159,7 +159,7 @@ def gather(w: State, node: int, msg: int, head: int, tail: int) -> int:
 
 
 @apart
-def finish(w: State, node: int, msg: int) -> None:
+def finish(w: ChurnState, node: int, msg: int) -> None:
     """The source of a message has all ACKs."""
     row = pending_of(w, msg, node)
     free_entries(w, w.pending[row + P_HEAD], w.pending[row + P_TAIL])

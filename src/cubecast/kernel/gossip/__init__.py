@@ -5,16 +5,16 @@
 """
 
 from cubecast.kernel.gossip.config import DeadIds, GossipConfig
-from cubecast.kernel.gossip.events import Events, make_events
+from cubecast.kernel.gossip.events import GossipEvents, make_events
 from cubecast.kernel.gossip.made import made_events
-from cubecast.kernel.gossip.network import Network, network_of, network_of_views
+from cubecast.kernel.gossip.network import GossipNetwork, network_of, network_of_views
 from cubecast.kernel.gossip.run import Spread, dead_users, spread
 
 __all__ = [
     "DeadIds",
-    "Events",
     "GossipConfig",
-    "Network",
+    "GossipEvents",
+    "GossipNetwork",
     "Spread",
     "dead_users",
     "made_events",

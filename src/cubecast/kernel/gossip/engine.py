@@ -57,7 +57,7 @@ LAST_TURN = 2**31 - 1
 GOSSIP_NAME = np.uint64(GOSSIP)
 
 
-class Links(NamedTuple):
+class CompiledNetwork(NamedTuple):
     """A `Network` as compiled code reads it."""
 
     topics: Longs
@@ -71,7 +71,7 @@ class Links(NamedTuple):
     user_subscriptions: Ints
 
 
-class Published(NamedTuple):
+class CompiledEvents(NamedTuple):
     """Events whose authors and topics are numbers in the network; an author may be -1."""
 
     ids: Longs
@@ -108,7 +108,9 @@ class Room(NamedTuple):
 
 
 @forced
-def _subscriptions(net: Links, event: Published, number: int, user: int, room: Room) -> int:
+def _subscriptions(
+    net: CompiledNetwork, event: CompiledEvents, number: int, user: int, room: Room
+) -> int:
     """Find the subscriptions of a user in the event's topics; how many there are."""
     count = 0
     low = net.user_offsets[user]
@@ -150,8 +152,8 @@ def _is_lost(fate: Fate, stream: Word, receiver: Word) -> bool:
 
 @forced
 def _send(
-    net: Links, fate: Fate, room: Room, subscription: int, turn: int, stamp: int, stream: Word,
-    tail: int, counts: Longs,
+    net: CompiledNetwork, fate: Fate, room: Room, subscription: int, turn: int, stamp: int,
+    stream: Word, tail: int, counts: Longs,
 ) -> int:  # fmt: skip
     """Send an event over the links of a subscription that the turn has not used yet.
 
@@ -180,7 +182,7 @@ def _send(
 
 @forced
 def _hand_over(
-    net: Links, fate: Fate, room: Room, topic: int, stream: Word, stamp: int, tail: int,
+    net: CompiledNetwork, fate: Fate, room: Room, topic: int, stream: Word, stamp: int, tail: int,
     counts: Longs,
 ) -> int:  # fmt: skip
     """The author hands its event to a random live subscriber of a topic, if there is one."""
@@ -203,8 +205,8 @@ def _hand_over(
 
 @apart
 def _seed(
-    net: Links, event: Published, number: int, fate: Fate, room: Room, name: Word, counts: Longs,
-    due: Longs,
+    net: CompiledNetwork, event: CompiledEvents, number: int, fate: Fate, room: Room, name: Word,
+    counts: Longs, due: Longs,
 ) -> int:  # fmt: skip
     """The author has the event and hands it to topics that are not its own; the queue's end."""
     author, stamp = event.authors[number], number + 1
@@ -232,8 +234,8 @@ def _seed(
 
 @apart
 def _spread_event(
-    net: Links, event: Published, number: int, fate: Fate, room: Room, turn: int, counts: Longs,
-    due: Longs, reached: Longs,
+    net: CompiledNetwork, event: CompiledEvents, number: int, fate: Fate, room: Room, turn: int,
+    counts: Longs, due: Longs, reached: Longs,
 ) -> int:  # fmt: skip
     """Send one event as far as it goes; the last turn that was used."""
     author, stamp, first = event.authors[number], number + 1, event.offsets[number]
@@ -269,7 +271,13 @@ def _spread_event(
 
 @apart
 def _count_due(
-    net: Links, event: Published, number: int, room: Room, turn: int, explain: bool, counts: Longs
+    net: CompiledNetwork,
+    event: CompiledEvents,
+    number: int,
+    room: Room,
+    turn: int,
+    explain: bool,
+    counts: Longs,
 ) -> None:
     """Count live subscribers of the topics but the author, and of the missed those not known.
 
@@ -307,8 +315,8 @@ def _count_due(
 
 @apart
 def _spread_events(
-    net: Links, event: Published, dead: Bytes, fate: Fate, counts: Counts, due: Longs,
-    reached: Longs,
+    net: CompiledNetwork, event: CompiledEvents, dead: Bytes, fate: Fate, counts: Counts,
+    due: Longs, reached: Longs,
 ) -> None:  # fmt: skip
     users = len(net.users)
     most = 0
@@ -337,7 +345,9 @@ def _spread_events(
             room.heard[author] = IS_DEAD
 
 
-Spreading: TypeAlias = Callable[[Links, Published, Bytes, Fate, Counts, Longs, Longs], None]
+Spreading: TypeAlias = Callable[
+    [CompiledNetwork, CompiledEvents, Bytes, Fate, Counts, Longs, Longs], None
+]
 
 
 def _make_spread(sources: str) -> Spreading:
@@ -345,8 +355,8 @@ def _make_spread(sources: str) -> Spreading:
 
     @entry
     def spread_events(
-        net: Links, event: Published, dead: Bytes, fate: Fate, counts: Counts, due: Longs,
-        reached: Longs,
+        net: CompiledNetwork, event: CompiledEvents, dead: Bytes, fate: Fate, counts: Counts,
+        due: Longs, reached: Longs,
     ) -> None:  # fmt: skip
         """Fill the counts of each event, and those of each of its topics."""
         if sources:

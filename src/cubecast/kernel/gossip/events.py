@@ -15,7 +15,7 @@ NO_AUTHOR = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Events:
+class GossipEvents:
     """Event i is published by ``authors[i]`` to ``topics[offsets[i]:offsets[i + 1]]``."""
 
     ids: Longs
@@ -33,7 +33,7 @@ def make_events(
     authors: Sequence[int] | Longs,
     offsets: Sequence[int] | Longs,
     topics: Sequence[int] | Longs,
-) -> Events:
+) -> GossipEvents:
     """The events, checked; a topic that an event names twice counts once."""
     ids_, authors_, offsets_, topics_ = (
         np.ascontiguousarray(array, np.int64) for array in (ids, authors, offsets, topics)
@@ -52,7 +52,7 @@ def make_events(
             raise KernelError(f"{name} ids must not be negative: {found.min()}")
     if len(authors_) and authors_.min() < NO_AUTHOR:
         raise KernelError(f"author ids must not be negative: {authors_.min()}")
-    return Events(ids_, authors_, *sorted_topics(offsets_, topics_))
+    return GossipEvents(ids_, authors_, *sorted_topics(offsets_, topics_))
 
 
 def sorted_topics(offsets: Longs, topics: Longs) -> tuple[Longs, Longs]:

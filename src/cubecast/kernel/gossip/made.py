@@ -9,8 +9,8 @@ author has.  Ask Ubuntu's posts have 1 to 5 topics, too.
 from __future__ import annotations
 
 from cubecast.kernel.errors import KernelError
-from cubecast.kernel.gossip.events import Events, make_events
-from cubecast.kernel.gossip.network import Network
+from cubecast.kernel.gossip.events import GossipEvents, make_events
+from cubecast.kernel.gossip.network import GossipNetwork
 from cubecast.overlay.chance import below, draw, stream
 
 MADE = 2**63 + 4
@@ -19,8 +19,8 @@ MOST_TOPICS = 5
 
 
 def made_events(
-    network: Network, count: int, *, most_topics: int = MOST_TOPICS, run: int = 0
-) -> Events:
+    network: GossipNetwork, count: int, *, most_topics: int = MOST_TOPICS, run: int = 0
+) -> GossipEvents:
     """So many events, numbered from 0."""
     if most_topics < 1 or count < 0:
         raise KernelError(f"cannot make {count} events of up to {most_topics} topics")
@@ -39,7 +39,7 @@ def made_events(
     return make_events(range(count), authors, offsets, topics)
 
 
-def _topics(network: Network, name: int, user: int, entry: int, most: int) -> list[int]:
+def _topics(network: GossipNetwork, name: int, user: int, entry: int, most: int) -> list[int]:
     """The topic of the drawn subscription, and others of its user in random order."""
     first, last = int(network.user_offsets[user]), int(network.user_offsets[user + 1])
     wanted = min(1 + below(draw(name, 1), most), last - first)

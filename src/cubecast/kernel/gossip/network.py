@@ -30,7 +30,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class GossipNetwork:
     """The links of all nodes, with the topics of each.
 
     Subscription s is of user ``members[s]``; those of topic i are offsets[i] to offsets[i + 1] - 1,
@@ -62,7 +62,7 @@ class Network:
             np.save(folder / f"{one.name}.npy", getattr(self, one.name), allow_pickle=False)
 
     @classmethod
-    def load(cls, folder: Path) -> Network:
+    def load(cls, folder: Path) -> GossipNetwork:
         """Map a saved network into memory: processes of a machine share one copy."""
         try:
             arrays = [np.load(folder / f"{one.name}.npy", mmap_mode="r") for one in fields(cls)]
@@ -71,7 +71,7 @@ class Network:
         return cls(*(np.asarray(array) for array in arrays))
 
 
-def network_of(played: Played, round_: int, back: int = 0) -> Network:
+def network_of(played: Played, round_: int, back: int = 0) -> GossipNetwork:
     """The network of the overlays of all played topics after a kept round."""
     counts = np.repeat(played.sizes, np.diff(played.offsets))
     begins = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
@@ -80,7 +80,7 @@ def network_of(played: Played, round_: int, back: int = 0) -> Network:
 
 def network_of_views(
     topics: Longs, users: Longs, view_offsets: Longs, view_ids: Longs, back: int = 0
-) -> Network:
+) -> GossipNetwork:
     """The network of rows (topic, user, view), in any order.
 
     The view of row i is ``view_ids[view_offsets[i]:view_offsets[i + 1]]``.  Each member
@@ -114,7 +114,7 @@ def network_of_views(
 
 def _network(
     topics: Longs, offsets: Longs, members: Longs, begins: Longs, places: Ints, back: int
-) -> Network:
+) -> GossipNetwork:
     """From views as places in each topic's list of subscribers."""
     if back < 0:
         raise KernelError(f"back must be 0 or more, not {back}")
@@ -131,7 +131,7 @@ def _network(
     by_user = np.argsort(dense, kind="stable").astype(np.int32)
     topic_numbers = np.repeat(np.arange(len(topics), dtype=np.int32), counts)
     user_offsets = np.concatenate(([0], np.cumsum(np.bincount(dense, minlength=len(users)))))
-    return Network(
+    return GossipNetwork(
         _fixed(topics, np.int64),
         _fixed(users, np.int64),
         _fixed(offsets, np.int64),

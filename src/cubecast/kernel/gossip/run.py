@@ -8,9 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from cubecast.kernel.gossip.config import DEAD, GossipConfig
-from cubecast.kernel.gossip.engine import COLUMNS, Fate, Links, Published, spread_events
-from cubecast.kernel.gossip.events import Events, sorted_topics
-from cubecast.kernel.gossip.network import Network
+from cubecast.kernel.gossip.engine import (
+    COLUMNS,
+    CompiledEvents,
+    CompiledNetwork,
+    Fate,
+    spread_events,
+)
+from cubecast.kernel.gossip.events import GossipEvents, sorted_topics
+from cubecast.kernel.gossip.network import GossipNetwork
 from cubecast.kernel.rounds.arithmetic import Longs
 from cubecast.overlay import chance
 
@@ -59,7 +65,9 @@ class Spread:
         return self.due - self.reached
 
 
-def spread(network: Network, events: Events, config: GossipConfig, *, run: int = 0) -> Spread:
+def spread(
+    network: GossipNetwork, events: GossipEvents, config: GossipConfig, *, run: int = 0
+) -> Spread:
     """Send each event over the network, as if it were alone.
 
     Topics that the network does not have are left out; an event without any is due to none.  The
@@ -69,7 +77,7 @@ def spread(network: Network, events: Events, config: GossipConfig, *, run: int =
     counts = np.zeros((len(events), len(COLUMNS)), np.int64)
     due, reached = (np.zeros(len(published.topics), np.int64) for _ in range(2))
     spread_events(
-        Links(*(getattr(network, one.name) for one in fields(network))),
+        CompiledNetwork(*(getattr(network, one.name) for one in fields(network))),
         published,
         dead_users(network.users, config.dead, run).view(np.uint8),
         Fate(
@@ -109,7 +117,7 @@ def _mix(words: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
     return found
 
 
-def _numbered(network: Network, events: Events) -> Published:
+def _numbered(network: GossipNetwork, events: GossipEvents) -> CompiledEvents:
     """Authors and topics as numbers in the network; topics that it does not have are left out."""
     authors = _numbers(network.users, events.authors)
     topics = _numbers(network.topics, events.topics)
@@ -118,7 +126,7 @@ def _numbered(network: Network, events: Events) -> Published:
     counts = np.bincount(owners, minlength=len(events))
     offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
     offsets, topics = sorted_topics(offsets, topics[known])
-    return Published(events.ids, authors, events.authors, offsets, topics.astype(np.int32))
+    return CompiledEvents(events.ids, authors, events.authors, offsets, topics.astype(np.int32))
 
 
 def _numbers(names: Longs, wanted: Longs) -> Longs:

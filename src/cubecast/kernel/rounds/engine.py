@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from cubecast.kernel.rounds import faithful, repairing
 from cubecast.kernel.rounds.arithmetic import Ints, Longs, combined, wide
-from cubecast.kernel.rounds.repairing import Keeping, forget, new_keeping
-from cubecast.kernel.rounds.walks import Best, Rules, Topic, start_views
+from cubecast.kernel.rounds.repairing import KeeperTables, forget, new_keeping
+from cubecast.kernel.rounds.walks import Best, CompiledConfig, CompiledTopic, start_views
 from cubecast.kernel.shared.jit import apart, entry, sources_digest
 
 Table: TypeAlias = npt.NDArray[np.int32]
 """One row per kept round, all views of all topics in it."""
-Play: TypeAlias = Callable[[Longs, Longs, Longs, Longs, Rules, Longs, Table], None]
+Play: TypeAlias = Callable[[Longs, Longs, Longs, Longs, CompiledConfig, Longs, Table], None]
 
 _faithful_together, _faithful_in_turn = faithful.together, faithful.in_turn
 _repairing_together, _repairing_in_turn = repairing.together, repairing.in_turn
@@ -30,8 +30,8 @@ _repairing_together, _repairing_in_turn = repairing.together, repairing.in_turn
 
 @apart
 def _play_topic(
-    now: Ints, then: Ints, topic: Topic, in_turn: bool, keeping: Keeping | None, plain: bool | None,
-    keep: Longs, views: Table, begin: int,
+    now: Ints, then: Ints, topic: CompiledTopic, in_turn: bool, keeping: KeeperTables | None,
+    plain: bool | None, keep: Longs, views: Table, begin: int,
 ) -> None:  # fmt: skip
     """Play the overlay of a topic as far as the last kept round; `begin` is its place in a row."""
     best = Best(np.zeros(topic.k, np.uint64), np.zeros(topic.k, np.int32))
@@ -67,8 +67,8 @@ def _most(offsets: Longs) -> int:
 
 @apart
 def _play_topics(
-    topics: Longs, offsets: Longs, members: Longs, sizes: Longs, rules: Rules, keep: Longs,
-    views: Table, keeping: Keeping | None, plain: bool | None,
+    topics: Longs, offsets: Longs, members: Longs, sizes: Longs, rules: CompiledConfig, keep: Longs,
+    views: Table, keeping: KeeperTables | None, plain: bool | None,
 ) -> None:  # fmt: skip
     longest = 0
     for number in range(len(topics)):
@@ -81,7 +81,7 @@ def _play_topics(
         length = len(ids) * k
         if length:
             name = combined(rules.run, np.uint64(topics[number]))
-            topic = Topic(ids, k, name, rules.hashing, rules.ttl, rules.loss)
+            topic = CompiledTopic(ids, k, name, rules.hashing, rules.ttl, rules.loss)
             if keeping is not None:
                 forget(keeping, len(ids))
             now, then = one[:length], other[:length]
@@ -94,16 +94,16 @@ def _make_entries(sources: str) -> tuple[Play, Play]:
 
     @entry
     def play_faithful(
-        topics: Longs, offsets: Longs, members: Longs, sizes: Longs, rules: Rules, keep: Longs,
-        views: Table,
+        topics: Longs, offsets: Longs, members: Longs, sizes: Longs, rules: CompiledConfig,
+        keep: Longs, views: Table,
     ) -> None:  # fmt: skip
         if sources:
             _play_topics(topics, offsets, members, sizes, rules, keep, views, None, True)
 
     @entry
     def play_repairing(
-        topics: Longs, offsets: Longs, members: Longs, sizes: Longs, rules: Rules, keep: Longs,
-        views: Table,
+        topics: Longs, offsets: Longs, members: Longs, sizes: Longs, rules: CompiledConfig,
+        keep: Longs, views: Table,
     ) -> None:  # fmt: skip
         if sources:
             keeping = new_keeping(_most(offsets))

@@ -11,7 +11,7 @@ import numpy as np
 from cubecast.kernel.rounds.arithmetic import Ints
 from cubecast.kernel.rounds.walks import (
     Best,
-    Topic,
+    CompiledTopic,
     copy_row,
     merge_view,
     merge_walk,
@@ -24,7 +24,7 @@ BLOCK = 64
 
 
 @apart
-def together(old: Ints, new: Ints, topic: Topic, round_: int, best: Best) -> None:
+def together(old: Ints, new: Ints, topic: CompiledTopic, round_: int, best: Best) -> None:
     """Lock step: all walk over the old views, and all new views take effect at once."""
     n, k, visits = len(topic.ids), topic.k, topic.ttl + 1
     path = np.zeros(BLOCK * visits, np.int32)
@@ -43,7 +43,7 @@ def together(old: Ints, new: Ints, topic: Topic, round_: int, best: Best) -> Non
 
 
 @apart
-def in_turn(views: Ints, topic: Topic, round_: int, best: Best) -> None:
+def in_turn(views: Ints, topic: CompiledTopic, round_: int, best: Best) -> None:
     """One after the other in the order of ids, each on the views as they are."""
     visits = topic.ttl + 1
     path = np.zeros(visits, np.int32)

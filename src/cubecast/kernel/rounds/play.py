@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cubecast.kernel.errors import KernelError
 from cubecast.kernel.rounds.arithmetic import HASH_CODES, Ints, Longs
 from cubecast.kernel.rounds.engine import play_faithful, play_repairing
-from cubecast.kernel.rounds.walks import Rules
+from cubecast.kernel.rounds.walks import CompiledConfig
 from cubecast.overlay.rounds import RoundConfig
 from cubecast.overlay.view_sizes import view_size
 
@@ -136,9 +136,9 @@ def play_overlays(
     return Played(topics, offsets, members, sizes, view_offsets, kept, places)
 
 
-def rules_of(config: RoundConfig, run: int) -> Rules:
+def rules_of(config: RoundConfig, run: int) -> CompiledConfig:
     """The configuration as compiled code reads it."""
-    return Rules(
+    return CompiledConfig(
         np.uint64(run & (2**64 - 1)),
         config.ttl,
         HASH_CODES[config.hashing],

@@ -17,7 +17,7 @@ import numpy as np
 from cubecast.kernel.rounds.arithmetic import Ints, Word, drawn_below, half_weight, weight, wide
 from cubecast.kernel.rounds.walks import (
     Best,
-    Topic,
+    CompiledTopic,
     copy_row,
     is_lost,
     link_weight,
@@ -32,7 +32,7 @@ from cubecast.overlay.rounds import RANDOM_KEEPER
 NONE = -1
 
 
-class Keeping(NamedTuple):
+class KeeperTables(NamedTuple):
     """The keepers of all nodes between two rounds."""
 
     keepers: Ints
@@ -44,13 +44,13 @@ class Keeping(NamedTuple):
 
 
 @apart
-def new_keeping(n: int) -> Keeping:
+def new_keeping(n: int) -> KeeperTables:
     """No node has a keeper."""
-    return Keeping(np.full(n, NONE, np.int32), np.zeros(n, np.int32), np.zeros(n, np.int32))
+    return KeeperTables(np.full(n, NONE, np.int32), np.zeros(n, np.int32), np.zeros(n, np.int32))
 
 
 @apart
-def forget(keeping: Keeping, n: int) -> None:
+def forget(keeping: KeeperTables, n: int) -> None:
     """Begin anew, for a topic of n subscribers."""
     for node in range(n):
         keeping.keepers[node] = NONE
@@ -64,14 +64,16 @@ def _pins_limit(k: int) -> int:
 
 
 @forced
-def _is_lighter(topic: Topic, node: int, one: int, other: int) -> bool:
+def _is_lighter(topic: CompiledTopic, node: int, one: int, other: int) -> bool:
     """Whether `one` ranks the node higher than `other` does, and so is the better keeper."""
     first, second = link_weight(topic, one, node), link_weight(topic, other, node)
     return bool(first < second or (first == second and one < other))
 
 
 @forced
-def _asked(views: Ints, topic: Topic, keeping: Keeping, node: int, round_: int, best: int) -> int:
+def _asked(
+    views: Ints, topic: CompiledTopic, keeping: KeeperTables, node: int, round_: int, best: int
+) -> int:
     """Rules 1 and 2: the keeper that a node asks for, given the lightest of its last hops."""
     stream = stream_of(topic, node, round_)
     keeper = wide(keeping.keepers[node])
@@ -84,7 +86,7 @@ def _asked(views: Ints, topic: Topic, keeping: Keeping, node: int, round_: int, 
 
 
 @forced
-def _move(keeping: Keeping, node: int, keeper: int) -> None:
+def _move(keeping: KeeperTables, node: int, keeper: int) -> None:
     former = keeping.keepers[node]
     if former != NONE:
         keeping.pins[former] -= 1
@@ -105,14 +107,14 @@ class Merge(NamedTuple):
 
 
 @forced
-def _merge_of(topic: Topic, keeping: Keeping, node: int) -> Merge:
+def _merge_of(topic: CompiledTopic, keeping: KeeperTables, node: int) -> Merge:
     half = half_weight(np.uint64(topic.ids[node]), topic.hashing)
     return Merge(node, half, topic.k - keeping.pins[node])
 
 
 @forced
 def _consider(
-    topic: Topic, keeping: Keeping, merge: Merge, best: Best, held: int, other: int
+    topic: CompiledTopic, keeping: KeeperTables, merge: Merge, best: Best, held: int, other: int
 ) -> int:
     """Offer one link; how many links the merge holds."""
     node, half, room = merge
@@ -125,7 +127,13 @@ def _consider(
 
 @forced
 def _consider_row(
-    views: Ints, topic: Topic, keeping: Keeping, merge: Merge, best: Best, held: int, row: int
+    views: Ints,
+    topic: CompiledTopic,
+    keeping: KeeperTables,
+    merge: Merge,
+    best: Best,
+    held: int,
+    row: int,
 ) -> int:
     """Offer a view.  The arrays are taken out of their tuples once, not once a link."""
     node, half, room = merge
@@ -142,7 +150,7 @@ def _consider_row(
 
 
 @forced
-def _pin(topic: Topic, merge: Merge, best: Best, held: int, other: int) -> int:
+def _pin(topic: CompiledTopic, merge: Merge, best: Best, held: int, other: int) -> int:
     """Add a link that the node keeps whatever it weighs."""
     heavy = weight(merge.half, np.uint64(topic.ids[other]), topic.hashing)
     return offer(best, held, topic.k, heavy, other)
@@ -150,7 +158,7 @@ def _pin(topic: Topic, merge: Merge, best: Best, held: int, other: int) -> int:
 
 @forced
 def _pin_row(
-    views: Ints, topic: Topic, keeping: Keeping, merge: Merge, best: Best, held: int
+    views: Ints, topic: CompiledTopic, keeping: KeeperTables, merge: Merge, best: Best, held: int
 ) -> int:
     """Add those of its links that a node keeps, once it has considered all others."""
     if keeping.pins[merge.node]:
@@ -164,7 +172,9 @@ def _pin_row(
 
 
 @forced
-def _lightest_last_hop(topic: Topic, node: int, path: Ints, heads: Ints, nexts: Ints) -> int:
+def _lightest_last_hop(
+    topic: CompiledTopic, node: int, path: Ints, heads: Ints, nexts: Ints
+) -> int:
     """Of the nodes that a walk came from, the one that ranks this node highest."""
     best = wide(NONE)
     lightest = np.uint64(0)
@@ -180,7 +190,7 @@ def _lightest_last_hop(topic: Topic, node: int, path: Ints, heads: Ints, nexts: 
 
 @apart
 def _settle_keepers(
-    old: Ints, topic: Topic, keeping: Keeping, round_: int, best: Best,
+    old: Ints, topic: CompiledTopic, keeping: KeeperTables, round_: int, best: Best,
     path: Ints, heads: Ints, nexts: Ints, askers: Ints, others: Ints,
 ) -> None:  # fmt: skip
     """Rules 1 to 3: all ask, then all answer, then all give their former keepers up.
@@ -208,7 +218,9 @@ def _settle_keepers(
 
 
 @apart
-def together(old: Ints, new: Ints, topic: Topic, keeping: Keeping, round_: int, best: Best) -> None:
+def together(
+    old: Ints, new: Ints, topic: CompiledTopic, keeping: KeeperTables, round_: int, best: Best
+) -> None:
     """Lock step: walks, then requests and answers, then all views at once."""
     n, visits, length = len(topic.ids), topic.ttl + 1, topic.ttl + 2
     path, nexts = np.zeros(n * length, np.int32), np.zeros(n * length, np.int32)
@@ -247,7 +259,7 @@ def together(old: Ints, new: Ints, topic: Topic, keeping: Keeping, round_: int, 
 
 @apart
 def _relax(
-    views: Ints, topic: Topic, keeping: Keeping, node: int, best: Best, offered: int
+    views: Ints, topic: CompiledTopic, keeping: KeeperTables, node: int, best: Best, offered: int
 ) -> None:
     """The view of a node after one link was offered to it, pinned or not."""
     merge = _merge_of(topic, keeping, node)
@@ -261,7 +273,13 @@ def _relax(
 
 @apart
 def _ask(
-    views: Ints, topic: Topic, keeping: Keeping, node: int, round_: int, last: int, best: Best
+    views: Ints,
+    topic: CompiledTopic,
+    keeping: KeeperTables,
+    node: int,
+    round_: int,
+    last: int,
+    best: Best,
 ) -> None:
     """A node asks for a keeper and has its answer at once."""
     keeper = _asked(views, topic, keeping, node, round_, last)
@@ -271,7 +289,9 @@ def _ask(
 
 
 @apart
-def in_turn(views: Ints, topic: Topic, keeping: Keeping, round_: int, best: Best) -> None:
+def in_turn(
+    views: Ints, topic: CompiledTopic, keeping: KeeperTables, round_: int, best: Best
+) -> None:
     """One after the other in the order of ids: each visit with its effects, then the reply."""
     k, visits = topic.k, topic.ttl + 1
     path, rows = np.zeros(visits, np.int32), np.zeros(visits * k, np.int32)

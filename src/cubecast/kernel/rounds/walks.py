@@ -32,7 +32,7 @@ from cubecast.kernel.shared.jit import apart, forced
 from cubecast.overlay.rounds import FIRST_LOSS
 
 
-class Rules(NamedTuple):
+class CompiledConfig(NamedTuple):
     """The configuration of a run as compiled code reads it."""
 
     run: Word
@@ -42,7 +42,7 @@ class Rules(NamedTuple):
     loss: float
 
 
-class Topic(NamedTuple):
+class CompiledTopic(NamedTuple):
     """What all steps of a topic's overlay need to know."""
 
     ids: Longs
@@ -63,26 +63,26 @@ class Best(NamedTuple):
 
 
 @forced
-def stream_of(topic: Topic, place: int, round_: int) -> Word:
+def stream_of(topic: CompiledTopic, place: int, round_: int) -> Word:
     """`chance.stream` of a subscriber in a round."""
     return combined(combined(topic.name, np.uint64(topic.ids[place])), np.uint64(round_))
 
 
 @forced
-def link_weight(topic: Topic, place: int, other: int) -> Word:
+def link_weight(topic: CompiledTopic, place: int, other: int) -> Word:
     """The weight of the link from one place to another."""
     half = half_weight(np.uint64(topic.ids[place]), topic.hashing)
     return weight(half, np.uint64(topic.ids[other]), topic.hashing)
 
 
 @forced
-def is_lost(topic: Topic, stream: Word, message: int) -> bool:
+def is_lost(topic: CompiledTopic, stream: Word, message: int) -> bool:
     """`rounds.is_lost`; draws nothing where nothing is lost."""
     return topic.loss > 0.0 and drawn_share(stream, FIRST_LOSS + message) < topic.loss
 
 
 @apart
-def start_views(views: Ints, topic: Topic) -> None:
+def start_views(views: Ints, topic: CompiledTopic) -> None:
     """Give every subscriber k different others at random, in the order of drawing."""
     k, n = topic.k, len(topic.ids)
     for place in range(n):
@@ -110,7 +110,7 @@ def _holds(views: Ints, row: int, length: int, place: int) -> bool:
 
 
 @forced
-def walk(views: Ints, topic: Topic, place: int, round_: int, path: Ints, first: int) -> int:
+def walk(views: Ints, topic: CompiledTopic, place: int, round_: int, path: Ints, first: int) -> int:
     """Lines 1 to 13: write the visited places to `path`, from `first` on.
 
     The number of visits.  A walk whose reply is lost has made them all, so that number is given
@@ -148,7 +148,7 @@ def offer(best: Best, held: int, room: int, heavy: Word, place: int) -> int:
 
 
 @forced
-def merge_view(views: Ints, topic: Topic, place: int, best: Best) -> None:
+def merge_view(views: Ints, topic: CompiledTopic, place: int, best: Best) -> None:
     """Begin a merge with the view that a node has."""
     half = half_weight(np.uint64(topic.ids[place]), topic.hashing)
     held = 0
@@ -158,7 +158,9 @@ def merge_view(views: Ints, topic: Topic, place: int, best: Best) -> None:
 
 
 @forced
-def merge_walk(views: Ints, topic: Topic, place: int, path: Ints, first: int, best: Best) -> None:
+def merge_walk(
+    views: Ints, topic: CompiledTopic, place: int, path: Ints, first: int, best: Best
+) -> None:
     """Lines 14 to 17: go on with all that a whole walk collected."""
     k, hashing, ids = topic.k, topic.hashing, topic.ids
     half = half_weight(np.uint64(ids[place]), hashing)
@@ -178,7 +180,7 @@ def merge_walk(views: Ints, topic: Topic, place: int, path: Ints, first: int, be
 
 
 @forced
-def write_view(views: Ints, topic: Topic, place: int, best: Best) -> None:
+def write_view(views: Ints, topic: CompiledTopic, place: int, best: Best) -> None:
     """The outcome of a merge is the node's view."""
     for at in range(topic.k):
         views[place * topic.k + at] = best.places[at]

@@ -19,7 +19,7 @@ from cubecast.kernel.shared.jit import apart, inlined
 
 from cubecast.kernel.static.layout import (  # isort: skip
     CHUNK_BITS, CHUNK_SIZE, CHUNKS, FAR, FAR_AT, FAR_COLUMNS, FAR_EVENT, FAR_NUMBER, FAR_ORDER,
-    FAR_TIME, FREE_CHUNK, IN_RING, NOW, READ, RING, RING_AT, State,
+    FAR_TIME, FREE_CHUNK, IN_RING, NOW, READ, RING, RING_AT, StaticState,
 )  # fmt: skip
 
 NEVER = 1 << 62
@@ -32,7 +32,7 @@ def bucket_of(m: Longs, at: int) -> int:
 
 
 @apart
-def push(w: State, at: int, event: int) -> None:
+def push(w: StaticState, at: int, event: int) -> None:
     """Put an event at the end of instant `at`."""
     m = w.m
     if at - m[NOW] >= m[RING]:
@@ -48,7 +48,7 @@ def push(w: State, at: int, event: int) -> None:
 
 
 @inlined
-def _add_chunk(w: State, bucket: int, slot: int) -> int:
+def _add_chunk(w: StaticState, bucket: int, slot: int) -> int:
     """A fresh chunk at the end of a bucket; its first slot for an event."""
     m = w.m
     chunk = m[FREE_CHUNK]
@@ -65,13 +65,13 @@ def _add_chunk(w: State, bucket: int, slot: int) -> int:
 
 
 @inlined
-def _free_chunk(w: State, chunk: int) -> None:
+def _free_chunk(w: StaticState, chunk: int) -> None:
     w.slots[chunk << CHUNK_BITS] = w.m[FREE_CHUNK]
     w.m[FREE_CHUNK] = chunk
 
 
 @inlined
-def take(w: State, bucket: int) -> int:
+def take(w: StaticState, bucket: int) -> int:
     """The next event of the instant that is under way, or -1; `READ` is 0 before the first."""
     m = w.m
     slot = m[READ]
@@ -89,7 +89,7 @@ def take(w: State, bucket: int) -> int:
 
 
 @inlined
-def close(w: State, bucket: int) -> None:
+def close(w: StaticState, bucket: int) -> None:
     """Everything of an instant was taken."""
     m = w.m
     if m[READ]:
@@ -111,7 +111,7 @@ def next_in_ring(m: Longs) -> int:
 
 
 @inlined
-def _before(w: State, a: int, b: int) -> bool:
+def _before(w: StaticState, a: int, b: int) -> bool:
     far = w.rare
     if far[a + FAR_TIME] != far[b + FAR_TIME]:
         return bool(far[a + FAR_TIME] < far[b + FAR_TIME])
@@ -119,13 +119,13 @@ def _before(w: State, a: int, b: int) -> bool:
 
 
 @inlined
-def _swap(w: State, a: int, b: int) -> None:
+def _swap(w: StaticState, a: int, b: int) -> None:
     for column in range(FAR_COLUMNS):
         w.rare[a + column], w.rare[b + column] = w.rare[b + column], w.rare[a + column]
 
 
 @apart
-def _push_far(w: State, at: int, event: int) -> None:
+def _push_far(w: StaticState, at: int, event: int) -> None:
     m = w.m
     first = m[FAR_AT]
     place = m[FAR]
@@ -144,7 +144,7 @@ def _push_far(w: State, at: int, event: int) -> None:
 
 
 @apart
-def pop_far(w: State) -> None:
+def pop_far(w: StaticState) -> None:
     """Remove the earliest; the caller has read it."""
     m = w.m
     first = m[FAR_AT]

@@ -21,7 +21,7 @@ from cubecast.kernel.static.layout import (  # isort: skip
     APPLICATION, AT, BAR_AT, BAR_END, BARRIER, BIT, CODE, DELAY, DELIVERIES, DIRECT, E_TELL,
     FIXED, HIGH, LATENCY, LATENCY_MAX, LATENCY_SUM, LOW, MARK, MSG, NEXT_BIT, NODE, NOW, PEER,
     POOL, PROTOCOL, ROOT, ROW_COLUMNS, ROWS, SINCE, SOURCE, T_DELIVER, TIME, TOPIC, TRACE_AT,
-    TRACE_COLUMNS, TRACED, TRACING, UNREDUCED, VCUBE, WORDS, State,
+    TRACE_COLUMNS, TRACED, TRACING, UNREDUCED, VCUBE, WORDS, StaticState,
 )  # fmt: skip
 
 ALL = -1
@@ -44,7 +44,7 @@ def set_of(m: Longs, which: int, msg: int, node: int) -> int:
 
 
 @apart
-def note(w: State, code: int, node: int, msg: int, peer: int) -> None:
+def note(w: StaticState, code: int, node: int, msg: int, peer: int) -> None:
     """Write a line of the trace."""
     m = w.m
     line = m[TRACE_AT] + m[TRACED] * TRACE_COLUMNS
@@ -57,7 +57,7 @@ def note(w: State, code: int, node: int, msg: int, peer: int) -> None:
 
 
 @apart
-def deliver(w: State, msg: int, node: int, arrived: int) -> None:
+def deliver(w: StaticState, msg: int, node: int, arrived: int) -> None:
     """Hand a message to the application; where its tree starts, that is not counted."""
     m = w.m
     now = m[NOW]
@@ -77,7 +77,7 @@ def deliver(w: State, msg: int, node: int, arrived: int) -> None:
 
 
 @apart
-def lacking(w: State, row: int, delivered: int, msg: int, top: int) -> int:
+def lacking(w: StaticState, row: int, delivered: int, msg: int, top: int) -> int:
     """A message of the barrier that is not delivered, or -1 (CHECKCB, [J] lines 90-94).
 
     It is the one that was sent last, as it tends to arrive last.  The words above `top` are known
@@ -117,7 +117,7 @@ def _highest(word: int) -> int:
 
 
 @apart
-def take(w: State, msg: int, row: int, node: int, delivered: int, arrived: int) -> None:
+def take(w: StaticState, msg: int, row: int, node: int, delivered: int, arrived: int) -> None:
     """Deliver a message whose predecessors are all delivered ([J] lines 85-89)."""
     m = w.m
     pool = w.pool
@@ -150,7 +150,7 @@ def take(w: State, msg: int, row: int, node: int, delivered: int, arrived: int) 
 
 
 @apart
-def stamp(w: State, msg: int, row: int, node: int) -> None:
+def stamp(w: StaticState, msg: int, row: int, node: int) -> None:
     """Give a publication its number and the barrier of its node ([J] lines 21-22)."""
     m = w.m
     bit = m[m[msg + TOPIC] + NEXT_BIT]
@@ -167,7 +167,7 @@ def stamp(w: State, msg: int, row: int, node: int) -> None:
 
 
 @inlined
-def _move_barrier(w: State, barrier: int, row: int) -> int:
+def _move_barrier(w: StaticState, barrier: int, row: int) -> int:
     """Empty the barrier of a row into the pool, the highest run first; how many messages it had."""
     m = w.m
     size = 0

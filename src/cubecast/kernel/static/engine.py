@@ -36,7 +36,7 @@ from cubecast.kernel.static.layout import (  # isort: skip
     PLAN_AT, PLAN_COLUMNS, PLAN_NODE, PLAN_TIME, PLAN_TOPIC, PLANNED, POOL, POOL_ROOM, PROTOCOL,
     PUBLISHED, READ, REC_ROOM, RECEPTION_SUM, RECEPTIONS, RECS, REPLY, RING, ROOT, SEEN_AT,
     SERVED, SERVICE, SOURCE, T_PUBLISH, T_RECEIVE_PUB, THINK_AT, TOPIC, TRACE_ROOM, TRACED,
-    TRACING, TREE_SUM, TURNS_AT, UNFINISHED, UNTIL, VCUBE, WAIT, WIDEST, WITH_MESSAGES, State,
+    TRACING, TREE_SUM, TURNS_AT, UNFINISHED, UNTIL, VCUBE, WAIT, WIDEST, WITH_MESSAGES, StaticState,
 )  # fmt: skip
 
 EVERYTHING_SEEN = -2
@@ -46,7 +46,7 @@ EVERYTHING_SEEN = -2
 
 
 @apart
-def _publish(w: State, node: int, topic: int, reply: int, answerer: int) -> None:
+def _publish(w: StaticState, node: int, topic: int, reply: int, answerer: int) -> None:
     """An application publishes."""
     m = w.m
     msg = m[MSGS_AT] + m[PUBLISHED] * MSG_COLUMNS
@@ -67,7 +67,7 @@ def _publish(w: State, node: int, topic: int, reply: int, answerer: int) -> None
 
 
 @inlined
-def _tell(w: State, node: int, msg: int) -> None:
+def _tell(w: StaticState, node: int, msg: int) -> None:
     """An application is told of a delivery, and may answer."""
     m = w.m
     if m[APPLICATION] == DISCUSSION:
@@ -86,7 +86,7 @@ def _tell(w: State, node: int, msg: int) -> None:
 
 
 @inlined
-def _received(w: State, msg: int, node: int, sender: int) -> None:
+def _received(w: StaticState, msg: int, node: int, sender: int) -> None:
     """Count and record a publication that arrives."""
     m = w.m
     if is_in(m, m[m[msg + TOPIC] + MEMBERS], node):
@@ -101,7 +101,7 @@ def _received(w: State, msg: int, node: int, sender: int) -> None:
 
 
 @inlined
-def _must_wait(w: State, event: int) -> bool:
+def _must_wait(w: StaticState, event: int) -> bool:
     """[B] 6: a node handles one message per u.t.; what comes meanwhile waits its turn."""
     m = w.m
     kind = event & KIND_MASK
@@ -125,7 +125,7 @@ def _must_wait(w: State, event: int) -> bool:
 
 
 @inlined
-def _handle(w: State, event: int) -> None:
+def _handle(w: StaticState, event: int) -> None:
     kind = event & KIND_MASK
     node = (event >> NODE_SHIFT) & NODE_MASK
     payload = event >> PAYLOAD_SHIFT
@@ -167,7 +167,7 @@ def _nearly_full(m: Longs) -> bool:
 
 
 @inlined
-def _next_instant(w: State) -> int:
+def _next_instant(w: StaticState) -> int:
     """The time of the next event, or `NEVER`."""
     m = w.m
     at = NEVER
@@ -181,7 +181,7 @@ def _next_instant(w: State) -> int:
 
 
 @inlined
-def _open(w: State, now: int) -> bool:
+def _open(w: StaticState, now: int) -> bool:
     """Begin an instant; False if the pools must grow before what is far away can move."""
     m = w.m
     m[NOW] = now
@@ -196,7 +196,7 @@ def _open(w: State, now: int) -> bool:
 
 
 @inlined
-def _planned(w: State) -> bool:
+def _planned(w: StaticState) -> bool:
     """Publish what was planned for now; False if a pool is full."""
     m = w.m
     while m[NEXT_PLANNED] < m[PLANNED]:
@@ -211,7 +211,7 @@ def _planned(w: State) -> bool:
 
 
 @inlined
-def _run(w: State, budget: int) -> int:
+def _run(w: StaticState, budget: int) -> int:
     m = w.m
     while True:
         if not m[OPEN]:
@@ -249,7 +249,9 @@ def _make_advance(digest: str) -> Callable[[Longs, Longs, Longs, Longs, Longs, i
         """Work off up to about `budget` events; how that ended."""
         if len(digest) == 0:  # never: this makes the digest part of the cache's key
             return PAUSED
-        w = State(memory_of(m), memory_of(slots), memory_of(recs), memory_of(pool), memory_of(rare))
+        w = StaticState(
+            memory_of(m), memory_of(slots), memory_of(recs), memory_of(pool), memory_of(rare)
+        )
         return _run(w, budget)
 
     return advance

@@ -1,9 +1,9 @@
 """Messages that wait for a predecessor.
 
-A row keeps them in the order of arrival, in one block of `State.rare` with two lists side by side:
-what each waits for (the bit of a message that is missing, or its complement once it is here), and
-when it arrived, with the message itself in the low bits.  Whether anybody waits for a message is a
-bit of the row, and who does is one pass over adjacent words.  Blocks have room for 4, 8, 16, …
+A row keeps them in the order of arrival, in one block of `StaticState.rare` with two lists side by
+side: what each waits for (the bit of a message that is missing, or its complement once it is here),
+and when it arrived, with the message itself in the low bits.  Whether anybody waits for a message
+is a bit of the row, and who does is one pass over adjacent words.  Blocks have room for 4, 8, 16, …
 messages; one that is too small or empty is kept for another row.
 
 Of several messages that can be delivered the one that arrived first is delivered first, as
@@ -18,7 +18,7 @@ from cubecast.kernel.static.causal import lacking, row_of, set_of, take
 
 from cubecast.kernel.static.layout import (  # isort: skip
     BIT, DELIVERED, FREE_BLOCKS, HELD, HELD_AT, HELD_BLOCK, HELD_CLASS, HELD_COUNT, HELD_NEED,
-    HOLDING, MOST_HELD, NOW, WANTED, State,
+    HOLDING, MOST_HELD, NOW, WANTED, StaticState,
 )  # fmt: skip
 
 ALL_WORDS = 1 << 62
@@ -29,7 +29,7 @@ MSG_BITS = 32
 
 
 @inlined
-def accept(w: State, msg: int, node: int) -> None:
+def accept(w: StaticState, msg: int, node: int) -> None:
     """A subscriber has received a message: deliver what can be delivered now."""
     m = w.m
     row = row_of(m, msg, node)
@@ -61,7 +61,7 @@ def _want(m: Longs, wanted: int, bit: int) -> None:
 
 
 @apart
-def _hold(w: State, msg: int, row: int, node: int, missing: int) -> None:
+def _hold(w: StaticState, msg: int, row: int, node: int, missing: int) -> None:
     """Keep a message, after those that are here already."""
     m = w.m
     count = m[row + HELD_COUNT]
@@ -82,7 +82,7 @@ def _hold(w: State, msg: int, row: int, node: int, missing: int) -> None:
 
 
 @inlined
-def _new_block(w: State, size: int) -> int:
+def _new_block(w: StaticState, size: int) -> int:
     """Room for ``SMALLEST << size`` messages."""
     m = w.m
     block = m[FREE_BLOCKS + size]
@@ -98,13 +98,13 @@ def _new_block(w: State, size: int) -> int:
 
 
 @inlined
-def _free_block(w: State, block: int, size: int) -> None:
+def _free_block(w: StaticState, block: int, size: int) -> None:
     w.rare[w.m[HELD_AT] + block] = w.m[FREE_BLOCKS + size]
     w.m[FREE_BLOCKS + size] = block
 
 
 @inlined
-def _enlarge(w: State, row: int) -> None:
+def _enlarge(w: StaticState, row: int) -> None:
     """Move a full block to one twice as large."""
     m = w.m
     size = m[row + HELD_CLASS]
@@ -121,7 +121,7 @@ def _enlarge(w: State, row: int) -> None:
 
 
 @inlined
-def _touch(w: State, start: int, end: int, bit: int) -> int:
+def _touch(w: StaticState, start: int, end: int, bit: int) -> int:
     """Mark those from `start` on that waited for message `bit`; how many there are."""
     found = 0
     for entry in range(start, end):
@@ -132,7 +132,7 @@ def _touch(w: State, start: int, end: int, bit: int) -> int:
 
 
 @apart
-def _reconsider(w: State, row: int, node: int, delivered: int, wanted: int, bit: int) -> None:
+def _reconsider(w: StaticState, row: int, node: int, delivered: int, wanted: int, bit: int) -> None:
     """Message `bit` is here: take what has all its predecessors now, the earliest arrival first."""
     m = w.m
     room = SMALLEST << m[row + HELD_CLASS]
@@ -164,7 +164,7 @@ def _reconsider(w: State, row: int, node: int, delivered: int, wanted: int, bit:
 
 
 @inlined
-def _remove(w: State, entry: int, end: int, room: int) -> None:
+def _remove(w: StaticState, entry: int, end: int, room: int) -> None:
     """Close the gap that a message leaves."""
     for column in range(LISTS):
         for k in range(entry + column * room, end + column * room - 1):

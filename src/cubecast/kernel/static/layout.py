@@ -1,6 +1,6 @@
 """The state of a run: a few flat arrays of whole numbers, and names for what is where.
 
-`State.m` holds everything whose size is known beforehand: single numbers at the indices named
+`StaticState.m` holds everything whose size is known beforehand: single numbers at the indices named
 here, then tables.  A message, a topic, a node's row of a topic are named by the index in `m` where
 their columns begin, so that reading one is one addition: ``m[msg + SOURCE]``.  The other arrays are
 pools that grow between two events, never within one (`cubecast.kernel.static.setup.grown`).
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from cubecast.kernel.shared.arrays import Longs
 
 
-class State(NamedTuple):
+class StaticState(NamedTuple):
     """Everything a run reads and writes."""
 
     m: Longs

@@ -14,7 +14,7 @@ from cubecast.kernel.static.chance import random
 from cubecast.kernel.static.layout import (  # isort: skip
     EXACT_BITS, FREE, HIST_AT, HIST_BINS, HOP, LONGEST, LOW_DELAY, NETWORK, NODE_COLUMNS,
     NODE_SHIFT, NODES_AT, NOW, PAYLOAD_SHIFT, QUEUE, QUEUE_ACKS, QUEUE_LENGTH, QUEUED,
-    QUEUED_SUM, SPREAD, State,
+    QUEUED_SUM, SPREAD, StaticState,
 )  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def departure(m: Longs, source: int) -> int:
 
 
 @inlined
-def send_copy(w: State, leaves: int, copy: int, event: int) -> None:
+def send_copy(w: StaticState, leaves: int, copy: int, event: int) -> None:
     m = w.m
     if m[NETWORK] == QUEUE:
         push(w, leaves + m[HOP] + copy, event)
@@ -76,7 +76,7 @@ def departed(m: Longs, source: int, leaves: int, copies: int) -> None:
 
 
 @apart
-def control(w: State, source: int, event: int) -> None:
+def control(w: StaticState, source: int, event: int) -> None:
     """An ACK or a delegation: past the sending queue, unless `QUEUE_ACKS`."""
     m = w.m
     if m[NETWORK] != QUEUE or not m[QUEUE_ACKS]:

@@ -22,12 +22,12 @@ from cubecast.kernel.static.network import (
 from cubecast.kernel.static.layout import (  # isort: skip
     ACKS, AT, BLOCK_END, BROKER, E_ACK, E_PUB, FREE_REC, H_SHIFT, MEMBERS, NOW, PROTOCOL, PUBS,
     REC_MASK, REC_SHIFT, REC_WORDS, RECS, SRPT, T_SEND_ACK, T_SEND_PUB, TOPIC, TRACING, TREE,
-    TREE_SUM, WITH_MESSAGES, State,
+    TREE_SUM, WITH_MESSAGES, StaticState,
 )  # fmt: skip
 
 
 @inlined
-def _new_record(w: State) -> int:
+def _new_record(w: StaticState) -> int:
     m = w.m
     rec = m[FREE_REC]
     if rec >= 0:
@@ -39,36 +39,36 @@ def _new_record(w: State) -> int:
 
 
 @inlined
-def free_record(w: State, rec: int) -> None:
+def free_record(w: StaticState, rec: int) -> None:
     w.recs[rec] = w.m[FREE_REC]
     w.m[FREE_REC] = rec
 
 
 @inlined
-def msg_of(w: State, rec: int) -> int:
+def msg_of(w: StaticState, rec: int) -> int:
     return int(w.recs[rec] >> REC_SHIFT)
 
 
 @inlined
-def node_of(w: State, rec: int) -> int:
+def node_of(w: StaticState, rec: int) -> int:
     return int(w.recs[rec] & REC_MASK)
 
 
 @inlined
-def parent_of(w: State, rec: int) -> int:
+def parent_of(w: StaticState, rec: int) -> int:
     """The record of whoever sent the message here, or -1."""
     return int(w.recs[rec + 1] >> REC_SHIFT) - 1
 
 
 @inlined
-def one_less(w: State, rec: int) -> bool:
+def one_less(w: StaticState, rec: int) -> bool:
     """One child fewer is missing; whether that was the last."""
     w.recs[rec + 1] -= 1
     return bool(w.recs[rec + 1] & REC_MASK == 0)
 
 
 @apart
-def relay(w: State, msg: int, node: int, h: int, parent: int) -> int:
+def relay(w: StaticState, msg: int, node: int, h: int, parent: int) -> int:
     """Send to the first of each cluster 1 … h, in this order; how many copies that made.
 
     A broker then sends to its own subscribers.
@@ -106,14 +106,16 @@ def relay(w: State, msg: int, node: int, h: int, parent: int) -> int:
 
 
 @inlined
-def _send(w: State, msg: int, node: int, leaves: int, copy: int, event: int, peer: int) -> None:
+def _send(
+    w: StaticState, msg: int, node: int, leaves: int, copy: int, event: int, peer: int
+) -> None:
     if w.m[TRACING] >= WITH_MESSAGES:
         note(w, T_SEND_PUB, node, msg, peer)
     send_copy(w, leaves, copy, event)
 
 
 @inlined
-def acknowledge(w: State, msg: int, node: int, rec: int) -> None:
+def acknowledge(w: StaticState, msg: int, node: int, rec: int) -> None:
     """Tell whoever keeps the record `rec` that the subtree of `node` has the message."""
     if w.m[TRACING] >= WITH_MESSAGES:
         note(w, T_SEND_ACK, node, msg, node_of(w, rec))

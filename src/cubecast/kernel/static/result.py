@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cubecast.kernel.shared.arrays import Longs
 from cubecast.kernel.static import layout as at
-from cubecast.kernel.static.layout import EXACT_BITS, State
+from cubecast.kernel.static.layout import EXACT_BITS, StaticState
 from cubecast.kernel.static.plan import Plan
 from cubecast.trace import Record
 from cubecast.trace.records import Kind
@@ -50,7 +50,7 @@ class Result:
     histograms: dict[str, dict[int, int]]
     """{value: how often}; values of 2^13 and more are rounded down by one part in 2^12 at most."""
     at_rest: bool
-    state: State
+    state: StaticState
 
     def messages(self) -> dict[str, Longs]:
         """Per publication, in the order of publishing: columns of equal length."""
@@ -143,12 +143,12 @@ def _table(m: Longs, where: int, lines: int, columns: int) -> Longs:
     return m[start : start + lines * columns].reshape(lines, columns)
 
 
-def message_table(w: State) -> Longs:
+def message_table(w: StaticState) -> Longs:
     """The messages that were published, a line each."""
     return _table(w.m, at.MSGS_AT, int(w.m[at.PUBLISHED]), at.MSG_COLUMNS)
 
 
-def kept(protocol: str, plan: Plan, w: State) -> Longs:
+def kept(protocol: str, plan: Plan, w: StaticState) -> Longs:
     """Messages that wait at each node: for predecessors, their turn, or earlier ones at a root."""
     m = w.m
     counts = np.zeros(plan.nodes, np.int64)
@@ -166,7 +166,7 @@ def kept(protocol: str, plan: Plan, w: State) -> Longs:
 
 
 def metrics_of(
-    protocol: str, plan: Plan, network: str, w: State, seconds: float
+    protocol: str, plan: Plan, network: str, w: StaticState, seconds: float
 ) -> dict[str, float]:
     """The metrics of `cubecast.sim.run`, and what brokers add."""
     m = w.m
@@ -199,7 +199,7 @@ def metrics_of(
     return metrics
 
 
-def histograms_of(protocol: str, network: str, w: State) -> dict[str, dict[int, int]]:
+def histograms_of(protocol: str, network: str, w: StaticState) -> dict[str, dict[int, int]]:
     """Latency, delay, queue lengths, and sizes of barriers in both accountings."""
     bins = _table(w.m, at.HIST_AT, at.HISTOGRAMS, at.HIST_BINS)
     found = {"latency": _unfold(bins[at.LATENCY]), "delay": _unfold(bins[at.DELAY])}

@@ -13,12 +13,12 @@ from cubecast.kernel.static.relay import free_record, one_less, relay
 from cubecast.kernel.static.layout import (  # isort: skip
     DELEGATES, DIMENSION, E_DELEGATE, FIXED, MEMBERS, MOST_EARLY, NEXT, NOW, PROTOCOL,
     QUEUE_HEAD, ROOT, SENT, SEQ, SEQUENCE, SOURCE, T_RECEIVE_DELEGATE, T_SEND_DELEGATE, TOPIC,
-    TRACING, WAITING, WITH_MESSAGES, State,
+    TRACING, WAITING, WITH_MESSAGES, StaticState,
 )  # fmt: skip
 
 
 @inlined
-def publish(w: State, msg: int, node: int) -> None:
+def publish(w: StaticState, msg: int, node: int) -> None:
     """Hand a publication to the root of its topic."""
     m = w.m
     row = row_of(m, msg, node)
@@ -37,7 +37,7 @@ def publish(w: State, msg: int, node: int) -> None:
 
 
 @inlined
-def on_delegate(w: State, msg: int) -> None:
+def on_delegate(w: StaticState, msg: int) -> None:
     """The root is asked to publish."""
     m = w.m
     if m[TRACING] >= WITH_MESSAGES:
@@ -46,7 +46,7 @@ def on_delegate(w: State, msg: int) -> None:
 
 
 @apart
-def _at_root(w: State, msg: int) -> None:
+def _at_root(w: StaticState, msg: int) -> None:
     """Send a message down the tree; in the fixed tree those of a publisher in their order."""
     m = w.m
     if m[PROTOCOL] != FIXED:
@@ -94,14 +94,14 @@ def _take_early(m: Longs, row: int) -> int:
 
 
 @apart
-def _disseminate(w: State, msg: int) -> None:
+def _disseminate(w: StaticState, msg: int) -> None:
     root = w.m[w.m[msg + TOPIC] + ROOT]
     relay(w, msg, root, w.m[DIMENSION], -1)
     _want(w, msg, root)
 
 
 @inlined
-def on_pub(w: State, msg: int, node: int, h: int, rec: int) -> None:
+def on_pub(w: StaticState, msg: int, node: int, h: int, rec: int) -> None:
     """Pass a publication on, and take it if it is wanted here."""
     relay(w, msg, node, h, -1)
     if one_less(w, rec):
@@ -110,7 +110,7 @@ def on_pub(w: State, msg: int, node: int, h: int, rec: int) -> None:
 
 
 @apart
-def _want(w: State, msg: int, node: int) -> None:
+def _want(w: StaticState, msg: int, node: int) -> None:
     m = w.m
     if not is_in(m, m[m[msg + TOPIC] + MEMBERS], node):
         return

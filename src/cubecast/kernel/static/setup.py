@@ -10,7 +10,7 @@ import numpy as np
 from cubecast.baselines.brokers import broker_ids
 from cubecast.kernel.shared.arrays import Bytes, Longs, longer
 from cubecast.kernel.static import layout as at
-from cubecast.kernel.static.layout import BROKER, FIXED, SRPT, VCUBE, State
+from cubecast.kernel.static.layout import BROKER, FIXED, SRPT, VCUBE, StaticState
 from cubecast.kernel.static.plan import Plan
 from cubecast.protocol.port import NodeId, Topic
 from cubecast.sim.params import Params
@@ -82,7 +82,7 @@ class _Memory:
 
 def initial(
     plan: Plan, protocol: str, params: Params, root_of: RootOf, delays: Random, tracing: int
-) -> State:
+) -> StaticState:
     """Everything at rest; the first events are the planned publications."""
     code = PROTOCOLS[protocol]
     memory = _Memory()
@@ -106,7 +106,7 @@ def initial(
     s[at.FREE_BLOCKS : at.FREE_BLOCKS + at.BLOCK_CLASSES] = -1
     s[at.HELD_NEED] = 16
     empty = np.zeros(0, np.int64)
-    return State(memory.array(), empty, empty, empty, empty)
+    return StaticState(memory.array(), empty, empty, empty, empty)
 
 
 def _set_parameters(s: Longs, plan: Plan, params: Params) -> None:
@@ -204,7 +204,7 @@ def _add_turns(memory: _Memory, plan: Plan, topics: list[int]) -> int:
 # -- pools -----------------------------------------------------------------------------------------
 
 
-def grown(w: State) -> State:
+def grown(w: StaticState) -> StaticState:
     """The same state with room for more than the next event in every pool.
 
     Needs as in `cubecast.kernel.static.engine._nearly_full`.
@@ -228,10 +228,10 @@ def grown(w: State) -> State:
     slots = longer(w.slots, int(m[at.CHUNK_ROOM]) << at.CHUNK_BITS)
     recs = longer(w.recs, int(m[at.REC_ROOM]) * at.REC_WORDS)
     pool = longer(w.pool, int(m[at.POOL_ROOM]))
-    return State(m, slots, recs, pool, _longer_rare(w, before))
+    return StaticState(m, slots, recs, pool, _longer_rare(w, before))
 
 
-def _longer_rare(w: State, before: dict[int, int]) -> Longs:
+def _longer_rare(w: StaticState, before: dict[int, int]) -> Longs:
     """The sections of `rare`, each with its new room."""
     m = w.m
     sections = (

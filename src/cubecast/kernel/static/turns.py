@@ -11,13 +11,13 @@ from cubecast.kernel.static.layout import (
     TURN_GAP,
     TURN_TOPIC,
     TURNS_AT,
-    State,
+    StaticState,
 )
 from cubecast.kernel.static.network import event_of
 
 
 @apart
-def next_turn(w: State, node: int) -> None:
+def next_turn(w: StaticState, node: int) -> None:
     """A publication of `node` has left: plan the next one, if there is one."""
     m = w.m
     turn = m[m[TURNS_AT] + node]

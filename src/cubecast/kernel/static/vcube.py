@@ -19,12 +19,12 @@ from cubecast.kernel.static.turns import next_turn
 
 from cubecast.kernel.static.layout import (  # isort: skip
     BIT, BUSY, COUNTER, DELIVERED, DIMENSION, NEXT, NOW, QUEUE_HEAD, QUEUE_TAIL, SEQ,
-    T_RECEIVE_ACK, TRACING, TURNS_AT, WAITING, WITH_MESSAGES, State,
+    T_RECEIVE_ACK, TRACING, TURNS_AT, WAITING, WITH_MESSAGES, StaticState,
 )  # fmt: skip
 
 
 @inlined
-def publish(w: State, msg: int, node: int) -> None:
+def publish(w: StaticState, msg: int, node: int) -> None:
     """Number a publication and queue it ([J] lines 5-12)."""
     m = w.m
     m[msg + SEQ] = m[node_at(m, node) + COUNTER]
@@ -41,7 +41,7 @@ def publish(w: State, msg: int, node: int) -> None:
 
 
 @apart
-def propagate(w: State, row: int, node: int) -> None:
+def propagate(w: StaticState, row: int, node: int) -> None:
     """Send what is queued, unless a wave of ACKs is awaited ([J] lines 13-36)."""
     m = w.m
     while m[row + QUEUE_HEAD] >= 0 and not m[row + BUSY]:
@@ -59,7 +59,7 @@ def propagate(w: State, row: int, node: int) -> None:
 
 
 @inlined
-def on_pub(w: State, msg: int, node: int, h: int, rec: int) -> None:
+def on_pub(w: StaticState, msg: int, node: int, h: int, rec: int) -> None:
     """Pass a publication on, or answer for oneself alone; then take it ([J] lines 41-53, 62-68)."""
     if h == 0 or not relay(w, msg, node, h, rec):
         acknowledge(w, msg, node, rec)
@@ -67,7 +67,7 @@ def on_pub(w: State, msg: int, node: int, h: int, rec: int) -> None:
 
 
 @inlined
-def on_ack(w: State, rec: int, sender: int) -> None:
+def on_ack(w: StaticState, rec: int, sender: int) -> None:
     """A child's subtree has the message ([J] lines 54-61)."""
     node = node_of(w, rec)
     msg = msg_of(w, rec)

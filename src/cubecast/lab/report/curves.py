@@ -30,7 +30,7 @@ Key: TypeAlias = tuple[tuple[str, Value], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class MeasuredPoint:
     """A measured point; `ci` is half the width of its confidence interval."""
 
     x: Value
@@ -49,7 +49,7 @@ class Curve:
 
     key: Key
     label: str
-    points: tuple[Point, ...]
+    points: tuple[MeasuredPoint, ...]
     level: bool = False
     """Whether its one value holds for every x."""
 
@@ -71,7 +71,7 @@ class Curves:
     """The last bucket that is shown, and the largest share that a curve has beyond it."""
 
     @property
-    def points(self) -> list[Point]:
+    def points(self) -> list[MeasuredPoint]:
         return [point for curve in self.curves for point in curve.points]
 
     @property
@@ -94,7 +94,7 @@ class _Sample:
     """A row or a bucket, as a point that does not know its curve yet."""
 
     settings: Settings
-    point: Point
+    point: MeasuredPoint
 
 
 def shown_in(
@@ -116,7 +116,7 @@ def curves_of(experiment: Experiment, plot: Plot, rows: Iterable[Row]) -> Curves
     if plot.ratio_to:
         rows = _ratios(plot.ratio_to, rows)
     samples = [
-        _Sample({**row.settings, METRIC: row.metric}, Point(x, row.mean, row.ci, row.n))
+        _Sample({**row.settings, METRIC: row.metric}, MeasuredPoint(x, row.mean, row.ci, row.n))
         for row in rows
         if (x := row.settings.get(plot.x)) is not None
     ]
@@ -158,7 +158,7 @@ def buckets_of(experiment: Experiment, plot: Plot, rows: Iterable[HistogramRow])
     for row in own:
         total = totals[_identity(row.settings)]
         scale = 100.0 / total if shows_shares(plot) and total else 1.0
-        point = Point(row.bucket, row.mean * scale, row.ci * scale, row.n)
+        point = MeasuredPoint(row.bucket, row.mean * scale, row.ci * scale, row.n)
         samples.append(_Sample(row.settings, point))
     shown = _collect(experiment, plot, samples, plot.series)
     if plot.kind == "cumulative":
@@ -216,7 +216,7 @@ def _collect(
     shown = [sample for sample in samples if _can_be_shown(plot, sample.point)]
     series = [*series, *_unnamed(shown, series, plot.x)]
     order = order_of(experiment, plot.metrics())
-    groups: dict[Key, list[Point]] = {}
+    groups: dict[Key, list[MeasuredPoint]] = {}
     for sample in shown:
         key = tuple((name, sample.settings[name]) for name in series if name in sample.settings)
         groups.setdefault(key, []).append(sample.point)
@@ -234,7 +234,7 @@ def _collect(
     return Curves(tuple(curves), tuple(sorted(xs.values(), key=by_x)), dropped)
 
 
-def _can_be_shown(plot: Plot, point: Point) -> bool:
+def _can_be_shown(plot: Plot, point: MeasuredPoint) -> bool:
     if not math.isfinite(point.y):
         return False
     if plot.log_y and (point.y < 0 if plot.kind == "dots" else point.y <= 0):

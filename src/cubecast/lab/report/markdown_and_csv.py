@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cubecast.lab.report.data import Findings, Provenance
 from cubecast.lab.report.papers import named_in
-from cubecast.lab.report.verdict_tables import CSV_COLUMNS, Judged, Line, headline
+from cubecast.lab.report.verdict_tables import CSV_COLUMNS, Judged, VerdictRow, headline
 from cubecast.lab.report.wording import seeds_text, varying
 from cubecast.lab.verdicts import Row
 
@@ -81,14 +81,14 @@ def _made_line(made: Provenance) -> str:
     return f"- {_code(made.command)}: {facts}." if made.command else f"- {facts}."
 
 
-def _verdict_lines(lines: Sequence[Line]) -> list[str]:
+def _verdict_lines(lines: Sequence[VerdictRow]) -> list[str]:
     if not lines:
         return []
     rule = ["---:" if name in NUMBERS else "---" for name in HEAD]
     return [_row(HEAD), _row(rule), *(_row(_cells(line)) for line in lines), ""]
 
 
-def _cells(line: Line) -> list[str]:
+def _cells(line: VerdictRow) -> list[str]:
     return [
         f"{line.what} ({line.origin})", line.paper, line.ours, line.difference, line.verdict,
         line.sentence,

@@ -17,7 +17,7 @@ from cubecast.lab.cells import Value
 from cubecast.lab.experiment import Plot
 from cubecast.lab.report.axes import is_power, label_words, places_of, scale_x, scale_y
 from cubecast.lab.report.curve_styles import INK, LINES, PAPER, Look, Size, looks_of
-from cubecast.lab.report.curves import METRIC, Curve, Curves, Point
+from cubecast.lab.report.curves import METRIC, Curve, Curves, MeasuredPoint
 from cubecast.lab.report.paper_marks import Mark
 from cubecast.lab.report.wording import plain, rounded
 
@@ -73,7 +73,7 @@ def legend_label(text: str) -> str:
     return f"\N{ZERO WIDTH SPACE}{text}" if text.startswith("_") else text
 
 
-def errors_of(plot: Plot, points: Sequence[Point]) -> list[float] | None:
+def errors_of(plot: Plot, points: Sequence[MeasuredPoint]) -> list[float] | None:
     """The confidence intervals as error bars; None if there are none."""
     if not plot.error_bars or not any(point.ci > 0 for point in points):
         return None

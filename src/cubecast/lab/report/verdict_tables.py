@@ -41,7 +41,7 @@ CSV_COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class VerdictRow:
     """A verdict in words: a row of the table."""
 
     what: str
@@ -59,7 +59,7 @@ class Line:
 class Judged:
     """What an experiment's numbers of the papers come to."""
 
-    lines: Sequence[Line]
+    lines: Sequence[VerdictRow]
     counts: dict[str, int]
     """{judgement: numbers}, each number once, in the reading that comes nearest."""
     table: Sequence[Sequence[object]]
@@ -115,8 +115,8 @@ def total(experiments: Iterable[Judged]) -> dict[str, int]:
     return found
 
 
-def _line(verdict: Verdict) -> Line:
-    return Line(
+def _line(verdict: Verdict) -> VerdictRow:
+    return VerdictRow(
         verdict.what,
         ", ".join(part for part in (verdict.section, verdict.accounting) if part),
         paper_text(verdict), ours_text(verdict), difference_text(verdict),

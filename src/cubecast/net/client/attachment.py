@@ -41,7 +41,7 @@ UNREAD_BYTES = 64 * 1024 * 1024
 """What the node may leave unread: far more than requests and publications can be on their way."""
 
 
-class Host(Protocol):
+class AttachmentHost(Protocol):
     """The client that an attachment belongs to."""
 
     keys: Keys
@@ -62,7 +62,7 @@ class Attachment:
 
     purpose: Purpose = "client"
 
-    def __init__(self, host: Host, address: str) -> None:
+    def __init__(self, host: AttachmentHost, address: str) -> None:
         self._host = host
         self.address = address
         self.keys, self.name, self.uid = host.keys, host.name, host.uid

@@ -22,7 +22,7 @@ from random import Random
 from typing import Protocol
 
 from cubecast.errors import AttachError, Closed
-from cubecast.net.client.attachment import Attachment, Host
+from cubecast.net.client.attachment import Attachment, AttachmentHost
 from cubecast.net.client.subscription import RemoteSubscription
 from cubecast.net.events import Detached, Event, Reattached
 from cubecast.net.links.connection import REFUSED, SILENT
@@ -39,7 +39,7 @@ FORMER_S = 60.0
 """How long the client waits for the node that it has left to be gone."""
 
 
-class Traveller(Host, Protocol):
+class Traveller(AttachmentHost, Protocol):
     """What moving needs of its client."""
 
     listens: bool

@@ -25,7 +25,7 @@ class Letter:
 
     def __init__(self) -> None:
         self.gone = False  # whether it is with a node, or may be
-        self.parcel: Parcel | None = None  # none: it was not accepted, or it is settled
+        self.parcel: DeliveredPacket | None = None  # none: it was not accepted, or it is settled
         self.payload = b""
 
     def settle(self, gone: bool) -> None:
@@ -33,7 +33,7 @@ class Letter:
         self.gone, self.parcel, self.payload = gone, None, b""
 
 
-class Parcel:
+class DeliveredPacket:
     """The messages of one packet, and what becomes of them."""
 
     __slots__ = (

@@ -23,7 +23,7 @@ from itertools import chain
 
 from cubecast.errors import CubecastError, NotAllowed, NotSent, Unknown
 from cubecast.net.checks import check_timeout
-from cubecast.net.client.parcels import Flow, Letter, Parcel
+from cubecast.net.client.parcels import DeliveredPacket, Flow, Letter
 from cubecast.net.wire.clients import (
     BATCH_BYTES,
     BATCH_MESSAGES,
@@ -95,19 +95,21 @@ class Pipeline:
         self._retry_unknown = retry_unknown
         self.held = False
         """Whether nothing is sent at present, for want of a node."""
-        self._backlog: dict[Topic, deque[Parcel]] = {}  # what waits for the next node, in order
-        self._returned: list[Parcel] = []  # what the present node will not send
+        self._backlog: dict[
+            Topic, deque[DeliveredPacket]
+        ] = {}  # what waits for the next node, in order
+        self._returned: list[DeliveredPacket] = []  # what the present node will not send
         self._window = window
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
-        self._gathered: dict[Topic, Parcel] = {}
+        self._gathered: dict[Topic, DeliveredPacket] = {}
         self._planned = False
         self._next = 0
         self._used = 0
         self._flows: dict[Topic, Flow] = {}  # of topics that use some of the window
         self._progress_at = 0.0  # when the node took something
-        self._sent: OrderedDict[int, Parcel] = OrderedDict()  # by number, in order
-        self._unstable: dict[int, Parcel] = {}
+        self._sent: OrderedDict[int, DeliveredPacket] = OrderedDict()  # by number, in order
+        self._unstable: dict[int, DeliveredPacket] = {}
         self._known: set[Topic] = set()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._broken = ""
@@ -167,7 +169,7 @@ class Pipeline:
         self._wake()
         return True
 
-    def _drop(self, parcel: Parcel) -> None:
+    def _drop(self, parcel: DeliveredPacket) -> None:
         """A packet without messages is not sent; nobody has to wait for it."""
         if self._gathered.get(parcel.topic) is parcel:
             del self._gathered[parcel.topic]
@@ -181,13 +183,13 @@ class Pipeline:
         parcel.taken.set_result(None)
         parcel.stable.cancel()
 
-    def _gather(self, topic: Topic, payload: bytes, receipt: bool) -> Parcel:
+    def _gather(self, topic: Topic, payload: bytes, receipt: bool) -> DeliveredPacket:
         size = len(payload) + MESSAGE_OVERHEAD
         if size >= BATCH_BYTES:
             self.send_gathered()  # so that a large one comes last and alone exceeds the window
         parcel = self._gathered.get(topic)
         if parcel is None:
-            parcel = self._gathered[topic] = Parcel(topic)
+            parcel = self._gathered[topic] = DeliveredPacket(topic)
         parcel.payloads.append(payload)
         parcel.size += size
         parcel.receipt |= receipt
@@ -215,15 +217,19 @@ class Pipeline:
                 raise
             self._tell_lost()  # one before the last may have been refused
 
-    def _backlogged(self) -> Iterator[Parcel]:
+    def _backlogged(self) -> Iterator[DeliveredPacket]:
         return chain.from_iterable(self._backlog.values())
 
-    async def _answer(self, parcel: Parcel, timeout_s: float, patient: bool = True) -> None:
+    async def _answer(
+        self, parcel: DeliveredPacket, timeout_s: float, patient: bool = True
+    ) -> None:
         """Wait until the node has taken a packet, or refused it, but not for ever."""
         await self._wait_for(parcel, timeout_s, patient)
         parcel.taken.result()
 
-    async def _wait_for(self, parcel: Parcel, timeout_s: float, patient: bool = True) -> None:
+    async def _wait_for(
+        self, parcel: DeliveredPacket, timeout_s: float, patient: bool = True
+    ) -> None:
         if not await self._came(parcel.topic, parcel.taken, timeout_s, patient, self._loop.time()):
             reason = f"the node has taken nothing of this topic for {timeout_s:g} s"
             raise Unknown(parcel.topic, reason)
@@ -269,7 +275,7 @@ class Pipeline:
         for parcel in gathered.values():
             self._send_parcel(parcel)
 
-    def _send_parcel(self, parcel: Parcel) -> None:
+    def _send_parcel(self, parcel: DeliveredPacket) -> None:
         if self._broken:
             self._give_up(parcel, self._broken)
             return
@@ -278,7 +284,7 @@ class Pipeline:
             return
         self._transmit(parcel)
 
-    def _transmit(self, parcel: Parcel) -> None:
+    def _transmit(self, parcel: DeliveredPacket) -> None:
         payloads, headed = unmarked(parcel.payloads) if self.headed else (parcel.payloads, ())
         message = Publish(self._next, parcel.topic, payloads, parcel.receipt, headed)
         try:
@@ -294,7 +300,7 @@ class Pipeline:
             self._unstable[parcel.number] = parcel
         self._send(packet)
 
-    def _give_up(self, parcel: Parcel, reason: str) -> None:
+    def _give_up(self, parcel: DeliveredPacket, reason: str) -> None:
         """A packet is not sent: whoever does not wait for it hears of that from `flush`."""
         error = (Unknown if parcel.doubtful else NotSent)(parcel.topic, reason)
         if parcel.unwatched:
@@ -378,7 +384,7 @@ class Pipeline:
             self._progress(parcel.topic)
         self._go_on()
 
-    def _took(self, parcel: Parcel) -> None:
+    def _took(self, parcel: DeliveredPacket) -> None:
         self._use(parcel.topic, parcel.published - parcel.size)
         self._progress(parcel.topic)
         parcel.settle(gone=True)

@@ -31,7 +31,7 @@ class Asker(Protocol):
         """The node to ask, once there is one; `Closed` if there will be none."""
 
 
-class Questions:
+class PendingQuestions:
     """A question goes to the next node if the client leaves the one that was asked."""
 
     def __init__(self, client: Asker) -> None:

@@ -17,7 +17,7 @@ from cubecast.net.client.attachment import Attachment
 from cubecast.net.client.client import Client
 from cubecast.net.client.moving import Moving
 from cubecast.net.client.publishing import Pipeline
-from cubecast.net.client.questions import Questions
+from cubecast.net.client.questions import PendingQuestions
 from cubecast.net.client.subscription import RemoteSubscription
 from cubecast.net.events import CallbackFailed, Event, Events, Returned
 from cubecast.net.links.address import parse_address
@@ -99,7 +99,7 @@ class ClientShell:
         self._pipeline: Pipeline | None = None
         self._subscriptions: dict[int, RemoteSubscription] = {}
         self._numbers = 0
-        self.questions = Questions(self)
+        self.questions = PendingQuestions(self)
         self._listeners: list[Events] = []
         self.slow = SlowNews(self.tell)
         """Tells what the policies of our subscriptions drop."""

@@ -26,7 +26,7 @@ from cubecast.net.wire.clients import (
     size_of,
     without_first,
 )
-from cubecast.net.wire.packets import Lasting, Outgoing, WireError
+from cubecast.net.wire.packets import Lasting, OutgoingFrame, WireError
 from cubecast.opening import ClosesAtEnd
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Seq, Stream, Topic
@@ -42,7 +42,7 @@ GIVE_BACK_S = 0.002
 """A slow reader gives the node credit this often, if it has read a message meanwhile."""
 
 
-class Host(Protocol):
+class RemoteSubscriptionHost(Protocol):
     """What a subscription needs of its client."""
 
     closing: bool
@@ -66,7 +66,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
 
     def __init__(
         self,
-        client: Host,
+        client: RemoteSubscriptionHost,
         number: int,
         topic: Topic,
         policy: Policy,
@@ -242,7 +242,9 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
                 barrier,
                 Route(0, news.first, 0),
                 -1,
-                (Lasting if news.retained else Outgoing)(news.payloads, news.time, news.headed),
+                (Lasting if news.retained else OutgoingFrame)(
+                    news.payloads, news.time, news.headed
+                ),
                 size,
             )
         )

@@ -9,7 +9,7 @@ from cubecast.net.message import Message, has_headers
 from cubecast.net.reading.subscription import Subscription
 from cubecast.net.wire.clients import BATCH_BYTES, DELIVER_WINDOW, Deliver
 from cubecast.net.wire.headers import PREFIX_BYTES, blob_of
-from cubecast.net.wire.packets import MESSAGE_OVERHEAD, Outgoing, Payloads, WireError
+from cubecast.net.wire.packets import MESSAGE_OVERHEAD, OutgoingFrame, Payloads, WireError
 
 
 class Feed:
@@ -74,7 +74,7 @@ def deliver(number: int, dropped: int, messages: list[Message]) -> Deliver:
     first = messages[0]
     frame = first.frame
     body = frame.body
-    assert isinstance(body, Payloads | Outgoing)
+    assert isinstance(body, Payloads | OutgoingFrame)
     headed: tuple[int, ...] = ()
     if has_headers(frame):
         payloads = [blob_of(one.encoded_headers, one.payload) for one in messages]

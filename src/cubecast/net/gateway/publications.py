@@ -45,7 +45,7 @@ TOPICS_AT_ONCE = 64
 NO_ROOM = "the node holds too much for its clients, or for this one, to take a message so large"
 
 
-class Packet:
+class PublicationPacket:
     """A packet of publications, and what became of it."""
 
     __slots__ = ("batch", "counted", "refused", "size")
@@ -77,7 +77,7 @@ class Publications:
         self._shell = shell
         self._feeds = feeds
         self._loop = asyncio.get_running_loop()
-        self._open: OrderedDict[int, Packet] = OrderedDict()  # not taken, as they came
+        self._open: OrderedDict[int, PublicationPacket] = OrderedDict()  # not taken, as they came
         self._arrived = 0  # packets so far
         self._last = 0  # the number of the latest
         self._waiting: dict[Topic, deque[int]] = {}  # the same by topic
@@ -92,7 +92,7 @@ class Publications:
         """Have a packet of publications handed to the node, after those of its topic before it."""
         if self._batched >= PUBLISH_WINDOW + BATCH_BYTES:
             raise WireError("more publications than it has credit for")
-        packet = Packet(batch)
+        packet = PublicationPacket(batch)
         if packet.size > PUBLISH_WINDOW and packet.size > self._line.share.left:
             packet.refuse(NO_ROOM)
         self._batched += packet.counted

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cubecast.net.node.shell import Shell
 
 
-class Questions:
+class SessionQuestions:
     """The questions of one client; one answer is on its way at a time."""
 
     def __init__(self, line: Line, shell: Shell) -> None:

@@ -32,7 +32,7 @@ from cubecast.net.events import Event, Returned, SlowSubscriber
 from cubecast.net.gateway.budget import Share
 from cubecast.net.gateway.line import CONGESTED_POLL_S, Line
 from cubecast.net.gateway.publications import Publications
-from cubecast.net.gateway.questions import Questions
+from cubecast.net.gateway.questions import SessionQuestions
 from cubecast.net.gateway.subscriptions import Subscriptions
 from cubecast.net.links.connection import Connection
 from cubecast.net.security.permissions import Identity
@@ -78,7 +78,7 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._subscriptions = Subscriptions(line, shell)
         self._publications = Publications(line, shell, self._subscriptions)
-        self._questions = Questions(line, shell)
+        self._questions = SessionQuestions(line, shell)
         self._listening = False
         self._movable = movable
         self.moving = False

@@ -27,7 +27,7 @@ from cubecast.net.wire.parts import cut, fits
 from cubecast.protocol.errors import ProtocolError
 from cubecast.protocol.port import NodeId
 
-__all__ = ["HANDSHAKE_S", "NOBODY", "REFUSED", "Connection", "Owner"]
+__all__ = ["HANDSHAKE_S", "NOBODY", "REFUSED", "Connection", "ConnectionHost"]
 
 log = logging.getLogger("cubecast")
 
@@ -56,7 +56,7 @@ def _no_cubecast(head: bytes) -> str:
     return f"it answers {head!r}; {NO_CUBECAST}"
 
 
-class Owner(Party, Protocol):
+class ConnectionHost(Party, Protocol):
     """What a connection needs of its node."""
 
     faults: LinkFaults
@@ -81,7 +81,9 @@ class Connection(asyncio.BufferedProtocol):
     as anybody said: good for a log and for faults, not for trust.
     """
 
-    def __init__(self, owner: Owner, dialled: bool, link: NodeId = NOBODY, peer: str = "") -> None:
+    def __init__(
+        self, owner: ConnectionHost, dialled: bool, link: NodeId = NOBODY, peer: str = ""
+    ) -> None:
         """`peer` is the uid of the one that is meant to be dialled, if that is known."""
         self._owner = owner
         self.dialled = dialled

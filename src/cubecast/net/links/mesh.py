@@ -27,7 +27,7 @@ from cubecast.net.links.connection import (
     NOBODY,
     REFUSED,
     Connection,
-    Owner,
+    ConnectionHost,
 )
 from cubecast.net.links.descriptors import Shortage, is_exhausted
 from cubecast.net.links.faults import LinkCut
@@ -71,7 +71,7 @@ def _is_passing(error: Exception) -> bool:
     return known or str(error) in MAY_CHANGE
 
 
-class Runtime(Owner, Protocol):
+class MeshHost(ConnectionHost, Protocol):
     """What the connections need of their node."""
 
     def unreachable(self, peer: NodeId) -> None:
@@ -84,7 +84,7 @@ class Runtime(Owner, Protocol):
 class Mesh:
     """Connections with members, with those outside, and with strangers that dialled us."""
 
-    def __init__(self, owner: Runtime, network: Network, max_strangers: int) -> None:
+    def __init__(self, owner: MeshHost, network: Network, max_strangers: int) -> None:
         self._owner = owner
         self._network = network
         self._members: Mapping[NodeId, Who] = {}
@@ -259,7 +259,7 @@ class Mesh:
     # -- addresses outside the view ----------------------------------------------------------------
 
     def reach(self, address: str, packet: bytes) -> None:
-        """Send to whoever is at an address, once; `Runtime.no_answer` if that fails."""
+        """Send to whoever is at an address, once; `MeshHost.no_answer` if that fails."""
         connection = self._connections.get(self._places.get(address, NOBODY))
         if connection is None:
             connection = self._outside.get(address)

@@ -12,7 +12,7 @@ from cubecast.protocol.port import NodeId, Time, Topic
 from cubecast.topology import members_of
 
 
-class Runtime(Protocol):
+class ListingsHost(Protocol):
     """What a listing needs of its node."""
 
     async def inside(self, limit_s: float) -> CubecastNode: ...
@@ -27,7 +27,7 @@ Found = tuple[Sequence[tuple[Topic, int]], bool]
 class Listings:
     """The questions of one node that are not answered."""
 
-    def __init__(self, runtime: Runtime, timeout_s: float) -> None:
+    def __init__(self, runtime: ListingsHost, timeout_s: float) -> None:
         self._runtime = runtime
         self._timeout_s = timeout_s
         self._asked: dict[Hashable, asyncio.Future[Found | None]] = {}

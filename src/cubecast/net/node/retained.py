@@ -26,10 +26,10 @@ from cubecast.net.clock import wall_us
 from cubecast.net.message import RETAIN
 from cubecast.net.topics import Payload, encode_payload
 from cubecast.net.wire.headers import MAX_HEADERS, Headed, Headers, check_headers, pack, read, split
-from cubecast.net.wire.packets import MAX_KEPT, MESSAGE_OVERHEAD, Lasting, Outgoing, Payloads
+from cubecast.net.wire.packets import MAX_KEPT, MESSAGE_OVERHEAD, Lasting, OutgoingFrame, Payloads
 from cubecast.protocol.messages import Frame, Route
 from cubecast.protocol.port import Seq, Stream, Time, Topic
-from cubecast.protocol.topic.retained import Kept
+from cubecast.protocol.topic.retained import RetainedValue
 
 MAX_VALUE = MAX_KEPT
 """Bytes of one value, its headers included."""
@@ -81,7 +81,7 @@ class Retained:
     """The values of one node; a `Keeper`."""
 
     def __init__(self) -> None:
-        self._values: dict[Topic, Kept] = {}
+        self._values: dict[Topic, RetainedValue] = {}
         self._bytes = 0
         self._clock: Time = 0  # the highest time of a value that was ever here
         self._news: set[Topic] = set()
@@ -96,7 +96,7 @@ class Retained:
 
     # -- for the core ----------------------------------------------------------------------------
 
-    def kept(self, topic: Topic) -> Kept | None:
+    def kept(self, topic: Topic) -> RetainedValue | None:
         """The value of a topic, also one that says that there is none."""
         return self._values.get(topic)
 
@@ -104,11 +104,11 @@ class Retained:
         """The topics with a value that can be handed out."""
         return [topic for topic, value in self._values.items() if split(value.blob)[1]]
 
-    def believes(self, value: Kept) -> bool:
+    def believes(self, value: RetainedValue) -> bool:
         """Whether what others say that they keep is a value, and not from the far future."""
         return is_value(value.blob) and value.time <= wall_us() + MAX_AHEAD_US
 
-    def learn(self, topic: Topic, value: Kept) -> None:
+    def learn(self, topic: Topic, value: RetainedValue) -> None:
         """What others kept of a topic that we join."""
         if is_value(value.blob) and self._offer(topic, value):
             self._news.add(topic)
@@ -121,20 +121,20 @@ class Retained:
         self._news.discard(topic)
         return news
 
-    def stamp(self, body: Outgoing) -> None:
+    def stamp(self, body: OutgoingFrame) -> None:
         """Give a frame that has values a time above that of all values that were seen here."""
         if any(is_value(body.payloads[place]) for place in body.headed):
             body.time = max(body.time, self._clock + 1)
 
-    def published(self, topic: Topic, stream: Stream, first: Seq, body: Outgoing) -> None:
+    def published(self, topic: Topic, stream: Stream, first: Seq, body: OutgoingFrame) -> None:
         """A frame with headers was published: keep the last value in it."""
         self._take(topic, stream, first, body, body.payloads)
 
     def delivered(self, frame: Frame) -> None:
         """A frame with headers was delivered: keep the last value in it."""
         body = frame.body
-        assert isinstance(body, Payloads | Outgoing)
-        payloads = body.payloads if isinstance(body, Outgoing) else body.cut()
+        assert isinstance(body, Payloads | OutgoingFrame)
+        payloads = body.payloads if isinstance(body, OutgoingFrame) else body.cut()
         self._take(frame.topic, frame.stream, frame.first, body, payloads)
 
     def _take(
@@ -142,12 +142,12 @@ class Retained:
         topic: Topic,
         stream: Stream,
         first: Seq,
-        body: Payloads | Outgoing,
+        body: Payloads | OutgoingFrame,
         payloads: list[bytes],
     ) -> None:
         for place in reversed(body.headed):
             if is_value(payloads[place]):
-                value = Kept(*stream, first + place, body.time, bytes(payloads[place]))
+                value = RetainedValue(*stream, first + place, body.time, bytes(payloads[place]))
                 self._offer(topic, value)
                 return
 
@@ -160,7 +160,7 @@ class Retained:
         route = Route(0, value.seq, 0)
         return Frame(topic, value.stream, value.seq, (), route, -1, body, body.content)
 
-    def _offer(self, topic: Topic, value: Kept) -> bool:
+    def _offer(self, topic: Topic, value: RetainedValue) -> bool:
         """Keep a value if it is newer than ours."""
         if value.time > wall_us() + MAX_AHEAD_US:
             return False
@@ -180,5 +180,5 @@ class Retained:
         self._bytes -= _cost(topic, self._values.pop(topic))
 
 
-def _cost(topic: Topic, value: Kept) -> int:
+def _cost(topic: Topic, value: RetainedValue) -> int:
     return len(topic) + len(value.blob) + MESSAGE_OVERHEAD

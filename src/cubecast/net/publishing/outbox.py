@@ -10,10 +10,10 @@ from typing import NamedTuple, Protocol
 
 from cubecast.errors import Closed, NotSent, Unknown
 from cubecast.net.clock import wall_us
-from cubecast.net.reading.subscription import READS, Reading, Subscription
+from cubecast.net.reading.subscription import READS, BlockingReader, Subscription
 from cubecast.net.settings.config import NodeConfig
 from cubecast.net.wire.headers import places
-from cubecast.net.wire.packets import MESSAGE_OVERHEAD, Outgoing
+from cubecast.net.wire.packets import MESSAGE_OVERHEAD, OutgoingFrame
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.port import Topic
 
@@ -25,13 +25,13 @@ LOOPS_FIRST_S = 0.1
 """For so long after a task that reads had to wait, those that come after it stand back."""
 
 
-class Publisher(Protocol):
+class OutboxHost(Protocol):
     """What an outbox needs of its node."""
 
     config: NodeConfig
     closed: bool
 
-    def publish_frame(self, topic: Topic, body: Outgoing, size: int) -> bool: ...
+    def publish_frame(self, topic: Topic, body: OutgoingFrame, size: int) -> bool: ...
     def credit(self, topic: Topic, wanted: int) -> int: ...
     def has_to_wait(self, topic: Topic, waits: bool) -> None: ...
     def why_blocked(self) -> str: ...
@@ -59,7 +59,7 @@ class Waiter:
 
     __slots__ = ("called", "reads")
 
-    def __init__(self, called: asyncio.Future[None], reads: Reading | None) -> None:
+    def __init__(self, called: asyncio.Future[None], reads: BlockingReader | None) -> None:
         self.called = called
         self.reads = reads
 
@@ -106,7 +106,7 @@ class Outbox:
         "topic",
     )
 
-    def __init__(self, topic: Topic, publisher: Publisher) -> None:
+    def __init__(self, topic: Topic, publisher: OutboxHost) -> None:
         self.topic = topic
         self._publisher = publisher
         self._loop = asyncio.get_running_loop()
@@ -131,7 +131,7 @@ class Outbox:
         self._waiters: dict[int, Waiter] = {}  # by ticket, the order of the calls
         self._tickets = 0
         self._returning: dict[int, Waiter] = {}  # those who were called and are not back yet
-        self._first: Reading | None = None  # what is read by the task that goes first, ...
+        self._first: BlockingReader | None = None  # what is read by the task that goes first, ...
         self._looped_at = -LOOPS_FIRST_S  # ... and when such a task had to wait
         self._resuming = False  # those who stood back are about to be called
 
@@ -156,7 +156,7 @@ class Outbox:
         """Make a frame of what has gathered; what there is no credit for waits."""
         if self._publisher.closed:
             return
-        body = Outgoing(self.payloads, wall_us(), places(self.payloads) if self.headed else ())
+        body = OutgoingFrame(self.payloads, wall_us(), places(self.payloads) if self.headed else ())
         fits = self.bytes <= self._publisher.config.protocol.window
         if fits and self._publisher.publish_frame(self.topic, body, self.bytes):
             self.payloads = []
@@ -180,7 +180,7 @@ class Outbox:
         if count == 0:
             count, size = 1, len(self.payloads[0]) + MESSAGE_OVERHEAD
         part = self.payloads[:count]
-        body = Outgoing(part, now_us, places(part) if self.headed else ())
+        body = OutgoingFrame(part, now_us, places(part) if self.headed else ())
         if self._publisher.publish_frame(self.topic, body, size):
             del self.payloads[:count]
             self.bytes -= size
@@ -273,13 +273,13 @@ class Outbox:
             else:
                 must_wait = True  # what credit is left is for tasks that read
 
-    def _may_go(self, reads: Reading | None) -> bool:
+    def _may_go(self, reads: BlockingReader | None) -> bool:
         """Whether a task reads, and no less of this topic is behind there than with `_first`."""
         if reads is None or reads is self._first:
             return reads is not None
         return self._first is None or reads.behind(self.topic) >= self._first.behind(self.topic)
 
-    def _has_room(self, reads: Reading | None) -> bool:
+    def _has_room(self, reads: BlockingReader | None) -> bool:
         """Whether there is credit for one more, or nothing waits for credit yet."""
         if self._loops_first() and not self._may_go(reads):
             return False
@@ -303,7 +303,7 @@ class Outbox:
             waiter.reads is not None or not loops for waiter in self._waiters.values()
         )
 
-    def _overtakes(self, ticket: int, reads: Reading | None) -> bool:
+    def _overtakes(self, ticket: int, reads: BlockingReader | None) -> bool:
         """Whether somebody of the same kind who came before is not back yet."""
         return any(
             earlier < ticket and waiter.reads is reads
@@ -311,7 +311,7 @@ class Outbox:
             for earlier, waiter in waiting.items()
         )
 
-    async def _turn(self, ticket: int, reads: Reading | None, limit: float) -> None:
+    async def _turn(self, ticket: int, reads: BlockingReader | None, limit: float) -> None:
         """Wait to be called; for `limit` seconds, anew whenever credit came back."""
         waiter = Waiter(self._loop.create_future(), reads)
         self._waiters[ticket] = waiter

@@ -30,13 +30,13 @@ from cubecast.net.reading.subscription import Subscription
 from cubecast.net.settings.config import NodeConfig
 from cubecast.net.topics import Payload, check_topic, encode_payload
 from cubecast.net.wire.headers import Headed, Headers, check_headers, pack
-from cubecast.net.wire.packets import MAX_PAYLOAD, Outgoing, frame_cost, frame_overhead
+from cubecast.net.wire.packets import MAX_PAYLOAD, OutgoingFrame, frame_cost, frame_overhead
 from cubecast.net.wire.topic_ids import Vocabulary
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.port import Time, Topic
 
 
-class Host(Protocol):
+class PublishingHost(Protocol):
     """What publishing needs of its node."""
 
     config: NodeConfig
@@ -59,7 +59,7 @@ class Host(Protocol):
 class Publishing:
     """The outboxes and receipts of one node."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: PublishingHost) -> None:
         self._host = host
         self.config = host.config
         self._keeper, self._numbers = host.keeper, host.numbers
@@ -121,7 +121,7 @@ class Publishing:
 
     # -- what outboxes call ----------------------------------------------------------------------
 
-    def publish_frame(self, topic: Topic, body: Outgoing, size: int) -> bool:
+    def publish_frame(self, topic: Topic, body: OutgoingFrame, size: int) -> bool:
         """Hand a frame to the core; False if there is no credit for it, or no core."""
         core, now = self._presence.core, self._host.now
         if core is None:  # the member says when there is one

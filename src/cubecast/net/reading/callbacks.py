@@ -36,7 +36,7 @@ Callback: TypeAlias = Callable[[Message[T]], object]
 """Takes a message; may be a coroutine function."""
 
 
-class Host(Protocol):
+class ListenerHost(Protocol):
     """What a listener needs of the node or the client it belongs to."""
 
     def callback_failed(self, topic: Topic, error: BaseException) -> None: ...
@@ -52,7 +52,7 @@ class Listener(ClosesAtEnd):
 
     def __init__(
         self,
-        host: Host,
+        host: ListenerHost,
         subscription: Subscription[Any] | RemoteSubscription[Any],
         callback: Callback[Any],
         timeout_s: float,

@@ -28,7 +28,7 @@ LOADS = 10
 """Readers of a topic that are told of, at most."""
 
 
-class Runtime(Protocol):
+class ReadersHost(Protocol):
     """What the readers need of their node."""
 
     closed: bool
@@ -48,7 +48,7 @@ class Readers:
     A pattern, too, is followed once and shared by the subscriptions that have the same one.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: ReadersHost) -> None:
         self._runtime = runtime
         self._loop = asyncio.get_running_loop()
         self._by_topic: dict[Topic, list[Subscription]] = {}

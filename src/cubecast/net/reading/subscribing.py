@@ -21,7 +21,7 @@ from cubecast.net.wire.topic_ids import Vocabulary
 from cubecast.protocol.port import NodeId, Seq, Stream, Topic
 
 
-class Host(Protocol):
+class SubscribingHost(Protocol):
     """What subscribing needs of its node."""
 
     closed: bool
@@ -37,7 +37,7 @@ class Host(Protocol):
 class Subscribing:
     """What the subscriptions of one node call."""
 
-    def __init__(self, host: Host, readers: Readers, publishing: Publishing) -> None:
+    def __init__(self, host: SubscribingHost, readers: Readers, publishing: Publishing) -> None:
         self._host = host
         self._readers = readers
         self._slow = SlowNews(host.tell)

@@ -43,7 +43,7 @@ SETTLE_SHARE = 8
 """It is given back sooner once this part of the queue was read."""
 
 
-class Host(Protocol):
+class SubscriptionHost(Protocol):
     """What a subscription needs of its node."""
 
     @property
@@ -63,14 +63,14 @@ class Host(Protocol):
     def holds_reader_of(self) -> Callable[[Subscription[Any], Topic], bool]: ...
 
 
-class Reading(Protocol):
+class BlockingReader(Protocol):
     """What a task reads that may keep publishers waiting."""
 
     def behind(self, topic: Topic) -> int: ...
     def reads(self, subscription: Subscription[Any]) -> bool: ...
 
 
-READS: ContextVar[Reading | None] = ContextVar("READS", default=None)
+READS: ContextVar[BlockingReader | None] = ContextVar("READS", default=None)
 """The subscription that blocks which this task has read from last, and so may keep waiting."""
 
 
@@ -95,7 +95,7 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
 
     def __init__(
         self,
-        host: Host,
+        host: SubscriptionHost,
         topic: Topic,
         policy: Policy,
         queue_bytes: int,

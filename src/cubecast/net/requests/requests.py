@@ -49,7 +49,7 @@ TIMEOUT_S = 10.0
 """How long a request waits for an answer if it is not said."""
 
 
-class Host(Protocol):
+class RequestHost(Protocol):
     """What requests need of their node or client."""
 
     def subscribe(self, topic: Topic) -> Any: ...
@@ -70,7 +70,7 @@ class Post(Protocol):
         """Whether it is known that nobody is subscribed to a topic; False if that costs a wave."""
 
 
-HostT = TypeVar("HostT", bound=Host)
+HostT = TypeVar("HostT", bound=RequestHost)
 
 
 class Requests:
@@ -78,7 +78,7 @@ class Requests:
 
     def __init__(self, host: HostT, topic: Topic, post: Callable[[HostT], Post]) -> None:
         """`topic` is the reply topic; `post` sends a request."""
-        self._host: Host = host
+        self._host: RequestHost = host
         self._loop = asyncio.get_running_loop()
         self.post = partial(post, host)
         """Sends one request."""

@@ -42,7 +42,7 @@ from cubecast.net.links.mesh import Mesh
 from cubecast.net.security.audit import Audit
 from cubecast.net.security.keys import Keys
 from cubecast.net.security.permission_file import Signature, read_permissions, signature
-from cubecast.net.security.permissions import Identity, Permissions, Verdict
+from cubecast.net.security.permissions import Identity, Permissions, PermissionVerdict
 from cubecast.net.settings.config import NodeConfig
 from cubecast.net.wire.packets import Control
 from cubecast.protocol.cluster.node import CubecastNode
@@ -60,7 +60,7 @@ MAX_FORMER = 8
 DROPPED = "its publisher may not publish here"
 
 
-class Host(Protocol):
+class AccessHost(Protocol):
     """What the permissions need of their node."""
 
     audit: Audit
@@ -80,14 +80,14 @@ class Host(Protocol):
 class Access:
     """The doorkeeper of one node; there is none if no permissions are set."""
 
-    def __init__(self, node: Host) -> None:
+    def __init__(self, node: AccessHost) -> None:
         self._node = node
         self._path = node.config.permissions
         first = read_permissions(self._path, warn=False)
         self._read_as: Signature = signature(first.files)
         self._seen = self._read_as
         self.permissions: Permissions = read_permissions(self._path)  # it may have changed just now
-        self._publish: dict[tuple[Identity, Topic], Verdict] = {}
+        self._publish: dict[tuple[Identity, Topic], PermissionVerdict] = {}
         self._frames: dict[tuple[str, Topic], bool] = {}  # by the name of the publisher
         self._former: deque[Permissions] = deque(maxlen=MAX_FORMER)
         self._timer: asyncio.TimerHandle | None = None
@@ -115,7 +115,7 @@ class Access:
             verdict = self._may(who, what, topic)
         return None if verdict.allowed else NotAllowed(topic, what, verdict.why)
 
-    def _may(self, who: Identity, what: str, topic: str) -> Verdict:
+    def _may(self, who: Identity, what: str, topic: str) -> PermissionVerdict:
         """What the rules say; of this node itself, also those of a moment ago."""
         verdict = self.permissions.verdict(who, what, topic)
         if not verdict.allowed or who != self.own:
@@ -123,13 +123,13 @@ class Access:
         if all(one.verdict(who, what, topic).allowed for one in self._former):
             return verdict
         grace_s = self._node.config.permissions_grace_s
-        return Verdict(False, f"{verdict.why}, but only {grace_s:g} s after it was read")
+        return PermissionVerdict(False, f"{verdict.why}, but only {grace_s:g} s after it was read")
 
     def sees(self, who: Identity, topic: Topic) -> bool:
         """Whether somebody may know of a topic."""
         return self.permissions.sees(who, topic).allowed
 
-    def _may_publish(self, who: Identity, topic: Topic) -> Verdict:
+    def _may_publish(self, who: Identity, topic: Topic) -> PermissionVerdict:
         known = self._publish.get((who, topic))
         if known is None:
             if len(self._publish) >= MAX_VERDICTS:

@@ -43,7 +43,7 @@ STDERR = "-"
 CONNECT = "connect"
 
 
-class Refusal(NamedTuple):
+class RefusalKind(NamedTuple):
     """One kind of refusal; `topic` is empty for a connection."""
 
     who: str
@@ -68,7 +68,7 @@ class Audit:
     def __init__(self, path: str, name: Callable[[], str]) -> None:
         self._name = name
         self._writer = LineWriter(path) if path else None
-        self._recent: dict[Refusal, Repeated] = {}
+        self._recent: dict[RefusalKind, Repeated] = {}
         self._others = 0
         self._timer: asyncio.TimerHandle | None = None
         self.count = 0
@@ -83,7 +83,7 @@ class Audit:
     def denied(self, who: str, what: str, topic: str, why: str, address: str = "") -> None:
         """Somebody was refused something."""
         self.count += 1
-        kind = Refusal(who[:MAX_TEXT], what, topic[:MAX_TEXT])
+        kind = RefusalKind(who[:MAX_TEXT], what, topic[:MAX_TEXT])
         recent = self._recent.get(kind)
         if recent is not None:
             recent.count += 1
@@ -106,11 +106,13 @@ class Audit:
                 self._write(kind, repeated.count, repeated.why, repeated.address)
         others, self._others = self._others, 0
         if others:
-            self._write(Refusal("others", "anything", ""), others, "too many kinds at a time", "")
+            self._write(
+                RefusalKind("others", "anything", ""), others, "too many kinds at a time", ""
+            )
         if self._recent:
             self._timer = asyncio.get_running_loop().call_later(REPEAT_S, self._look_back)
 
-    def _write(self, kind: Refusal, count: int, why: str, address: str) -> None:
+    def _write(self, kind: RefusalKind, count: int, why: str, address: str) -> None:
         record = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "node": self._name(),

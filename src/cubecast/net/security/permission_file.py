@@ -25,7 +25,7 @@ from typing import Any
 
 from cubecast.errors import ConfigError
 from cubecast.net.security.keys import MIN_TOKEN, new_secret
-from cubecast.net.security.permissions import NAME, Permissions, Rule, Who
+from cubecast.net.security.permissions import NAME, PermissionRule, Permissions, RuleSubject
 from cubecast.net.topics import check_name
 from cubecast.protocol.subscriptions.patterns import Pattern
 
@@ -141,7 +141,7 @@ def _check_keys(values: Iterable[str], known: tuple[str, ...], where: str) -> No
             raise ConfigError(f"{where}{key} is no key of permissions{hint}")
 
 
-def _rule(number: int, values: dict[str, Any], path: Path) -> Rule:
+def _rule(number: int, values: dict[str, Any], path: Path) -> PermissionRule:
     where = f"{path}: rule {number}: "
     _check_keys(values, RULE_KEYS, where)
     if "who" not in values:
@@ -154,7 +154,7 @@ def _rule(number: int, values: dict[str, Any], path: Path) -> Rule:
         raise ConfigError(f"{where}says nothing: it needs publish, subscribe or deny")
     lists = {key: _patterns(values.get(key, []), f"{where}{key}") for key in RULE_KEYS[1:]}
     try:
-        return Rule(number, tuple(map(Who, names)), **lists)
+        return PermissionRule(number, tuple(map(RuleSubject, names)), **lists)
     except ValueError as error:
         raise ConfigError(f"{where}who {error}") from None
 

@@ -46,7 +46,7 @@ class Identity(NamedTuple):
         return f"{self.kind}:{self.name}"
 
 
-class Verdict(NamedTuple):
+class PermissionVerdict(NamedTuple):
     """What the rules say of one request, and which of them says so."""
 
     allowed: bool
@@ -54,7 +54,7 @@ class Verdict(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class RuleSubject:
     """The identities that a rule is about: ``client:alice``, ``node:*.example.org``, ``client:``.
 
     ``*`` stands for any part of a name that is not empty as a whole: ``client:*`` are all clients
@@ -88,11 +88,11 @@ class Who:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PermissionRule:
     """One rule of the file; `number` counts from 1."""
 
     number: int
-    who: tuple[Who, ...]
+    who: tuple[RuleSubject, ...]
     publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ class Everything:
 class Clause(NamedTuple):
     """A pattern of a rule, as it is for one identity."""
 
-    rule: Rule
+    rule: PermissionRule
     pattern: Pattern | Everything
 
 
@@ -157,7 +157,7 @@ class Permissions:
 
     def __init__(
         self,
-        rules: Sequence[Rule],
+        rules: Sequence[PermissionRule],
         tokens: Mapping[str, str] | None = None,
         files: Sequence[Path] = (),
     ) -> None:
@@ -187,7 +187,7 @@ class Permissions:
             )
         return found
 
-    def publish(self, who: Identity, topic: Topic) -> Verdict:
+    def publish(self, who: Identity, topic: Topic) -> PermissionVerdict:
         """Whether an identity may publish to a topic (1)."""
         grants = self.grants(who)
         for clause in grants.deny:
@@ -196,43 +196,45 @@ class Permissions:
         for clause in grants.publish:
             if clause.pattern(topic):
                 return _allowed(clause)
-        return Verdict(False, NO_RULE)
+        return PermissionVerdict(False, NO_RULE)
 
-    def subscribe(self, who: Identity, text: str) -> Verdict:
+    def subscribe(self, who: Identity, text: str) -> PermissionVerdict:
         """Whether an identity may subscribe to a topic or pattern (2)."""
         grants = self.grants(who)
         wanted = Pattern(text)
         allowed = next((one for one in grants.subscribe if one.pattern.contains(wanted)), None)
         if allowed is None:
-            return Verdict(False, _nearly(grants, wanted))
+            return PermissionVerdict(False, _nearly(grants, wanted))
         for clause in grants.deny:
             if clause.pattern.meets(wanted):
                 return _denied(clause)
         return _allowed(allowed)
 
-    def verdict(self, who: Identity, what: str, topic: str) -> Verdict:
+    def verdict(self, who: Identity, what: str, topic: str) -> PermissionVerdict:
         """Whether an identity may "publish" or "subscribe" to a topic, or "ask" about it."""
         if what == "publish":
             return self.publish(who, topic)
         return self.subscribe(who, topic) if what == "subscribe" else self.sees(who, topic)
 
-    def sees(self, who: Identity, topic: Topic) -> Verdict:
+    def sees(self, who: Identity, topic: Topic) -> PermissionVerdict:
         """Whether an identity may know of a topic: it may publish or subscribe to it."""
         verdict = self.publish(who, topic)
         return verdict if verdict.allowed else self.subscribe(who, topic)
 
 
-def _clauses(texts: Sequence[tuple[Rule, Sequence[str]]], name: str) -> tuple[Clause, ...]:
+def _clauses(
+    texts: Sequence[tuple[PermissionRule, Sequence[str]]], name: str
+) -> tuple[Clause, ...]:
     made = [(rule, pattern_for(text, name)) for rule, patterns in texts for text in patterns]
     return tuple(Clause(rule, pattern) for rule, pattern in made if pattern is not None)
 
 
-def _allowed(clause: Clause) -> Verdict:
-    return Verdict(True, f"{clause.rule} allows {clause.pattern.text!r}")
+def _allowed(clause: Clause) -> PermissionVerdict:
+    return PermissionVerdict(True, f"{clause.rule} allows {clause.pattern.text!r}")
 
 
-def _denied(clause: Clause) -> Verdict:
-    return Verdict(False, f"{clause.rule} denies {clause.pattern.text!r}")
+def _denied(clause: Clause) -> PermissionVerdict:
+    return PermissionVerdict(False, f"{clause.rule} denies {clause.pattern.text!r}")
 
 
 def _nearly(grants: Grants, wanted: Pattern) -> str:

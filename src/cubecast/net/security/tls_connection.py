@@ -32,7 +32,7 @@ RECORD_BYTES = 16 * 1024
 """What TLS encrypts at a time."""
 
 
-class Keeper(Protocol):
+class TlsStreamHost(Protocol):
     """What a connection needs of its network."""
 
     def arrived(self, stream: TlsStream) -> None:
@@ -54,7 +54,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
     def __init__(
         self,
         context: ssl.SSLContext,
-        keeper: Keeper,
+        keeper: TlsStreamHost,
         factory: Callable[[], asyncio.BaseProtocol],
         *,
         dialled: bool,

@@ -51,7 +51,7 @@ from cubecast.protocol.messages import (
 from cubecast.protocol.port import Seq, Stream, Topic
 from cubecast.protocol.subscriptions.links import Carried
 from cubecast.protocol.subscriptions.topic_names import ENTRY, MAX_LISTING
-from cubecast.protocol.topic.retained import Kept
+from cubecast.protocol.topic.retained import RetainedValue
 
 VERSION = 4
 MAX_PACKET = 16 * 1024 * 1024
@@ -180,7 +180,7 @@ def _several(size: int) -> Struct:
     return Struct(f"{size}s" * AT_A_TIME)
 
 
-class Outgoing(Collection[object]):
+class OutgoingFrame(Collection[object]):
     """The messages of a frame we publish; becomes a packet once the frame has its number.
 
     `headed` are the places of those with headers, which are blobs (`headers.py`).
@@ -209,7 +209,7 @@ class Outgoing(Collection[object]):
         return sum(map(len, self.payloads)) + MESSAGE_OVERHEAD * len(self.payloads)
 
 
-class Lasting(Outgoing):
+class Lasting(OutgoingFrame):
     """The body of a retained value that is handed to a subscription which began after it."""
 
     __slots__ = ()
@@ -224,7 +224,7 @@ def encode_frame(frame: Frame) -> bytes:
     body = frame.body
     if isinstance(body, Payloads):
         return body.raw
-    assert isinstance(body, Outgoing)
+    assert isinstance(body, OutgoingFrame)
     if body.raw is not None:
         return body.raw
     members = _mask_bytes(frame.route.members)
@@ -280,7 +280,7 @@ def content_size(frame: Frame) -> int:
     if frame.size > frame_overhead(len(frame.barrier)):
         return frame.size
     body = frame.body
-    assert isinstance(body, Payloads | Outgoing)
+    assert isinstance(body, Payloads | OutgoingFrame)
     return body.content
 
 
@@ -564,7 +564,7 @@ def _listing(topics: tuple[tuple[Topic, int], ...]) -> bool:
     )
 
 
-def _kept(value: Kept) -> bool:
+def _kept(value: RetainedValue) -> bool:
     """A retained value that a subscription can be handed."""
     if not (_stream(value.stream) and _number(value.seq) and _number(value.time)):
         return False

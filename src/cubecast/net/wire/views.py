@@ -55,7 +55,7 @@ from cubecast.protocol.cluster.views import (
     Ends,
     Enter,
     Final,
-    Held,
+    HeldStream,
     Install,
     Installed,
     Outlived,
@@ -63,7 +63,7 @@ from cubecast.protocol.cluster.views import (
     Report,
     Stuck,
     Unclear,
-    Unread,
+    UnreadFrame,
     View,
     ViewId,
     Who,
@@ -297,7 +297,7 @@ def _who(who: Who) -> bool:
     return len(who.address) <= MAX_ADDRESS
 
 
-def _held(held: Held) -> bool:
+def _held(held: HeldStream) -> bool:
     numbers = held.delivered, held.read, held.base, held.have
     return (
         _stream(held.stream)
@@ -308,7 +308,7 @@ def _held(held: Held) -> bool:
     )
 
 
-def _unread(unread: Unread) -> bool:
+def _unread(unread: UnreadFrame) -> bool:
     return 0 <= unread.first <= unread.last < MAX_NUMBER and _barrier(unread.barrier)
 
 

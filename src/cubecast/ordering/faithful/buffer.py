@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from cubecast.ordering.effects import Arrived, Effect, Time, WakeAt
+from cubecast.ordering.effects import Effect, ServiceNotified, Time, WakeAt
 from cubecast.ordering.timestamps import Number, Timestamp, Topic
 
 
@@ -22,15 +22,15 @@ class Buffer:
         size: int,
         wait_for: Time,
         clock: Callable[[], Mapping[Topic, Number]],
-        notify: Callable[[Arrived], list[Effect]],
+        notify: Callable[[ServiceNotified], list[Effect]],
     ) -> None:
         self._size = size
         self._wait_for = wait_for
         self._clock = clock
         self._notify = notify
-        self.waiting: list[tuple[Time, Arrived]] = []
+        self.waiting: list[tuple[Time, ServiceNotified]] = []
 
-    def on_arrived(self, event: Arrived, now: Time) -> list[Effect]:
+    def on_arrived(self, event: ServiceNotified, now: Time) -> list[Effect]:
         """Notify an event, or let it wait."""
         if not self._size or self._passes(event):
             return [*self._notify(event), *self._release(now)]
@@ -59,7 +59,7 @@ class Buffer:
                 return effects
             effects += self._notify(self.waiting.pop(place)[1])
 
-    def _passes(self, event: Arrived) -> bool:
+    def _passes(self, event: ServiceNotified) -> bool:
         """Whether no event with a smaller timestamp can exist, as [T] has it."""
         clock = self._clock()
         assert isinstance(event.timestamp, Timestamp)

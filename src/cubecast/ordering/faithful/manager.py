@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from cubecast.ordering.effects import Effect, Send
+from cubecast.ordering.effects import Effect, SendToModule
 from cubecast.ordering.faithful.config import SYSTEM_TOPIC, FaithfulConfig
 from cubecast.ordering.faithful.order import TopicOrder
 from cubecast.ordering.messages import (
@@ -49,7 +49,7 @@ def sequencing_group(
     return [*order.sort(other for other in enough if order.precedes(other, topic)), topic]
 
 
-class Manager:
+class FaithfulManager:
     """TM_T: the state of one topic."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Manager:
         self._config = config
         self.clock: Number = 0
         self.subscriptions: dict[Member, frozenset[Topic]] = {}
-        self.kept: dict[tuple[Member, int], Send] = {}
+        self.kept: dict[tuple[Member, int], SendToModule] = {}
         """Timestamps as they left here, of events that may be asked for again."""
 
     def on_create(self, message: CreateTimestamp) -> list[Effect]:
@@ -98,14 +98,16 @@ class Manager:
         passed = self._pass_on(message.topic, message.publisher, message.event, stamp)
         return [passed, *self._ask_to_swap(stamp)]
 
-    def _pass_on(self, topic: Topic, publisher: Member, event: int, stamp: Timestamp) -> Send:
+    def _pass_on(
+        self, topic: Topic, publisher: Member, event: int, stamp: Timestamp
+    ) -> SendToModule:
         entries = tuple(stamp.items())
         following = stamp.before(self.topic)
         if following is None:
-            sent = Send(publisher, Completed(topic, event, entries))
+            sent = SendToModule(publisher, Completed(topic, event, entries))
         else:
             fill = FillTimestamp(topic, publisher, event, following, entries)
-            sent = Send(self._manager_of(following), fill)
+            sent = SendToModule(self._manager_of(following), fill)
         if self._config.retry_after is not None:
             self.kept[publisher, event] = sent
         return sent
@@ -118,7 +120,7 @@ class Manager:
             return []
         following = message.topics[place - 1]
         free = Free(message.publisher, message.event, following, message.topics)
-        return [Send(self._manager_of(following), free)]
+        return [SendToModule(self._manager_of(following), free)]
 
     def _ask_to_swap(self, stamp: Timestamp) -> list[Effect]:
         """Ask to change places with a lower topic that passes and is more popular ([T] 5)."""
@@ -129,7 +131,7 @@ class Manager:
             below = lower != SYSTEM_TOPIC and self._order.precedes(self.topic, lower)
             if below and swapping.wants(self.clock, number):
                 request = RequestSwap(self.topic, lower)
-                return [Send(self._manager_of(SYSTEM_TOPIC), request)]
+                return [SendToModule(self._manager_of(SYSTEM_TOPIC), request)]
         return []
 
     def on_subscription(self, message: FillSubscription) -> list[Effect]:
@@ -151,11 +153,13 @@ class Manager:
         entries = tuple(stamp.items())
         following = stamp.before(self.topic)
         if following is None:
-            return [Send(message.subscriber, SubscriptionCompleted(message.wanted, entries))]
+            return [
+                SendToModule(message.subscriber, SubscriptionCompleted(message.wanted, entries))
+            ]
         fill = FillSubscription(
             message.subscriber, message.wanted, following, message.topics, entries
         )
-        return [Send(self._manager_of(following), fill)]
+        return [SendToModule(self._manager_of(following), fill)]
 
     def on_update(self, message: UpdateSubscription) -> list[Effect]:
         """Learn that a subscriber left a topic, ours if nothing is named (Figure 8b)."""

@@ -9,24 +9,24 @@ from collections.abc import Callable, Collection, Sequence
 from typing import cast
 
 from cubecast.ordering.effects import (
-    Arrived,
     Cause,
     Effect,
-    Leave,
-    Publish,
-    Received,
+    LeaveCall,
+    PublishCall,
+    ReceivedFromModule,
+    ServiceNotified,
     Start,
-    Subscribe,
+    SubscribeCall,
     Time,
-    Unsubscribe,
+    UnsubscribeCall,
     Wake,
 )
 from cubecast.ordering.faithful.buffer import Buffer
 from cubecast.ordering.faithful.config import SYSTEM_TOPIC, FaithfulConfig
-from cubecast.ordering.faithful.manager import Manager
+from cubecast.ordering.faithful.manager import FaithfulManager
 from cubecast.ordering.faithful.order import SystemManager, TopicOrder, pass_on
-from cubecast.ordering.faithful.publisher import Publisher
-from cubecast.ordering.faithful.subscriber import Subscriber
+from cubecast.ordering.faithful.publisher import FaithfulPublisher
+from cubecast.ordering.faithful.subscriber import FaithfulSubscriber
 from cubecast.ordering.messages import (
     Completed,
     CreateTimestamp,
@@ -43,7 +43,7 @@ from cubecast.ordering.messages import (
 from cubecast.ordering.timestamps import Topic
 
 
-class OrderingModule:
+class FaithfulModule:
     """[T] at one node, with managers that stay where they are."""
 
     def __init__(
@@ -58,8 +58,8 @@ class OrderingModule:
         config = config if config is not None else FaithfulConfig()
         self._manager_of = manager_of
         self.order = TopicOrder(topics)
-        self.publisher = Publisher(name, manager_of, config)
-        self.subscriber = Subscriber(name, self.order, manager_of)
+        self.publisher = FaithfulPublisher(name, manager_of, config)
+        self.subscriber = FaithfulSubscriber(name, self.order, manager_of)
         self.buffer = Buffer(
             config.buffer,
             config.wait_for,
@@ -67,7 +67,7 @@ class OrderingModule:
             lambda event: self.subscriber.notify(event),
         )
         self.managers = {
-            topic: Manager(topic, self.order, manager_of, config)
+            topic: FaithfulManager(topic, self.order, manager_of, config)
             for topic in managed
             if topic != SYSTEM_TOPIC
         }
@@ -76,22 +76,22 @@ class OrderingModule:
     def step(self, cause: Cause, now: Time = 0) -> list[Effect]:
         """What follows from a cause."""
         match cause:
-            case Publish():
+            case PublishCall():
                 return self.publisher.publish(cause, now)
-            case Subscribe():
+            case SubscribeCall():
                 return self.subscriber.subscribe(cause.topic)
-            case Unsubscribe():
+            case UnsubscribeCall():
                 return self.subscriber.unsubscribe(cause.topic)
-            case Arrived():
+            case ServiceNotified():
                 if cause.topic not in self.subscriber.topics:
                     return []
                 return self.buffer.on_arrived(cause, now)
-            case Received():
+            case ReceivedFromModule():
                 return self._receive(cast(Message, cause.message), now)
             case Wake():
                 woken = (self.publisher, self.buffer, self.system)
                 return [effect for one in woken for effect in one.on_wake(now)]
-            case Start() | Leave():
+            case Start() | LeaveCall():
                 return []  # the paper's managers are there from the start, and stay
 
     def _receive(self, message: Message, now: Time) -> list[Effect]:

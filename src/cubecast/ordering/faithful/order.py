@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from cubecast.ordering.effects import Effect, Send, Time, WakeAt
+from cubecast.ordering.effects import Effect, SendToModule, Time, WakeAt
 from cubecast.ordering.faithful.config import SYSTEM_TOPIC, FaithfulConfig
 from cubecast.ordering.messages import Member, NewOrder, RequestSwap
 from cubecast.ordering.timestamps import Topic
@@ -62,7 +62,7 @@ class SystemManager:
         self._manager_of = manager_of
         self._config = config
         self.swaps = 0
-        self.under_way: dict[int, Send] = {}
+        self.under_way: dict[int, SendToModule] = {}
         """Orders that have not come back, by their epochs."""
         self._again_at: Time | None = None
 
@@ -75,7 +75,7 @@ class SystemManager:
         epoch = self._order.epoch + 1
         self._order.adopt(epoch, topics)
         new_order = NewOrder(epoch, at, tuple(topics), tuple(left))
-        self.under_way[epoch] = Send(self._manager_of(at), new_order)
+        self.under_way[epoch] = SendToModule(self._manager_of(at), new_order)
         return [self.under_way[epoch], *self._wait(now)]
 
     def _wait(self, now: Time) -> list[Effect]:
@@ -103,4 +103,4 @@ def pass_on(
     order.adopt(message.epoch, message.order)
     *left, following = message.left or (SYSTEM_TOPIC,)
     new_order = NewOrder(message.epoch, following, message.order, tuple(left))
-    return [Send(manager_of(following), new_order)]
+    return [SendToModule(manager_of(following), new_order)]

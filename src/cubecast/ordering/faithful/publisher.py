@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cubecast.ordering.effects import Effect, Publish, Send, ServicePublish, Time, WakeAt
+from cubecast.ordering.effects import (
+    Effect,
+    PublishCall,
+    SendToModule,
+    ServicePublish,
+    Time,
+    WakeAt,
+)
 from cubecast.ordering.faithful.config import SYSTEM_TOPIC, FaithfulConfig
 from cubecast.ordering.messages import Completed, CreateTimestamp, Free, Member
 from cubecast.ordering.timestamps import Timestamp, Topic
 
 
-class Publisher:
+class FaithfulPublisher:
     """Events on their way out, by their numbers, which are unique at this node only."""
 
     def __init__(
@@ -23,10 +30,10 @@ class Publisher:
         self._manager_of = manager_of
         self._config = config
         self._next = 0
-        self.outgoing: dict[int, Publish] = {}
+        self.outgoing: dict[int, PublishCall] = {}
         self._again_at: dict[int, Time] = {}
 
-    def publish(self, publish: Publish, now: Time) -> list[Effect]:
+    def publish(self, publish: PublishCall, now: Time) -> list[Effect]:
         """Ask for a timestamp (Figure 5a, lines 01-04)."""
         event = self._next
         self._next += 1
@@ -36,7 +43,7 @@ class Publisher:
     def _ask(self, event: int, now: Time) -> list[Effect]:
         topic = self.outgoing[event].topic
         effects: list[Effect] = [
-            Send(self._manager_of(topic), CreateTimestamp(topic, self._name, event))
+            SendToModule(self._manager_of(topic), CreateTimestamp(topic, self._name, event))
         ]
         if self._config.retry_after is not None:
             self._again_at[event] = now + self._config.retry_after
@@ -58,5 +65,5 @@ class Publisher:
         if self._again_at.pop(message.event, None) is not None:
             topics = tuple(topic for topic in stamp if topic != SYSTEM_TOPIC)
             free = Free(self._name, message.event, publish.topic, topics)
-            effects.append(Send(self._manager_of(publish.topic), free))
+            effects.append(SendToModule(self._manager_of(publish.topic), free))
         return effects

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cubecast.ordering.effects import (
-    Arrived,
     Effect,
     Notify,
-    Send,
+    SendToModule,
+    ServiceNotified,
     ServiceSubscribe,
     ServiceUnsubscribe,
 )
@@ -26,7 +26,7 @@ from cubecast.ordering.messages import (
 from cubecast.ordering.timestamps import EMPTY, Number, Timestamp, Topic, smaller
 
 
-class Subscriber:
+class FaithfulSubscriber:
     """What one node is subscribed to, and how far it is."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Subscriber:
         stamp = Timestamp((one, EMPTY) for one in topics)
         at = stamp.last
         fill = FillSubscription(self._name, topic, at, topics, tuple(stamp.items()))
-        return [Send(self._manager_of(at), fill)]
+        return [SendToModule(self._manager_of(at), fill)]
 
     def on_completed(self, message: SubscriptionCompleted) -> list[Effect]:
         """Begin: the clock is what the managers said (Figure 7a, lines 05-08)."""
@@ -62,12 +62,15 @@ class Subscriber:
         self.topics.discard(topic)
         left = tuple(self._order.sort(self.topics))
         effects: list[Effect] = [
-            Send(self._manager_of(one), UpdateSubscription(self._name, one, left)) for one in left
+            SendToModule(self._manager_of(one), UpdateSubscription(self._name, one, left))
+            for one in left
         ]
-        effects.append(Send(self._manager_of(topic), UpdateSubscription(self._name, topic, ())))
+        effects.append(
+            SendToModule(self._manager_of(topic), UpdateSubscription(self._name, topic, ()))
+        )
         return [*effects, ServiceUnsubscribe(topic)]
 
-    def notify(self, event: Arrived) -> list[Effect]:
+    def notify(self, event: ServiceNotified) -> list[Effect]:
         """Notify an event, tagged unless our clock is smaller than its timestamp (Figure 6)."""
         if event.topic not in self.topics:
             return []

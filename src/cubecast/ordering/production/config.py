@@ -8,7 +8,7 @@ from cubecast.ordering.effects import Time
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingBounds:
     """How long events may wait for others that come before them, and how many."""
 
     events: int | None = None

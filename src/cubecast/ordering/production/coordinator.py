@@ -8,7 +8,7 @@ one are not those that live and stay, or when ranks are to change:
 |---|---|---|
 | *at rest* | not the maker, or nothing to change | at rest |
 | *at rest* | managers or ranks are to change, or others are long above us | `Close`: *closing* |
-| *closing* | `Closed` of all that live | `Open` to managers and subscribers: *at rest* |
+| *closing* | `EpochClosed` of all that live | `Open` to managers and subscribers: *at rest* |
 | *closing* | a manager is suspected, appears, or knows a higher epoch | `Close` of one above |
 | *closing* | `retry_after` is over | `Close` again to those that did not answer |
 | any | a beat shows an older epoch | the first of the others: `Open` again to that manager |
@@ -24,17 +24,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cubecast.ordering.effects import Effect, Send, Time, WakeAt
+from cubecast.ordering.effects import Effect, SendToModule, Time, WakeAt
 from cubecast.ordering.messages import Member
 from cubecast.ordering.production.config import Timing
 from cubecast.ordering.production.layout import Layout, next_epoch
-from cubecast.ordering.production.messages import Epoch, Source, Subscription
+from cubecast.ordering.production.messages import Epoch, Source, SubscriptionVersion
 from cubecast.ordering.production.notices import (
     UNKNOWN,
     Beat,
     Close,
-    Closed,
-    Closing,
+    EpochClosed,
+    EpochEnd,
     Open,
     Rerank,
 )
@@ -73,7 +73,7 @@ class Coordinator:
         self.opened: Open | None = None
         """The last layout that we made or were told, with all that managers need."""
         self._close: Close | None = None
-        self._closed: dict[Member, Closed] = {}
+        self._closed: dict[Member, EpochClosed] = {}
         self._again_at: Time | None = None
         self._rerank = False
         self._behind_since: Time | None = None
@@ -101,7 +101,7 @@ class Coordinator:
         self._beat_at = now + self._timing.beat_every
         beat = self._my_beat()
         others = (self._listed.keys() | self._heard.keys() | set(self._names)) - {self._me.member}
-        return [WakeAt(self._beat_at), *(Send(member, beat) for member in sorted(others))]
+        return [WakeAt(self._beat_at), *(SendToModule(member, beat) for member in sorted(others))]
 
     def _my_beat(self) -> Beat:
         return Beat(self._me, self._epoch, self._highest, self._leaving)
@@ -123,10 +123,10 @@ class Coordinator:
         self._highest = max(self._highest, beat.promised)
         effects: list[Effect] = []
         if known is None:  # it may not know of us
-            effects.append(Send(beat.manager.member, self._my_beat()))
+            effects.append(SendToModule(beat.manager.member, self._my_beat()))
         if self._is_behind(beat):
             assert self.opened is not None
-            effects.append(Send(beat.manager.member, self.opened))
+            effects.append(SendToModule(beat.manager.member, self.opened))
         return [*effects, *self._look(now)]
 
     def _is_behind(self, beat: Beat) -> bool:
@@ -213,7 +213,7 @@ class Coordinator:
     def _ask_to_close(self, now: Time) -> list[Effect]:
         assert self._close is not None
         missing = [one for one in self._close.living if one not in self._closed]
-        effects: list[Effect] = [Send(member, self._close) for member in missing]
+        effects: list[Effect] = [SendToModule(member, self._close) for member in missing]
         if self._timing.retry_after is not None:
             self._again_at = now + self._timing.retry_after
             effects.append(WakeAt(self._again_at))
@@ -225,7 +225,7 @@ class Coordinator:
         if self._close is not None and self._close.epoch < epoch:
             self._close = self._again_at = None
 
-    def on_closed(self, message: Closed, now: Time) -> list[Effect]:
+    def on_closed(self, message: EpochClosed, now: Time) -> list[Effect]:
         """Open the layout when all have closed."""
         close = self._close
         if close is None or message.epoch != close.epoch:
@@ -248,11 +248,11 @@ class Coordinator:
         opened = Open(layout, closings, UNKNOWN, subscriptions)
         self._close = self._again_at = None
         self._rerank = False
-        effects: list[Effect] = [Send(member, opened) for member in close.living]
+        effects: list[Effect] = [SendToModule(member, opened) for member in close.living]
         for one in subscriptions:
             if one.topics and one.subscriber not in close.living:
                 needed = tuple(closing.of(one.topics) for closing in closings)
-                effects.append(Send(one.subscriber, Open(layout, needed, one.version)))
+                effects.append(SendToModule(one.subscriber, Open(layout, needed, one.version)))
         return effects
 
     def on_open(self, opened: Open) -> None:
@@ -263,7 +263,7 @@ class Coordinator:
         self.hear_of(opened.layout.epoch)
         self._first = opened.layout.first
 
-    def _closings(self, answers: Sequence[Closed]) -> tuple[Closing, ...]:
+    def _closings(self, answers: Sequence[EpochClosed]) -> tuple[EpochEnd, ...]:
         """How the last epoch ended, and those before it."""
         last = max(answer.last for answer in answers)
         known = {one.epoch: one for answer in answers for one in answer.closings}
@@ -271,7 +271,7 @@ class Coordinator:
             known[last] = _closing(last, answers)
         return tuple(known[epoch] for epoch in sorted(known)[-MAX_CLOSINGS:])
 
-    def _ranks(self, answers: Sequence[Closed]) -> tuple[Topic, ...]:
+    def _ranks(self, answers: Sequence[EpochClosed]) -> tuple[Topic, ...]:
         """The busiest topics first; what was counted in earlier epochs counts half each time."""
         weights = {topic: weight / 2 for topic, weight in self._weights.items()}
         for answer in answers:
@@ -307,19 +307,19 @@ class Coordinator:
             }
 
 
-def _closing(epoch: Epoch, answers: Sequence[Closed]) -> Closing:
+def _closing(epoch: Epoch, answers: Sequence[EpochClosed]) -> EpochEnd:
     """The last numbers of an epoch; managers that live but did not open it had none."""
     had = [answer for answer in answers if answer.last == epoch]
     counts = (one for answer in had for one in answer.counts)
     void = (one for answer in had for one in answer.void)
     living = {answer.manager for answer in answers}
     lost = tuple(one.member for one in had[0].managers if one not in living)
-    return Closing(epoch, tuple(sorted(counts)), tuple(void), lost)
+    return EpochEnd(epoch, tuple(sorted(counts)), tuple(void), lost)
 
 
-def newest(subscriptions: Iterable[Subscription]) -> tuple[Subscription, ...]:
+def newest(subscriptions: Iterable[SubscriptionVersion]) -> tuple[SubscriptionVersion, ...]:
     """One subscription for each subscriber: that of the highest version."""
-    found: dict[Member, Subscription] = {}
+    found: dict[Member, SubscriptionVersion] = {}
     for one in subscriptions:
         known = found.get(one.subscriber)
         if known is None or known.version < one.version:

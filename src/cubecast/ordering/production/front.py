@@ -22,7 +22,7 @@ before it in its topic, higher topics up to the numbers in its stamp, lower ones
 passed its manager.  Every two events of our topics have one order, and no three of them a circle
 (invariant 4 of `manager`), so where the service loses nothing no event waits in vain.
 
-Bounds: one entry per topic; `Waiting` bounds the room; numbers that were given up are kept as
+Bounds: one entry per topic; `WaitingBounds` bounds the room; numbers that were given up are kept as
 ranges (`gaps`).
 """
 
@@ -32,8 +32,8 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from cubecast.ordering.effects import Arrived, Effect, Notify, Time, WakeAt
-from cubecast.ordering.production.config import Waiting
+from cubecast.ordering.effects import Effect, Notify, ServiceNotified, Time, WakeAt
+from cubecast.ordering.production.config import WaitingBounds
 from cubecast.ordering.production.gaps import Gaps
 from cubecast.ordering.production.layout import Layout
 from cubecast.ordering.production.messages import Range
@@ -47,7 +47,7 @@ NEVER: Number = sys.maxsize
 class Front:
     """The clocks of one subscriber in one epoch."""
 
-    def __init__(self, layout: Layout, topics: Iterable[Topic], limits: Waiting) -> None:
+    def __init__(self, layout: Layout, topics: Iterable[Topic], limits: WaitingBounds) -> None:
         self.layout = layout
         self._limits = limits
         self.done: dict[Topic, Number] = dict.fromkeys(topics, 0)
@@ -140,7 +140,7 @@ class Front:
 
     # -- events ----------------------------------------------------------------------------------
 
-    def arrive(self, event: Arrived, stamp: Stamp, now: Time) -> list[Effect]:
+    def arrive(self, event: ServiceNotified, stamp: Stamp, now: Time) -> list[Effect]:
         """Notify an event, or let it wait; one that we had, or that is not for us, is dropped."""
         topic, number = place = stamp.topic, stamp.number
         if place in self.room:
@@ -201,7 +201,7 @@ class Front:
             found = self._higher[topic] = tuple(one for one in self.clock if precedes(one, topic))
         return found
 
-    def _notify(self, event: Arrived, stamp: Stamp) -> list[Effect]:
+    def _notify(self, event: ServiceNotified, stamp: Stamp) -> list[Effect]:
         """Notify an event, tagged if it is not in order; those before it are given up."""
         in_order = self.is_in_order(stamp)
         if in_order:
@@ -334,7 +334,7 @@ class Front:
         """Whether an event of this epoch was notified in order."""
         return bool(self._notified)
 
-    def arrive_late(self, event: Arrived, stamp: Stamp, overtaken: bool) -> list[Effect]:
+    def arrive_late(self, event: ServiceNotified, stamp: Stamp, overtaken: bool) -> list[Effect]:
         """An event of this epoch when a later one has begun, if we did not have it.
 
         It is tagged if events of later epochs have overtaken it.
@@ -357,7 +357,7 @@ class UnrankedFront(Front):
     Any other topic may be higher.  So an event is in order at most if it is for those who know.
     """
 
-    def __init__(self, layout: Layout, topics: Iterable[Topic], limits: Waiting) -> None:
+    def __init__(self, layout: Layout, topics: Iterable[Topic], limits: WaitingBounds) -> None:
         super().__init__(layout, topics, limits)
         self._lower: dict[Topic, set[Topic]] = {}
         """Topics that are known to be lower."""
@@ -374,6 +374,6 @@ class UnrankedFront(Front):
         return tuple(one for one in self.clock if one != topic and one not in lower)
 
 
-def stamp_of(event: Arrived) -> Stamp:
+def stamp_of(event: ServiceNotified) -> Stamp:
     assert isinstance(event.timestamp, Stamp)
     return event.timestamp

@@ -2,7 +2,7 @@
 
 | state | `Close` of a later epoch | `Open` of a later epoch | requests, registrations |
 |---|---|---|---|
-| *no layout* | answer `Closed` | open | held |
+| *no layout* | answer `EpochClosed` | open | held |
 | *open* | close | open | served, if they name this epoch |
 | *closing* | answer again | open | held; stamps on their way pass on |
 
@@ -10,10 +10,10 @@
 that names an older epoch is told the layout at once.  What names a later one is kept until that is
 open here.
 
-A member closes at once: it numbers nothing more.  It answers `Closed` when every request that it
-has numbered is confirmed by its publisher, or void: its stamps were to pass a manager that is lost,
-or `drain_for` is over.  So the counts of `Closed` are the last numbers of the epoch (hole T12), and
-no request is left half-way (T10).
+A member closes at once: it numbers nothing more.  It answers `EpochClosed` when every request that
+it has numbered is confirmed by its publisher, or void: its stamps were to pass a manager that is
+lost, or `drain_for` is over.  So the counts of `EpochClosed` are the last numbers of the epoch
+(hole T12), and no request is left half-way (T10).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from cubecast.ordering.effects import Effect, Send, Time, WakeAt
+from cubecast.ordering.effects import Effect, SendToModule, Time, WakeAt
 from cubecast.ordering.messages import Member
 from cubecast.ordering.production.config import Reranking, Timing
 from cubecast.ordering.production.layout import Layout
@@ -41,8 +41,16 @@ from cubecast.ordering.production.messages import (
     Source,
     Void,
 )
-from cubecast.ordering.production.notices import UNKNOWN, Ask, Close, Closed, Closing, Open, Rerank
-from cubecast.ordering.production.registry import Registry
+from cubecast.ordering.production.notices import (
+    UNKNOWN,
+    AskLayout,
+    Close,
+    EpochClosed,
+    EpochEnd,
+    Open,
+    Rerank,
+)
+from cubecast.ordering.production.registry import SubscriptionRegistry
 from cubecast.ordering.timestamps import Number, Topic
 
 MAX_EARLY = 1024
@@ -50,7 +58,9 @@ MAX_EARLY = 1024
 MAX_TOPICS = 65_536
 """Above so many topics here a new epoch is asked for: it begins with those that are in use."""
 
-ForManagers: TypeAlias = Request | Fill | Repeat | Confirmed | Inquire | Register | Begin | Ask
+ForManagers: TypeAlias = (
+    Request | Fill | Repeat | Confirmed | Inquire | Register | Begin | AskLayout
+)
 
 
 class Office:
@@ -62,8 +72,8 @@ class Office:
         self._reranking = reranking
         self.layout: Layout | None = None
         self.managers: dict[Topic, Manager] = {}
-        self.registry = Registry(timing.lease_for)
-        self.closings: tuple[Closing, ...] = ()
+        self.registry = SubscriptionRegistry(timing.lease_for)
+        self.closings: tuple[EpochEnd, ...] = ()
         self._promised: Epoch = -1
         """We number nothing in epochs below this."""
         self._close: Close | None = None
@@ -100,7 +110,7 @@ class Office:
     def receive(self, message: ForManagers, now: Time) -> list[Effect]:
         """Serve a message, if we have its layout open."""
         match message:
-            case Ask():
+            case AskLayout():
                 return self._tell_or_hold(message.member, message.epoch)
             case Fill() | Repeat() | Confirmed():
                 return self._on_the_way(message, now)
@@ -146,7 +156,7 @@ class Office:
             case Begin():
                 clocks = self._clocks(message.topics)
                 begun = Begun(message.epoch, message.version, self._me.member, clocks)
-                return [Send(message.subscriber, begun)]
+                return [SendToModule(message.subscriber, begun)]
             case Inquire():
                 return self._on_inquire(message, now)
 
@@ -178,14 +188,14 @@ class Office:
             self._held[member] = None
         return []
 
-    def _tell(self, member: Member) -> Send:
+    def _tell(self, member: Member) -> SendToModule:
         """Tell a member the layout, and which of its subscriptions we know."""
         assert self.layout is not None
         known = self.registry.known(member)
         if known is None:
-            return Send(member, Open(self.layout, self.closings, UNKNOWN))
+            return SendToModule(member, Open(self.layout, self.closings, UNKNOWN))
         closings = tuple(one.of(known.topics) for one in self.closings)
-        return Send(member, Open(self.layout, closings, known.version))
+        return SendToModule(member, Open(self.layout, closings, known.version))
 
     # -- subscriptions ---------------------------------------------------------------------------
 
@@ -201,7 +211,9 @@ class Office:
         self._name(self.registry.note(message.subscription, now))
         clocks = self._clocks(message.subscription.topics)
         version, subscriber = message.subscription.version, message.subscription.subscriber
-        return [Send(subscriber, Registered(message.epoch, version, self._me.member, clocks))]
+        return [
+            SendToModule(subscriber, Registered(message.epoch, version, self._me.member, clocks))
+        ]
 
     def _name(self, topics: Iterable[Topic]) -> None:
         for topic in topics:
@@ -237,7 +249,7 @@ class Office:
                     del self._confirming[manager.topic, sent.numbers]
         void = tuple(one for one in manager.void if overlap(one, message.numbers))
         if void:
-            effects.append(Send(message.subscriber, Void(message.epoch, void)))
+            effects.append(SendToModule(message.subscriber, Void(message.epoch, void)))
         return [*effects, *manager.ask_to_confirm(message.numbers)]
 
     # -- ranks -----------------------------------------------------------------------------------
@@ -254,7 +266,7 @@ class Office:
             return []
         self._asked_for_ranks = True
         assert self.layout is not None
-        return [Send(self.layout.maker, Rerank(self.epoch))]
+        return [SendToModule(self.layout.maker, Rerank(self.epoch))]
 
     # -- layouts ---------------------------------------------------------------------------------
 
@@ -297,12 +309,12 @@ class Office:
                 if not over:
                     return []
                 manager.give_up(sent)
-        return [Send(self._close.maker, self._closed(self._close))]
+        return [SendToModule(self._close.maker, self._closed(self._close))]
 
-    def _closed(self, close: Close) -> Closed:
+    def _closed(self, close: Close) -> EpochClosed:
         counts = ((topic, one.clock) for topic, one in self.managers.items() if one.clock)
         void = (numbers for one in self.managers.values() for numbers in one.void)
-        return Closed(
+        return EpochClosed(
             close.epoch,
             self._me,
             self.epoch,

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from cubecast.ordering.effects import Effect, Send, Time
+from cubecast.ordering.effects import Effect, SendToModule, Time
 from cubecast.ordering.production.layout import Layout
 from cubecast.ordering.production.messages import (
     Confirm,
@@ -50,7 +50,7 @@ Label: TypeAlias = tuple[Topic, Source, int]
 class Sent(NamedTuple):
     """What we sent for a request, and the numbers of its events."""
 
-    effect: Send
+    effect: SendToModule
     numbers: Range
     turns: tuple[Turn, ...]
 
@@ -175,10 +175,10 @@ class Manager:
             self._let_go(one)
         return [effect for one in circle.values() for effect in self._take(one, now)]
 
-    def _ask_for_earlier(self, awaited: Turn) -> Send:
+    def _ask_for_earlier(self, awaited: Turn) -> SendToModule:
         taken = self._taken.get(awaited.low, 0)
         to = self._layout.manager_of(awaited.low)
-        return Send(to, Repeat(self._layout.epoch, awaited, taken))
+        return SendToModule(to, Repeat(self._layout.epoch, awaited, taken))
 
     def on_repeat(self, repeat: Repeat) -> list[Effect]:
         """Send again what was lost between us and a higher topic."""
@@ -226,9 +226,9 @@ class Manager:
             *rest, at = left
             own = tuple(self._turn(one) for one in left)
             fill = Fill(request, at, number, tuple(rest), higher, passed, (*turns, *own))
-            effect = Send(self._layout.manager_of(at), fill)
+            effect = SendToModule(self._layout.manager_of(at), fill)
         else:
-            effect = Send(request.source.member, _stamped(request, number, higher, passed))
+            effect = SendToModule(request.source.member, _stamped(request, number, higher, passed))
         numbers = Range(request.topic, number, number + request.count - 1)
         self._keep(request, Sent(effect, numbers, own))
         return [effect]
@@ -284,7 +284,7 @@ class Manager:
         """Ask the publishers of these numbers whether their events are published."""
         epoch, me = self._layout.epoch, self._layout.manager_of(self.topic)
         return [
-            Send(source.member, Confirm(me, epoch, self.topic, source.life, first))
+            SendToModule(source.member, Confirm(me, epoch, self.topic, source.life, first))
             for source, first, sent in self.open_requests()
             if sent.numbers.first <= numbers.last and numbers.first <= sent.numbers.last
         ]

@@ -36,7 +36,7 @@ class Range(msgspec.Struct, frozen=True, array_like=True):
     last: Number
 
 
-class Subscription(msgspec.Struct, frozen=True, array_like=True):
+class SubscriptionVersion(msgspec.Struct, frozen=True, array_like=True):
     """What a subscriber has; of two versions the higher one counts."""
 
     subscriber: Member
@@ -147,7 +147,7 @@ class Register(msgspec.Struct, frozen=True, tag=True):
 
     kind: ClassVar[str] = "register"
     epoch: Epoch
-    subscription: Subscription
+    subscription: SubscriptionVersion
 
 
 class Registered(msgspec.Struct, frozen=True, tag=True):

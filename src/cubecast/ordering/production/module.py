@@ -10,22 +10,22 @@ from collections.abc import Sequence
 from typing import cast
 
 from cubecast.ordering.effects import (
-    Arrived,
     Cause,
     Effect,
-    Leave,
-    Publish,
-    Received,
-    Send,
+    LeaveCall,
+    PublishCall,
+    ReceivedFromModule,
+    SendToModule,
+    ServiceNotified,
     Start,
-    Subscribe,
+    SubscribeCall,
     Time,
-    Unsubscribe,
+    UnsubscribeCall,
     Wake,
     WakeAt,
 )
 from cubecast.ordering.messages import Member
-from cubecast.ordering.production.config import Reranking, Timing, Waiting
+from cubecast.ordering.production.config import Reranking, Timing, WaitingBounds
 from cubecast.ordering.production.coordinator import Coordinator
 from cubecast.ordering.production.layout import Layout
 from cubecast.ordering.production.local_managers import ForManagers, Office
@@ -48,10 +48,10 @@ from cubecast.ordering.production.messages import (
 from cubecast.ordering.production.notices import (
     UNKNOWN,
     AnyMessage,
-    Ask,
+    AskLayout,
     Beat,
     Close,
-    Closed,
+    EpochClosed,
     Open,
     Rerank,
 )
@@ -72,7 +72,7 @@ class OrderingModule:
         manages: bool | None = None,
         first: Sequence[Topic] = (),
         pinned: Sequence[tuple[Topic, Member]] = (),
-        waiting: Waiting | None = None,
+        waiting: WaitingBounds | None = None,
         timing: Timing | None = None,
         reranking: Reranking | None = None,
         copies: int = 1,
@@ -91,7 +91,7 @@ class OrderingModule:
             raise ValueError("managers must name at least one member")
         self.me = Source(name, life)
         timing = timing if timing is not None else Timing()
-        waiting = waiting if waiting is not None else Waiting()
+        waiting = waiting if waiting is not None else WaitingBounds()
         self._timing = timing
         self._managers = tuple(managers)
         self._asked: int = -1
@@ -127,19 +127,19 @@ class OrderingModule:
     def step(self, cause: Cause, now: Time = 0) -> list[Effect]:
         """What follows from a cause."""
         match cause:
-            case Publish():
+            case PublishCall():
                 return self.publisher.publish(cause, now)
-            case Subscribe():
+            case SubscribeCall():
                 return self.subscriber.subscribe(cause.topic, now)
-            case Unsubscribe():
+            case UnsubscribeCall():
                 return self.subscriber.unsubscribe(cause.topic, now)
-            case Arrived():
+            case ServiceNotified():
                 return self.subscriber.on_arrived(cause, now)
-            case Received():
+            case ReceivedFromModule():
                 return self._receive(cast(AnyMessage, cause.message), now)
             case Start():
                 return [] if self.coordinator is None else self.coordinator.start(now)
-            case Leave():
+            case LeaveCall():
                 return [] if self.coordinator is None else self.coordinator.leave(now)
             case Wake():
                 return self._on_wake(now)
@@ -166,10 +166,10 @@ class OrderingModule:
                 | Inquire()
                 | Register()
                 | Begin()
-                | Ask()
+                | AskLayout()
             ):
                 return self._for_managers(message, now)
-            case Beat() | Rerank() | Close() | Closed():
+            case Beat() | Rerank() | Close() | EpochClosed():
                 return self._on_notice(message, now)
 
     def _for_managers(self, message: ForManagers, now: Time) -> list[Effect]:
@@ -179,7 +179,7 @@ class OrderingModule:
         self.coordinator.hear_of_layout(epoch)
         return self.office.receive(message, now)
 
-    def _on_notice(self, message: Beat | Rerank | Close | Closed, now: Time) -> list[Effect]:
+    def _on_notice(self, message: Beat | Rerank | Close | EpochClosed, now: Time) -> list[Effect]:
         if self.office is None or self.coordinator is None:
             return []
         match message:
@@ -190,7 +190,7 @@ class OrderingModule:
             case Close():
                 self.coordinator.hear_of(message.epoch)
                 return self.office.on_close(message, now)
-            case Closed():
+            case EpochClosed():
                 return self.coordinator.on_closed(message, now)
 
     # -- layouts ---------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ class OrderingModule:
         self._asked += 1
         epoch = -1 if self.layout is None else self.layout.epoch
         member = managers[self._asked % len(managers)]
-        return [*effects, Send(member, Ask(self.me.member, epoch))]
+        return [*effects, SendToModule(member, AskLayout(self.me.member, epoch))]
 
     # -- time ------------------------------------------------------------------------------------
 

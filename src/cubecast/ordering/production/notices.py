@@ -14,7 +14,7 @@ from cubecast.ordering.production.messages import (
     ProductionMessage,
     Range,
     Source,
-    Subscription,
+    SubscriptionVersion,
     Version,
 )
 from cubecast.ordering.timestamps import Numbers, Topic
@@ -23,7 +23,7 @@ UNKNOWN: Version = -1
 """The version of a subscription that a manager does not know."""
 
 
-class Closing(msgspec.Struct, frozen=True, array_like=True):
+class EpochEnd(msgspec.Struct, frozen=True, array_like=True):
     """How an epoch ended: its last numbers (hole T12)."""
 
     epoch: Epoch
@@ -33,11 +33,11 @@ class Closing(msgspec.Struct, frozen=True, array_like=True):
     lost: tuple[Member, ...]
     """Managers that did not live to say how far they were."""
 
-    def of(self, topics: Container[Topic]) -> Closing:
+    def of(self, topics: Container[Topic]) -> EpochEnd:
         """What a subscriber of these topics needs."""
         counts = tuple(one for one in self.counts if one[0] in topics)
         void = tuple(one for one in self.void if one.topic in topics)
-        return Closing(self.epoch, counts, void, self.lost)
+        return EpochEnd(self.epoch, counts, void, self.lost)
 
 
 class Beat(msgspec.Struct, frozen=True, tag=True):
@@ -68,7 +68,7 @@ class Close(msgspec.Struct, frozen=True, tag=True):
     living: tuple[Member, ...]
 
 
-class Closed(msgspec.Struct, frozen=True, tag=True):
+class EpochClosed(msgspec.Struct, frozen=True, tag="Closed"):
     """A manager has stopped; its stamps are complete, and this is what it knew."""
 
     kind: ClassVar[str] = "closed"
@@ -80,8 +80,8 @@ class Closed(msgspec.Struct, frozen=True, tag=True):
     """Those of that epoch."""
     counts: Numbers
     void: tuple[Range, ...]
-    subscriptions: tuple[Subscription, ...]
-    closings: tuple[Closing, ...]
+    subscriptions: tuple[SubscriptionVersion, ...]
+    closings: tuple[EpochEnd, ...]
     """How earlier epochs ended, as far as it knows."""
 
 
@@ -90,14 +90,14 @@ class Open(msgspec.Struct, frozen=True, tag=True):
 
     kind: ClassVar[str] = "open"
     layout: Layout
-    closings: tuple[Closing, ...]
+    closings: tuple[EpochEnd, ...]
     known: Version
     """The receiver's subscription, as managers know it."""
-    subscriptions: tuple[Subscription, ...] = ()
+    subscriptions: tuple[SubscriptionVersion, ...] = ()
     """All of them, for managers."""
 
 
-class Ask(msgspec.Struct, frozen=True, tag=True):
+class AskLayout(msgspec.Struct, frozen=True, tag="Ask"):
     """A member asks a manager for the layout."""
 
     kind: ClassVar[str] = "ask"
@@ -106,5 +106,5 @@ class Ask(msgspec.Struct, frozen=True, tag=True):
     """The last that it knows."""
 
 
-Notice: TypeAlias = Beat | Rerank | Close | Closed | Open | Ask
+Notice: TypeAlias = Beat | Rerank | Close | EpochClosed | Open | AskLayout
 AnyMessage: TypeAlias = ProductionMessage | Notice

@@ -12,7 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cubecast.ordering.effects import Effect, Publish, Send, ServicePublish, Time, WakeAt
+from cubecast.ordering.effects import (
+    Effect,
+    PublishCall,
+    SendToModule,
+    ServicePublish,
+    Time,
+    WakeAt,
+)
 from cubecast.ordering.messages import Member
 from cubecast.ordering.production.layout import Layout
 from cubecast.ordering.production.messages import (
@@ -30,7 +37,7 @@ MAX_IDLE = 1024
 """Topics that are remembered though nothing is asked for in them."""
 
 
-class Outgoing:
+class OutgoingEvents:
     """The events of one topic: those that are asked for, and those that wait."""
 
     __slots__ = ("again_at", "asked", "confirm", "first", "since", "waiting")
@@ -40,8 +47,8 @@ class Outgoing:
         """The number, at this publisher, of the first event that has no stamp."""
         self.since = first
         """Events from this on are stamped in the present epoch."""
-        self.asked: list[Publish] = []
-        self.waiting: list[Publish] = []
+        self.asked: list[PublishCall] = []
+        self.waiting: list[PublishCall] = []
         self.again_at: Time | None = None
         self.confirm: Confirm | None = None
         """A manager waits to hear that what is asked for is published."""
@@ -68,7 +75,7 @@ class Publisher:
         self._retry_after = retry_after
         self._ask_for_layout = ask_for_layout
         self._layout: Layout | None = None
-        self.topics: dict[Topic, Outgoing] = {}
+        self.topics: dict[Topic, OutgoingEvents] = {}
         self._next = 0
         """The number of the next event, of any topic, that is asked for."""
 
@@ -79,12 +86,12 @@ class Publisher:
             return set()
         return self._layout.managers_of(topic for topic, one in self.topics.items() if one.asked)
 
-    def publish(self, publish: Publish, now: Time) -> list[Effect]:
+    def publish(self, publish: PublishCall, now: Time) -> list[Effect]:
         """Ask for a stamp, now or with the next request."""
         outgoing = self.topics.get(publish.topic)
         if outgoing is None:
             self._drop_idle()
-            outgoing = self.topics[publish.topic] = Outgoing(self._next)
+            outgoing = self.topics[publish.topic] = OutgoingEvents(self._next)
         outgoing.waiting.append(publish)
         return [] if outgoing.asked else self._ask_next(publish.topic, outgoing, now)
 
@@ -107,7 +114,7 @@ class Publisher:
                 effects += self._ask_next(topic, outgoing, now)
         return effects
 
-    def _ask_next(self, topic: Topic, outgoing: Outgoing, now: Time) -> list[Effect]:
+    def _ask_next(self, topic: Topic, outgoing: OutgoingEvents, now: Time) -> list[Effect]:
         outgoing.asked = outgoing.waiting[:MAX_BATCH]
         del outgoing.waiting[:MAX_BATCH]
         if not outgoing.asked:
@@ -116,14 +123,14 @@ class Publisher:
         self._next += len(outgoing.asked)
         return self._ask(topic, outgoing, now)
 
-    def _ask(self, topic: Topic, outgoing: Outgoing, now: Time) -> list[Effect]:
+    def _ask(self, topic: Topic, outgoing: OutgoingEvents, now: Time) -> list[Effect]:
         effects: list[Effect] = []
         if self._layout is None:
             effects += self._ask_for_layout(now)
         else:
             epoch, first, count = self._layout.epoch, outgoing.first, len(outgoing.asked)
             request = Request(epoch, topic, self._me, first, count, first)
-            effects.append(Send(self._layout.manager_of(topic), request))
+            effects.append(SendToModule(self._layout.manager_of(topic), request))
         if self._retry_after is not None:
             outgoing.again_at = now + self._retry_after
             effects.append(WakeAt(outgoing.again_at))
@@ -172,11 +179,11 @@ class Publisher:
         outgoing.confirm = message
         return []
 
-    def _confirmed(self, asked: Confirm, used: bool) -> Send:
+    def _confirmed(self, asked: Confirm, used: bool) -> SendToModule:
         source = Source(self._me.member, asked.life)
         assert self._layout is not None
         answer = Confirmed(asked.epoch, asked.topic, source, asked.first, used)
-        return Send(asked.by, answer)
+        return SendToModule(asked.by, answer)
 
     # -- time ------------------------------------------------------------------------------------
 

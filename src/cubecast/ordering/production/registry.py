@@ -16,33 +16,35 @@ from typing import NamedTuple
 
 from cubecast.ordering.effects import Time
 from cubecast.ordering.messages import Member
-from cubecast.ordering.production.messages import Subscription
+from cubecast.ordering.production.messages import SubscriptionVersion
 from cubecast.ordering.timestamps import Topic
 
 
-class Entry(NamedTuple):
-    subscription: Subscription
+class LeasedSubscription(NamedTuple):
+    """A subscription, and when it is forgotten unless it is renewed; None: never."""
+
+    subscription: SubscriptionVersion
     until: Time | None
 
 
-class Registry:
+class SubscriptionRegistry:
     """Subscriptions by subscriber; at most one each."""
 
     def __init__(self, lease_for: Time | None) -> None:
         self._lease_for = lease_for
-        self._entries: dict[Member, Entry] = {}
+        self._entries: dict[Member, LeasedSubscription] = {}
         self._subscribers: dict[Topic, set[Member]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def note(self, subscription: Subscription, now: Time) -> set[Topic]:
+    def note(self, subscription: SubscriptionVersion, now: Time) -> set[Topic]:
         """Learn or renew a subscription; the topics for which it says something new."""
         known = self._entries.get(subscription.subscriber)
         if known is not None and known.subscription.version > subscription.version:
             return set()
         until = None if self._lease_for is None else now + self._lease_for
-        self._entries[subscription.subscriber] = Entry(subscription, until)
+        self._entries[subscription.subscriber] = LeasedSubscription(subscription, until)
         had = set(known.subscription.topics) if known is not None else set()
         if had == set(subscription.topics):
             return set()
@@ -57,7 +59,7 @@ class Registry:
             if not self._subscribers[topic]:
                 del self._subscribers[topic]
 
-    def known(self, subscriber: Member) -> Subscription | None:
+    def known(self, subscriber: Member) -> SubscriptionVersion | None:
         entry = self._entries.get(subscriber)
         return None if entry is None else entry.subscription
 
@@ -68,10 +70,10 @@ class Registry:
             shared.update(self._entries[subscriber].subscription.topics)
         return shared
 
-    def all(self) -> tuple[Subscription, ...]:
+    def all(self) -> tuple[SubscriptionVersion, ...]:
         return tuple(entry.subscription for _, entry in sorted(self._entries.items()))
 
-    def replace(self, subscriptions: Iterable[Subscription], now: Time) -> None:
+    def replace(self, subscriptions: Iterable[SubscriptionVersion], now: Time) -> None:
         """Take over what all managers knew; nothing newer is lost."""
         for subscription in subscriptions:
             self.note(subscription, now)

@@ -5,8 +5,8 @@ epoch was notified in order.  So two subscribers that notify two events of diffe
 do so in the same order, whatever the managers did.
 
 A subscriber goes on to the next epoch when it has all of the present one: managers say at which
-numbers it ended (`Closing`, hole T12).  Numbers of a manager that was lost are not known; then, and
-when events were lost, it waits as long as an event may wait.
+numbers it ended (`EpochEnd`, hole T12).  Numbers of a manager that was lost are not known; then,
+and when events were lost, it waits as long as an event may wait.
 
 An event of an epoch whose layout no manager tells is notified tagged after a while: perhaps its
 publisher has other managers than we have.
@@ -21,16 +21,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cubecast.ordering.effects import (
-    Arrived,
     Effect,
     Notify,
-    Send,
+    SendToModule,
+    ServiceNotified,
     ServiceSubscribe,
     ServiceUnsubscribe,
     Time,
     WakeAt,
 )
-from cubecast.ordering.production.config import Timing, Waiting
+from cubecast.ordering.production.config import Timing, WaitingBounds
 from cubecast.ordering.production.front import Front, UnrankedFront, stamp_of
 from cubecast.ordering.production.layout import Layout
 from cubecast.ordering.production.messages import (
@@ -42,8 +42,8 @@ from cubecast.ordering.production.messages import (
     Version,
     Void,
 )
-from cubecast.ordering.production.notices import Closing
-from cubecast.ordering.production.subscription_changes import Changes, State
+from cubecast.ordering.production.notices import EpochEnd
+from cubecast.ordering.production.subscription_changes import Changes, ChangeState
 from cubecast.ordering.production.waiting_events import Backlog
 from cubecast.ordering.timestamps import Number, Topic
 
@@ -62,7 +62,7 @@ class Subscriber:
     def __init__(
         self,
         me: Source,
-        waiting: Waiting,
+        waiting: WaitingBounds,
         timing: Timing,
         copies: int,
         ask_for_layout: Callable[[Time], list[Effect]],
@@ -76,7 +76,7 @@ class Subscriber:
         self._past: dict[Epoch, Front] = {}
         self._next: dict[Epoch, tuple[Layout, Version]] = {}
         """Layouts after the present one."""
-        self._closings: dict[Epoch, Closing] = {}
+        self._closings: dict[Epoch, EpochEnd] = {}
         self.later = Backlog()
         """Events of epochs that have not begun here."""
         self._tag_later_at: Time | None = None
@@ -128,7 +128,7 @@ class Subscriber:
 
     # -- events ----------------------------------------------------------------------------------
 
-    def on_arrived(self, event: Arrived, now: Time) -> list[Effect]:
+    def on_arrived(self, event: ServiceNotified, now: Time) -> list[Effect]:
         """Notify an event in its epoch; tagged, if that is over here."""
         stamp = stamp_of(event)
         if stamp.topic not in self.changes.wanted:
@@ -138,13 +138,13 @@ class Subscriber:
         if stamp.epoch < self.front.layout.epoch:
             return self._arrive_late(event, stamp.epoch)
         effects = self.front.arrive(event, stamp, now)
-        if self._next or self.changes.state is State.NAMING:
+        if self._next or self.changes.state is ChangeState.NAMING:
             effects += self._go_on(now)
         if self.front.room and self._ask_at is None:
             effects += self._inquire_after(now)
         return effects
 
-    def _arrive_late(self, event: Arrived, epoch: Epoch) -> list[Effect]:
+    def _arrive_late(self, event: ServiceNotified, epoch: Epoch) -> list[Effect]:
         """An event of an epoch that is over, or of which we have not heard before a later one."""
         if not self._past or epoch < min(self._past):
             self._forgotten += len(self._past) == PAST
@@ -161,7 +161,7 @@ class Subscriber:
         if len(self._past) > PAST:
             self._forgotten += self._past.pop(min(self._past)).forgotten
 
-    def _keep_for_later(self, event: Arrived, epoch: Epoch, now: Time) -> list[Effect]:
+    def _keep_for_later(self, event: ServiceNotified, epoch: Epoch, now: Time) -> list[Effect]:
         """Keep an event of an epoch that has not begun here, but not too many."""
         self.later.append(event)
         effects = [] if epoch in self._next else self._ask_for_layout(now)
@@ -213,7 +213,7 @@ class Subscriber:
     # -- epochs ----------------------------------------------------------------------------------
 
     def on_layout(
-        self, layout: Layout, closings: tuple[Closing, ...], known: Version, now: Time
+        self, layout: Layout, closings: tuple[EpochEnd, ...], known: Version, now: Time
     ) -> list[Effect]:
         """A layout; of ours we may hear again, as managers that do not know us tell it."""
         self._closings.update((one.epoch, one) for one in closings)
@@ -302,7 +302,7 @@ class Subscriber:
         layout, me = front.layout, self._me.member
         self._ask_at = None
         effects: list[Effect] = [
-            Send(layout.manager_of(numbers.topic), Inquire(layout.epoch, me, numbers))
+            SendToModule(layout.manager_of(numbers.topic), Inquire(layout.epoch, me, numbers))
             for numbers in front.awaited_numbers()
         ]
         return [*effects, *self._inquire_after(now)] if front.room else effects
@@ -331,5 +331,5 @@ class Subscriber:
         return [*effects, *self._go_on(now)]
 
 
-def _epoch(event: Arrived) -> Epoch:
+def _epoch(event: ServiceNotified) -> Epoch:
     return stamp_of(event).epoch

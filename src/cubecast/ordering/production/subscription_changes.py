@@ -24,9 +24,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-from cubecast.ordering.effects import Effect, Send, Time, WakeAt
+from cubecast.ordering.effects import Effect, SendToModule, Time, WakeAt
 from cubecast.ordering.messages import Member
-from cubecast.ordering.production.config import Timing, Waiting
+from cubecast.ordering.production.config import Timing, WaitingBounds
 from cubecast.ordering.production.front import Front
 from cubecast.ordering.production.layout import Layout
 from cubecast.ordering.production.messages import (
@@ -35,13 +35,15 @@ from cubecast.ordering.production.messages import (
     Register,
     Registered,
     Source,
-    Subscription,
+    SubscriptionVersion,
     Version,
 )
 from cubecast.ordering.timestamps import Number, Topic
 
 
-class State(Enum):
+class ChangeState(Enum):
+    """How far a change of the subscription is."""
+
     AT_REST = "at rest"
     REGISTERING = "registering"
     NAMING = "naming"
@@ -51,12 +53,12 @@ class State(Enum):
 class Changes:
     """The subscription of one member: what it wants, what managers know, what is under way."""
 
-    def __init__(self, me: Source, timing: Timing, waiting: Waiting, copies: int) -> None:
+    def __init__(self, me: Source, timing: Timing, waiting: WaitingBounds, copies: int) -> None:
         self._me = me
         self._timing = timing
         self._wait_for = waiting.wait_for
         self._copies = copies
-        self.state = State.AT_REST
+        self.state = ChangeState.AT_REST
         self.wanted: set[Topic] = set()
         """As the application has said."""
         self.registered: frozenset[Topic] = frozenset()
@@ -76,7 +78,11 @@ class Changes:
     @property
     def waiting_for(self) -> set[Member]:
         """Managers that have not answered in the change under way."""
-        return self._missing if self.state in (State.REGISTERING, State.BEGINNING) else set()
+        return (
+            self._missing
+            if self.state in (ChangeState.REGISTERING, ChangeState.BEGINNING)
+            else set()
+        )
 
     def want(self, topic: Topic) -> None:
         self.wanted.add(topic)
@@ -88,10 +94,10 @@ class Changes:
 
     def look(self, front: Front, now: Time) -> list[Effect]:
         """Begin a change if there is something to change, and go on with the one under way."""
-        if self.state is State.AT_REST and not self._is_settled(front):
+        if self.state is ChangeState.AT_REST and not self._is_settled(front):
             self.version += 1
             return self._begin_to_register(front, now)
-        if self.state is State.NAMING and self._is_named(front):
+        if self.state is ChangeState.NAMING and self._is_named(front):
             return self._begin_topics(front, now)
         return []
 
@@ -105,9 +111,9 @@ class Changes:
         """
         if known > self.version:
             self.version = known + 1
-        if self.state is State.AT_REST and (known == self.version or not self._has_any()):
+        if self.state is ChangeState.AT_REST and (known == self.version or not self._has_any()):
             return self.look(front, now)
-        self.state = State.AT_REST
+        self.state = ChangeState.AT_REST
         self.version += 1
         return self._begin_to_register(front, now)
 
@@ -117,22 +123,22 @@ class Changes:
     # -- registering -----------------------------------------------------------------------------
 
     def _begin_to_register(self, front: Front, now: Time) -> list[Effect]:
-        self.state = State.REGISTERING
+        self.state = ChangeState.REGISTERING
         self._target = frozenset(self.wanted)
         self._clocks = {}
         topics = self._target | self.registered | front.done.keys()
         if not topics:  # no manager knows of us, or has to
             self.registered = self._target
-            self.state, self._until = State.AT_REST, None
+            self.state, self._until = ChangeState.AT_REST, None
             return []
         managers = front.layout.managers_of(topics)
         self._missing = front.layout.with_successors(managers, self._copies)
         return self._register(front.layout, now)
 
     def _register(self, layout: Layout, now: Time) -> list[Effect]:
-        mine = Subscription(self._me.member, self.version, tuple(sorted(self._target)))
+        mine = SubscriptionVersion(self._me.member, self.version, tuple(sorted(self._target)))
         register = Register(layout.epoch, mine)
-        effects: list[Effect] = [Send(member, register) for member in sorted(self._missing)]
+        effects: list[Effect] = [SendToModule(member, register) for member in sorted(self._missing)]
         return [*effects, *self._wake_after(self._timing.retry_after, now)]
 
     def _wake_after(self, time: Time | None, now: Time) -> list[Effect]:
@@ -141,14 +147,14 @@ class Changes:
 
     def on_registered(self, message: Registered, front: Front, now: Time) -> list[Effect]:
         """A manager knows; when all do, wait for events that they have numbered before."""
-        if self.state is not State.REGISTERING or message.version != self.version:
+        if self.state is not ChangeState.REGISTERING or message.version != self.version:
             return []
         self._missing.discard(message.by)
         self._clocks.update(message.clocks)
         if self._missing:
             return []
         self.registered = self._target
-        self.state = State.NAMING
+        self.state = ChangeState.NAMING
         effects = front.managers_know(self._clocks)
         effects += self._wake_after(self._wait_for, now)
         self._renew(now)
@@ -165,7 +171,7 @@ class Changes:
         self._new = (self._target & self.wanted) - front.done.keys()
         if not self._new:
             return self._rest(front, now)
-        self.state = State.BEGINNING
+        self.state = ChangeState.BEGINNING
         self._clocks = {}
         self._missing = front.layout.managers_of(self._new)
         return [*front.expect(self._new), *self._ask_to_begin(front, now)]
@@ -173,12 +179,12 @@ class Changes:
     def _ask_to_begin(self, front: Front, now: Time) -> list[Effect]:
         new = tuple(sorted(self._new))
         begin = Begin(front.layout.epoch, self._me.member, self.version, new)
-        effects: list[Effect] = [Send(member, begin) for member in sorted(self._missing)]
+        effects: list[Effect] = [SendToModule(member, begin) for member in sorted(self._missing)]
         return [*effects, *self._wake_after(self._timing.retry_after, now)]
 
     def on_begun(self, message: Begun, front: Front, now: Time) -> list[Effect]:
         """A manager says where its topics begin; when all have, they are ours."""
-        if self.state is not State.BEGINNING or message.version != self.version:
+        if self.state is not ChangeState.BEGINNING or message.version != self.version:
             return []
         clocks = dict(message.clocks)
         asked = {one for one in self._new if front.layout.manager_of(one) == message.by}
@@ -192,7 +198,7 @@ class Changes:
         return [*effects, *self._rest(front, now)]
 
     def _rest(self, front: Front, now: Time) -> list[Effect]:
-        self.state, self._until = State.AT_REST, None
+        self.state, self._until = ChangeState.AT_REST, None
         return self.look(front, now)
 
     # -- time ------------------------------------------------------------------------------------
@@ -212,11 +218,11 @@ class Changes:
         if self._until is None or self._until > now:
             return effects
         match self.state:
-            case State.REGISTERING:
+            case ChangeState.REGISTERING:
                 effects += self._register(front.layout, now)
-            case State.NAMING:  # what may not name a new topic is late from now on
+            case ChangeState.NAMING:  # what may not name a new topic is late from now on
                 effects += self._begin_topics(front, now)
-            case State.BEGINNING:
+            case ChangeState.BEGINNING:
                 effects += self._ask_to_begin(front, now)
         return effects
 
@@ -224,9 +230,11 @@ class Changes:
         self._renew(now)
         assert self._renew_at is not None
         effects: list[Effect] = [WakeAt(self._renew_at)]
-        if self.state is State.AT_REST:
-            mine = Subscription(self._me.member, self.version, tuple(sorted(self.registered)))
+        if self.state is ChangeState.AT_REST:
+            mine = SubscriptionVersion(
+                self._me.member, self.version, tuple(sorted(self.registered))
+            )
             managers = layout.with_successors(layout.managers_of(self.registered), self._copies)
             register = Register(layout.epoch, mine)
-            effects += [Send(member, register) for member in sorted(managers)]
+            effects += [SendToModule(member, register) for member in sorted(managers)]
         return effects

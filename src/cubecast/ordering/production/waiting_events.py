@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple, TypeAlias
 
-from cubecast.ordering.effects import Arrived, Time
+from cubecast.ordering.effects import ServiceNotified, Time
 from cubecast.ordering.timestamps import Number, Topic
 
 Place: TypeAlias = tuple[Topic, Number]
 
 
-def size_of(event: Arrived) -> int:
+def size_of(event: ServiceNotified) -> int:
     """The bytes of an event's payload; payloads of the simulator are texts, and count as such."""
     payload = event.payload
     return len(payload) if isinstance(payload, bytes | str) else 0
@@ -29,7 +29,7 @@ class Guest(NamedTuple):
     """An event that waits, until when, and what for."""
 
     until: Time | None
-    event: Arrived
+    event: ServiceNotified
     awaited: Place
 
 
@@ -85,7 +85,7 @@ class WaitingRoom:
         for place in [place for place in self._guests if place[0] == topic]:
             self.leave(place)
 
-    def leave(self, place: Place) -> Arrived:
+    def leave(self, place: Place) -> ServiceNotified:
         """Take an event out; what it waited for is forgotten when that comes."""
         event = self._guests.pop(place).event
         self.size -= size_of(event)
@@ -96,27 +96,27 @@ class Backlog:
     """Events of epochs that have not begun, in the order in which they came."""
 
     def __init__(self) -> None:
-        self._events: deque[Arrived] = deque()
+        self._events: deque[ServiceNotified] = deque()
         self.size = 0
         """Bytes of all their payloads."""
 
     def __len__(self) -> int:
         return len(self._events)
 
-    def __iter__(self) -> Iterator[Arrived]:
+    def __iter__(self) -> Iterator[ServiceNotified]:
         return iter(self._events)
 
-    def append(self, event: Arrived) -> None:
+    def append(self, event: ServiceNotified) -> None:
         self._events.append(event)
         self.size += size_of(event)
 
-    def first(self) -> Arrived:
+    def first(self) -> ServiceNotified:
         """Take the first out."""
         event = self._events.popleft()
         self.size -= size_of(event)
         return event
 
-    def keep(self, wanted: Callable[[Arrived], bool]) -> list[Arrived]:
+    def keep(self, wanted: Callable[[ServiceNotified], bool]) -> list[ServiceNotified]:
         """Take out, and return, all that are not wanted."""
         events = list(self._events)
         self._events.clear()

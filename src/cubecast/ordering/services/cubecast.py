@@ -39,7 +39,7 @@ def members_at(node: Node) -> set[Member]:
     return _members.setdefault(node, set())
 
 
-class Reading:
+class SubscriptionReader:
     """A subscription and the task that reads it."""
 
     def __init__(self, subscription: Subscription, task: asyncio.Task[None]) -> None:
@@ -47,7 +47,9 @@ class Reading:
         self._task = task
 
     @classmethod
-    async def begin(cls, subscription: Subscription, take: Take, on_failure: OnFailure) -> Reading:
+    async def begin(
+        cls, subscription: Subscription, take: Take, on_failure: OnFailure
+    ) -> SubscriptionReader:
         """Enter a subscription, and read it until it ends; if it fails, say so."""
 
         async def read() -> None:
@@ -78,8 +80,8 @@ class CubecastService:
         self.name = name
         self._node = node
         members_at(node).add(name)
-        self._reading: dict[Topic, Reading] = {}
-        self._inbox: Reading | None = None
+        self._reading: dict[Topic, SubscriptionReader] = {}
+        self._inbox: SubscriptionReader | None = None
         self._on_event: OnEvent | None = None
         self._on_failure: OnFailure | None = None
 
@@ -97,7 +99,7 @@ class CubecastService:
                     on_message(message.payload)
 
         inbox = self._node.subscribe(HIDDEN + self.name, policy="drop-oldest")
-        self._inbox = await Reading.begin(inbox, take, on_failure)
+        self._inbox = await SubscriptionReader.begin(inbox, take, on_failure)
 
     async def close(self) -> None:
         """Subscribe to nothing more; the node is the caller's."""
@@ -130,7 +132,9 @@ class CubecastService:
                     if full is not None:
                         await full
 
-        self._reading[topic] = await Reading.begin(self._node.subscribe(topic), take, on_failure)
+        self._reading[topic] = await SubscriptionReader.begin(
+            self._node.subscribe(topic), take, on_failure
+        )
 
     async def unsubscribe(self, topic: Topic) -> None:
         reading = self._reading.pop(topic, None)

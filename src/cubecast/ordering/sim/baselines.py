@@ -14,25 +14,25 @@ from typing import ClassVar
 import msgspec
 
 from cubecast.ordering.effects import (
-    Arrived,
     Cause,
     Effect,
     Notify,
-    Publish,
-    Received,
-    Send,
+    PublishCall,
+    ReceivedFromModule,
+    SendToModule,
+    ServiceNotified,
     ServicePublish,
     ServiceSubscribe,
     ServiceUnsubscribe,
-    Subscribe,
+    SubscribeCall,
     Time,
-    Unsubscribe,
+    UnsubscribeCall,
 )
 from cubecast.ordering.messages import Member
 from cubecast.ordering.timestamps import Number, Timestamp, Topic
 
 
-class Forward(msgspec.Struct, frozen=True, tag=True):
+class ToSequencer(msgspec.Struct, frozen=True, tag="Forward"):
     """An event on its way to the node that numbers it."""
 
     kind: ClassVar[str] = "forward"
@@ -63,13 +63,13 @@ class BareModule:
 
     def step(self, cause: Cause, now: Time = 0) -> list[Effect]:
         match cause:
-            case Publish():
+            case PublishCall():
                 return [ServicePublish(cause.topic, cause.payload, Timestamp({}))]
-            case Subscribe():
+            case SubscribeCall():
                 return [ServiceSubscribe(cause.topic)]
-            case Unsubscribe():
+            case UnsubscribeCall():
                 return [ServiceUnsubscribe(cause.topic)]
-            case Arrived():
+            case ServiceNotified():
                 return [Notify(cause.topic, cause.payload, cause.timestamp, True)]
             case _:
                 return []
@@ -88,22 +88,22 @@ class TopicSequencerModule(BareModule):
         super().__init__(name, topics, manager_of, managed)
         self._numbers: dict[Topic, Number] = {}
         self._next: dict[Topic, Number] = {}
-        self._early: dict[tuple[Topic, Number], Arrived] = {}
+        self._early: dict[tuple[Topic, Number], ServiceNotified] = {}
 
     def step(self, cause: Cause, now: Time = 0) -> list[Effect]:
         match cause:
-            case Publish():
-                forward = Forward(cause.topic, cause.payload)
-                return [Send(self._manager_of(cause.topic), forward)]
-            case Received(message=Forward() as forward):
+            case PublishCall():
+                forward = ToSequencer(cause.topic, cause.payload)
+                return [SendToModule(self._manager_of(cause.topic), forward)]
+            case ReceivedFromModule(message=ToSequencer() as forward):
                 number = self._numbers[forward.topic] = self._numbers.get(forward.topic, 0) + 1
                 stamp = Timestamp({forward.topic: number})
                 return [ServicePublish(forward.topic, forward.payload, stamp)]
-            case Arrived():
+            case ServiceNotified():
                 return self._arrive(cause)
         return super().step(cause, now)
 
-    def _arrive(self, event: Arrived) -> list[Effect]:
+    def _arrive(self, event: ServiceNotified) -> list[Effect]:
         """Notify events of a topic by their numbers; an early one waits."""
         assert isinstance(event.timestamp, Timestamp)
         topic = event.topic
@@ -139,18 +139,18 @@ class SequencerModule(BareModule):
 
     def step(self, cause: Cause, now: Time = 0) -> list[Effect]:
         match cause:
-            case Publish():
-                return [Send(self._members[0], Forward(cause.topic, cause.payload))]
-            case Received(message=Forward() as forward):
+            case PublishCall():
+                return [SendToModule(self._members[0], ToSequencer(cause.topic, cause.payload))]
+            case ReceivedFromModule(message=ToSequencer() as forward):
                 self._number += 1
                 numbered = Numbered(forward.topic, forward.payload, self._number)
-                return [Send(one, numbered) for one in self._members]
-            case Received(message=Numbered() as numbered):
+                return [SendToModule(one, numbered) for one in self._members]
+            case ReceivedFromModule(message=Numbered() as numbered):
                 return self._arrive(numbered)
-            case Subscribe():
+            case SubscribeCall():
                 self._wanted.add(cause.topic)
                 return []
-            case Unsubscribe():
+            case UnsubscribeCall():
                 self._wanted.discard(cause.topic)
                 return []
         return []

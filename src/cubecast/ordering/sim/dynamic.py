@@ -50,7 +50,7 @@ class Swaps:
 
 
 @dataclass(frozen=True, slots=True)
-class Publications:
+class DrawnPublications:
     """Who publishes on which topic, one event after the other."""
 
     topics: Ints
@@ -64,7 +64,7 @@ class Publications:
         nodes: int,
         events: int,
         shuffle_at: int | None = None,
-    ) -> Publications:
+    ) -> DrawnPublications:
         """By chance; from event `shuffle_at` on, another topic has each popularity (Figure 20)."""
         topics: Ints = rng.choice(len(chances), size=events, p=chances)
         publishers: Ints = rng.integers(0, nodes, size=events)
@@ -98,7 +98,7 @@ def in_turn(
     routes: Routes,
     ranks: Ints,
     pairs: npt.NDArray[np.bool_],
-    published: Publications,
+    published: DrawnPublications,
     swaps: Swaps | None,
     numbers: Ints,
 ) -> Course:

@@ -51,7 +51,7 @@ def uniform(words: Words) -> Floats:
     return found
 
 
-class Links:
+class LinkDelays:
     """A link between any two nodes."""
 
     def __init__(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cubecast.ordering.sim.links import Floats, Ints, Links, mixed
+from cubecast.ordering.sim.links import Floats, Ints, LinkDelays, mixed
 
 BITS, DIGIT = 48, 4
 """Ids have 12 hexadecimal digits here: enough to be distinct, and whole as floating numbers."""
@@ -25,7 +25,9 @@ CANDIDATES = 4
 class Pastry:
     """Nodes 0, 1, … in the order of their ids; keys of topics 0, 1, …."""
 
-    def __init__(self, nodes: int, topics: int, links: Links, seed: int, *, near: bool) -> None:
+    def __init__(
+        self, nodes: int, topics: int, links: LinkDelays, seed: int, *, near: bool
+    ) -> None:
         """`near`: entries of routing tables are chosen by their delays."""
         self._links = links
         self._seed = seed

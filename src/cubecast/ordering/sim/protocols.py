@@ -8,8 +8,8 @@ from functools import partial
 
 from cubecast.ordering.effects import Time
 from cubecast.ordering.faithful.config import FaithfulConfig, Swapping
-from cubecast.ordering.faithful.module import OrderingModule as FaithfulModule
-from cubecast.ordering.production.config import Timing, Waiting
+from cubecast.ordering.faithful.module import FaithfulModule as FaithfulModule
+from cubecast.ordering.production.config import Timing, WaitingBounds
 from cubecast.ordering.production.fixed_managers import Production
 from cubecast.ordering.sim.baselines import BareModule, SequencerModule, TopicSequencerModule
 from cubecast.ordering.sim.world import TimedWorld, member, topic_name
@@ -44,7 +44,7 @@ def make_of(protocol: str, options: Options, members: Sequence[int]) -> Make:
         case "faithful":
             return partial(FaithfulModule, config=_config(options))
         case "production":
-            waiting = Waiting(options.buffer, options.wait_us)
+            waiting = WaitingBounds(options.buffer, options.wait_us)
             return Production(waiting=waiting, timing=Timing(retry_after=options.retry_us))
     raise ValueError(f"unknown protocol {protocol!r}; there are: {', '.join(PROTOCOLS)}")
 

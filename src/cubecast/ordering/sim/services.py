@@ -15,7 +15,7 @@ from cubecast.ordering.sim.pastry import Pastry
 from cubecast.topology import dimension_for, mask_of, tree
 
 
-class Branch(NamedTuple):
+class EventHop(NamedTuple):
     """A link of an event's way: from a node that has the event to one that has not."""
 
     source: int
@@ -37,7 +37,7 @@ class Service(Protocol):
         """The nodes that an event passes before it spreads; it spreads from the last of them."""
         ...
 
-    def branches(self, root: int, topic: int, subscribers: Collection[int]) -> list[Branch]:
+    def branches(self, root: int, topic: int, subscribers: Collection[int]) -> list[EventHop]:
         """How an event spreads: every node but the root once, after the node it comes from."""
         ...
 
@@ -67,13 +67,13 @@ class Scribe:
     def way_in(self, source: int, topic: int) -> Sequence[int]:
         return self._to_root(source, topic)
 
-    def branches(self, root: int, topic: int, subscribers: Collection[int]) -> list[Branch]:
-        found: list[Branch] = []
+    def branches(self, root: int, topic: int, subscribers: Collection[int]) -> list[EventHop]:
+        found: list[EventHop] = []
         reached = {root}
         for node in sorted(subscribers):
             way = [node, *self._to_root(node, topic)]
             new = next(place for place, one in enumerate(way) if one in reached)
-            found += [Branch(way[place], way[place - 1]) for place in range(new, 0, -1)]
+            found += [EventHop(way[place], way[place - 1]) for place in range(new, 0, -1)]
             reached.update(way[:new])
         return found
 
@@ -105,6 +105,6 @@ class Cube:
     def way_in(self, source: int, topic: int) -> Sequence[int]:
         return []
 
-    def branches(self, root: int, topic: int, subscribers: Collection[int]) -> list[Branch]:
+    def branches(self, root: int, topic: int, subscribers: Collection[int]) -> list[EventHop]:
         found = tree(root, mask_of(subscribers), self._dimension)
-        return [Branch(above, below) for below, above in found.parent.items()]
+        return [EventHop(above, below) for below, above in found.parent.items()]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from cubecast.ordering.sim.links import Floats, Ints, Links
+from cubecast.ordering.sim.links import Floats, Ints, LinkDelays
 from cubecast.ordering.sim.pastry import Pastry
 
 ENTRY_BYTES = 24
@@ -27,7 +27,7 @@ class Routes:
     """
 
     pastry: Pastry
-    links: Links
+    links: LinkDelays
     subscribed: npt.NDArray[np.bool_]
     direct: bool = False
     """Messages from point to point take one link, not a route of Pastry's."""
@@ -102,7 +102,7 @@ class Routes:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class EventSample:
     """What became of each event, in ms and entries."""
 
     ordering: Floats
@@ -133,7 +133,7 @@ def visited(topic: int, ranks: Ints, pairs: npt.NDArray[np.bool_]) -> Ints:
 
 def sample(
     routes: Routes, ranks: Ints, pairs: npt.NDArray[np.bool_], topics: Ints, publishers: Ints
-) -> Sample:
+) -> EventSample:
     """Publish an event of each of `topics`, one after the other, with a fixed order of topics."""
     count = len(topics)
     managers = routes.pastry.managers
@@ -149,4 +149,4 @@ def sample(
         own[group[here]] += len(draws)
         foreign[group[~here]] += len(draws)
     diffusion = routes.diffusions(publishers, topics, np.arange(count))
-    return Sample(ordering, diffusion, entries, own, foreign)
+    return EventSample(ordering, diffusion, entries, own, foreign)

@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 import numpy as np
 import numpy.typing as npt
 
-from cubecast.ordering.sim.dynamic import Course, Publications, Swaps
+from cubecast.ordering.sim.dynamic import Course, DrawnPublications, Swaps
 from cubecast.ordering.sim.links import Ints
 from cubecast.ordering.sim.static import Routes, visited
 
@@ -38,7 +38,7 @@ class Traffic:
 
     routes: Routes
     pairs: npt.NDArray[np.bool_]
-    published: Publications
+    published: DrawnPublications
     swaps: Swaps
     numbers: Ints
     orders: list[Ints]

@@ -15,24 +15,24 @@ from heapq import heappop, heappush
 from typing import NamedTuple, TypeAlias
 
 from cubecast.ordering.effects import (
-    Arrived,
     Cause,
     Effect,
     Notify,
-    Publish,
-    Received,
-    Send,
+    PublishCall,
+    ReceivedFromModule,
+    SendToModule,
+    ServiceNotified,
     ServicePublish,
     ServiceSubscribe,
     ServiceUnsubscribe,
-    Subscribe,
+    SubscribeCall,
     Time,
     Wake,
     WakeAt,
 )
 from cubecast.ordering.judge import Notification
 from cubecast.ordering.messages import Member
-from cubecast.ordering.sim.links import Links
+from cubecast.ordering.sim.links import LinkDelays
 from cubecast.ordering.sim.services import Service
 from cubecast.ordering.timestamps import Stamp, Timestamp, Topic
 from cubecast.ordering.world import Make, Module
@@ -74,7 +74,7 @@ class TimedWorld:
 
     make: Make
     service: Service
-    links: Links
+    links: LinkDelays
     order: Sequence[int]
     """All topics, the highest first."""
     nodes: Collection[int]
@@ -116,7 +116,7 @@ class TimedWorld:
     def subscribe(self, node: int, topics: Iterable[int]) -> None:
         """Subscribe to topics one after the other, and wait until all is quiet."""
         for topic in topics:
-            self._do(node, Subscribe(topic_name(topic)))
+            self._do(node, SubscribeCall(topic_name(topic)))
             self.run()
 
     def publish_at(self, time: Time, node: int, topic: int, event: int) -> None:
@@ -124,7 +124,7 @@ class TimedWorld:
 
         def publish() -> None:
             self.published[event] = self.now
-            self._do(node, Publish(topic_name(topic), event))
+            self._do(node, PublishCall(topic_name(topic), event))
 
         self._at(time, publish)
 
@@ -147,8 +147,8 @@ class TimedWorld:
 
     def _bring_about(self, node: int, effect: Effect) -> None:
         match effect:
-            case Send():
-                self._send(node, node_of(effect.to), Received(effect.message))
+            case SendToModule():
+                self._send(node, node_of(effect.to), ReceivedFromModule(effect.message))
             case ServicePublish():
                 self._spread(node, effect)
             case ServiceSubscribe():
@@ -203,7 +203,7 @@ class TimedWorld:
         self.stamped.setdefault(event, self.now)
         self.stamps.setdefault(event, effect.timestamp)
         wanted = frozenset(self.subscribed.get(topic, ()))
-        arrived = Arrived(effect.topic, effect.payload, effect.timestamp)
+        arrived = ServiceNotified(effect.topic, effect.payload, effect.timestamp)
         way = self.service.way_in(source, topic)
         root = way[-1] if way else source
 
@@ -224,7 +224,11 @@ class TimedWorld:
         return below
 
     def _fall(
-        self, node: int, below: Mapping[int, list[int]], wanted: Collection[int], event: Arrived
+        self,
+        node: int,
+        below: Mapping[int, list[int]],
+        wanted: Collection[int],
+        event: ServiceNotified,
     ) -> None:
         """An event reaches a node of its tree: pass it on, then hand it over."""
         for child in below.get(node, ()):

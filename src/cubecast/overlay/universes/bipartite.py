@@ -39,7 +39,7 @@ PATIENCE = 24
 
 
 @dataclass(frozen=True)
-class Plan:
+class UniversePlan:
     """What all topics of a universe share, and each task computes for itself."""
 
     run: int
@@ -58,7 +58,7 @@ class Plan:
     degree_exponent: float
 
 
-def plan(run: int, parameters: BipartiteParameters) -> Plan:
+def plan(run: int, parameters: BipartiteParameters) -> UniversePlan:
     """Deal out sizes to topics, homes and activity to nodes."""
     sizes, size_exponent = _sizes(run, parameters)
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
@@ -69,7 +69,7 @@ def plan(run: int, parameters: BipartiteParameters) -> Plan:
     wanted, degree_exponent = degrees(parameters.nodes, min(mean, busiest), busiest)
     extra = wanted[_shuffled(run, _ACTIVITY, parameters.nodes)] - 1
     places, owners, activity = _interests(run, extra, parameters.interest)
-    return Plan(
+    return UniversePlan(
         run, parameters, sizes, homes, places, owners, activity, size_exponent, degree_exponent
     )  # fmt: skip
 
@@ -120,7 +120,7 @@ def bipartite(run: int, parameters: BipartiteParameters) -> Universe:
     return topics, ends, np.concatenate([members for _, _, members in parts])
 
 
-def chunks(dealt: Plan, first: int, last: int) -> Iterator[Universe]:
+def chunks(dealt: UniversePlan, first: int, last: int) -> Iterator[Universe]:
     """The topics from `first` to before `last`, some at a time."""
     start = first
     while start < last:
@@ -133,7 +133,7 @@ def chunks(dealt: Plan, first: int, last: int) -> Iterator[Universe]:
 # -- the subscribers of a chunk of topics ----------------------------------------------------------
 
 
-def _generated(dealt: Plan, first: int, last: int) -> Universe:
+def _generated(dealt: UniversePlan, first: int, last: int) -> Universe:
     topics = np.arange(first, last, dtype=np.int64)
     sizes = dealt.sizes[first:last]
     nodes = dealt.parameters.nodes
@@ -148,7 +148,7 @@ def _generated(dealt: Plan, first: int, last: int) -> Universe:
     return topics, offsets, found % nodes
 
 
-def _drawn(dealt: Plan, topics: Longs, needs: Longs, resident: Longs) -> Longs:
+def _drawn(dealt: UniversePlan, topics: Longs, needs: Longs, resident: Longs) -> Longs:
     """The first distinct draws of each topic that are not at home in it."""
     nodes = dealt.parameters.nodes
     kept = np.zeros(0, np.int64)
@@ -184,7 +184,7 @@ def _within_row(row: Longs, rows: int) -> Longs:
     return np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
-def _nodes(dealt: Plan, streams: Bits, number: Longs, low: Longs, high: Longs) -> Longs:
+def _nodes(dealt: UniversePlan, streams: Bits, number: Longs, low: Longs, high: Longs) -> Longs:
     """The node of each draw: from the community or from all, in proportion to activity."""
     everywhere = units(draws(streams, 2 * number)) >= dealt.parameters.correlation
     start = np.where(everywhere, 0, dealt.activity[low])
@@ -194,7 +194,7 @@ def _nodes(dealt: Plan, streams: Bits, number: Longs, low: Longs, high: Longs) -
     return chosen
 
 
-def _communities(dealt: Plan, topics: Longs) -> tuple[Longs, Longs]:
+def _communities(dealt: UniversePlan, topics: Longs) -> tuple[Longs, Longs]:
     """The block of interests around each topic: the first of them, and the first beyond."""
     interests = len(dealt.owners)
     place = np.searchsorted(dealt.places, dealt.homes[topics])
@@ -205,7 +205,7 @@ def _communities(dealt: Plan, topics: Longs) -> tuple[Longs, Longs]:
     return low, np.minimum(low + length, interests)
 
 
-def _completed(dealt: Plan, topics: Longs, sizes: Longs, found: Longs) -> Longs:
+def _completed(dealt: UniversePlan, topics: Longs, sizes: Longs, found: Longs) -> Longs:
     """Fill topics that lost patience with the nodes that follow their place on the line."""
     nodes = dealt.parameters.nodes
     short = sizes - np.bincount(found // nodes, minlength=len(topics))

@@ -45,7 +45,7 @@ from cubecast.protocol.cluster.belief import (
     is_near,
     leap,
 )
-from cubecast.protocol.cluster.phases import NEXT, Phase, Step
+from cubecast.protocol.cluster.phases import NEXT, Phase, PhaseCause
 from cubecast.protocol.cluster.view_broadcast import ViewBroadcast, difference, restored
 from cubecast.protocol.cluster.views import (
     FIRST,
@@ -116,7 +116,7 @@ class AgreementConfig:
             )
 
 
-class Host(Protocol):
+class AgreementHost(Protocol):
     """What the agreement needs of its node."""
 
     marks: BranchCounts
@@ -167,7 +167,7 @@ class ViewAgreement:
         slot: NodeId,
         uid: str,
         view: View,
-        host: Host,
+        host: AgreementHost,
         config: AgreementConfig,
         key: str = "",
     ) -> None:
@@ -221,14 +221,14 @@ class ViewAgreement:
 
     # -- phases ------------------------------------------------------------------------------------
 
-    def _move(self, step: Step) -> None:
+    def _move(self, step: PhaseCause) -> None:
         """Change the phase, by a line of the table."""
         self.phase = NEXT[self.phase, step]
 
     def _drop_attempt(self) -> None:
         """End the attempt; `_retry_at` says whether another leads."""
         self.attempt = None
-        self._move(Step.GIVE_UP if self._retry_at is None else Step.GIVE_WAY)
+        self._move(PhaseCause.GIVE_UP if self._retry_at is None else PhaseCause.GIVE_WAY)
 
     def _yield_until(self, at: Time) -> None:
         """Another leads until then."""
@@ -239,7 +239,7 @@ class ViewAgreement:
         """No other leads any more, as far as we know."""
         self._retry_at = None
         if self.phase is Phase.FOLLOWING:
-            self._move(Step.RESUME)
+            self._move(PhaseCause.RESUME)
 
     # -- leading -----------------------------------------------------------------------------------
 
@@ -311,7 +311,7 @@ class ViewAgreement:
         deadline = now + self._config.answer_after
         self.attempt = Attempt(ballot, survivors, now + self._config.repeat_after, deadline)
         self.promised = ballot
-        self._move(Step.BEGIN)
+        self._move(PhaseCause.BEGIN)
         if survivors >> self.slot & 1:
             self.attempt.reports[self.slot] = self._host.prepare(survivors)
         self._ask_again(now)
@@ -463,7 +463,7 @@ class ViewAgreement:
             self._host.marks["leader left"] += 1
             self.attempt = None
             self._install = install
-            self._move(Step.LEAVE)
+            self._move(PhaseCause.LEAVE)
         self._tell(broadcast, install, now, leavers)
         self.consider(now)
 
@@ -492,7 +492,7 @@ class ViewAgreement:
         self.attempt = None
         self._retry_at = self._complain_at = None
         self._followed, self._objections = {}, {}
-        self._move(Step.GO_OVER)
+        self._move(PhaseCause.GO_OVER)
         self._absences.learn(install.absent, install.view, now)
         self._silent = 0
         self._broadcast = None
@@ -579,7 +579,7 @@ class ViewAgreement:
                 self._host.marks["attempt given up for a higher ballot"] += 1
                 self.attempt = None
             if self.attempt is None:  # else our own ballot comes back: we go on leading
-                self._move(Step.FOLLOW)
+                self._move(PhaseCause.FOLLOW)
             self._yield_until(now + 2 * self._config.answer_after)  # it leads now, not we
             held = self._host.prepare(prepare.survivors)
             answer = Report(ballot, ballot, None, held)
@@ -751,7 +751,7 @@ class ViewAgreement:
         """Somebody waits for a view: bring it here, or bring about a new one."""
         if stuck.view == self.view.id:
             if self.phase is Phase.SETTLED:
-                self._move(Step.HEAR_OF_CHANGE)
+                self._move(PhaseCause.HEAR_OF_CHANGE)
             self._host.marks["began for who was stuck"] += 1
             self.consider(now)
         elif self._install is not None and self._install.parent == stuck.view:

@@ -12,13 +12,14 @@ way.
 
 *Who says it?*  Of the view that it is in, a node believes the members of that view, in the life
 that the view names.  Of another view it believes who answers at an agreed address: one that a view
-of its own history named (`History`).  Everybody else is a reason to ask at such an address, if the
-other view names one, and nothing else.
+of its own history named (`AddressHistory`).  Everybody else is a reason to ask at such an address,
+if the other view names one, and nothing else.
 
 Invariants:
 
 1. What is refused here changes nothing.
-2. `History` has at most `MAX_PLACES` addresses; the oldest that is in no present view goes first.
+2. `AddressHistory` has at most `MAX_PLACES` addresses; the oldest that is in no present view goes
+   first.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def ballots_followed(members: int, leads: bool) -> int:
     return BALLOTS_OF_THE_LEADER + 4 * members if leads else BALLOTS_OF_OTHERS
 
 
-class History:
+class AddressHistory:
     """The addresses that views of ours named, and which process was last agreed to be there."""
 
     __slots__ = ("_processes",)

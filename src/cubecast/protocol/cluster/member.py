@@ -27,7 +27,7 @@ from typing import ClassVar
 from cubecast.protocol.branch_counts import BranchCounts
 from cubecast.protocol.cluster.absence import MAX_ABSENT
 from cubecast.protocol.cluster.agreement import AgreementConfig, ViewAgreement
-from cubecast.protocol.cluster.belief import MAX_PLACES, History, leap
+from cubecast.protocol.cluster.belief import MAX_PLACES, AddressHistory, leap
 from cubecast.protocol.cluster.detector import Detector, DetectorConfig, DetectorMessage
 from cubecast.protocol.cluster.node import CubecastNode
 from cubecast.protocol.cluster.view_broadcast import patience
@@ -123,7 +123,7 @@ class Member:
         self._key = key
         self._can_tell = can_tell
         self._on_disbelief = on_disbelief
-        self._history = History()
+        self._history = AddressHistory()
         self._cluster: str | None = None
         self._core: CubecastNode | None = None
         self._former: CubecastNode | None = None
@@ -252,7 +252,7 @@ class Member:
         return () if self._agreement is None else self._agreement.absent
 
     def remembered_from(self, now: Time) -> int | None:
-        """History of lives that ended before this epoch may be forgotten; None: all of it.
+        """AddressHistory of lives that ended before this epoch may be forgotten; None: all of it.
 
         It is the lowest epoch from which somebody is absent who may still come back.
         """

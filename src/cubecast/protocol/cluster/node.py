@@ -62,7 +62,7 @@ from cubecast.protocol.subscriptions.membership import Membership, Standing
 from cubecast.protocol.subscriptions.mute_members import MuteMembers
 from cubecast.protocol.subscriptions.waves import NOTHING, Contribution, Gathering, Waves
 from cubecast.protocol.topic.context import Context
-from cubecast.protocol.topic.retained import NOTHING_KEPT, Keeper
+from cubecast.protocol.topic.retained import NOTHING_KEPT, ValueKeeper
 from cubecast.protocol.topic.topic import TopicCore
 from cubecast.topology import members_of
 
@@ -116,7 +116,7 @@ class CubecastNode:
         self.marks: BranchCounts = marks if marks is not None else BranchCounts()
         """Which branches of recovery were taken, for tests."""
         self._port = port
-        self.keeper: Keeper = getattr(port, "keeper", NOTHING_KEPT)
+        self.keeper: ValueKeeper = getattr(port, "keeper", NOTHING_KEPT)
         """What keeps retained values; a port may have one."""
         self._incarnation = incarnation
         self._links = Links(port, self.config)

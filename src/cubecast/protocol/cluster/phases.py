@@ -36,7 +36,7 @@ class Phase(Enum):
     """It has decided on a view without itself, and tells the others."""
 
 
-class Step(Enum):
+class PhaseCause(Enum):
     """What changes the phase."""
 
     BEGIN = "begin"
@@ -49,65 +49,53 @@ class Step(Enum):
     GO_OVER = "go over"
 
 
-class Line(NamedTuple):
-    """One line of the table."""
+class PhaseRule(NamedTuple):
+    """One line of the table: in which phase a cause leads to which, and when it comes."""
 
     phase: Phase
-    step: Step
+    step: PhaseCause
     after: Phase
     when: str
 
 
-TABLE: tuple[Line, ...] = (
-    Line(Phase.SETTLED, Step.BEGIN, Phase.LEADING, "it leads and has a reason to change the view"),
-    Line(Phase.WAITING, Step.BEGIN, Phase.LEADING, "it leads, or pursues a view that it refused"),
-    Line(Phase.SETTLED, Step.FOLLOW, Phase.FOLLOWING, "`Prepare` of a ballot that it may follow"),
-    Line(Phase.FOLLOWING, Step.FOLLOW, Phase.FOLLOWING, "`Prepare` again, or of a later ballot"),
-    Line(Phase.WAITING, Step.FOLLOW, Phase.FOLLOWING, "`Prepare` of the same or a later ballot"),
-    Line(Phase.LEADING, Step.FOLLOW, Phase.FOLLOWING, "`Prepare` of a higher ballot than its own"),
-    Line(
-        Phase.LEADING,
-        Step.GIVE_WAY,
-        Phase.FOLLOWING,
-        "a survivor follows a higher ballot; or the next view cannot be told",
-    ),
-    Line(
-        Phase.LEADING,
-        Step.GIVE_UP,
-        Phase.WAITING,
-        "a survivor is suspected, silent or lost, or objects too often",
-    ),
-    Line(
-        Phase.FOLLOWING,
-        Step.RESUME,
-        Phase.WAITING,
-        "`_retry_at` has come, or the node it follows is suspected",
-    ),
-    Line(
-        Phase.SETTLED,
-        Step.HEAR_OF_CHANGE,
-        Phase.WAITING,
-        "`Stuck`: a member of its view waits for the next one",
-    ),
-    Line(Phase.LEADING, Step.LEAVE, Phase.LEAVING, "all reports are in, and it departs"),
-    Line(Phase.LEADING, Step.GO_OVER, Phase.SETTLED, "all reports are in, or one has the view"),
-    Line(
-        Phase.SETTLED,
-        Step.GO_OVER,
-        Phase.SETTLED,
-        "only by a lie: it is told a view that it was not asked for",
-    ),
-    Line(Phase.FOLLOWING, Step.GO_OVER, Phase.SETTLED, "it is told the next view"),
-    Line(Phase.WAITING, Step.GO_OVER, Phase.SETTLED, "it is told the next view"),
-    Line(
-        Phase.LEAVING,
-        Step.GO_OVER,
-        Phase.SETTLED,
-        "only by a lie: it is told a view of a later ballot that has it",
-    ),
-)
+TABLE: tuple[PhaseRule, ...] = (
+    PhaseRule(Phase.SETTLED, PhaseCause.BEGIN, Phase.LEADING,
+              "it leads and has a reason to change the view"),
+    PhaseRule(Phase.WAITING, PhaseCause.BEGIN, Phase.LEADING,
+              "it leads, or pursues a view that it refused"),
+    PhaseRule(Phase.SETTLED, PhaseCause.FOLLOW, Phase.FOLLOWING,
+              "`Prepare` of a ballot that it may follow"),
+    PhaseRule(Phase.FOLLOWING, PhaseCause.FOLLOW, Phase.FOLLOWING,
+              "`Prepare` again, or of a later ballot"),
+    PhaseRule(Phase.WAITING, PhaseCause.FOLLOW, Phase.FOLLOWING,
+              "`Prepare` of the same or a later ballot"),
+    PhaseRule(Phase.LEADING, PhaseCause.FOLLOW, Phase.FOLLOWING,
+              "`Prepare` of a higher ballot than its own"),
+    PhaseRule(Phase.LEADING, PhaseCause.GIVE_WAY, Phase.FOLLOWING,
+              "a survivor follows a higher ballot; or the next view cannot be told"),
+    PhaseRule(Phase.LEADING, PhaseCause.GIVE_UP, Phase.WAITING,
+              "a survivor is suspected, silent or lost, or objects too often"),
+    PhaseRule(Phase.FOLLOWING, PhaseCause.RESUME, Phase.WAITING,
+              "`_retry_at` has come, or the node it follows is suspected"),
+    PhaseRule(Phase.SETTLED, PhaseCause.HEAR_OF_CHANGE, Phase.WAITING,
+              "`Stuck`: a member of its view waits for the next one"),
+    PhaseRule(Phase.LEADING, PhaseCause.LEAVE, Phase.LEAVING,
+              "all reports are in, and it departs"),
+    PhaseRule(Phase.LEADING, PhaseCause.GO_OVER, Phase.SETTLED,
+              "all reports are in, or one has the view"),
+    PhaseRule(Phase.SETTLED, PhaseCause.GO_OVER, Phase.SETTLED,
+              "only by a lie: it is told a view that it was not asked for"),
+    PhaseRule(Phase.FOLLOWING, PhaseCause.GO_OVER, Phase.SETTLED,
+              "it is told the next view"),
+    PhaseRule(Phase.WAITING, PhaseCause.GO_OVER, Phase.SETTLED,
+              "it is told the next view"),
+    PhaseRule(Phase.LEAVING, PhaseCause.GO_OVER, Phase.SETTLED,
+              "only by a lie: it is told a view of a later ballot that has it"),
+)  # fmt: skip
 
-NEXT: Mapping[tuple[Phase, Step], Phase] = {(line.phase, line.step): line.after for line in TABLE}
+NEXT: Mapping[tuple[Phase, PhaseCause], Phase] = {
+    (line.phase, line.step): line.after for line in TABLE
+}
 """The table, to look up."""
 
 

@@ -182,7 +182,7 @@ def epoch_of(number: int) -> int:
     return number >> EPOCH_SHIFT
 
 
-class Unread(msgspec.Struct, frozen=True, array_like=True):
+class UnreadFrame(msgspec.Struct, frozen=True, array_like=True):
     """A frame of a dead stream that its holder has not delivered, and what it depends on."""
 
     first: Seq
@@ -190,7 +190,7 @@ class Unread(msgspec.Struct, frozen=True, array_like=True):
     barrier: Barrier
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True):
+class HeldStream(msgspec.Struct, frozen=True, array_like=True):
     """What one survivor has of a dead stream.
 
     `delivered`: the last message handed to its application, its cut counted; -1: none, or it
@@ -206,7 +206,7 @@ class Held(msgspec.Struct, frozen=True, array_like=True):
     base: Seq
     have: Seq
     takes: bool
-    unread: tuple[Unread, ...] = ()
+    unread: tuple[UnreadFrame, ...] = ()
     cut: Barrier = ()
 
 
@@ -224,7 +224,7 @@ class Final(msgspec.Struct, frozen=True, array_like=True):
     after: Barrier = ()
 
 
-Reports: TypeAlias = dict[Topic, tuple[Held, ...]]
+Reports: TypeAlias = dict[Topic, tuple[HeldStream, ...]]
 Finals: TypeAlias = dict[Topic, tuple[Final, ...]]
 Ends: TypeAlias = dict[Topic, Barrier]
 """How far streams went, as nodes that come back from another view know it."""

@@ -70,7 +70,7 @@ class Idents(dict[Seq, int]):
         )
 
 
-class Waiting(Protocol):
+class MessageWithBarrier(Protocol):
     """A message with a name and a barrier."""
 
     @property
@@ -79,7 +79,7 @@ class Waiting(Protocol):
     def cb(self) -> Idents: ...
 
 
-M = TypeVar("M", bound=Waiting)
+M = TypeVar("M", bound=MessageWithBarrier)
 T = TypeVar("T")
 
 

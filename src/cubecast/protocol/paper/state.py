@@ -2,6 +2,9 @@
 
 What the listing writes as an operation on a set stands here as a method, with the formula in its
 docstring, where the fast way needs more than one statement.
+
+Messages have the paper's names (PUB, SUB, UNS, ACK), which other modules use for the same messages:
+`cubecast.baselines`, `vcube_pb` ([B] has ACK as well) and `cubecast.protocol.messages` (`Ack`).
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ class Pub:
         return f"Pub({self.topic!r}, {self.ident}, after {self.cb.idents()})"
 
 
-class Change:
+class MembershipChange:
     """What SUB and UNS have in common: node s announces its operation c."""
 
     __slots__ = ("c", "ident", "s", "topic")
@@ -70,14 +73,14 @@ class Change:
         return f"{type(self).__name__}({self.topic!r}, {self.ident})"
 
 
-class Sub(Change):
+class Sub(MembershipChange):
     """SUB: a node subscribes."""
 
     __slots__ = ()
     kind: ClassVar[str] = SUB
 
 
-class Uns(Change):
+class Uns(MembershipChange):
     """UNS: a node unsubscribes."""
 
     __slots__ = ()

@@ -104,7 +104,7 @@ class Top(Protocol):
         """What `node` has not been told yet; asks for the next wake if more is to come."""
 
 
-class Tree(Pub):
+class TreeMessage(Pub):
     """⟨TREE, m⟩: a publication; `first` is its counter, `cb` its barrier."""
 
     __slots__ = ()
@@ -148,14 +148,14 @@ class TopicState:
         self.registered = False
         """t in *ptopics*, apart from being subscribed."""
         self.counter: Seq = 1
-        self.queue: deque[Tree] = deque()
+        self.queue: deque[TreeMessage] = deque()
         self.barrier = Idents()
         self.first_rec: list[Seq] = [NEVER] * nodes
         self.delvs: list[Seq] = [NEVER] * nodes
         self.latest = Idents()
         """`delvs` as a set: most barriers are found met by comparing them with it."""
-        self.recs: Held[Tree] = Held()
-        self.msgs: dict[NodeId, Tree] = {}
+        self.recs: Held[TreeMessage] = Held()
+        self.msgs: dict[NodeId, TreeMessage] = {}
         """The newest message of each source; older ones are here no longer or in `recs`."""
         self.acks: dict[Ident, dict[NodeId, int]] = {}
         """⟨x, y, ⟨s, t, c⟩⟩ as {⟨s, c⟩: {x: set of y}}; x is `BOTTOM` (⊥) at a root."""
@@ -182,26 +182,26 @@ class TopicState:
         self.latest.add(source, counter)
         self.recs.touch(source)
 
-    def received(self, message: Tree) -> None:
+    def received(self, message: TreeMessage) -> None:
         """5.2:35-36: *first_rec* has the first message of each source."""
         source, counter = message.ident
         if self.first_rec[source] == NEVER:
             self.first_rec[source] = counter
             self.recs.touch(source)
 
-    def is_new(self, message: Tree) -> bool:
+    def is_new(self, message: TreeMessage) -> bool:
         """5.2:37-38: neither waiting for delivery nor delivered."""
         source, counter = message.ident
         return self.delvs[source] < counter and message.ident not in self.recs.messages
 
-    def message(self, ident: Ident) -> Tree | None:
+    def message(self, ident: Ident) -> TreeMessage | None:
         """5.3:36: m in *msgs* with this name; None if a later one has made it needless."""
         newest = self.msgs.get(ident[0])
         if newest is not None and newest.ident == ident:
             return newest
         return self.recs.messages.get(ident)
 
-    def keep(self, message: Tree) -> None:
+    def keep(self, message: TreeMessage) -> None:
         """5.2:17 and 40, 5.3:15-16: the newest message of a source takes the place of the last."""
         newest = self.msgs.get(message.ident[0])
         if newest is None or newest.first < message.first:
@@ -274,7 +274,7 @@ class VCubePB:
                 f"node {self._node} cannot publish on {topic!r}: "
                 "it is neither subscribed nor registered as a publisher"
             )
-        message = Tree(topic, self._stream, state.counter, body, size)
+        message = TreeMessage(topic, self._stream, state.counter, body, size)
         state.counter += 1
         self.co_broadcast(state, message)
         return True
@@ -291,7 +291,7 @@ class VCubePB:
         return Load(held, retained)
 
     @staticmethod
-    def _waits(state: TopicState, message: Tree) -> bool:
+    def _waits(state: TopicState, message: TreeMessage) -> bool:
         return message.ident in state.recs.messages or message in state.queue
 
     # -- what VCube-Top tells --------------------------------------------------------------------
@@ -339,7 +339,7 @@ class VCubePB:
         else:
             self._receive_tree(message, sender)
 
-    def co_broadcast(self, state: TopicState, message: Tree) -> None:
+    def co_broadcast(self, state: TopicState, message: TreeMessage) -> None:
         """5.2:7-11."""
         state.queue.append(message)
         self.task(state)
@@ -355,12 +355,12 @@ class VCubePB:
                 self._take_own(state, message)
             self._pass_on(state, BOTTOM, self._roots_children(state, message), message)
 
-    def _must_wait(self, state: TopicState, message: Tree) -> bool:
+    def _must_wait(self, state: TopicState, message: TreeMessage) -> bool:
         """5.2:16: the last own message has not been acknowledged by all."""
         source, counter = message.ident
         return source == self._node and BOTTOM in state.acks.get((source, counter - 1), ())
 
-    def _take_own(self, state: TopicState, message: Tree) -> None:
+    def _take_own(self, state: TopicState, message: TreeMessage) -> None:
         """5.2:17-22 and 26: deliver an own message and give it its barrier."""
         state.keep(message)
         state.received(message)
@@ -371,12 +371,12 @@ class VCubePB:
         if state.recs.ready:
             self.check_recs(state)
 
-    def _roots_children(self, state: TopicState, message: Tree) -> tuple[NodeId, ...]:
+    def _roots_children(self, state: TopicState, message: TreeMessage) -> tuple[NodeId, ...]:
         """5.2:23: to whom the root of a broadcast sends."""
         return state.neighborhood(self._dimension)
 
     def _pass_on(
-        self, state: TopicState, parent: NodeId, peers: Iterable[NodeId], message: Tree
+        self, state: TopicState, parent: NodeId, peers: Iterable[NodeId], message: TreeMessage
     ) -> None:
         """5.2:23-25 and 45-48: send to those whose ACK for this parent is not awaited already."""
         pending = state.acks.get(message.ident, {}).get(parent, 0)
@@ -400,7 +400,7 @@ class VCubePB:
         """5.2:28: for which parents `sender` was sent the message."""
         return [parent for parent, peers in entry.items() if peers >> sender & 1]
 
-    def _receive_tree(self, message: Tree, sender: NodeId) -> None:
+    def _receive_tree(self, message: TreeMessage, sender: NodeId) -> None:
         """5.2:32-49."""
         state = self._state(message.topic)
         state.received(message)
@@ -415,13 +415,13 @@ class VCubePB:
         self._pass_on(state, sender, state.neighborhood(h), message)
         self.check_acks(state, sender, message.ident)
 
-    def _receive_new(self, state: TopicState, message: Tree) -> None:
+    def _receive_new(self, state: TopicState, message: TreeMessage) -> None:
         """5.2:39-41."""
         state.keep(message)
         state.recs.add(message)
         self.check_recs(state)
 
-    def _is_orphan(self, state: TopicState, message: Tree) -> bool:
+    def _is_orphan(self, state: TopicState, message: TreeMessage) -> bool:
         """5.2:42: the publisher has crashed."""
         return self._faulty >> message.ident[0] & 1 == 1
 
@@ -440,7 +440,7 @@ class VCubePB:
             state.recs.remove(message)
             self._co_deliver(state, message)
 
-    def _co_deliver(self, state: TopicState, message: Tree) -> None:
+    def _co_deliver(self, state: TopicState, message: TreeMessage) -> None:
         """5.3:12-14."""
         self._port.deliver(message)
         source, counter = message.ident
@@ -519,7 +519,7 @@ class VCubePB:
         if message is not None:
             self.co_broadcast(state, message)
 
-    def _last_of(self, state: TopicState, node: NodeId) -> Tree | None:
+    def _last_of(self, state: TopicState, node: NodeId) -> TreeMessage | None:
         """5.3:40-41."""
         return state.msgs.get(node)
 

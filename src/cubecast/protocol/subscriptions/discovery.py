@@ -49,18 +49,18 @@ from cubecast.protocol.port import NodeId, Port, Time, Topic, Wanted
 from cubecast.protocol.subscriptions.membership import Membership, Standing
 from cubecast.protocol.subscriptions.topic_names import Listed
 from cubecast.protocol.subscriptions.waves import NOTHING, Gathering, Waves
-from cubecast.protocol.topic.retained import Keeper
+from cubecast.protocol.topic.retained import ValueKeeper
 
 MAX_TOPICS = 100_000
 """A pattern makes a node a member of a topic only while it has to do with fewer than this."""
 
 
-class Owner(Protocol):
+class DiscoveryHost(Protocol):
     """What discovery needs of its node."""
 
     node: NodeId
     marks: BranchCounts
-    keeper: Keeper
+    keeper: ValueKeeper
 
     @property
     def memberships(self) -> dict[Topic, Membership]: ...
@@ -70,7 +70,7 @@ class Owner(Protocol):
     def needs(self, topic: Topic) -> bool: ...
 
 
-class Question:
+class TopicsQuestion:
     """Somebody wants to know the topics: to follow those that are `wanted`, or to list all.
 
     Or to let go of those that are `unused`, if nobody else has to do with them.
@@ -98,17 +98,17 @@ class Question:
 class Discovery:
     """The patterns that one node follows, and the waves that ask for topics."""
 
-    def __init__(self, owner: Owner, waves: Waves, port: Port) -> None:
+    def __init__(self, owner: DiscoveryHost, waves: Waves, port: Port) -> None:
         self._owner = owner
         self._waves = waves
         self._port = port
         self.active: dict[Hashable, Wanted] = {}
         self.joining: dict[Hashable, list[Topic]] = {}
         """Active, but some of these joins are not complete."""
-        self._asked: list[Question] = []
+        self._asked: list[TopicsQuestion] = []
         """What the running wave is to answer; perhaps nothing any more."""
         self._running = False
-        self._waiting: list[Question] = []
+        self._waiting: list[TopicsQuestion] = []
         self._returned: dict[Hashable, Wanted] = {}
         """Followed in another view before; not yet again.  An answer or `unfollow` removes it."""
 
@@ -116,7 +116,7 @@ class Discovery:
 
     def follow(self, key: Hashable, wanted: Wanted, now: Time) -> None:
         """Subscribe to all topics that are `wanted`; `Port.followed` tells when it is so."""
-        self._ask(Question(key, wanted), now)
+        self._ask(TopicsQuestion(key, wanted), now)
 
     def unfollow(self, key: Hashable) -> None:
         """Subscribe to nothing more for `key`; the world leaves the topics it has."""
@@ -128,7 +128,7 @@ class Discovery:
 
     def list_topics(self, ticket: Hashable, now: Time) -> None:
         """Ask everyone; `Port.listed` hands the answer to whoever holds the ticket."""
-        self._ask(Question(ticket, None), now)
+        self._ask(TopicsQuestion(ticket, None), now)
 
     def release(self, unused: Collection[Topic], now: Time) -> None:
         """Let go of followed topics that nothing happens in, if nobody else has to do with them.
@@ -137,9 +137,9 @@ class Discovery:
         a wave, which we see while we ask, or afterwards: then the topic is new again.
         """
         if not any(one.unused for one in (*self._asked, *self._waiting)):
-            self._ask(Question(None, None, frozenset(unused)), now)
+            self._ask(TopicsQuestion(None, None, frozenset(unused)), now)
 
-    def _ask(self, question: Question, now: Time) -> None:
+    def _ask(self, question: TopicsQuestion, now: Time) -> None:
         self._waiting.append(question)
         self._next_wave(now)
 
@@ -245,7 +245,9 @@ class Discovery:
                 self._join_existing(question, question.wanted, listed, now)
         self.settle()
 
-    def _join_existing(self, question: Question, wanted: Wanted, listed: Listed, now: Time) -> None:
+    def _join_existing(
+        self, question: TopicsQuestion, wanted: Wanted, listed: Listed, now: Time
+    ) -> None:
         """Join what exists; from here on a wanted topic without a membership is new."""
         found = {topic for topic, _ in listed if wanted(topic)}
         # Our own memberships may be younger than what we contributed.

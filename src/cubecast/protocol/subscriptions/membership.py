@@ -32,7 +32,7 @@ from cubecast.protocol.messages import Op, Release, Suspended, Wave
 from cubecast.protocol.port import NodeId, Port, Seq, Stream, Time
 from cubecast.protocol.subscriptions.questions import Question, Questions
 from cubecast.protocol.subscriptions.waves import Contribution, Gathering, Waves
-from cubecast.protocol.topic.retained import NOTHING_KEPT, Keeper
+from cubecast.protocol.topic.retained import NOTHING_KEPT, ValueKeeper
 from cubecast.protocol.topic.topic import TopicCore
 from cubecast.topology import members_of
 
@@ -59,7 +59,7 @@ class Membership:
     """Our standing in one topic and the members we address."""
 
     def __init__(
-        self, core: TopicCore, waves: Waves, port: Port, keeper: Keeper = NOTHING_KEPT
+        self, core: TopicCore, waves: Waves, port: Port, keeper: ValueKeeper = NOTHING_KEPT
     ) -> None:
         self.core = core
         self._waves = waves
@@ -88,7 +88,7 @@ class Membership:
         self._view = core.context.view
         self._marks = core.context.marks
         self._questions = Questions(core.topic, core.context.node, waves)
-        self.keeper: Keeper = keeper
+        self.keeper: ValueKeeper = keeper
         core.context.consult(self)
 
     @property

@@ -25,7 +25,7 @@ from cubecast.protocol.messages import Answer, Op, Wave
 from cubecast.protocol.port import NodeId, Seq, Stream, Time, Topic
 from cubecast.protocol.subscriptions.links import Links
 from cubecast.protocol.subscriptions.topic_names import Listing
-from cubecast.protocol.topic.retained import Kept, newer
+from cubecast.protocol.topic.retained import RetainedValue, newer
 from cubecast.topology import MAX_DIMENSION, children, cluster, cluster_mask, members_of, parent
 
 MAX_VALUES_BYTES = 64 * 1024 * 1024
@@ -45,7 +45,7 @@ class Contribution(NamedTuple):
     own: tuple[Stream, Seq] | None = None
     """The stream in which the node itself publishes to the topic, and its last message (-1: none).
     A node that has nothing to do with the topic, and never forgot one, says nothing."""
-    kept: Kept | None = None
+    kept: RetainedValue | None = None
     """To a JOIN: the retained value of the topic that the node keeps."""
 
 
@@ -82,7 +82,7 @@ class Gathering:
         self.members = 0
         self.lossy = 0
         self.listing: Listing | None = None  # of a TOPICS wave
-        self.kept: Kept | None = None  # of a JOIN
+        self.kept: RetainedValue | None = None  # of a JOIN
 
     def merge(
         self,
@@ -117,7 +117,7 @@ def below(node: NodeId, child: NodeId, visited: int) -> int:
     return cluster_mask(node, cluster(node, child)) & visited
 
 
-def _size(kept: Kept | None) -> int:
+def _size(kept: RetainedValue | None) -> int:
     return 0 if kept is None else len(kept.blob)
 
 
@@ -236,7 +236,7 @@ class Waves:
         """Whether one more retained value may wait here for the rest of its answer."""
         return self.values_bytes < MAX_VALUES_BYTES
 
-    def _hold(self, gathering: Gathering, kept: Kept | None) -> None:
+    def _hold(self, gathering: Gathering, kept: RetainedValue | None) -> None:
         """Keep a value in an open gathering, instead of the one that is in it."""
         self.values_bytes += _size(kept) - _size(gathering.kept)
         gathering.kept = kept

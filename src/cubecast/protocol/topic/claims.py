@@ -9,7 +9,7 @@ Invariants:
 
 1. What is denied was claimed before its publisher was asked, so no honest claim is: whoever read a
    message read it after it was published.
-2. Nothing is denied silently (`Context.on_denied`, `Guard.dropped`).
+2. Nothing is denied silently (`Context.on_denied`, `TopicGuard.dropped`).
 3. No message waits for ever for one of a living publisher that does not exist.
 """
 
@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from cubecast.protocol.port import Denial, NodeId, Seq, Stream, Time
 from cubecast.protocol.topic.context import Context
 from cubecast.protocol.topic.delivery import Delivery
-from cubecast.protocol.topic.guard import Guard
+from cubecast.protocol.topic.guard import TopicGuard
 from cubecast.protocol.topic.outgoing import Outgoing
 from cubecast.protocol.topic.stream_table import StreamTable
 from cubecast.protocol.topic.streams import Inbox
@@ -36,7 +36,7 @@ class Claims:
     def __init__(
         self,
         context: Context,
-        guard: Guard,
+        guard: TopicGuard,
         streams: StreamTable,
         delivery: Delivery,
         outgoing: Outgoing,

@@ -19,7 +19,7 @@ GIVEN_UP = "a late copy by a tree that was given up"
 STRAY = "not from the parent in its tree"
 
 
-class Guard:
+class TopicGuard:
     """The checks of one topic, and a count of what was dropped, by reason.
 
     `room` bounds what is kept of one stream; the view says whose streams may be opened and how many

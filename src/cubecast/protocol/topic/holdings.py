@@ -1,15 +1,15 @@
 """What a node has of the streams of the dead, as it reports before a view without them.
 
-The report (`Held`) names per stream what the node has delivered, what it holds, and the causes of
-what it holds.  From all reports together follow the ends (`cubecast.protocol.topic.stream_ends`).
-Nothing is changed here.
+The report (`HeldStream`) names per stream what the node has delivered, what it holds, and the
+causes of what it holds.  From all reports together follow the ends
+(`cubecast.protocol.topic.stream_ends`).  Nothing is changed here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from cubecast.protocol.cluster.views import Held, Unread
+from cubecast.protocol.cluster.views import HeldStream, UnreadFrame
 from cubecast.protocol.messages import Barrier
 from cubecast.protocol.port import Seq, Stream
 from cubecast.protocol.topic.context import Context
@@ -50,7 +50,7 @@ class Holdings:
             *(stream for stream in self._streams.inboxes if not is_live(stream)),
         }
 
-    def report(self, is_live: Callable[[Stream], bool]) -> tuple[Held, ...]:
+    def report(self, is_live: Callable[[Stream], bool]) -> tuple[HeldStream, ...]:
         """What we have of every dead stream that is not settled.
 
         Of what we have nothing of, and only our cut covers, we speak if what we read depends on it:
@@ -70,7 +70,7 @@ class Holdings:
                 reached = self._dead.agreed(stream, delivered.get(stream, -1))
                 cut = self._cut_for(stream, reached)
                 taking = self._reading.taking
-                found.append(Held(stream, reached, seq, reached, reached, taking, (), cut))
+                found.append(HeldStream(stream, reached, seq, reached, reached, taking, (), cut))
         return tuple(found)
 
     def base_of(self, inbox: Inbox) -> Seq:
@@ -114,7 +114,7 @@ class Holdings:
             stream.life in view.ended or view.is_live(stream) or self._streams.is_pending(stream)
         )
 
-    def _held(self, inbox: Inbox, needed: Seq) -> Held:
+    def _held(self, inbox: Inbox, needed: Seq) -> HeldStream:
         stream, taking = inbox.stream, self._reading.taking
         delivered = self._dead.agreed(stream, self._streams.front.delivered.get(stream, -1))
         read = delivered if taking else min(needed, delivered)
@@ -129,7 +129,7 @@ class Holdings:
         have = base
         while base in by_last:
             base = by_last[base].first - 1
-        unread: list[Unread] = []
+        unread: list[UnreadFrame] = []
         seq = max(base, delivered) + 1
         while (frame := inbox.frames.get(seq)) is not None and len(unread) < MAX_UNREAD:
             unread.append(self._unread(frame.first, frame.last, frame.barrier))
@@ -137,9 +137,9 @@ class Holdings:
         if self._reading.expecting and base > max(delivered, inbox.stable):
             # We are about to join, and lack what no node may have: from us no node can go on.
             self._context.marks["has only what follows a loss"] += 1
-            return Held(stream, delivered, read, delivered, delivered, False)
+            return HeldStream(stream, delivered, read, delivered, delivered, False)
         cut = self._cut_for(stream, base)
-        return Held(stream, delivered, read, base, have, taking, tuple(unread), cut)
+        return HeldStream(stream, delivered, read, base, have, taking, tuple(unread), cut)
 
     def _cut_for(self, stream: Stream, base: Seq) -> Barrier:
         """Where we joined, if we lack what lies up to `base` for that reason alone."""
@@ -152,11 +152,11 @@ class Holdings:
             if cause == stream or seq > self._settled_to(cause)
         )
 
-    def _unread(self, first: Seq, last: Seq, barrier: Barrier) -> Unread:
+    def _unread(self, first: Seq, last: Seq, barrier: Barrier) -> UnreadFrame:
         """A frame with those of its causes that not everyone is known to have."""
         open_causes = tuple(
             (stream, seq)
             for stream, seq in barrier
             if seq > self._settled_to(stream) and not self._is_forgotten(stream)
         )
-        return Unread(first, last, open_causes)
+        return UnreadFrame(first, last, open_causes)

@@ -20,7 +20,7 @@ from cubecast.protocol.topic.ack_timing import AckQueue
 from cubecast.protocol.topic.context import Context
 from cubecast.protocol.topic.dead_streams import DeadStreams
 from cubecast.protocol.topic.delivery import Delivery
-from cubecast.protocol.topic.guard import Guard
+from cubecast.protocol.topic.guard import TopicGuard
 from cubecast.protocol.topic.inheritance import Inheritance
 from cubecast.protocol.topic.reading import Reading
 from cubecast.protocol.topic.repair import Repair
@@ -58,7 +58,7 @@ class Incoming:
     def __init__(
         self,
         context: Context,
-        guard: Guard,
+        guard: TopicGuard,
         streams: StreamTable,
         delivery: Delivery,
         reading: Reading,

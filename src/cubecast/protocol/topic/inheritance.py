@@ -13,7 +13,7 @@ from cubecast.protocol.port import NodeId, Seq, Stream, Time
 from cubecast.protocol.topic.ack_timing import AckQueue
 from cubecast.protocol.topic.context import Context
 from cubecast.protocol.topic.dead_streams import DeadStreams
-from cubecast.protocol.topic.guard import Guard
+from cubecast.protocol.topic.guard import TopicGuard
 from cubecast.protocol.topic.holdings import Holdings
 from cubecast.protocol.topic.outgoing import Outgoing
 from cubecast.protocol.topic.reading import Reading
@@ -49,7 +49,7 @@ class Inheritance:
     def __init__(
         self,
         context: Context,
-        guard: Guard,
+        guard: TopicGuard,
         streams: StreamTable,
         reading: Reading,
         dead: DeadStreams,

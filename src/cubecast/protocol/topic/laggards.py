@@ -26,7 +26,7 @@ from cubecast.protocol.config import Config
 from cubecast.protocol.port import NodeId, Time
 
 
-class Verdict(NamedTuple):
+class PlaceChanges(NamedTuple):
     """Members that change their place, as masks."""
 
     demoted: int
@@ -46,7 +46,7 @@ class Laggards:
         self.suspended = 0
         self.check_at: Time | None = None
 
-    def judge(self, slow: int, members: int, out_of_credit: bool, now: Time) -> Verdict:
+    def judge(self, slow: int, members: int, out_of_credit: bool, now: Time) -> PlaceChanges:
         """Members `slow` of `members` did not answer; decide what becomes of them."""
         slow &= members & ~self.suspended
         suspended = slow & self.lossy if out_of_credit else 0
@@ -59,7 +59,7 @@ class Laggards:
         self.leaves |= demoted
         if demoted and self.check_at is None:
             self.check_at = now + self._config.leaf_for
-        return Verdict(demoted, suspended)
+        return PlaceChanges(demoted, suspended)
 
     def reconsider(self, behind: int, now: Time) -> int:
         """Look at the leaves again: those who are not `behind` return to the interior."""

@@ -1,7 +1,7 @@
 """Retained values: the newest message of a topic, kept for those who join later.
 
-The core does not look into a value and keeps none.  The world has a `Keeper`; the answer to a JOIN
-carries what it keeps of the topic, and of two answers the one with the higher `stamp` goes on.
+The core does not look into a value and keeps none.  The world has a `ValueKeeper`; the answer to a
+JOIN carries what it keeps of the topic, and of two answers the one with the higher `stamp` goes on.
 
 1. A node answers a JOIN with its vector and its value in one step.  So the value is at or below the
    newcomer's cut: everything that is delivered to the newcomer afterwards is above it, and no cause
@@ -21,7 +21,7 @@ import msgspec
 from cubecast.protocol.port import NodeId, Seq, Stream, Time, Topic
 
 
-class Kept(msgspec.Struct, frozen=True):
+class RetainedValue(msgspec.Struct, frozen=True):
     """A message that is kept: its place in its stream, its time, and what the world makes of it."""
 
     source: NodeId
@@ -41,35 +41,35 @@ class Kept(msgspec.Struct, frozen=True):
         return self.time, self.source, self.incarnation, self.seq
 
 
-class Keeper(Protocol):
+class ValueKeeper(Protocol):
     """What keeps the values of one node."""
 
-    def kept(self, topic: Topic) -> Kept | None: ...
+    def kept(self, topic: Topic) -> RetainedValue | None: ...
     def topics(self) -> Iterable[Topic]: ...
-    def believes(self, value: Kept) -> bool: ...
-    def learn(self, topic: Topic, value: Kept) -> None: ...
+    def believes(self, value: RetainedValue) -> bool: ...
+    def learn(self, topic: Topic, value: RetainedValue) -> None: ...
 
 
 class _NothingKept:
     """The keeper of a world without retained values."""
 
-    def kept(self, topic: Topic) -> Kept | None:
+    def kept(self, topic: Topic) -> RetainedValue | None:
         return None
 
     def topics(self) -> Iterable[Topic]:
         return ()
 
-    def believes(self, value: Kept) -> bool:
+    def believes(self, value: RetainedValue) -> bool:
         return False
 
-    def learn(self, topic: Topic, value: Kept) -> None:
+    def learn(self, topic: Topic, value: RetainedValue) -> None:
         pass
 
 
-NOTHING_KEPT: Keeper = _NothingKept()
+NOTHING_KEPT: ValueKeeper = _NothingKept()
 
 
-def newer(one: Kept | None, other: Kept | None) -> Kept | None:
+def newer(one: RetainedValue | None, other: RetainedValue | None) -> RetainedValue | None:
     """The value with the higher stamp."""
     if one is None or other is None:
         return other if one is None else one

@@ -1,7 +1,7 @@
 """Where the streams of the dead end: a function of what the survivors reported.
 
-Every survivor has stopped delivering the dead streams before it reports (`Held`), so whatever is
-decided from all reports together is news to nobody.  For each stream the longest prefix is taken
+Every survivor has stopped delivering the dead streams before it reports (`HeldStream`), so whatever
+is decided from all reports together is news to nobody.  For each stream the longest prefix is taken
 that one survivor, the *heir*, holds together with its causes, or has read and others hold.
 
 Invariants:
@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from cubecast.protocol.cluster.views import Final, Finals, Held, Reports
+from cubecast.protocol.cluster.views import Final, Finals, HeldStream, Reports
 from cubecast.protocol.port import NodeId, Seq, Stream
 
-Claims = dict[Stream, dict[NodeId, Held]]
+Claims = dict[Stream, dict[NodeId, HeldStream]]
 """Of one topic: who holds what of which dead stream."""
 
 
@@ -81,7 +81,7 @@ def close(
 
 
 def _allowed(
-    held: Held, limit: Seq, ends: Mapping[Stream, Seq], is_live: Callable[[Stream], bool]
+    held: HeldStream, limit: Seq, ends: Mapping[Stream, Seq], is_live: Callable[[Stream], bool]
 ) -> Seq:
     """How far a holder's frames go before one depends on what nobody has."""
     for frame in held.unread:
@@ -93,7 +93,9 @@ def _allowed(
     return limit
 
 
-def _choose(stream: Stream, holders: Mapping[NodeId, Held], reach: Mapping[NodeId, Seq]) -> Final:
+def _choose(
+    stream: Stream, holders: Mapping[NodeId, HeldStream], reach: Mapping[NodeId, Seq]
+) -> Final:
     """The heir: nobody is further than it goes, nobody has to jump if possible, and it goes far.
 
     Some who lack everything have reported nothing, so of equals the one that has the most inherits,
@@ -115,7 +117,9 @@ def _choose(stream: Stream, holders: Mapping[NodeId, Held], reach: Mapping[NodeI
     return Final(stream, reach[heir], heir, base, first.cut)  # others may have nothing
 
 
-def _lowest(slot: NodeId, holders: Mapping[NodeId, Held], reach: Mapping[NodeId, Seq]) -> NodeId:
+def _lowest(
+    slot: NodeId, holders: Mapping[NodeId, HeldStream], reach: Mapping[NodeId, Seq]
+) -> NodeId:
     """Who holds the first of what a holder and others hold together, without a hole."""
     while True:
         base = holders[slot].base

@@ -21,7 +21,7 @@ from cubecast.protocol.topic.ack_timing import AckQueue
 from cubecast.protocol.topic.causal import CausalFront
 from cubecast.protocol.topic.context import Context
 from cubecast.protocol.topic.dead_streams import DeadStreams
-from cubecast.protocol.topic.guard import Guard
+from cubecast.protocol.topic.guard import TopicGuard
 from cubecast.protocol.topic.history import History
 from cubecast.protocol.topic.reading import Reading
 from cubecast.protocol.topic.repair import Repair
@@ -55,7 +55,7 @@ class StreamTable:
     def __init__(
         self,
         context: Context,
-        guard: Guard,
+        guard: TopicGuard,
         reading: Reading,
         dead: DeadStreams,
         history: History,

@@ -8,7 +8,7 @@ lacks (`Repair`).  What is stable is forgotten.
 
 A part is given the parts below it and knows nothing of those above:
 
-    Context, Guard                         names, settings, ways out; what a peer must not say
+    Context, TopicGuard                    names, settings, ways out; what a peer must not say
     Reading, DeadStreams, History          what is taken; what the dead left; what is over
     AckQueue, Repair                       what is to be acknowledged; whom to ask again
     StreamTable                            where the node stands with each stream
@@ -38,7 +38,7 @@ from cubecast.protocol.topic.claims import Claims
 from cubecast.protocol.topic.context import Context
 from cubecast.protocol.topic.dead_streams import DeadStreams
 from cubecast.protocol.topic.delivery import Delivery
-from cubecast.protocol.topic.guard import Guard
+from cubecast.protocol.topic.guard import TopicGuard
 from cubecast.protocol.topic.history import History
 from cubecast.protocol.topic.holdings import Holdings
 from cubecast.protocol.topic.incoming import Incoming
@@ -54,7 +54,7 @@ from cubecast.protocol.topic.stream_table import StreamTable
 class TopicCore:
     """One topic at one node; `Membership` says when it takes messages and from where."""
 
-    guard_class: ClassVar[type[Guard]] = Guard
+    guard_class: ClassVar[type[TopicGuard]] = TopicGuard
     repair_class: ClassVar[type[Repair]] = Repair
     streams_class: ClassVar[type[StreamTable]] = StreamTable
     delivery_class: ClassVar[type[Delivery]] = Delivery

@@ -12,7 +12,7 @@ from contextlib import suppress
 from cubecast.protocol.port import Time
 from cubecast.sim.crashes.mortal_world import MortalWorld
 from cubecast.sim.params import Params
-from cubecast.sim.world import Horizon
+from cubecast.sim.world import HorizonReached
 
 LOOKS = 32
 """How often a run is looked at within the bound, to end it when all is done."""
@@ -38,7 +38,7 @@ def liveness_bound(params: Params, recovery: Time, publications: int) -> Time:
 
 def run_until(world: MortalWorld, at: Time) -> None:
     """Let time pass, whether something is left to do or not."""
-    with suppress(Horizon):
+    with suppress(HorizonReached):
         world.run(until=at)
     world.now = max(world.now, at)
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from cubecast.protocol.port import NodeId, Port, Process, Time
 from cubecast.sim.crashes.mortal_world import MortalWorld
-from cubecast.sim.world import Network
+from cubecast.sim.world import NetworkModel
 
 MakeProcess = Callable[[NodeId, Port], Process]
 
@@ -32,7 +32,7 @@ class CrashStopWorld(MortalWorld):
         self,
         nodes: int,
         make: MakeProcess,
-        network: Network,
+        network: NetworkModel,
         *,
         rng: Random,
         detect: tuple[Time, Time],

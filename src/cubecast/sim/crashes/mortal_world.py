@@ -53,8 +53,8 @@ from cubecast.protocol.port import (
     Topic,
 )
 from cubecast.protocol.subscriptions.membership import Standing
-from cubecast.sim.values import Handing, Keeping, Value, ValueLog, ident_of
-from cubecast.sim.world import Handler, Network, SimPort, Spans, World, message_record
+from cubecast.sim.values import Handing, Value, ValueKept, ValueLog, ident_of
+from cubecast.sim.world import Handler, NetworkModel, SimPort, Spans, World, message_record
 from cubecast.topology import members_of
 from cubecast.trace import Kind, Record
 
@@ -71,7 +71,7 @@ MAX_NAMED = 1_000_000
 """Nobody honest reports more messages as lost at a time."""
 
 
-class Packet(NamedTuple):
+class MessageInFlight(NamedTuple):
     """A message on its way, and who sent it: an incarnation, or what the process calls itself."""
 
     message: Message
@@ -106,7 +106,7 @@ class MortalWorld(World):
         self,
         nodes: int,
         make: MakeLife,
-        network: Network,
+        network: NetworkModel,
         *,
         later: Collection[NodeId] = (),
         **options: Any,
@@ -300,7 +300,7 @@ class MortalWorld(World):
     def _keep(self, node: NodeId, topic: Topic, stream: Stream, first: Seq, value: Value) -> None:
         self.keeper(node).published(topic, stream, first, value.body)
         stamp = (value.body.time, *stream, first)
-        self.values.kept.append(Keeping(self._position(), node, topic, value[0], stamp))
+        self.values.kept.append(ValueKept(self._position(), node, topic, value[0], stamp))
 
     def _hand_out(self, node: NodeId, topic: Topic, first: bool) -> None:
         keeper = self.keeper(node)
@@ -339,7 +339,7 @@ class MortalWorld(World):
         subscribed = self._subscribed
         trace = self.trace if self._trace_messages else None
 
-        def receive(packet: Packet, sender: NodeId, now: Time) -> None:
+        def receive(packet: MessageInFlight, sender: NodeId, now: Time) -> None:
             if not port.up:
                 return
             message: Any = packet.message
@@ -494,7 +494,7 @@ class LifePort(SimPort):
 
     __slots__ = ("copies_left", "keeper", "up")
 
-    def __init__(self, world: MortalWorld, node: NodeId, network: Network) -> None:
+    def __init__(self, world: MortalWorld, node: NodeId, network: NetworkModel) -> None:
         super().__init__(world, node, network)
         self.up = True
         self.keeper = Retained()
@@ -556,7 +556,7 @@ class LifePort(SimPort):
             self._trace_send((place,), message)
         self._network.control(self._node, place, self._packet(message))
 
-    def _packet(self, message: Message, copies: int = 1) -> Packet:
+    def _packet(self, message: Message, copies: int = 1) -> MessageInFlight:
         world = cast(MortalWorld, self._world)
         if world.codec is not None:
             message = world.codec.cross(message, copies)
@@ -564,7 +564,9 @@ class LifePort(SimPort):
         seal = getattr(process, "seal", None)
         speaker = world.incarnation(self._node) if seal is None else seal()
         slot = getattr(process, "node", self._node)
-        return Packet(message, speaker, slot, message.kind, getattr(message, "stream", (None,)))
+        return MessageInFlight(
+            message, speaker, slot, message.kind, getattr(message, "stream", (None,))
+        )
 
     def reach(self, address: str, message: Message) -> None:
         """Nodes are where their number says."""
@@ -596,7 +598,7 @@ class LifePort(SimPort):
             super()._consumed(publication, _, now)
 
 
-def _nobody(packet: Packet, sender: NodeId, now: Time) -> None:
+def _nobody(packet: MessageInFlight, sender: NodeId, now: Time) -> None:
     """Nobody is there."""
 
 

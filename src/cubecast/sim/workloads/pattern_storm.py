@@ -11,7 +11,7 @@ from random import Random
 
 from cubecast.protocol.port import NodeId, Time, Topic
 from cubecast.sim.params import Params
-from cubecast.sim.protocols import ProtocolError
+from cubecast.sim.protocols import ProtocolChoiceError
 from cubecast.sim.workloads.storm import ACTIVE, Chatter
 from cubecast.sim.world import World
 
@@ -22,7 +22,9 @@ PATTERNS = ("#", "a/+", "a/#", "+/x", "$s/#", "+/x/#")
 def plan_pattern_storm(world: World, params: Params, rng: Random) -> None:
     """Plan publications to any topic, single subscriptions, and patterns that open and close."""
     if not hasattr(world.processes[0], "follow"):
-        raise ProtocolError(f"{world.processes[0].label} has no patterns to follow: use cubecast")
+        raise ProtocolChoiceError(
+            f"{world.processes[0].label} has no patterns to follow: use cubecast"
+        )
     nodes = range(params.nodes)
     for topic in rng.sample(TOPICS, rng.choice([0, 1, 2])):
         world.establish(topic, [node for node in nodes if rng.random() < 0.5])

@@ -38,7 +38,7 @@ class ReplayError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ConversationLine:
     """One message of a conversation; `parents` are positions of earlier lines."""
 
     second: Time
@@ -52,7 +52,7 @@ class Conversation:
 
     name: str
     nodes: int
-    lines: tuple[Line, ...]
+    lines: tuple[ConversationLine, ...]
 
     @property
     def replies(self) -> int:
@@ -115,7 +115,7 @@ def _conversation(path: Path, name: str, rows: list[tuple[int, dict[str, str]]])
     nodes: dict[str, NodeId] = {}
     position: dict[str, int] = {}
     to_come = {row["line"] for _, row in rows}
-    lines: list[Line] = []
+    lines: list[ConversationLine] = []
     days, last, time = 0, 0, 0
     for number, row in rows:
         where = f"{path}, line {number}"
@@ -131,7 +131,7 @@ def _conversation(path: Path, name: str, rows: list[tuple[int, dict[str, str]]])
         parents = _parents(where, row["reply_to"], position, to_come)
         position[row["line"]] = len(lines)
         to_come.discard(row["line"])
-        lines.append(Line(time, nodes.setdefault(row["user"], len(nodes)), parents))
+        lines.append(ConversationLine(time, nodes.setdefault(row["user"], len(nodes)), parents))
     return Conversation(name, len(nodes), tuple(lines))
 
 

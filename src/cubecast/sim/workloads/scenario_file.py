@@ -83,7 +83,7 @@ class ScriptError(ValueError):
     """A scenario file cannot be read or does not make sense."""
 
 
-class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ScenarioStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One command of the application at one node."""
 
     node: NodeId
@@ -125,7 +125,7 @@ class ScriptFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     about: str
     params: dict[str, Any] = {}
     topics: dict[Topic, list[NodeId]] = {}
-    steps: list[Step] = msgspec.field(name="do", default_factory=list)
+    steps: list[ScenarioStep] = msgspec.field(name="do", default_factory=list)
     holds: list[HoldEntry] = msgspec.field(name="hold", default_factory=list)
     partitions: list[PartitionEntry] = msgspec.field(name="partition", default_factory=list)
     expect: dict[str, list[str]] = {}
@@ -222,7 +222,7 @@ def _check_steps(script: ScriptFile) -> None:
             raise ScriptError(f"{where}: say which topic")
 
 
-def _where(number: int, step: Step) -> str:
+def _where(number: int, step: ScenarioStep) -> str:
     return f"step {number} ({step.act} at node {step.node})"
 
 
@@ -265,7 +265,7 @@ class Performance:
         self._script = script
         self._only_topic = next(iter(script.topics))
         self._label_of: dict[int, str] = {}
-        self._waiting: dict[tuple[NodeId, str], list[Step]] = {}
+        self._waiting: dict[tuple[NodeId, str], list[ScenarioStep]] = {}
 
     def start(self) -> None:
         """Establish the topics and plan every step."""
@@ -279,14 +279,14 @@ class Performance:
             elif step.after is not None:
                 self._waiting.setdefault((step.node, step.after), []).append(step)
 
-    def _perform(self, step: Step, _: None, now: Time) -> None:
+    def _perform(self, step: ScenarioStep, _: None, now: Time) -> None:
         try:
             self._command(step)
         except ValueError as error:  # what the protocol does not offer, such as open groups
             number = self._script.steps.index(step) + 1
             raise ScriptError(f"{_where(number, step)} at time {now}: {error}") from error
 
-    def _command(self, step: Step) -> None:
+    def _command(self, step: ScenarioStep) -> None:
         topic = step.topic or self._only_topic
         mortal = cast(MortalWorld, self._world)  # where there are crashes and suspicions
         if step.node not in self._world.running():

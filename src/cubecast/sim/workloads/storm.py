@@ -12,7 +12,7 @@ from random import Random
 from cubecast.protocol.port import NodeId, Time, Topic
 from cubecast.sim.faults import Partition, Pause
 from cubecast.sim.params import ParamError, Params
-from cubecast.sim.protocols import ProtocolError
+from cubecast.sim.protocols import ProtocolChoiceError
 from cubecast.sim.world import World
 
 ACTIVE: Time = 4000
@@ -142,7 +142,7 @@ def plan_laggards(world: World, params: Params, rng: Random) -> None:
     topic: Topic = "t"
     nodes = range(params.nodes)
     if not hasattr(world.processes[0], "is_lossy"):
-        raise ProtocolError(f"{world.processes[0].label} has no lossy members: use cubecast")
+        raise ProtocolChoiceError(f"{world.processes[0].label} has no lossy members: use cubecast")
     world.establish(topic, [node for node in nodes if not is_lossy(node)])
     wanted = dict.fromkeys(nodes, True)
 

@@ -57,7 +57,7 @@ class Improvement:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class BeforeAfter:
     """A property of overlays before and after, one value per overlay."""
 
     before: float
@@ -82,7 +82,7 @@ class Overlays:
     unknown_nodes: int
     outside_nodes: int
     """Nodes outside the largest strong component, after."""
-    changes: Mapping[str, Change]
+    changes: Mapping[str, BeforeAfter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ def _renamed(table: DataFrame, round_: int, suffix: str) -> DataFrame:
     return rows.select("topic", *(F.col(name).alias(f"{name}_{suffix}") for name in others))
 
 
-def _changes(paired: DataFrame) -> dict[str, Change]:
+def _changes(paired: DataFrame) -> dict[str, BeforeAfter]:
     from pyspark.sql import functions as F
 
     columns = []
@@ -267,11 +267,11 @@ def _changes(paired: DataFrame) -> dict[str, Change]:
     return {name: _change(row, name) for name in SHAPES} if row["n"] else {}
 
 
-def _change(row: Any, name: str) -> Change:
+def _change(row: Any, name: str) -> BeforeAfter:
     before, after = row[f"{name}_before"], row[f"{name}_after"]
     spread, deviation = row[f"{name}_spread"] or 0.0, row[f"{name}_sd"] or 0.0
     effect = (after - before) / spread if spread else 0.0
-    return Change(before, after, QUANTILE * deviation / row["n"] ** 0.5, effect)
+    return BeforeAfter(before, after, QUANTILE * deviation / row["n"] ** 0.5, effect)
 
 
 def at_least(subscriptions: DataFrame, smallest: int) -> DataFrame:

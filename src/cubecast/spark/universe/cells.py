@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cubecast.spark.universe.mapping import LISTS, WHITESPACE, Column, Condition, Mapping
+from cubecast.spark.universe.mapping import LISTS, WHITESPACE, Column, Mapping, RowCondition
 from cubecast.spark.universe.sieve import Sieve
 from cubecast.spark.universe.sources import LONGEST_ROW
 from cubecast.spark.universe.values import Mask, as_mask
@@ -31,7 +31,7 @@ _WRONG = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FileColumns:
     """The columns of one file: where those of the mapping are, and how many there are."""
 
     positions: dict[Column, int] = field(default_factory=dict)
@@ -126,7 +126,7 @@ def cells_at(cells: Any, position: int) -> tuple[Any, Mask]:
     return pc.list_element(rows, position), there
 
 
-def meet(sieve: Sieve, conditions: Sequence[Condition], positions: dict[Column, int]) -> None:
+def meet(sieve: Sieve, conditions: Sequence[RowCondition], positions: dict[Column, int]) -> None:
     """Skip the rows that are not asked for; a row without the cell matches nothing."""
     for condition in conditions:
         found, there = cells_at(sieve.columns["cells"], positions[condition.column])
@@ -139,7 +139,7 @@ def _matches(text: Any, pattern: str) -> Mask:
     return as_mask(pc.match_substring_regex(text, pattern=f"^(?:{pattern})$"))
 
 
-def pick_text(sieve: Sieve, mapping: Mapping, layout: Layout) -> None:
+def pick_text(sieve: Sieve, mapping: Mapping, layout: FileColumns) -> None:
     """Cells become the columns of fields; rows of another width are bad."""
     length = pc.list_value_length(sieve.columns["cells"]).to_numpy(zero_copy_only=False)
     width = layout.width
@@ -259,7 +259,7 @@ def _list_reader(mapping: Mapping) -> Callable[[Any], Any]:
 # -- Parquet ---------------------------------------------------------------------------------------
 
 
-def pick_parquet(sieve: Sieve, mapping: Mapping, batch: Any, layout: Layout) -> None:
+def pick_parquet(sieve: Sieve, mapping: Mapping, batch: Any, layout: FileColumns) -> None:
     """Columns of a Parquet file become the columns of fields."""
     sieve.columns = {str(index): column for index, column in enumerate(batch.columns)}
     names = {column: str(index) for column, index in layout.positions.items()}

@@ -1,10 +1,10 @@
 """Events that spread over overlays, on Spark: publications and views in, counts per event out.
 
 Overlays are shared by all events, and events never meet.  So the views of a round become one
-network (`cubecast.kernel.gossip.Network`), written once to the job's folder; each process maps it
-into memory, and the processes of a machine share one copy.  Events are spread over tasks by Arrow
-batches.  The fate of a message depends on run, event, sender and receiver alone: the counts depend
-on neither the partitions nor the master.
+network (`cubecast.kernel.gossip.GossipNetwork`), written once to the job's folder; each process
+maps it into memory, and the processes of a machine share one copy.  Events are spread over tasks by
+Arrow batches.  The fate of a message depends on run, event, sender and receiver alone: the counts
+depend on neither the partitions nor the master.
 
 Memory: a network takes 4 bytes per link, 20 per subscription and 16 per user (Ask Ubuntu's topics
 with 30 subscribers or more: 654,099 subscriptions, 8.1 million links, 48 MB).  A task adds 13 bytes
@@ -28,9 +28,9 @@ from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
 from cubecast.kernel.errors import KernelError
 from cubecast.kernel.gossip import (
-    Events,
     GossipConfig,
-    Network,
+    GossipEvents,
+    GossipNetwork,
     Spread,
     dead_users,
     make_events,
@@ -225,15 +225,15 @@ class SpreadTask:
 
 
 @lru_cache(maxsize=1)
-def _mapped(folder: str) -> Network:
+def _mapped(folder: str) -> GossipNetwork:
     """The tasks that one Python worker runs, one after the other, share what they map."""
     try:
-        return Network.load(Path(folder))
+        return GossipNetwork.load(Path(folder))
     except KernelError as error:
         raise LabError(f"{error}; all executors must see the job's folder") from None
 
 
-def events_of(batch: pa.RecordBatch) -> Events:
+def events_of(batch: pa.RecordBatch) -> GossipEvents:
     """Rows of `post`, `user` and `topics` as events."""
     topics: Any = batch.column("topics")
     offsets = topics.offsets.to_numpy().astype(np.int64)

@@ -9,5 +9,5 @@ class UniverseError(LabError):
     """A directory is not a universe that can be read, or cannot be written to."""
 
 
-class TraceError(UniverseError):
+class UniverseTraceError(UniverseError):
     """A trace cannot be read at all: the message names the file and says what to do."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from cubecast.overlay.universes.bipartite import Plan, chunks, plan
+from cubecast.overlay.universes.bipartite import UniversePlan, chunks, plan
 from cubecast.overlay.universes.grid import NODES, PARAMETERS, TOPICS, GridParameters, grid
 from cubecast.overlay.universes.presets import BipartiteParameters, preset
 from cubecast.overlay.universes.streams import Universe
@@ -76,7 +76,7 @@ def _ranges(shape: BipartiteParameters | Grid, run: int, parts: int) -> list[tup
 
 
 @lru_cache(maxsize=1)
-def _plan(run: int, parameters: BipartiteParameters) -> Plan:
+def _plan(run: int, parameters: BipartiteParameters) -> UniversePlan:
     """The tasks that one Python worker runs, one after the other, share their plan."""
     return plan(run, parameters)
 

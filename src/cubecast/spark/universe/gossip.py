@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
 
-from cubecast.kernel.gossip import GossipConfig, Network, made_events
+from cubecast.kernel.gossip import GossipConfig, GossipNetwork, made_events
 from cubecast.overlay.rounds import MODES, RoundConfig
 from cubecast.spark.universe.align import at_least
 from cubecast.spark.universe.dissemination import (
@@ -107,7 +107,7 @@ class GossipPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class GossipTotals:
     """Sums over all events of a variant (`dissemination.totals`).
 
     A share or a mean of nothing is None.
@@ -158,7 +158,7 @@ def _per(part: int, whole: int) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class EventsToSend:
     """What is sent, and what is not."""
 
     events: DataFrame
@@ -174,7 +174,7 @@ def gossip(
     folder: Path | None = None,
     keep: Path | None = None,
     tell: Tell = lambda step: None,
-) -> list[Outcome]:
+) -> list[GossipTotals]:
     """Send the events of a universe in every variant of the plan.
 
     `folder` is for networks while the job runs: on a cluster one that all executors see.  `keep`
@@ -206,13 +206,13 @@ def published(
     subscriptions: DataFrame,
     plan: GossipPlan,
     fields: Fields,
-) -> Published:
+) -> EventsToSend:
     """The events of a universe, or made ones where it has none.
 
     Posts are counted before those without a topic go, and before a sample is taken.
     """
     if "publications" not in universe.tables:
-        network = Network.load(fields.network(Variant("start")))
+        network = GossipNetwork.load(fields.network(Variant("start")))
         made = made_events(network, plan.events or MADE_EVENTS, run=plan.run)
         topics = pa.ListArray.from_arrays(
             pa.array(made.offsets.astype("int32")), pa.array(made.topics)
@@ -220,7 +220,7 @@ def published(
         nothing = pa.nulls(len(made))
         columns = [made.ids, nothing, made.authors, topics, nothing]
         rows = pa.table(dict(zip(PUBLICATIONS.names, columns, strict=True))).to_pylist()
-        return Published(session.createDataFrame(rows, PUBLICATIONS), left_out=0, made=True)
+        return EventsToSend(session.createDataFrame(rows, PUBLICATIONS), left_out=0, made=True)
     publications = universe.read(session, "publications")
     events = with_topic(publications, subscriptions)
     left_out = publications.count() - events.count()
@@ -228,7 +228,7 @@ def published(
         events = with_authors(events, universe.read(session, "participants"))
     if plan.events is not None:
         events = sample(events, plan.events)
-    return Published(events, left_out, made=False)
+    return EventsToSend(events, left_out, made=False)
 
 
 @dataclass(slots=True)
@@ -264,8 +264,8 @@ class Fields:
 
 
 def _outcome(
-    fields: Fields, sent: Published, variant: Variant, keep: Path | None, tell: Tell
-) -> Outcome:
+    fields: Fields, sent: EventsToSend, variant: Variant, keep: Path | None, tell: Tell
+) -> GossipTotals:
     network = fields.network(variant)
     refilled = variant.dead_ids == "refilled"
     config = GossipConfig(
@@ -282,7 +282,7 @@ def _outcome(
     row = totals(spreads).first()
     assert row is not None
     counts = {name: int(count) for name, count in row.asDict().items()}
-    return Outcome(variant, counts, sent.left_out, sent.made)
+    return GossipTotals(variant, counts, sent.left_out, sent.made)
 
 
 @contextmanager

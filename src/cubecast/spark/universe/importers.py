@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from cubecast.spark.universe.errors import TraceError
-from cubecast.spark.universe.mapping import WHITESPACE, Condition, Mapping
+from cubecast.spark.universe.errors import UniverseTraceError
+from cubecast.spark.universe.mapping import WHITESPACE, Mapping, RowCondition
 from cubecast.spark.universe.simplices import import_askubuntu
 
 if TYPE_CHECKING:
@@ -45,11 +45,13 @@ class Importer:
 
 
 REGISTERED_2025 = (
-    Condition(2, "revision"), Condition(3, "create"), Condition(33, "0"), Condition(21, "true"),
+    RowCondition(2, "revision"), RowCondition(3, "create"),
+    RowCondition(33, "0"), RowCondition(21, "true"),
 )  # fmt: skip
 """Revisions of articles (namespace 0) by permanent accounts: neither anonymous nor temporary."""
 REGISTERED_2019 = (
-    Condition(1, "revision"), Condition(2, "create"), Condition(28, "0"), Condition(17, "false"),
+    RowCondition(1, "revision"), RowCondition(2, "create"),
+    RowCondition(28, "0"), RowCondition(17, "false"),
 )  # fmt: skip
 """The same where there were no temporary accounts yet."""
 
@@ -110,7 +112,7 @@ IMPORTERS: dict[str, Importer] = {
         Mapping(
             "publications", {"post": (2,), "time": (4,), "user": (6,), "topic": (1,)}, "ssv",
             width=7, time_unit="iso",
-            conditions=(Condition(0, "REVISION"), Condition(6, "ip:.*", negated=True)),
+            conditions=(RowCondition(0, "REVISION"), RowCondition(6, "ip:.*", negated=True)),
         ),
         subscribe=True,
     ),
@@ -138,4 +140,4 @@ def find_importer(name: str) -> Importer:
     try:
         return IMPORTERS[name]
     except KeyError:
-        raise TraceError(f"--from {name}: there are {', '.join(IMPORTERS)}") from None
+        raise UniverseTraceError(f"--from {name}: there are {', '.join(IMPORTERS)}") from None

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from cubecast.spark.sweep import map_in_arrow
 from cubecast.spark.tables import spark_schema
-from cubecast.spark.universe.cells import Layout
-from cubecast.spark.universe.errors import TraceError
+from cubecast.spark.universe.cells import FileColumns
+from cubecast.spark.universe.errors import UniverseTraceError
 from cubecast.spark.universe.layouts import layouts
 from cubecast.spark.universe.mapping import Mapping
 from cubecast.spark.universe.merge import (
@@ -45,7 +45,7 @@ from cubecast.spark.universe.quarantine import (
     tallies,
 )
 from cubecast.spark.universe.rows import judged, staged_schema
-from cubecast.spark.universe.sources import Piece, Source, find_sources, pieces
+from cubecast.spark.universe.sources import Piece, TraceFile, find_sources, pieces
 from cubecast.spark.universe.store import TABLES, Draft, new_universe, settings
 from cubecast.version import __version__
 
@@ -106,7 +106,7 @@ def ingest_publications(
 
 def _require_kind(mapping: Mapping, kind: str) -> None:
     if mapping.kind != kind:
-        raise TraceError(f"the mapping is of {mapping.kind}, not of {kind}")
+        raise UniverseTraceError(f"the mapping is of {mapping.kind}, not of {kind}")
 
 
 def ingest_trace(
@@ -123,8 +123,9 @@ def ingest_trace(
     """Read a trace into the universe at `out`.
 
     With `subscribe`, users of a trace of publications subscribe to the topics they publish to.
-    With a share of bad rows above `most_bad` the universe is marked unsound.  Raises `TraceError`
-    where there is nothing to read or a file is damaged; then `out` is as it was.
+    With a share of bad rows above `most_bad` the universe is marked unsound.  Raises
+    `UniverseTraceError` where there is nothing to read or a file is damaged; then `out` is as it
+    was.
     """
     tell("looking at the files")
     trace = _Trace.found(paths, mapping)
@@ -171,8 +172,8 @@ class _Trace:
     """The files of a trace, cut into pieces."""
 
     mapping: Mapping
-    sources: Sequence[Source]
-    layouts: Sequence[Layout]
+    sources: Sequence[TraceFile]
+    layouts: Sequence[FileColumns]
     pieces: Sequence[Piece]
 
     @classmethod
@@ -219,7 +220,7 @@ def stage(session: SparkSession, trace: _Trace, folder: Path) -> DataFrame:
 
 
 def read_pieces(
-    session: SparkSession, pieces: Sequence[Piece], mapping: Mapping, layouts: Sequence[Layout]
+    session: SparkSession, pieces: Sequence[Piece], mapping: Mapping, layouts: Sequence[FileColumns]
 ) -> DataFrame:
     """The judged rows of pieces, as `rows.staged_schema`; lazily."""
 
@@ -242,13 +243,13 @@ def _shuffles(trace: _Trace) -> dict[str, str]:
 
 def _refuse_what_is_nothing(trace: _Trace, read: Tallies) -> None:
     if read.failed:
-        raise TraceError(read.failed[0])
+        raise UniverseTraceError(read.failed[0])
     named = trace.sources[0].path + (" and others" if len(trace.sources) > 1 else "")
     if read.rows == 0:
-        raise TraceError(f"{named}: empty, there is no row to read")
+        raise UniverseTraceError(f"{named}: empty, there is no row to read")
     if read.rows == sum(read.skipped.values()):
         told = ", ".join(f"{why} ({number:,})" for why, number in read.skipped.items())
-        raise TraceError(f"{named}: all {read.rows:,} rows are skipped: {told}")
+        raise UniverseTraceError(f"{named}: all {read.rows:,} rows are skipped: {told}")
 
 
 # -- making tables ---------------------------------------------------------------------------------

@@ -7,23 +7,23 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cubecast.spark.universe.cells import Layout, decode, header_positions, split
-from cubecast.spark.universe.errors import TraceError
+from cubecast.spark.universe.cells import FileColumns, decode, header_positions, split
+from cubecast.spark.universe.errors import UniverseTraceError
 from cubecast.spark.universe.mapping import Column, Mapping
 from cubecast.spark.universe.sieve import Sieve
-from cubecast.spark.universe.sources import Source, first_lines
+from cubecast.spark.universe.sources import TraceFile, first_lines
 
 
-def layouts(sources: Sequence[Source], mapping: Mapping) -> list[Layout]:
-    """One for each file; raises `TraceError` where a file lacks a column.
+def layouts(sources: Sequence[TraceFile], mapping: Mapping) -> list[FileColumns]:
+    """One for each file; raises `UniverseTraceError` where a file lacks a column.
 
     Text without a header has as many columns as the first row of the trace, or more if the mapping
     names a later one; a row of another width is a bad row.
     """
     if mapping.format in ("json", "lists"):
         if any(isinstance(one, int) for one in wanted_columns(mapping)):
-            raise TraceError("columns: JSON has keys, no positions; name them")
-        return [Layout() for _ in sources]
+            raise UniverseTraceError("columns: JSON has keys, no positions; name them")
+        return [FileColumns() for _ in sources]
     if mapping.format == "parquet":
         return [_parquet_layout(source, mapping) for source in sources]
     if mapping.header:
@@ -34,8 +34,8 @@ def layouts(sources: Sequence[Source], mapping: Mapping) -> list[Layout]:
     needed = max(positions.values()) + 1
     width = mapping.width or max(needed, _first_width(sources, mapping))
     if width < needed:
-        raise TraceError(f"columns: column {needed - 1} is beyond the width of {width}")
-    return [Layout(dict(positions), width) for _ in sources]
+        raise UniverseTraceError(f"columns: column {needed - 1} is beyond the width of {width}")
+    return [FileColumns(dict(positions), width) for _ in sources]
 
 
 def wanted_columns(mapping: Mapping) -> list[Column]:
@@ -44,7 +44,7 @@ def wanted_columns(mapping: Mapping) -> list[Column]:
     return list(dict.fromkeys([*named, *(one.column for one in mapping.conditions)]))
 
 
-def _first_width(sources: Sequence[Source], mapping: Mapping) -> int:
+def _first_width(sources: Sequence[TraceFile], mapping: Mapping) -> int:
     for source in sources:
         for line in first_lines(source):
             if line and not (mapping.comment and line.startswith(mapping.comment.encode())):
@@ -64,39 +64,41 @@ def cells_of(line: bytes, mapping: Mapping) -> list[str] | None:
     return found
 
 
-def _header_layout(source: Source, mapping: Mapping) -> Layout:
+def _header_layout(source: TraceFile, mapping: Mapping) -> FileColumns:
     lines = first_lines(source, 1)
     if not source.size or not lines:
-        return Layout()
+        return FileColumns()
     cells = cells_of(lines[0], mapping)
     if cells is None:
-        raise TraceError(f"{source.path}: the header is not UTF-8, or its quotes do not match")
+        raise UniverseTraceError(
+            f"{source.path}: the header is not UTF-8, or its quotes do not match"
+        )
     positions, missing = header_positions(cells, wanted_columns(mapping))
     if missing:
-        raise TraceError(_lacks(source, missing, cells))
-    return Layout(positions, mapping.width or len(cells))
+        raise UniverseTraceError(_lacks(source, missing, cells))
+    return FileColumns(positions, mapping.width or len(cells))
 
 
-def _parquet_layout(source: Source, mapping: Mapping) -> Layout:
+def _parquet_layout(source: TraceFile, mapping: Mapping) -> FileColumns:
     """Positions are among the columns read, which are those of the mapping, by name."""
     if not source.size:
-        return Layout()
+        return FileColumns()
     try:
         columns: list[str] = pq.read_schema(source.path).names
     except (OSError, pa.ArrowException) as error:
         text = " ".join(str(error).split())
-        raise TraceError(f"{source.path} is no sound Parquet file: {text}") from None
+        raise UniverseTraceError(f"{source.path} is no sound Parquet file: {text}") from None
     positions, missing = header_positions(columns, wanted_columns(mapping))
     if missing:
-        raise TraceError(_lacks(source, missing, columns))
+        raise UniverseTraceError(_lacks(source, missing, columns))
     read = list(dict.fromkeys(columns[one] for one in positions.values()))
-    return Layout(
+    return FileColumns(
         {column: read.index(columns[at]) for column, at in positions.items()},
         len(read),
         tuple(read),
     )
 
 
-def _lacks(source: Source, missing: Sequence[str], columns: Sequence[str]) -> str:
+def _lacks(source: TraceFile, missing: Sequence[str], columns: Sequence[str]) -> str:
     shown = ", ".join(columns[:20]) + (", ..." if len(columns) > 20 else "")
     return f"{source.path} has no column {', '.join(missing)}; it has {shown}"

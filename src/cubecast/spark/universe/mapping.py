@@ -11,7 +11,7 @@ from collections.abc import Mapping as Dict
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from cubecast.spark.universe.errors import TraceError
+from cubecast.spark.universe.errors import UniverseTraceError
 
 Kind = Literal["subscriptions", "publications"]
 Column = int | str
@@ -38,7 +38,7 @@ IDS = ("user", "topic", "post", "reply_to")
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class RowCondition:
     """A row counts only if a cell matches the whole of a regular expression, or does not."""
 
     column: Column
@@ -77,7 +77,7 @@ class Mapping:
     """A line that begins with it is no row."""
     width: int | None = None
     """Columns of a row; None: as many as the header has, or else the first row."""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[RowCondition, ...] = ()
 
     def __post_init__(self) -> None:
         check(self)
@@ -108,16 +108,20 @@ class Mapping:
 
 
 def check(mapping: Mapping) -> None:
-    """Raise `TraceError` if a mapping cannot be meant."""
+    """Raise `UniverseTraceError` if a mapping cannot be meant."""
     if mapping.kind not in FIELDS:
-        raise TraceError(f"a trace holds {' or '.join(FIELDS)}, not {mapping.kind!r}")
+        raise UniverseTraceError(f"a trace holds {' or '.join(FIELDS)}, not {mapping.kind!r}")
     if mapping.format not in FORMATS:
-        raise TraceError(f"format {mapping.format!r}: must be one of {', '.join(FORMATS)}")
+        raise UniverseTraceError(f"format {mapping.format!r}: must be one of {', '.join(FORMATS)}")
     if mapping.time_unit not in TIME_UNITS:
-        raise TraceError(f"time unit {mapping.time_unit!r}: must be {', '.join(TIME_UNITS)}")
+        raise UniverseTraceError(
+            f"time unit {mapping.time_unit!r}: must be {', '.join(TIME_UNITS)}"
+        )
     if mapping.format == "lists":
         if mapping.columns or mapping.kind != "subscriptions":
-            raise TraceError("format lists: a row is a topic, its cells are users; no columns")
+            raise UniverseTraceError(
+                "format lists: a row is a topic, its cells are users; no columns"
+            )
         return
     _check_columns(mapping)
     if mapping.format in TEXT_FORMATS:
@@ -126,30 +130,34 @@ def check(mapping: Mapping) -> None:
         try:
             re.compile(condition.pattern)
         except re.error as error:
-            raise TraceError(f"where {condition}: {error}") from None
+            raise UniverseTraceError(f"where {condition}: {error}") from None
 
 
 def _check_columns(mapping: Mapping) -> None:
     known, needed = FIELDS[mapping.kind], NEEDED[mapping.kind]
     for name, columns in mapping.columns.items():
         if name not in known:
-            raise TraceError(f"columns: {mapping.kind} have {', '.join(known)}, no {name!r}")
+            raise UniverseTraceError(
+                f"columns: {mapping.kind} have {', '.join(known)}, no {name!r}"
+            )
         if not columns or any(isinstance(one, int) and one < 0 for one in columns):
-            raise TraceError(f"columns: {name} needs a name or a position from 0")
+            raise UniverseTraceError(f"columns: {name} needs a name or a position from 0")
     missing = [name for name in needed if name not in mapping.columns]
     if missing:
-        raise TraceError(
+        raise UniverseTraceError(
             f"columns: {mapping.kind} need {' and '.join(missing)}, as in "
             + ",".join(f"{name}={number}" for number, name in enumerate(needed))
         )
     for name in mapping.names:
         if name not in IDS or name not in mapping.columns:
-            raise TraceError(f"names: {name!r} is no column with ids; there are {_ids(mapping)}")
+            raise UniverseTraceError(
+                f"names: {name!r} is no column with ids; there are {_ids(mapping)}"
+            )
     replies, posts = mapping.columns.get("reply_to", ()), mapping.columns.get("post", ())
     if replies and not posts:
-        raise TraceError("columns: reply_to names posts, so post must be mapped, too")
+        raise UniverseTraceError("columns: reply_to names posts, so post must be mapped, too")
     if replies and len(replies) != len(posts):
-        raise TraceError("columns: reply_to and post must be made of equally many columns")
+        raise UniverseTraceError("columns: reply_to and post must be made of equally many columns")
 
 
 def _ids(mapping: Mapping) -> str:
@@ -164,16 +172,22 @@ def _check_text(mapping: Mapping) -> None:
         if isinstance(one, str)
     )
     if by_name and not mapping.header:
-        raise TraceError(f"columns by name ({', '.join(by_name)}) need a header in the file")
+        raise UniverseTraceError(
+            f"columns by name ({', '.join(by_name)}) need a header in the file"
+        )
     if mapping.separator == "":
-        raise TraceError("the separator is empty")
+        raise UniverseTraceError("the separator is empty")
     quote = mapping.cell_quote
     if quote is not None and (len(quote) != 1 or quote in mapping.cell_separator):
-        raise TraceError(f"quote {quote!r}: must be one character, and not the separator")
+        raise UniverseTraceError(f"quote {quote!r}: must be one character, and not the separator")
     if quote is not None and len(mapping.cell_separator) != 1:
-        raise TraceError("cells in quotes need a separator of one character; drop one of the two")
+        raise UniverseTraceError(
+            "cells in quotes need a separator of one character; drop one of the two"
+        )
     if mapping.list_separator == "" or mapping.list_separator == mapping.cell_separator:
-        raise TraceError("the separator of lists must differ from that of cells, and not be empty")
+        raise UniverseTraceError(
+            "the separator of lists must differ from that of cells, and not be empty"
+        )
 
 
 def parse_columns(text: str) -> dict[str, tuple[Column, ...]]:
@@ -184,21 +198,21 @@ def parse_columns(text: str) -> dict[str, tuple[Column, ...]]:
         name = {"topics": "topic", "replies": "reply_to"}.get(name.strip(), name.strip())
         parts = [part.strip() for part in columns.split("+")]
         if not equals or not name or not all(parts):
-            raise TraceError(f"columns {one!r}: must be FIELD=COLUMN, as in user=0,topic=1")
+            raise UniverseTraceError(f"columns {one!r}: must be FIELD=COLUMN, as in user=0,topic=1")
         if name in found:
-            raise TraceError(f"columns: {name} is there twice")
+            raise UniverseTraceError(f"columns: {name} is there twice")
         found[name] = tuple(int(part) if part.isdecimal() else part for part in parts)
     return found
 
 
-def parse_condition(text: str) -> Condition:
+def parse_condition(text: str) -> RowCondition:
     """``0=REVISION`` or ``6!=ip:.*``."""
     match = re.fullmatch(r"([^=!]+)(!?=)(.*)", text)
     if match is None:
-        raise TraceError(f"where {text!r}: must be COLUMN=PATTERN or COLUMN!=PATTERN")
+        raise UniverseTraceError(f"where {text!r}: must be COLUMN=PATTERN or COLUMN!=PATTERN")
     column, sign, pattern = match.groups()
     column = column.strip()
-    return Condition(int(column) if column.isdecimal() else column, pattern, sign == "!=")
+    return RowCondition(int(column) if column.isdecimal() else column, pattern, sign == "!=")
 
 
 def parse_separator(text: str) -> str:

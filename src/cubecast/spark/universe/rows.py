@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from cubecast.spark.universe.cells import (
     LIST_OF_TEXT,
-    Layout,
+    FileColumns,
     decode,
     is_list,
     lines_of,
@@ -30,7 +30,7 @@ from cubecast.spark.universe.cells import (
     rows_as_text,
     split,
 )
-from cubecast.spark.universe.errors import TraceError
+from cubecast.spark.universe.errors import UniverseTraceError
 from cubecast.spark.universe.mapping import Mapping
 from cubecast.spark.universe.sieve import Sieve, shown
 from cubecast.spark.universe.sources import Piece, blocks
@@ -82,7 +82,7 @@ def _id_type(mapping: Mapping, name: str) -> Any:
     return pa.string() if mapping.is_name(name) else pa.int64()
 
 
-def judged(number: int, piece: Piece, mapping: Mapping, layout: Layout) -> Iterator[Any]:
+def judged(number: int, piece: Piece, mapping: Mapping, layout: FileColumns) -> Iterator[Any]:
     """All rows of a piece as record batches of `staged_schema`, its tallies last."""
     schema = staged_schema(mapping)
     tallies: Counter[str] = Counter()
@@ -91,7 +91,7 @@ def judged(number: int, piece: Piece, mapping: Mapping, layout: Layout) -> Itera
         for sieve, first, lines in reading(piece, mapping, layout, tallies):
             tallies.update({f"{SKIPPED}{why}": n for why, n in sieve.skipped.items()})
             yield from _batches(sieve, number, first, lines, schema)
-    except TraceError as error:
+    except UniverseTraceError as error:
         tallies[f"{FAILED}{error}"] = 1
     told = {"tally": list(tallies), "count": list(tallies.values())}
     yield _batch(schema, len(tallies), piece=[number] * len(tallies), **told)
@@ -132,7 +132,7 @@ def _batch(schema: pa.Schema, length: int, **columns: Any) -> Any:
 
 
 def _text(
-    piece: Piece, mapping: Mapping, layout: Layout, tallies: Counter[str]
+    piece: Piece, mapping: Mapping, layout: FileColumns, tallies: Counter[str]
 ) -> Iterator[Judged]:
     first = 0
     for block in blocks(piece):
@@ -182,7 +182,7 @@ def _drop_what_is_no_row(sieve: Sieve, mapping: Mapping, *, at_start: bool) -> N
         sieve.refuse(empty, "empty row")
 
 
-def _pick(sieve: Sieve, mapping: Mapping, layout: Layout) -> None:
+def _pick(sieve: Sieve, mapping: Mapping, layout: FileColumns) -> None:
     if mapping.format == "json":
         pick_json(sieve, mapping)
         return
@@ -217,7 +217,7 @@ def _members(sieve: Sieve, mapping: Mapping) -> tuple[Sieve, np.typing.NDArray[n
 
 
 def _parquet(
-    piece: Piece, mapping: Mapping, layout: Layout, tallies: Counter[str]
+    piece: Piece, mapping: Mapping, layout: FileColumns, tallies: Counter[str]
 ) -> Iterator[Judged]:
     wanted = list(layout.read)
     first = 0
@@ -237,7 +237,7 @@ def _parquet(
             first += batch.num_rows
     except (OSError, pa.ArrowException) as error:
         text = " ".join(str(error).split())
-        raise TraceError(f"{piece.path} is no sound Parquet file: {text}") from None
+        raise UniverseTraceError(f"{piece.path} is no sound Parquet file: {text}") from None
 
 
 # -- fields ----------------------------------------------------------------------------------------

@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cubecast.spark.universe.cells import lines_of
-from cubecast.spark.universe.errors import TraceError
+from cubecast.spark.universe.errors import UniverseTraceError
 from cubecast.spark.universe.merge import merged_pairs
 from cubecast.spark.universe.quarantine import Counts
-from cubecast.spark.universe.sources import Piece, Source, blocks, find_sources
+from cubecast.spark.universe.sources import Piece, TraceFile, blocks, find_sources
 from cubecast.spark.universe.store import Draft, new_universe
 from cubecast.spark.universe.values import UTC_TIME, whole_numbers
 
@@ -65,16 +65,16 @@ def read_numbers(path: Path) -> Numbers:
         try:
             values, problems = whole_numbers(lines.cast(pa.string()))
         except pa.ArrowInvalid:
-            raise TraceError(f"{path} is not UTF-8") from None
+            raise UniverseTraceError(f"{path} is not UTF-8") from None
         if problems:
             mask, reason = min(problems, key=lambda one: int(np.argmax(one[0])))
             line = sum(map(len, parts)) + int(np.argmax(mask)) + 1
-            raise TraceError(f"{path}, line {line}: the number {reason}")
+            raise UniverseTraceError(f"{path}, line {line}: the number {reason}")
         parts.append(values.to_numpy())
     return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
 
-def _lines(source: Source) -> Iterator[bytes]:
+def _lines(source: TraceFile) -> Iterator[bytes]:
     if source.size:
         yield from (block.data for block in blocks(Piece(0, source.path, source.codec)))
 
@@ -87,7 +87,7 @@ def read_names(path: Path) -> list[tuple[int, str]]:
         for line in lines_of(data).to_pylist():
             number, blank, name = line.partition(b" ")
             if not blank or not number.isdigit() or not name:
-                raise TraceError(f"{path}, line {len(found) + 1}: no number and name")
+                raise UniverseTraceError(f"{path}, line {len(found) + 1}: no number and name")
             found.append((int(number), name.decode("utf-8", "backslashreplace")))
     return found
 
@@ -100,13 +100,15 @@ def read_simplices(folder: Path, name: str) -> Simplices:
     )
     for part, length in (("times", len(times)), ("simplex-labels", len(labels))):
         if length != len(sizes):
-            raise TraceError(f"{folder}: {name}-{part} has {length:,} lines, nverts {len(sizes):,}")
+            raise UniverseTraceError(
+                f"{folder}: {name}-{part} has {length:,} lines, nverts {len(sizes):,}"
+            )
     if sizes.sum() != len(members):
-        raise TraceError(
+        raise UniverseTraceError(
             f"{folder}: {name}-simplices has {len(members):,} lines, nverts says {sizes.sum():,}"
         )
     if len(np.unique(labels)) != len(labels):
-        raise TraceError(f"{folder}: {name}-simplex-labels names a question twice")
+        raise UniverseTraceError(f"{folder}: {name}-simplex-labels names a question twice")
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
     return Simplices(labels, times, pa.ListArray.from_arrays(offsets, pa.array(members)))
 
@@ -115,7 +117,7 @@ def _file(folder: Path, name: str) -> Path:
     for path in (folder / name, *(folder / f"{name}{ending}" for ending in (".gz", ".xz", ".zst"))):
         if path.exists():
             return path
-    raise TraceError(f"{folder} has no {name} or {name}.gz")
+    raise UniverseTraceError(f"{folder} has no {name} or {name}.gz")
 
 
 # -- tables ----------------------------------------------------------------------------------------
@@ -142,7 +144,7 @@ def import_askubuntu(
     from cubecast.spark.universe.ingest import identity_of
 
     if len(paths) != 1 or not paths[0].is_dir():
-        raise TraceError("askubuntu: name the one directory that holds the files")
+        raise UniverseTraceError("askubuntu: name the one directory that holds the files")
     folder = paths[0].absolute()
     identity = identity_of({"importer": "askubuntu", "folder": str(folder)})
     with new_universe(out, identity, replace=replace) as draft:

@@ -26,7 +26,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cubecast.spark.universe.errors import TraceError
+from cubecast.spark.universe.errors import UniverseTraceError
 
 BLOCK = 4 << 20
 """Bytes read at once; a task holds a few times as much."""
@@ -58,7 +58,7 @@ _FORMATS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TraceFile:
     """A file of a trace."""
 
     path: str
@@ -81,7 +81,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class LineBlock:
     """Whole lines, the last one with or without its line feed; or the beginning of one too long."""
 
     data: bytes
@@ -98,14 +98,14 @@ def format_of(path: Path) -> str | None:
 # -- finding ---------------------------------------------------------------------------------------
 
 
-def find_sources(paths: Sequence[Path], format: str) -> list[Source]:
+def find_sources(paths: Sequence[Path], format: str) -> list[TraceFile]:
     """The files, each looked at; a directory stands for its Parquet files and nothing else."""
     if not paths:
-        raise TraceError("no files to read")
+        raise UniverseTraceError("no files to read")
     found = [_source(path, format) for given in paths for path in _files(given, format)]
     path, times = Counter(source.path for source in found).most_common(1)[0]
     if times > 1:
-        raise TraceError(f"{path} is named twice")
+        raise UniverseTraceError(f"{path} is named twice")
     return found
 
 
@@ -113,14 +113,14 @@ def _files(path: Path, format: str) -> list[Path]:
     if not path.is_dir():
         return [path]
     if format != "parquet":
-        raise TraceError(f"{path} is a directory; name its files, as in {path}/*")
+        raise UniverseTraceError(f"{path} is a directory; name its files, as in {path}/*")
     inside = sorted(one for one in path.glob("*.parquet") if not one.name.startswith((".", "_")))
     if not inside:
-        raise TraceError(f"{path} is a directory without Parquet files")
+        raise UniverseTraceError(f"{path} is a directory without Parquet files")
     return inside
 
 
-def _source(path: Path, format: str) -> Source:
+def _source(path: Path, format: str) -> TraceFile:
     try:
         with path.open("rb") as file:
             begins = file.read(10)
@@ -128,7 +128,7 @@ def _source(path: Path, format: str) -> Source:
             file.seek(max(0, size - len(_PARQUET)))
             ends = file.read(len(_PARQUET))
     except OSError as error:
-        raise TraceError(f"cannot read {path}: {error.strerror}") from None
+        raise UniverseTraceError(f"cannot read {path}: {error.strerror}") from None
     says = _ENDINGS.get(path.suffix.lower())
     content = next((name for name, magic in _MAGIC.items() if magic.match(begins)), None)
     # A text may begin so, too; and a damaged Parquet file ends otherwise.
@@ -137,15 +137,21 @@ def _source(path: Path, format: str) -> Source:
     if size and says != content and (says is not None or content is not None):
         is_ = f"is {content}" if content else f"is not (it begins with {begins!r})"
         named = f"by its name {path.name} is {says}" if says else f"{path.name} is named like text"
-        raise TraceError(f"{path}: {named}, but by its content it {is_}; name it for what it is")
+        raise UniverseTraceError(
+            f"{path}: {named}, but by its content it {is_}; name it for what it is"
+        )
     if content in ("zip", "7z"):
-        raise TraceError(f"{path}: cannot read {content}; unpack it, or pack it as .gz or .zst")
+        raise UniverseTraceError(
+            f"{path}: cannot read {content}; unpack it, or pack it as .gz or .zst"
+        )
     if size and (content == "parquet") != (format == "parquet"):
-        raise TraceError(f"{path} is {content or 'no Parquet'}, but the format given is {format}")
-    return Source(str(path.absolute()), size, content if content in _CODECS else None)
+        raise UniverseTraceError(
+            f"{path} is {content or 'no Parquet'}, but the format given is {format}"
+        )
+    return TraceFile(str(path.absolute()), size, content if content in _CODECS else None)
 
 
-def pieces(sources: Sequence[Source], format: str, *, cut: int = PIECE) -> list[Piece]:
+def pieces(sources: Sequence[TraceFile], format: str, *, cut: int = PIECE) -> list[Piece]:
     """What the tasks read, in the order of rows."""
     found: list[Piece] = []
     for number, source in enumerate(sources):
@@ -160,19 +166,21 @@ def pieces(sources: Sequence[Source], format: str, *, cut: int = PIECE) -> list[
     return found
 
 
-def _row_groups(source: Source) -> int:
+def _row_groups(source: TraceFile) -> int:
     if not source.size:
         return 0
     try:
         return int(pq.read_metadata(source.path).num_row_groups)
     except (OSError, pa.ArrowException) as error:
-        raise TraceError(f"{source.path} is no sound Parquet file: {_one_line(error)}") from None
+        raise UniverseTraceError(
+            f"{source.path} is no sound Parquet file: {_one_line(error)}"
+        ) from None
 
 
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def first_lines(source: Source, most: int = 1000) -> list[bytes]:
+def first_lines(source: TraceFile, most: int = 1000) -> list[bytes]:
     """The first lines of a text file, without line ends and byte order mark."""
     for block in blocks(Piece(0, source.path, source.codec)):
         lines = block.data.split(b"\n")
@@ -180,7 +188,7 @@ def first_lines(source: Source, most: int = 1000) -> list[bytes]:
     return []
 
 
-def blocks(piece: Piece, size: int = BLOCK, longest: int = LONGEST_ROW) -> Iterator[Block]:
+def blocks(piece: Piece, size: int = BLOCK, longest: int = LONGEST_ROW) -> Iterator[LineBlock]:
     """The lines that begin in a piece of text, in blocks of about `size` bytes.
 
     The byte order mark at the beginning of a file is no part of its first line.
@@ -205,7 +213,7 @@ def _skip_line(file: IO[bytes], start: int, size: int) -> bool:
 
 def _whole_lines(
     file: IO[bytes], piece: Piece, at: int, size: int, longest: int
-) -> Iterator[Block]:
+) -> Iterator[LineBlock]:
     begins, end = at, piece.end  # where `rest` begins, and where lines begin that are not ours
     rest = b""  # the beginning of a line whose end is not read yet
     dropping = False  # inside a line that was too long
@@ -217,11 +225,11 @@ def _whole_lines(
     while end is None or begins < end:
         cut = _last_end(rest, begins, end)
         if cut:
-            yield Block(rest[:cut])
+            yield LineBlock(rest[:cut])
             rest, begins = rest[cut:], begins + cut
             continue
         if len(rest) > longest:
-            yield Block(rest[:longest], too_long=True)
+            yield LineBlock(rest[:longest], too_long=True)
             begins, rest, dropping = begins + len(rest), b"", True
         data = file.read(size)
         if not data:
@@ -232,7 +240,7 @@ def _whole_lines(
             data = data[found:] if found else b""
         rest += data
     if rest and (end is None or begins < end):
-        yield Block(rest)
+        yield LineBlock(rest)
 
 
 def _first_bytes(file: IO[bytes], size: int) -> tuple[bytes, bool]:
@@ -253,17 +261,19 @@ def _last_end(data: bytes, begins: int, end: int | None) -> int:
 
 @contextmanager
 def _reading(piece: Piece) -> Iterator[IO[bytes]]:
-    """A file opened through its codec; errors of either are `TraceError`."""
+    """A file opened through its codec; errors of either are `UniverseTraceError`."""
     try:
         with _opened(piece) as file:
             yield file
     except (EOFError, pa.ArrowException) as error:
-        raise TraceError(f"{piece.path} is cut short or damaged: {_one_line(error)}") from None
+        raise UniverseTraceError(
+            f"{piece.path} is cut short or damaged: {_one_line(error)}"
+        ) from None
     except (gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-        raise TraceError(f"{piece.path} is damaged: {_one_line(error)}") from None
+        raise UniverseTraceError(f"{piece.path} is damaged: {_one_line(error)}") from None
     except OSError as error:
         why = error.strerror or _one_line(error)
-        raise TraceError(f"cannot read {piece.path}: {why}") from None
+        raise UniverseTraceError(f"cannot read {piece.path}: {why}") from None
 
 
 def _opened(piece: Piece) -> Any:

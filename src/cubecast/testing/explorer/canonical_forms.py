@@ -87,7 +87,7 @@ PRODUCTION = Likeness(
         {
             "StreamTable._trees",
             "Inbox.stuck",
-            "Guard.dropped",
+            "TopicGuard.dropped",
             "Agenda._heap",
             "Agenda._planned",
         }

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from cubecast.protocol.port import NodeId, Process, Topic
 from cubecast.testing.explorer.canonical_forms import PRODUCTION, Likeness
-from cubecast.testing.explorer.histories import Entry
+from cubecast.testing.explorer.histories import HistoryEntry
 from cubecast.testing.explorer.processes import MakeProcess
 from cubecast.trace import Record
 
@@ -129,7 +129,7 @@ class Exploration:
     transitions: int = 0
     finals: int = 0
     """States in which nothing more can happen."""
-    outcomes: set[tuple[tuple[Entry, ...], ...]] = field(default_factory=set)
+    outcomes: set[tuple[tuple[HistoryEntry, ...], ...]] = field(default_factory=set)
     """The distinct histories of all nodes at the final states."""
     counts: dict[str, int] = field(default_factory=dict)
     """How often each thing went wrong."""

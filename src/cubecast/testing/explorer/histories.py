@@ -43,7 +43,7 @@ _KINDS: dict[str, Kind] = {
 }
 
 
-class Entry(NamedTuple):
+class HistoryEntry(NamedTuple):
     """One line of a node's history: a note, and for a publication its stamp and questions."""
 
     note: Note
@@ -56,7 +56,7 @@ class Past:
 
     __slots__ = ("delivered", "departed", "entries", "joins", "leaving", "reborn", "subscribed")
 
-    def __init__(self, entries: tuple[Entry, ...]) -> None:
+    def __init__(self, entries: tuple[HistoryEntry, ...]) -> None:
         self.entries = entries
         self.delivered = frozenset(e.note.name for e in entries if e.note.kind == "deliver")
         self.joins = sum(e.note.kind == "join" for e in entries)
@@ -79,13 +79,13 @@ class Past:
                     self.subscribed = self.leaving = frozenset()
 
 
-def present(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+def present(entries: tuple[HistoryEntry, ...]) -> tuple[HistoryEntry, ...]:
     """What a node did since its present process began."""
     begun = [place for place, entry in enumerate(entries) if entry.note.kind == "restart"]
     return entries[begun[-1] :] if begun else entries
 
 
-def without_end(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+def without_end(entries: tuple[HistoryEntry, ...]) -> tuple[HistoryEntry, ...]:
     """What others can depend on in the history of a node that is about to crash.
 
     What it did after its last publication nobody else can know of.  It is judged all the same: the
@@ -99,7 +99,7 @@ def without_end(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     return (*entries[: last + 1], *kept)
 
 
-def merge(histories: Sequence[tuple[Entry, ...]]) -> list[Record]:
+def merge(histories: Sequence[tuple[HistoryEntry, ...]]) -> list[Record]:
     """One trace of what the nodes did; see the module's docstring."""
     histories = _with_names(histories)
     trace: list[Record] = []
@@ -113,7 +113,7 @@ def merge(histories: Sequence[tuple[Entry, ...]]) -> list[Record]:
         if entry.note.kind == "publish"
     }
 
-    def ready(node: NodeId, entry: Entry) -> bool:
+    def ready(node: NodeId, entry: HistoryEntry) -> bool:
         match entry.note.kind:
             case "deliver" | "gap" | "discard":
                 return entry.note.name in published or entry.note.name not in stamps
@@ -153,7 +153,9 @@ def merge(histories: Sequence[tuple[Entry, ...]]) -> list[Record]:
     return trace
 
 
-def _with_names(histories: Sequence[tuple[Entry, ...]]) -> Sequence[tuple[Entry, ...]]:
+def _with_names(
+    histories: Sequence[tuple[HistoryEntry, ...]],
+) -> Sequence[tuple[HistoryEntry, ...]]:
     """Name the messages that are reported as lost; what nobody published gets a name of its own."""
     ledger: dict[tuple[NodeId, int, Topic], list[str]] = {}
     for node, history in enumerate(histories):
@@ -162,7 +164,7 @@ def _with_names(histories: Sequence[tuple[Entry, ...]]) -> Sequence[tuple[Entry,
     if not ledger:
         return histories
 
-    def named(entry: Entry) -> Entry:
+    def named(entry: HistoryEntry) -> HistoryEntry:
         note = entry.note
         if note.kind not in ("gap", "discard"):
             return entry
@@ -174,7 +176,7 @@ def _with_names(histories: Sequence[tuple[Entry, ...]]) -> Sequence[tuple[Entry,
     return [tuple([named(entry) for entry in history]) for history in histories]
 
 
-def _record(node: NodeId, time: int, entry: Entry) -> Record:
+def _record(node: NodeId, time: int, entry: HistoryEntry) -> Record:
     note = entry.note
     return Record(
         _KINDS[note.kind],

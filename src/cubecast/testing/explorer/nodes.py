@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from cubecast.protocol.port import Load, Message, NodeId, Process
 from cubecast.testing.explorer.cases import Case, Step
-from cubecast.testing.explorer.histories import Entry, Past, without_end
-from cubecast.testing.explorer.processes import Event, Kept, Note, Processes
+from cubecast.testing.explorer.histories import HistoryEntry, Past, without_end
+from cubecast.testing.explorer.processes import KeptForProcess, Note, ProcessCall, Processes
 
 TIMERS = -1
 """In the place of an item that arrives: the node's timers fire."""
@@ -23,7 +23,7 @@ DEAD = -1
 """In the place of a process's state: there is no process."""
 
 
-class Local(NamedTuple):
+class LocalState(NamedTuple):
     """The number of a process's state and of a history, and how many steps were taken."""
 
     body: int
@@ -59,7 +59,7 @@ class Nodes:
         self._case = case
         self._scripts = [_script(case, node) for node in range(case.nodes)]
         """What each node does; after `None`, what it does if it begins again."""
-        self.locals: list[Local] = []
+        self.locals: list[LocalState] = []
         self.node: list[NodeId] = []
         """Local state: whose it is."""
         self.step: list[Step | None] = []
@@ -74,9 +74,9 @@ class Nodes:
         """Local state: whether it has crashed or departed, so that nobody is there."""
         self._step_reactions: dict[tuple[int, tuple[int, ...]], Reaction] = {}
         self._opinions: dict[tuple[int, str, NodeId], Reaction] = {}
-        self._numbers: dict[tuple[NodeId, Local], int] = {}
+        self._numbers: dict[tuple[NodeId, LocalState], int] = {}
         self._pasts: list[Past] = []
-        self._past_numbers: dict[tuple[Entry, ...], int] = {}
+        self._past_numbers: dict[tuple[HistoryEntry, ...], int] = {}
         self.items: list[Item] = []
         self.receiver: list[NodeId] = []
         """Item: where it goes."""
@@ -88,21 +88,24 @@ class Nodes:
 
     def start(self, node: NodeId, case: Case) -> int:
         """The local state in which a node begins."""
-        entries: tuple[Entry, ...] = ()
+        entries: tuple[HistoryEntry, ...] = ()
         for topic, mask in case.members.items():
             if mask >> node & 1:
-                entries += (Entry(Note("subscribe", topic)), Entry(Note("join", topic)))
+                entries += (
+                    HistoryEntry(Note("subscribe", topic)),
+                    HistoryEntry(Note("join", topic)),
+                )
         slow = bool(case.slow >> node & 1)
         first = self.processes.first(node, case.make, case.members.items(), slow)
         if first.notes:
-            entries += (*[Entry(note) for note in first.notes], Entry(Note("begin")))
-        return self._number(node, Local(first.body, self._past(entries), 0))
+            entries += (*[HistoryEntry(note) for note in first.notes], HistoryEntry(Note("begin")))
+        return self._number(node, LocalState(first.body, self._past(entries), 0))
 
     # -- looking at a local state ----------------------------------------------------------------
 
-    def kept(self, local: int) -> Kept:
+    def kept(self, local: int) -> KeptForProcess:
         body = self.locals[local].body
-        return Kept() if body == DEAD else self.processes.bodies[body].kept
+        return KeptForProcess() if body == DEAD else self.processes.bodies[body].kept
 
     def process(self, local: int) -> Process:
         return self.processes.process(self.locals[local].body)
@@ -128,12 +131,12 @@ class Nodes:
         reaction = self.reactions[local].get(item)
         if reaction is None:
             if item == TIMERS:
-                event = Event("wake")
+                event = ProcessCall("wake")
             elif item == CONSUMES:
-                event = Event("consume")
+                event = ProcessCall("consume")
             else:
                 sender, _, message, seal = self.items[item]
-                event = Event("message", sender=sender, message=message, seal=seal)
+                event = ProcessCall("message", sender=sender, message=message, seal=seal)
             reaction = self.reactions[local][item] = self._react(local, event)
         return reaction
 
@@ -143,9 +146,9 @@ class Nodes:
         if reaction is None:
             step = self.step[local]
             assert step is not None
-            event = Event(step.action, step.topic, step.name)
+            event = ProcessCall(step.action, step.topic, step.name)
             note = Note(step.action, step.topic, step.name, self.node[local])
-            said = Entry(note, stamp if step.action == "publish" else (), step.after)
+            said = HistoryEntry(note, stamp if step.action == "publish" else (), step.after)
             reaction = self._step_reactions[local, stamp] = self._react(local, event, said)
         return reaction
 
@@ -154,13 +157,13 @@ class Nodes:
         key = (local, opinion, slot)
         reaction = self._opinions.get(key)
         if reaction is None:
-            reaction = self._opinions[key] = self._react(local, Event(opinion, sender=slot))
+            reaction = self._opinions[key] = self._react(local, ProcessCall(opinion, sender=slot))
         return reaction
 
     def crash(self, local: int) -> int:
         """The local state of a node that has ended at once: nothing is left but its history."""
-        past = self._past((*without_end(self.past(local).entries), Entry(Note("crash"))))
-        return self._number(self.node[local], Local(DEAD, past, 0))
+        past = self._past((*without_end(self.past(local).entries), HistoryEntry(Note("crash"))))
+        return self._number(self.node[local], LocalState(DEAD, past, 0))
 
     def restart(self, local: int) -> int:
         """The local state of a node at which a process begins after one that has ended."""
@@ -169,23 +172,23 @@ class Nodes:
         slow = bool(case.slow >> node & 1)
         first = self.processes.first(node, case.reborn, (), slow)
         notes = (Note("restart"), *first.notes)
-        past = self._past((*self.past(local).entries, *[Entry(note) for note in notes]))
+        past = self._past((*self.past(local).entries, *[HistoryEntry(note) for note in notes]))
         again = self._scripts[node].index(None) + 1
-        return self._number(node, Local(first.body, past, again))
+        return self._number(node, LocalState(first.body, past, again))
 
-    def _react(self, local: int, event: Event, said: Entry | None = None) -> Reaction:
+    def _react(self, local: int, event: ProcessCall, said: HistoryEntry | None = None) -> Reaction:
         node = self.node[local]
         body, past, position = self.locals[local]
         outcome = self.processes.after(body, event)
         if outcome.crash:
             return Reaction(local, crash=f"node {node}: {outcome.crash}")
-        entries = tuple([Entry(note) for note in outcome.notes])
+        entries = tuple([HistoryEntry(note) for note in outcome.notes])
         if said is not None:
             entries = (said, *entries)
             position += 1
         if entries:
             past = self._past((*self._pasts[past].entries, *entries))
-        after = self._number(node, Local(outcome.body, past, position))
+        after = self._number(node, LocalState(outcome.body, past, position))
         items = [self._item(Item(node, *sent)) for sent in outcome.sent]
         step = self.step[after]
         return Reaction(
@@ -197,7 +200,7 @@ class Nodes:
 
     # -- numbering -------------------------------------------------------------------------------
 
-    def _number(self, node: NodeId, local: Local) -> int:
+    def _number(self, node: NodeId, local: LocalState) -> int:
         key = (node, local)
         number = self._numbers.get(key)
         if number is None:
@@ -211,7 +214,7 @@ class Nodes:
             self.reactions.append({})
         return number
 
-    def _enabled_step(self, node: NodeId, local: Local) -> Step | None:
+    def _enabled_step(self, node: NodeId, local: LocalState) -> Step | None:
         script = self._scripts[node]
         if local.body == DEAD or local.position == len(script):
             return None
@@ -228,7 +231,7 @@ class Nodes:
                 waits = waits or bool(kept.life and not kept.lives)
         return None if waits or not past.delivered.issuperset(step.after) else step
 
-    def _past(self, entries: tuple[Entry, ...]) -> int:
+    def _past(self, entries: tuple[HistoryEntry, ...]) -> int:
         number = self._past_numbers.get(entries)
         if number is None:
             number = self._past_numbers[entries] = len(self._pasts)

@@ -1,10 +1,10 @@
 """All interleavings of a small world of ordering modules, each end state judged.
 
-Theory of operation.  A state is what a `World` holds, and how far each actor is in its deeds (what
-applications do: publish, subscribe, ask for a swap).  From a state the search makes every move that
-the world offers, and the next deed of every actor.  It visits each state once, depth first, and
-judges those in which nothing more can happen.  What subscribers have seen is part of a state, so
-two ways to one state cannot differ in what the judge says.
+Theory of operation.  A state is what an `OrderingWorld` holds, and how far each actor is in its
+deeds (what applications do: publish, subscribe, ask for a swap).  From a state the search makes
+every move that the world offers, and the next deed of every actor.  It visits each state once,
+depth first, and judges those in which nothing more can happen.  What subscribers have seen is part
+of a state, so two ways to one state cannot differ in what the judge says.
 
 Modules are not copied.  The world holds a `Stand` in place of each: the number of a *local state*,
 and a table of what follows from a cause in that local state.  A line that the table lacks is found
@@ -28,23 +28,33 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from cubecast.ordering.effects import (
-    Arrived,
     Cause,
     Effect,
     Notify,
-    Publish,
-    Received,
-    Send,
+    PublishCall,
+    ReceivedFromModule,
+    SendToModule,
+    ServiceNotified,
     ServicePublish,
     Time,
 )
 from cubecast.ordering.judge import inversions
 from cubecast.ordering.timestamps import Timestamp
-from cubecast.ordering.world import Make, Module, Move, World
+from cubecast.ordering.world import Make, Module, Move, OrderingWorld
 from cubecast.testing.explorer.canonical_forms import CanonicalForm, Likeness
 
 VALUES = Likeness(
-    values=frozenset({Arrived, Notify, Publish, Received, Send, ServicePublish, Timestamp})
+    values=frozenset(
+        {
+            ServiceNotified,
+            Notify,
+            PublishCall,
+            ReceivedFromModule,
+            SendToModule,
+            ServicePublish,
+            Timestamp,
+        }
+    )
 )
 """Causes, effects and timestamps are never changed."""
 CONSTANT = frozenset({"make", "order", "nodes"})
@@ -59,19 +69,19 @@ class Act(NamedTuple):
     number: int
 
 
-Deed: TypeAlias = Callable[[World], None]
+Deed: TypeAlias = Callable[[OrderingWorld], None]
 Deeds: TypeAlias = Mapping[str, Sequence[Deed]]
 """What each actor does, in this order."""
-SetUp: TypeAlias = Callable[[Make], World]
+SetUp: TypeAlias = Callable[[Make], OrderingWorld]
 """Makes the world in which an exploration begins."""
 Step: TypeAlias = Move | Act
-Judge: TypeAlias = Callable[[World], Sequence[object]]
+Judge: TypeAlias = Callable[[OrderingWorld], Sequence[object]]
 
 
 class TooManyStates(RuntimeError):
     """A case is too large to be explored; what was found so far is in `exploration`."""
 
-    def __init__(self, exploration: Exploration, bound: int) -> None:
+    def __init__(self, exploration: OrderingExploration, bound: int) -> None:
         super().__init__(
             f"more than {bound} states, {exploration.ends} of them ends; "
             "take fewer events or subscribers, or raise max_states"
@@ -80,22 +90,22 @@ class TooManyStates(RuntimeError):
         self.bound = bound
 
 
-class Finding(NamedTuple):
+class OrderingFinding(NamedTuple):
     """An end state that the judge objects to, and the steps that lead there."""
 
     verdict: Sequence[object]
     schedule: tuple[Step, ...]
-    world: World
+    world: OrderingWorld
 
 
 @dataclass
-class Exploration:
+class OrderingExploration:
     """How much was visited, and what was found."""
 
     states: int = 0
     transitions: int = 0
     ends: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[OrderingFinding] = field(default_factory=list)
 
 
 # -- modules ---------------------------------------------------------------------------------------
@@ -204,11 +214,11 @@ def _frozen(value: Any) -> Hashable:
     return frozen
 
 
-def _fields(world: World) -> Iterator[tuple[str, Any]]:
+def _fields(world: OrderingWorld) -> Iterator[tuple[str, Any]]:
     return ((name, value) for name, value in vars(world).items() if name not in CONSTANT)
 
 
-def _branched(world: World) -> World:
+def _branched(world: OrderingWorld) -> OrderingWorld:
     twin = copy(world)
     for name, value in _fields(world):
         setattr(twin, name, _twin(value))
@@ -216,15 +226,15 @@ def _branched(world: World) -> World:
 
 
 class _State(NamedTuple):
-    world: World
+    world: OrderingWorld
     done: tuple[int, ...]
     """Deeds that each actor has done."""
 
 
-class _Search:
+class _OrderingSearch:
     """One exploration."""
 
-    def __init__(self, first: World, deeds: Deeds) -> None:
+    def __init__(self, first: OrderingWorld, deeds: Deeds) -> None:
         self._actors = list(deeds)
         self._deeds = deeds
         self.first = _State(first, (0,) * len(self._actors))
@@ -259,15 +269,15 @@ def explore(
     judge: Judge = lambda world: inversions(world.seen),
     max_states: int = 200_000,
     max_findings: int = 1,
-) -> Exploration:
+) -> OrderingExploration:
     """Visit all states, or stop at so many findings; `TooManyStates` if the bound is reached.
 
     `set_up` is given a `make` to build its world with, and may settle what is to be settled.
     """
-    search = _Search(set_up(Table().making(make)), deeds)
+    search = _OrderingSearch(set_up(Table().making(make)), deeds)
     first = search.key(search.first)
     parents: dict[Hashable, tuple[Hashable, Step] | None] = {first: None}
-    result = Exploration(states=1)
+    result = OrderingExploration(states=1)
     stack = [(first, search.first)]
     while stack:
         before, state = stack.pop()
@@ -284,7 +294,7 @@ def explore(
             result.ends += 1
             verdict = judge(state.world)
             if verdict:
-                finding = Finding(verdict, _path(parents, before), state.world)
+                finding = OrderingFinding(verdict, _path(parents, before), state.world)
                 result.findings.append(finding)
                 if len(result.findings) >= max_findings:
                     return result
@@ -303,7 +313,7 @@ def _path(
     return tuple(reversed(steps))
 
 
-def replay(set_up: SetUp, make: Make, deeds: Deeds, schedule: Sequence[Step]) -> World:
+def replay(set_up: SetUp, make: Make, deeds: Deeds, schedule: Sequence[Step]) -> OrderingWorld:
     """Take the steps of a finding in a world of real modules."""
     world = set_up(make)
     for step in schedule:

@@ -35,7 +35,7 @@ from cubecast.testing.explorer.canonical_forms import LONG, CanonicalForm, Liken
 _SETTLE_LIMIT = 1000
 
 
-class Event(NamedTuple):
+class ProcessCall(NamedTuple):
     """Something that happens to a process: a call with its arguments."""
 
     call: str  # publish, subscribe, unsubscribe, register, follow, depart, message, wake, consume,
@@ -64,7 +64,7 @@ class Note(NamedTuple):
     """Of an ``accept``, and of a ``gap`` or ``discard`` of one message: the incarnation."""
 
 
-class Outcome(NamedTuple):
+class CallOutcome(NamedTuple):
     """What follows from an event at a process."""
 
     body: int  # the next state, or -1 after a crash
@@ -81,7 +81,7 @@ class Consumption(NamedTuple):
     seq: Seq
 
 
-class Kept(NamedTuple):
+class KeptForProcess(NamedTuple):
     """What the world keeps for a process between two events."""
 
     clock: int = 0
@@ -107,7 +107,7 @@ class Body(NamedTuple):
     """A process between two events."""
 
     state: bytes
-    kept: Kept
+    kept: KeptForProcess
 
 
 class RecordingPort:
@@ -120,9 +120,9 @@ class RecordingPort:
         self._number_of_seal = number_of_seal
         self.process: Any = None
         """Whose port this is at the moment."""
-        self.reset(Kept())
+        self.reset(KeptForProcess())
 
-    def reset(self, kept: Kept) -> None:
+    def reset(self, kept: KeptForProcess) -> None:
         """Begin to handle an event."""
         self.now: Time = kept.clock * LONG
         self.sent: list[tuple[NodeId, int, int]] = []
@@ -242,8 +242,8 @@ class Processes:
         self._copies: list[Message] = []
         """Messages sent in the current event that equal a numbered one."""
         self._by_bytes: dict[Body, int] = {}
-        self._by_form: dict[tuple[bytes, Kept], int] = {}
-        self._outcomes: dict[tuple[int, Event], Outcome] = {}
+        self._by_form: dict[tuple[bytes, KeptForProcess], int] = {}
+        self._outcomes: dict[tuple[int, ProcessCall], CallOutcome] = {}
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -280,10 +280,10 @@ class Processes:
 
     def first(
         self, node: NodeId, make: MakeProcess, members: Iterable[tuple[Topic, int]], slow: bool
-    ) -> Outcome:
+    ) -> CallOutcome:
         """A fresh process that knows the members agreed beforehand; it has sent nothing."""
         port = self.port
-        kept = Kept(clock=int(self._relative), slow=slow)
+        kept = KeptForProcess(clock=int(self._relative), slow=slow)
         port.process = None
         port.reset(kept)
         process = make(node, port)
@@ -291,13 +291,13 @@ class Processes:
             process.establish(topic, mask)
         assert not port.sent, "sent before anything happened"
         kept = kept._replace(armed=port.wake_at is not None)
-        return Outcome(self._intern(process, _opinion(process, kept)), (), tuple(port.notes))
+        return CallOutcome(self._intern(process, _opinion(process, kept)), (), tuple(port.notes))
 
     def process(self, body: int) -> Process:
         """The protocol object in a numbered state, to look at."""
         return self._load(self.bodies[body].state)
 
-    def after(self, body: int, event: Event) -> Outcome:
+    def after(self, body: int, event: ProcessCall) -> CallOutcome:
         """What `event` does to a process in state `body`; computed once."""
         key = (body, event)
         outcome = self._outcomes.get(key)
@@ -305,7 +305,7 @@ class Processes:
             outcome = self._outcomes[key] = self._run(body, event)
         return outcome
 
-    def _run(self, number: int, event: Event) -> Outcome:
+    def _run(self, number: int, event: ProcessCall) -> CallOutcome:
         state, kept = self.bodies[number]
         if event.call == "wake":
             kept = kept._replace(clock=kept.clock + 1, armed=False)
@@ -319,7 +319,7 @@ class Processes:
             self._settle(process)
             load = process.load()
         except Exception as error:
-            return Outcome(-1, (), (), f"{type(error).__name__}: {error}")
+            return CallOutcome(-1, (), (), f"{type(error).__name__}: {error}")
         if 0 < load.limit < load.held + load.retained:
             port.notes.append(
                 Note("state", held=load.held, retained=load.retained, limit=load.limit)
@@ -330,9 +330,9 @@ class Processes:
             unconsumed=tuple(port.unconsumed),
         )
         body = self._intern(process, _opinion(process, kept))
-        return Outcome(body, tuple(port.sent), tuple(port.notes))
+        return CallOutcome(body, tuple(port.sent), tuple(port.notes))
 
-    def _handle(self, process: Process, event: Event) -> None:
+    def _handle(self, process: Process, event: ProcessCall) -> None:
         port = self.port
         now = port.now
         match event.call:
@@ -392,7 +392,7 @@ class Processes:
             if life is not None:
                 port.notes.append(Note("accept", topic, entry[1], life=life))
 
-    def _intern(self, process: Process, kept: Kept) -> int:
+    def _intern(self, process: Process, kept: KeptForProcess) -> int:
         body = Body(self._dump(process), kept)
         number = self._by_bytes.get(body)
         if number is None:
@@ -416,7 +416,7 @@ class Processes:
         return process
 
 
-def _opinion(process: Any, kept: Kept) -> Kept:
+def _opinion(process: Any, kept: KeptForProcess) -> KeptForProcess:
     """With whom a process takes for alive and whom for dead, if it has views."""
     if not hasattr(process, "who"):
         return kept

@@ -49,7 +49,7 @@ class Crash(Exception):
     """In the place of a state: a process raised."""
 
 
-class Budget(NamedTuple):
+class FaultBudget(NamedTuple):
     """What may still go wrong, and how often timers have fired since anything else went on."""
 
     drops: int
@@ -71,8 +71,8 @@ class Space:
         self._case = case
         self._size = case.nodes
         self._relative = case.likeness.relative
-        self._budgets: list[Budget] = []
-        self._budget_numbers: dict[Budget, int] = {}
+        self._budgets: list[FaultBudget] = []
+        self._budget_numbers: dict[FaultBudget, int] = {}
 
     def locals(self, state: State) -> State:
         """The local states of all nodes."""
@@ -90,7 +90,7 @@ class Space:
                 assert not crash, crash
         rules = case.rules
         budget = self._budget(
-            Budget(
+            FaultBudget(
                 rules.drops,
                 rules.duplicates,
                 rules.early_wakes,
@@ -357,7 +357,7 @@ class Space:
         joins = self.nodes.joins
         return tuple([joins[local] for local in locals_])
 
-    def _budget(self, left: Budget) -> int:
+    def _budget(self, left: FaultBudget) -> int:
         number = self._budget_numbers.get(left)
         if number is None:
             number = self._budget_numbers[left] = len(self._budgets)

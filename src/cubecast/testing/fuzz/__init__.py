@@ -9,18 +9,18 @@ from cubecast.testing.fuzz.decoders import Complaint, Target, fuzz_decoders
 from cubecast.testing.fuzz.grammar import Grammar, Lore
 from cubecast.testing.fuzz.mutation import Mutator
 from cubecast.testing.fuzz.packets import Maker
-from cubecast.testing.fuzz.state import MODES, Finding, State, growth, load, wanted
+from cubecast.testing.fuzz.state import MODES, FuzzFinding, FuzzState, growth, load, wanted
 
 __all__ = [
     "MODES",
     "Campaign",
     "Complaint",
-    "Finding",
+    "FuzzFinding",
+    "FuzzState",
     "Grammar",
     "Lore",
     "Maker",
     "Mutator",
-    "State",
     "Target",
     "fuzz_decoders",
     "growth",

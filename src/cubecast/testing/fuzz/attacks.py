@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
-from cubecast.testing.fuzz.guest import Client
-from cubecast.testing.fuzz.insider import Member
+from cubecast.testing.fuzz.guest import LyingClient
+from cubecast.testing.fuzz.insider import LyingMember
 from cubecast.testing.fuzz.stranger import Stranger
 
 
@@ -39,6 +39,6 @@ class Attacker(Protocol):
 
 ATTACKERS: dict[str, Callable[[Random, Sequence[str]], Attacker]] = {
     "stranger": Stranger,
-    "member": Member,
-    "client": Client,
+    "member": LyingMember,
+    "client": LyingClient,
 }

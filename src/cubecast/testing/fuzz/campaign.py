@@ -27,7 +27,7 @@ from cubecast.testing.fuzz.attacks import ATTACKERS, Attacker
 from cubecast.testing.fuzz.decoders import Target, fuzz_decoders
 from cubecast.testing.fuzz.fleet import COMMAND, LOOPS, Died, Fleet, Hung
 from cubecast.testing.fuzz.insider import Unwelcome
-from cubecast.testing.fuzz.state import Finding, Sample, State, growth, progress, save
+from cubecast.testing.fuzz.state import FuzzFinding, FuzzState, VictimSample, growth, progress, save
 
 BLOCKS = {"decoders": 10_000, "stranger": 500, "member": 2_000, "client": 1_000}
 """Packets between two looks at the victims, and two writes of the state."""
@@ -56,7 +56,7 @@ class Campaign:
 
     def __init__(
         self,
-        state: State,
+        state: FuzzState,
         *,
         path: Path | None = None,
         seconds: float | None = None,
@@ -84,7 +84,7 @@ class Campaign:
     def over(self) -> bool:
         return self._ends is not None and time.monotonic() >= self._ends
 
-    def run(self, goals: dict[str, int]) -> State:
+    def run(self, goals: dict[str, int]) -> FuzzState:
         """Go on until each mode has its packets."""
         with errors_of("cubecast") as self._own_errors:
             self._run_decoders(goals.get("decoders", 0))
@@ -197,7 +197,7 @@ class Campaign:
         round_trip_s = await self._round_trip(fleet, attacker, mode, reports)
         self._tally_reasons(reports)
         samples = self.state.samples
-        samples.append(Sample(
+        samples.append(VictimSample(
             mode, self.state.lives, sum(one["looked_at"] for one in reports),
             [one["resident"] for one in reports], [one["descriptors"] for one in reports],
             round(round_trip_s, 4), slowest["slowest_s"],
@@ -252,7 +252,7 @@ class Campaign:
         self._say(f"FOUND in block {block} of {mode}: {what}")
         if len(self.state.findings) < MAX_FINDINGS:
             kept = [raw[:4096].hex() for raw in packets[-KEPT_PACKETS:]]
-            self.state.findings.append(Finding(what, mode, block, detail[-20_000:], kept))
+            self.state.findings.append(FuzzFinding(what, mode, block, detail[-20_000:], kept))
 
     def _count(
         self, mode: str, packets: int, sent: int, connections: int, refused: int, seconds: float

@@ -38,7 +38,7 @@ class Died(Exception):
     """The process of a victim ended."""
 
 
-class Process:
+class VictimProcess:
     """One victim."""
 
     def __init__(self, process: asyncio.subprocess.Process, name: str) -> None:
@@ -59,7 +59,9 @@ class Process:
         ]
 
     @classmethod
-    async def start(cls, command: Sequence[str], name: str, loop: str, join: str | None) -> Process:
+    async def start(
+        cls, command: Sequence[str], name: str, loop: str, join: str | None
+    ) -> VictimProcess:
         """A victim that is in the cluster and listens."""
         options = ["--loop", loop, *([] if join is None else ["--join", join])]
         process = await asyncio.create_subprocess_exec(
@@ -185,7 +187,7 @@ class Fleet:
         self._command = command
         self._loops = loops
         self._tokens = 0
-        self.victims: list[Process] = []
+        self.victims: list[VictimProcess] = []
 
     async def __aenter__(self) -> Fleet:
         try:
@@ -201,9 +203,9 @@ class Fleet:
     async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(*(victim.close() for victim in self.victims))
 
-    async def _start(self, index: int, join: str | None) -> Process:
+    async def _start(self, index: int, join: str | None) -> VictimProcess:
         loop = self._loops[index]
-        return await Process.start(self._command, f"victim {index} ({loop})", loop, join)
+        return await VictimProcess.start(self._command, f"victim {index} ({loop})", loop, join)
 
     async def reports(self) -> list[dict[str, Any]]:
         """How all of them are."""
@@ -229,7 +231,7 @@ class Fleet:
             victim.heard.clear()
         return loop.time() - started
 
-    def _tell(self, victim: Process) -> str:
+    def _tell(self, victim: VictimProcess) -> str:
         self._tokens += 1
         token = str(self._tokens)
         victim.tell(token)

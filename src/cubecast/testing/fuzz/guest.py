@@ -13,13 +13,13 @@ from cubecast.net.wire.clients import Ping, encode
 from cubecast.net.wire.headers import pack
 from cubecast.net.wire.hello import AttachRequest, encode_greeting
 from cubecast.net.wire.packets import PREFIX, VIEW
-from cubecast.testing.dialler import Identity
+from cubecast.testing.dialler import DiallerParty
 from cubecast.testing.fuzz.liar import RUDE, RUDE_PACKETS, SLY, SLY_PACKETS, Liar
 from cubecast.testing.fuzz.packets import packet
 from cubecast.testing.fuzz.scene import ATTACKED, CLIENT_SECRET
 
 
-class Client(Liar):
+class LyingClient(Liar):
     """Holds the clients' key, attaches honestly, and says what no client says."""
 
     def __init__(self, random: Random, addresses: Sequence[str]) -> None:
@@ -31,7 +31,7 @@ class Client(Liar):
     async def once(self) -> None:
         session = await self.dial()
         try:
-            party = Identity(self._keys, f"fuzz{self.random.randrange(50)}", purpose="client",
+            party = DiallerParty(self._keys, f"fuzz{self.random.randrange(50)}", purpose="client",
                              salt=self._salt)  # fmt: skip
             await session.shake_hands(party)
             self._salt = party.salt
@@ -43,7 +43,7 @@ class Client(Liar):
 
     def _lies(self) -> Iterator[bytes]:
         """Rude: a few of anything.  Sly: what a node may well take, numbered as it wants it."""
-        rude, numbers = self.random.random() < 0.3, Numbers()
+        rude, numbers = self.random.random() < 0.3, PacketNumbers()
         for _ in range(self.random.choice(RUDE_PACKETS) if rude else SLY_PACKETS):
             self.maker.tempers = RUDE if rude else SLY
             yield self._rude() if rude else self._sly(numbers)
@@ -57,7 +57,7 @@ class Client(Liar):
             return self.changed(random.choice(self.harvest))
         return random.choice((self.maker.noise, lambda: self.maker.make(VIEW)))()
 
-    def _sly(self, numbers: Numbers) -> bytes:
+    def _sly(self, numbers: PacketNumbers) -> bytes:
         raw = self.maker.from_client()
         return raw if self.random.random() < 0.02 else numbers.put_in(raw, self.random)
 
@@ -70,7 +70,7 @@ HEADERS = (
 """Those of messages with headers."""
 
 
-class Numbers:
+class PacketNumbers:
     """What a client has to keep to for its node to go on listening."""
 
     def __init__(self) -> None:

@@ -21,12 +21,12 @@ from cubecast.protocol.cluster.detector import Test
 from cubecast.protocol.errors import ProtocolError
 from cubecast.protocol.messages import Parcel
 from cubecast.protocol.port import NodeId
-from cubecast.testing.dialler import Identity
+from cubecast.testing.dialler import DiallerParty
 from cubecast.testing.fuzz.grammar import EDGES
 from cubecast.testing.fuzz.liar import KEPT_PACKETS, RUDE, RUDE_PACKETS, SLY, SLY_PACKETS, Liar
 from cubecast.testing.fuzz.packets import MEMBERS_SAY
 from cubecast.testing.fuzz.scene import ATTACKED, SECRET, config
-from cubecast.testing.fuzz.session import HARVEST, Session
+from cubecast.testing.fuzz.session import HARVEST, HostileSession
 
 MOLE_ATTACKS = 10
 """A member lies in so many attacks, then it dies and another enters."""
@@ -49,12 +49,12 @@ class Insider(Liar):
         self.mole: Mole | None = None
         self._salt = ""
 
-    def _who(self) -> Identity:
+    def _who(self) -> DiallerParty:
         mole, random = self.mole, self.random
         if mole is not None and mole.member.view is not None:
-            return Identity(self._keys, mole.uid, mole.slot, salt=self._salt)
+            return DiallerParty(self._keys, mole.uid, mole.slot, salt=self._salt)
         slot = random.choice((-1, -1, 0, 3, 8191))
-        return Identity(self._keys, f"fuzz{random.randrange(50)}", slot, salt=self._salt)
+        return DiallerParty(self._keys, f"fuzz{random.randrange(50)}", slot, salt=self._salt)
 
     def _learn(self) -> None:
         """What the mole's view says of the victims, so that lies fit."""
@@ -116,7 +116,7 @@ class Insider(Liar):
                 return raw
         return self.maker.make(random.choice(MEMBERS_SAY))
 
-    def _break_the_seal(self, session: Session) -> None:
+    def _break_the_seal(self, session: HostileSession) -> None:
         """Records that do not open, and records that do and hold no packets."""
         random = self.random
         self.sent += 1
@@ -170,7 +170,7 @@ class Mole(Shell):
             super().received(connection, packets)
 
 
-class Member:
+class LyingMember:
     """Enters honestly, then lies: in its own name, and as somebody without a name."""
 
     def __init__(self, random: Random, addresses: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from cubecast.testing.fuzz.grammar import Lore
 from cubecast.testing.fuzz.mutation import Mutator
 from cubecast.testing.fuzz.packets import Maker
 from cubecast.testing.fuzz.scene import ATTACKED, HOSTILE
-from cubecast.testing.fuzz.session import HARVEST, Session
+from cubecast.testing.fuzz.session import HARVEST, HostileSession
 
 BURST = 8
 """Packets that are sent before an attacker asks something, to see whether it was cut off."""
@@ -53,21 +53,21 @@ class Liar(abc.ABC):
         self.sent = 0
         self.earnest = 0
 
-    def send(self, session: Session, plain: bytes) -> None:
+    def send(self, session: HostileSession, plain: bytes) -> None:
         self.sent += 1
         self.latest.append(plain)
         session.write(plain)
 
-    def send_in_earnest(self, session: Session, plain: bytes) -> None:
+    def send_in_earnest(self, session: HostileSession, plain: bytes) -> None:
         """What anybody might say, so that it does not count."""
         self.earnest += 1
         session.write(plain)
 
-    async def dial(self) -> Session:
+    async def dial(self) -> HostileSession:
         """A connection to one of the victims."""
         self.connections += 1
         address = self.random.choice(self.addresses)
-        return await Session.dial_for(address, HOSTILE, self.harvest)
+        return await HostileSession.dial_for(address, HOSTILE, self.harvest)
 
     def changed(self, raw: bytes) -> bytes:
         return self.mutator.mutate(raw, list(self.harvest)[-20:] or [raw])
@@ -94,7 +94,9 @@ class Liar(abc.ABC):
     async def once(self) -> None:
         """One connection, from dialling to its end."""
 
-    async def converse(self, session: Session, packets: Iterator[bytes], question: bytes) -> None:
+    async def converse(
+        self, session: HostileSession, packets: Iterator[bytes], question: bytes
+    ) -> None:
         """Send `packets` while the victim listens, and let it look at all of them.
 
         The `question` is put now and then: its answer, or none, shows how far the victim is.

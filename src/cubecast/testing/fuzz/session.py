@@ -14,7 +14,7 @@ HARVEST = 300
 """Packets of a victim that are kept, to be sent back otherwise."""
 
 
-class Session(Dialler):
+class HostileSession(Dialler):
     """One connection to a victim, dialled from an address that marks it as hostile.
 
     Whatever the victim sends is read at once, so that it never waits for us, and kept in
@@ -28,7 +28,7 @@ class Session(Dialler):
         self.harvest: deque[bytes] = deque(maxlen=HARVEST)
 
     @classmethod
-    async def dial_for(cls, address: str, source: str, harvest: deque[bytes]) -> Session:
+    async def dial_for(cls, address: str, source: str, harvest: deque[bytes]) -> HostileSession:
         """Connect, from one of our own addresses; what is heard goes to `harvest`."""
         session = await cls.dial(address, source)
         session.peer, session.harvest = address, harvest

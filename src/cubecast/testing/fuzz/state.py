@@ -16,7 +16,7 @@ GROWTH_DESCRIPTORS = 32
 """Between early and late medians of one life of the victims; more is a finding."""
 
 
-class Finding(msgspec.Struct):
+class FuzzFinding(msgspec.Struct):
     """What must not happen, and where it did."""
 
     what: str
@@ -28,7 +28,7 @@ class Finding(msgspec.Struct):
     seen: int = 1
 
 
-class Sample(msgspec.Struct, array_like=True):
+class VictimSample(msgspec.Struct, array_like=True):
     """How the victims were after a block."""
 
     mode: str
@@ -42,7 +42,7 @@ class Sample(msgspec.Struct, array_like=True):
     exclusions: int
 
 
-class State(msgspec.Struct):
+class FuzzState(msgspec.Struct):
     """All that is known of a run."""
 
     seed: int
@@ -56,20 +56,20 @@ class State(msgspec.Struct):
     lives: int = 0
     reasons: dict[str, int] = {}
     """Why victims closed connections."""
-    samples: list[Sample] = []
-    findings: list[Finding] = []
+    samples: list[VictimSample] = []
+    findings: list[FuzzFinding] = []
 
     @property
     def total(self) -> int:
         return sum(self.packets.values())
 
 
-def load(path: Path | None, seed: int) -> State:
+def load(path: Path | None, seed: int) -> FuzzState:
     """The state in a file, or a new one; `ValueError` if the file is of another seed."""
     if path is None or not path.exists():
-        return State(seed)
+        return FuzzState(seed)
     try:
-        state = msgspec.json.decode(path.read_bytes(), type=State)
+        state = msgspec.json.decode(path.read_bytes(), type=FuzzState)
     except msgspec.DecodeError as error:
         raise ValueError(f"{path} is no state of the fuzzer: {error}") from None
     if state.seed != seed:
@@ -77,7 +77,7 @@ def load(path: Path | None, seed: int) -> State:
     return state
 
 
-def save(path: Path | None, state: State) -> None:
+def save(path: Path | None, state: FuzzState) -> None:
     """Write the state, whole or not at all."""
     if path is not None:
         scratch = path.with_suffix(path.suffix + ".tmp")
@@ -91,7 +91,7 @@ def wanted(packets: int, modes: Sequence[str]) -> dict[str, int]:
     return {mode: -(-packets * SHARES[mode] // whole) for mode in modes}
 
 
-def progress(state: State, mode: str, rate: float) -> str:
+def progress(state: FuzzState, mode: str, rate: float) -> str:
     """One line of how it goes."""
     sample = state.samples[-1] if state.samples and state.samples[-1].mode == mode else None
     line = f"{mode}: {state.packets[mode]:,} packets ({rate:,.0f}/s)"
@@ -105,7 +105,7 @@ def progress(state: State, mode: str, rate: float) -> str:
     return f"{line}; {len(state.findings)} findings"
 
 
-def growth(samples: Sequence[Sample]) -> list[str]:
+def growth(samples: Sequence[VictimSample]) -> list[str]:
     """What grew in a life of the victims: the median of its second fifth against the last."""
     found = []
     for (mode, life), victims in _by_life(samples).items():
@@ -123,9 +123,9 @@ def growth(samples: Sequence[Sample]) -> list[str]:
 
 
 def _by_life(
-    samples: Sequence[Sample],
+    samples: Sequence[VictimSample],
 ) -> dict[tuple[str, int], list[tuple[str, int, list[int]]]]:
-    lives: dict[tuple[str, int], list[Sample]] = {}
+    lives: dict[tuple[str, int], list[VictimSample]] = {}
     for sample in samples:
         lives.setdefault((sample.mode, sample.life), []).append(sample)
     return {

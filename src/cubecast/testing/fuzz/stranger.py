@@ -9,11 +9,11 @@ from random import Random
 from cubecast.net.security.keys import Keys
 from cubecast.net.wire.hello import Hello, encode_greeting
 from cubecast.net.wire.packets import HELLO, PREFIX, SEALED, VERSION
-from cubecast.testing.dialler import Identity
+from cubecast.testing.dialler import DiallerParty
 from cubecast.testing.fuzz.grammar import EDGES
 from cubecast.testing.fuzz.liar import Liar
 from cubecast.testing.fuzz.packets import MEMBERS_SAY, packet
-from cubecast.testing.fuzz.session import Session
+from cubecast.testing.fuzz.session import HostileSession
 
 
 class Stranger(Liar):
@@ -33,12 +33,12 @@ class Stranger(Liar):
         finally:
             session.hang_up()
 
-    def clear(self, session: Session, data: bytes) -> None:
+    def clear(self, session: HostileSession, data: bytes) -> None:
         self.sent += 1
         self.latest.append(data)
         session.write_clear(data)
 
-    async def _noise(self, session: Session) -> None:
+    async def _noise(self, session: HostileSession) -> None:
         random = self.random
         self.clear(session, random.choice((
             random.randbytes(random.randrange(1, 200)),
@@ -49,13 +49,13 @@ class Stranger(Liar):
             b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         )))  # fmt: skip
 
-    async def _greeting(self, session: Session) -> None:
+    async def _greeting(self, session: HostileSession) -> None:
         """Greetings in any order, changed or not; each may be answered or refused."""
         for _ in range(self.random.choice((1, 2, 3))):
             raw = self.maker.greeting()
             self.clear(session, raw if self.random.random() < 0.5 else self.changed(raw))
 
-    async def _handshake(self, session: Session) -> None:
+    async def _handshake(self, session: HostileSession) -> None:
         """Begin in earnest, read the salt, and go on with something else."""
         hello = Hello(VERSION, nonce=f"{self.random.getrandbits(128):032x}", sealed=True)
         raw = encode_greeting(hello)
@@ -68,7 +68,7 @@ class Stranger(Liar):
             self.clear(session, self.changed(raw))
         else:
             self.sent += 1
-            await session.shake_hands(Identity(self._keys, "fuzz"))
+            await session.shake_hands(DiallerParty(self._keys, "fuzz"))
 
     def _opening(self) -> bytes:
         """The first message of Noise, of the right size and without the key."""

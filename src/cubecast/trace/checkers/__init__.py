@@ -16,13 +16,13 @@ from cubecast.trace.checkers.inversions import Inversions, answers_before_questi
 from cubecast.trace.checkers.order import (
     CausalOrder,
     Fifo,
-    Membership,
+    InsideSubscription,
     NoCreation,
     NoDuplication,
 )
 from cubecast.trace.checkers.outcome import BoundedState, Completeness, Losses, Quiescence
 from cubecast.trace.checkers.reasons import LossReasons
-from cubecast.trace.checkers.replay import Checker, Topic, replay
+from cubecast.trace.checkers.replay import Checker, ReplayedTopic, replay
 from cubecast.trace.checkers.report import ALL, Property, Report, Tally, Violation
 from cubecast.trace.records import Record
 
@@ -41,7 +41,7 @@ _CHECKERS: Final[dict[Property, Callable[[Tally], Checker]]] = {
     "no-duplication": NoDuplication,
     "fifo": Fifo,
     "causal-order": CausalOrder,
-    "membership": Membership,
+    "membership": InsideSubscription,
     "completeness": Completeness,
     "quiescence": Quiescence,
     "bounded-state": BoundedState,
@@ -82,7 +82,7 @@ class _Volume(Checker):
         self.deliveries = 0
         self.topics = 0
 
-    def finish(self, time: int, topics: Iterable[Topic]) -> None:
+    def finish(self, time: int, topics: Iterable[ReplayedTopic]) -> None:
         for topic in topics:
             self.topics += 1
             self.publications += len(topic.ids)

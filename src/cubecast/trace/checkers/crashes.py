@@ -7,7 +7,7 @@ claims (``view``, ``gap``, ``discard``) is what is judged.
 from collections.abc import Iterable, Sequence
 
 from cubecast.trace.checkers.outcome import Excuses, missing_at
-from cubecast.trace.checkers.replay import Checker, Seat, Topic
+from cubecast.trace.checkers.replay import Checker, ReplayedTopic, Seat
 from cubecast.trace.checkers.report import Tally
 from cubecast.trace.records import MessageId, Record
 
@@ -27,10 +27,10 @@ class Agreement(Checker):
         self.tally = tally
         self.excuses: dict[Seat, Excuses] = {}
 
-    def gap(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def gap(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         self.excuses.setdefault(seat, Excuses()).add(record, topic)
 
-    def finish(self, time: int, topics: Iterable[Topic]) -> None:
+    def finish(self, time: int, topics: Iterable[ReplayedTopic]) -> None:
         for topic in topics:
             if all(seat.up for seat in topic.lives()):
                 continue
@@ -39,7 +39,7 @@ class Agreement(Checker):
                 if seat.joined:
                     self._judge(topic, seat, up, time)
 
-    def _judge(self, topic: Topic, seat: Seat, up: list[Seat], time: int) -> None:
+    def _judge(self, topic: ReplayedTopic, seat: Seat, up: list[Seat], time: int) -> None:
         """Only what a life that is up delivered needs an excuse, and so takes a place of a gap."""
         publisher = topic.causality.publisher
         witnesses: dict[int, int] = {}
@@ -66,13 +66,13 @@ class LossReports(Checker):
         self.tally = tally
         self.lost: dict[Seat, set[int]] = {}
 
-    def gap(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def gap(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         self._report(record, topic, seat)
 
-    def discard(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def discard(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         self._report(record, topic, seat)
 
-    def _report(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def _report(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         if record.id is None:
             return
         index = topic.index.get(record.id)
@@ -85,7 +85,9 @@ class LossReports(Checker):
             self._add(record, f"a {record.kind} of what was delivered")
         self.lost.setdefault(seat, set()).add(index)
 
-    def deliver(self, record: Record, topic: Topic, seat: Seat, index: int, late: bool) -> None:
+    def deliver(
+        self, record: Record, topic: ReplayedTopic, seat: Seat, index: int, late: bool
+    ) -> None:
         if self.lost and index in self.lost.get(seat, ()):
             self._add(record, "delivered, though reported as lost")
 
@@ -101,16 +103,16 @@ class Population(Checker):
         self.eventful = False
         """There was a ``crash``, ``restart`` or ``view``: the trace is of a run that has views."""
 
-    def publish(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+    def publish(self, record: Record, topic: ReplayedTopic, seat: Seat, index: int) -> None:
         self.known[record.node] = None
 
-    def join(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def join(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         self.known[record.node] = None
 
     def state(self, record: Record) -> None:
         self.known[record.node] = None
 
-    def crash(self, record: Record, seats: Sequence[tuple[Topic, Seat]]) -> None:
+    def crash(self, record: Record, seats: Sequence[tuple[ReplayedTopic, Seat]]) -> None:
         self.known[record.node] = None
         self.eventful = True
 
@@ -133,7 +135,7 @@ class Convergence(Population):
         self.down: set[int] = set()
         self.last: dict[int, Record] = {}
 
-    def crash(self, record: Record, seats: Sequence[tuple[Topic, Seat]]) -> None:
+    def crash(self, record: Record, seats: Sequence[tuple[ReplayedTopic, Seat]]) -> None:
         super().crash(record, seats)
         self.down.add(record.node)
         self.last.pop(record.node, None)
@@ -145,7 +147,7 @@ class Convergence(Population):
         super().view(record)
         self.last[record.node] = record
 
-    def finish(self, time: int, topics: Iterable[Topic]) -> None:
+    def finish(self, time: int, topics: Iterable[ReplayedTopic]) -> None:
         if not self.eventful:
             return
         gone = {node for node, view in self.last.items() if view.members == 0}

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from cubecast.trace.checkers.replay import Checker, Seat, Topic, replay
+from cubecast.trace.checkers.replay import Checker, ReplayedTopic, Seat, replay
 from cubecast.trace.records import Record
 
 __all__ = ["Inversions", "answers_before_questions"]
@@ -37,28 +37,30 @@ def answers_before_questions(records: Iterable[Record]) -> Inversions:
 
     Every node counts, the two authors included if they deliver. First deliveries count.
     """
-    counter = _Counter()
+    counter = _InversionCounter()
     replay(records, [counter])
     return Inversions(counter.pairs, counter.inverted, counter.without)
 
 
-class _Counter(Checker):
+class _InversionCounter(Checker):
     def __init__(self) -> None:
         self.pairs = 0
         self.inverted = 0
         self.without = 0
-        self.questions: dict[Topic, dict[int, list[int]]] = {}
+        self.questions: dict[ReplayedTopic, dict[int, list[int]]] = {}
         """Answer -> the questions it answers."""
         self.waiting: dict[Seat, dict[int, list[bool]]] = {}
         """Question -> per answer delivered before it: does that count even if it never comes?"""
 
-    def publish(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+    def publish(self, record: Record, topic: ReplayedTopic, seat: Seat, index: int) -> None:
         if record.reply_to:
             known = [topic.index[id] for id in dict.fromkeys(record.reply_to) if id in topic.index]
             questions = self.questions.setdefault(topic, {})
             questions[index] = [question for question in known if question < index]
 
-    def deliver(self, record: Record, topic: Topic, seat: Seat, index: int, late: bool) -> None:
+    def deliver(
+        self, record: Record, topic: ReplayedTopic, seat: Seat, index: int, late: bool
+    ) -> None:
         waiting = self.waiting.get(seat)
         if waiting and index in waiting:
             self._invert(len(waiting.pop(index)))
@@ -66,7 +68,7 @@ class _Counter(Checker):
         if questions and index in questions:
             self._answer(seat, questions[index])
 
-    def finish(self, time: int, topics: Iterable[Topic]) -> None:
+    def finish(self, time: int, topics: Iterable[ReplayedTopic]) -> None:
         for waiting in self.waiting.values():
             never = sum(map(sum, waiting.values()))
             self._invert(never)

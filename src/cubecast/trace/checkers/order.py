@@ -2,11 +2,11 @@
 
 from array import array
 
-from cubecast.trace.checkers.replay import Checker, Seat, Topic
+from cubecast.trace.checkers.replay import Checker, ReplayedTopic, Seat
 from cubecast.trace.checkers.report import Tally
 from cubecast.trace.records import MessageId, Record
 
-__all__ = ["CausalOrder", "Fifo", "Membership", "NoCreation", "NoDuplication"]
+__all__ = ["CausalOrder", "Fifo", "InsideSubscription", "NoCreation", "NoDuplication"]
 
 
 class NoCreation(Checker):
@@ -19,23 +19,25 @@ class NoCreation(Checker):
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
 
-    def republish(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def republish(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         why = "published without an id" if record.id is None else "published with the id of another"
         self.tally.add(record.node, topic.name, record.id, record.time, why)
 
-    def deliver(self, record: Record, topic: Topic, seat: Seat, index: int, late: bool) -> None:
+    def deliver(
+        self, record: Record, topic: ReplayedTopic, seat: Seat, index: int, late: bool
+    ) -> None:
         if record.source != -1:
             self._check_source(record, topic, index)
 
-    def redeliver(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+    def redeliver(self, record: Record, topic: ReplayedTopic, seat: Seat, index: int) -> None:
         if record.source != -1:
             self._check_source(record, topic, index)
 
-    def deliver_unknown(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def deliver_unknown(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         why = "delivered, but not published on this topic before"
         self.tally.add(record.node, topic.name, record.id, record.time, why)
 
-    def _check_source(self, record: Record, topic: Topic, index: int) -> None:
+    def _check_source(self, record: Record, topic: ReplayedTopic, index: int) -> None:
         publisher = topic.causality.publisher(index).node
         if record.source != publisher:
             why = f"delivered as node {record.source}'s, but published by node {publisher}"
@@ -53,14 +55,16 @@ class NoDuplication(Checker):
         self.unknown: set[tuple[Seat, MessageId | None]] = set()
         """What was delivered where without having been published."""
 
-    def deliver(self, record: Record, topic: Topic, seat: Seat, index: int, late: bool) -> None:
+    def deliver(
+        self, record: Record, topic: ReplayedTopic, seat: Seat, index: int, late: bool
+    ) -> None:
         if self.unknown and (seat, record.id) in self.unknown:
             self._add(record)
 
-    def redeliver(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+    def redeliver(self, record: Record, topic: ReplayedTopic, seat: Seat, index: int) -> None:
         self._add(record)
 
-    def deliver_unknown(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def deliver_unknown(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         key = (seat, record.id)
         if key in self.unknown:
             self._add(record)
@@ -82,7 +86,9 @@ class Fifo(Checker):
         self.newest: dict[Seat, array[int]] = {}
         """Per seat and lane: rank of the newest message delivered, 0 if none."""
 
-    def deliver(self, record: Record, topic: Topic, seat: Seat, index: int, late: bool) -> None:
+    def deliver(
+        self, record: Record, topic: ReplayedTopic, seat: Seat, index: int, late: bool
+    ) -> None:
         causality = topic.causality
         lane, rank = causality.lane[index], causality.rank[index]
         newest = self.newest.get(seat)
@@ -110,14 +116,16 @@ class CausalOrder(Checker):
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
 
-    def deliver(self, record: Record, topic: Topic, seat: Seat, index: int, late: bool) -> None:
+    def deliver(
+        self, record: Record, topic: ReplayedTopic, seat: Seat, index: int, late: bool
+    ) -> None:
         if late:
             why = "delivered too late"
             if len(self.tally.kept) < self.tally.limit:
                 why = f"delivered after {self._witness(topic, seat, index)!r}, which it precedes"
             self.tally.add(seat.node, topic.name, record.id, record.time, why)
 
-    def _witness(self, topic: Topic, seat: Seat, index: int) -> MessageId:
+    def _witness(self, topic: ReplayedTopic, seat: Seat, index: int) -> MessageId:
         """A message delivered here that shows it: the first such in the order of publication."""
         later = seat.delivered.find(1, index)
         while not topic.causality.happens_before(index, later):
@@ -126,7 +134,7 @@ class CausalOrder(Checker):
         return topic.ids[later]
 
 
-class Membership(Checker):
+class InsideSubscription(Checker):
     """A node delivers only inside a subscription: after a ``join``, before the next ``leave``.
 
     So a publisher that does not subscribe does not deliver its own publications either.
@@ -135,15 +143,17 @@ class Membership(Checker):
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
 
-    def deliver(self, record: Record, topic: Topic, seat: Seat, index: int, late: bool) -> None:
+    def deliver(
+        self, record: Record, topic: ReplayedTopic, seat: Seat, index: int, late: bool
+    ) -> None:
         if not seat.joined:
             self._add(record)
 
-    def redeliver(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+    def redeliver(self, record: Record, topic: ReplayedTopic, seat: Seat, index: int) -> None:
         if not seat.joined:
             self._add(record)
 
-    def deliver_unknown(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def deliver_unknown(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         if not seat.joined:
             self._add(record)
 

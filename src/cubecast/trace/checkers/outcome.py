@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from cubecast.trace.checkers.companions import Companions
-from cubecast.trace.checkers.patterns import Debts
-from cubecast.trace.checkers.replay import Checker, Seat, Topic
+from cubecast.trace.checkers.patterns import PatternDebts
+from cubecast.trace.checkers.replay import Checker, ReplayedTopic, Seat
 from cubecast.trace.checkers.report import Tally
 from cubecast.trace.records import Record
 
@@ -22,10 +22,10 @@ class Losses(Checker):
         self.gaps = 0
         self.discards = 0
 
-    def gap(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def gap(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         self.gaps += 1 if record.id is not None else max(1, record.seq)
 
-    def discard(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def discard(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         self.discards += 1 if record.id is not None else max(1, record.seq)
 
 
@@ -39,7 +39,7 @@ class Excuses:
         self.counted: list[tuple[int, int]] = []
         """(messages published when it was reported, how many it covers), in order."""
 
-    def add(self, record: Record, topic: Topic) -> None:
+    def add(self, record: Record, topic: ReplayedTopic) -> None:
         """A report that names a message, or counts some."""
         if record.id is None:
             self.counted.append((len(topic.ids), max(1, record.seq)))
@@ -91,27 +91,27 @@ class Completeness(Checker):
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
         self.excuses: dict[Seat, Excuses] = {}
-        self.withdrawn: dict[Topic, set[int]] = {}
+        self.withdrawn: dict[ReplayedTopic, set[int]] = {}
         """What publishers reported as discarded."""
-        self.suspect: list[tuple[Topic, Seat, int, int]] = []
+        self.suspect: list[tuple[ReplayedTopic, Seat, int, int]] = []
         """(topic, seat, message, time): holes in what has ended, but for a publisher's discard."""
-        self.debts = Debts()
+        self.debts = PatternDebts()
         self.at = 0
         self.companions = Companions()
         self.known: dict[int, None] = {}
-        self.said: dict[int, dict[tuple[Topic, int], int]] = {}
+        self.said: dict[int, dict[tuple[ReplayedTopic, int], int]] = {}
         """Node -> what it published in its present life, and when that was taken."""
-        self.left: dict[tuple[Topic, Seat], list[int]] = {}
+        self.left: dict[tuple[ReplayedTopic, Seat], list[int]] = {}
         """What somebody who left for good owed to a subscription."""
 
-    def join(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def join(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         self.debts.join(seat.node, topic.name)
 
-    def publish(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+    def publish(self, record: Record, topic: ReplayedTopic, seat: Seat, index: int) -> None:
         self.debts.publish(topic.name, index)
         self.said.setdefault(record.node, {})[topic, index] = self._tick()
 
-    def taken(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+    def taken(self, record: Record, topic: ReplayedTopic, seat: Seat, index: int) -> None:
         self.said.setdefault(record.node, {})[topic, index] = self._tick()
 
     def _tick(self) -> int:
@@ -125,16 +125,16 @@ class Completeness(Checker):
                 self._leave_behind(record.node, topic, index, taken)
         self.companions.view(record, self._tick(), self.known)
 
-    def _leave_behind(self, publisher: int, topic: Topic, index: int, taken: int) -> None:
+    def _leave_behind(self, publisher: int, topic: ReplayedTopic, index: int, taken: int) -> None:
         for seat in topic.seats.values():
             owed = seat.up and seat.joined and seat.since <= index and not seat.has(index)
             if owed and not self.companions.apart_since(seat.node, publisher, taken):
                 self.left.setdefault((topic, seat), []).append(index)
 
-    def gap(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def gap(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         self.excuses.setdefault(seat, Excuses()).add(record, topic)
 
-    def discard(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def discard(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         if record.id is None:
             self.excuses.setdefault(seat, Excuses()).add(record, topic)
         elif record.id in topic.index:
@@ -142,12 +142,12 @@ class Completeness(Checker):
             if topic.causality.publisher(index) is seat:
                 self.withdrawn.setdefault(topic, set()).add(index)
 
-    def leave(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def leave(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         self.debts.leave(seat.node, topic.name)
         if seat.joined:
             self._close(record, topic, seat)
 
-    def crash(self, record: Record, seats: Sequence[tuple[Topic, Seat]]) -> None:
+    def crash(self, record: Record, seats: Sequence[tuple[ReplayedTopic, Seat]]) -> None:
         self.companions.end(record.node, self._tick())
         self.said.pop(record.node, None)
         self.debts.crash(record.node)
@@ -155,13 +155,13 @@ class Completeness(Checker):
             if seat.joined:
                 self._close(record, topic, seat)
 
-    def _close(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def _close(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         shadow = topic.causality.in_shadow
         holes = (index for index in missing_at(topic, seat) if shadow(seat, index))
         for index in self._unexcused(seat, holes):
             self.suspect.append((topic, seat, index, record.time))
 
-    def finish(self, time: int, topics: Iterable[Topic]) -> None:
+    def finish(self, time: int, topics: Iterable[ReplayedTopic]) -> None:
         for topic, seat, index, when in self.suspect:
             self._add(topic, seat, index, when, HOLE)
         for topic in list(topics):
@@ -171,7 +171,7 @@ class Completeness(Checker):
                 missing.update(owed.get(seat, ()))
                 self._judge_open(topic, seat, sorted(missing), time)
 
-    def _judge_open(self, topic: Topic, seat: Seat, missing: list[int], time: int) -> None:
+    def _judge_open(self, topic: ReplayedTopic, seat: Seat, missing: list[int], time: int) -> None:
         causality = topic.causality
         left = set(self.left.get((topic, seat), ()))
         lasting = [
@@ -191,7 +191,7 @@ class Completeness(Checker):
         excuses = self.excuses.pop(seat, None)
         return missing if excuses is None else excuses.unexcused(missing)
 
-    def _add(self, topic: Topic, seat: Seat, index: int, time: int, why: str) -> None:
+    def _add(self, topic: ReplayedTopic, seat: Seat, index: int, time: int, why: str) -> None:
         if index not in self.withdrawn.get(topic, ()):
             self.tally.add(seat.node, topic.name, topic.ids[index], time, why)
 
@@ -211,7 +211,7 @@ class Quiescence(Checker):
     def state(self, record: Record) -> None:
         self.last[record.node, record.topic] = record
 
-    def crash(self, record: Record, seats: Sequence[tuple[Topic, Seat]]) -> None:
+    def crash(self, record: Record, seats: Sequence[tuple[ReplayedTopic, Seat]]) -> None:
         self._end(record.node)
 
     def view(self, record: Record) -> None:
@@ -222,7 +222,7 @@ class Quiescence(Checker):
         for key in [key for key in self.last if key[0] == node]:
             del self.last[key]
 
-    def finish(self, time: int, topics: Iterable[Topic]) -> None:
+    def finish(self, time: int, topics: Iterable[ReplayedTopic]) -> None:
         for topic in topics:
             for seat in topic.seats.values():
                 if seat.subscribing:
@@ -245,7 +245,7 @@ class BoundedState(Checker):
             self.tally.add(record.node, record.topic, None, record.time, why)
 
 
-def missing_at(topic: Topic, seat: Seat) -> Iterator[int]:
+def missing_at(topic: ReplayedTopic, seat: Seat) -> Iterator[int]:
     """Messages published since the seat's ``join`` and not delivered there, ascending.
 
     Whatever was delivered of these was delivered inside that subscription, as it did not exist

@@ -9,12 +9,12 @@ MQTT; this reading of them is the checkers' own.
 import re
 from collections.abc import Iterator
 
-from cubecast.trace.checkers.replay import Seat, Topic
+from cubecast.trace.checkers.replay import ReplayedTopic, Seat
 
-__all__ = ["Debts", "matcher_of"]
+__all__ = ["PatternDebts", "matcher_of"]
 
 
-class Debts:
+class PatternDebts:
     """Who is owed what, by topic, because of open patterns."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Debts:
         for node, pattern in readers:
             self._since.setdefault((node, pattern, name), index)
 
-    def unpaid(self, topic: Topic) -> Iterator[tuple[Seat, list[int]]]:
+    def unpaid(self, topic: ReplayedTopic) -> Iterator[tuple[Seat, list[int]]]:
         """Per node: the messages of a topic it is owed and has not delivered, ascending."""
         since: dict[int, int] = {}
         for (node, _, name), index in self._since.items():

@@ -15,7 +15,7 @@ from math import inf
 from cubecast.trace.checkers.companions import Companions
 from cubecast.trace.checkers.crashes import Population
 from cubecast.trace.checkers.patterns import matcher_of
-from cubecast.trace.checkers.replay import Seat, Topic
+from cubecast.trace.checkers.replay import ReplayedTopic, Seat
 from cubecast.trace.checkers.report import Tally
 from cubecast.trace.records import Record
 
@@ -105,14 +105,14 @@ class LossReasons(Population):
 
     # -- what was promised -----------------------------------------------------------------------
 
-    def publish(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+    def publish(self, record: Record, topic: ReplayedTopic, seat: Seat, index: int) -> None:
         super().publish(record, topic, seat, index)
         self.taken_at[topic.name, index] = self._tick()
 
-    def taken(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+    def taken(self, record: Record, topic: ReplayedTopic, seat: Seat, index: int) -> None:
         self.taken_at[topic.name, index] = self._tick()
 
-    def stable(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+    def stable(self, record: Record, topic: ReplayedTopic, seat: Seat, index: int) -> None:
         start = self.taken_at[topic.name, index]
         apart = self.companions.apart_since
         nodes = self.companions.nodes()
@@ -120,14 +120,14 @@ class LossReasons(Population):
         parted = {node for node in nodes if apart(node, publisher, start)}
         self.parted.setdefault((topic.name, index), parted)
 
-    def subscribe(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def subscribe(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         place = self._place(record)
         place.lossy = record.message == LOSSY
         if place.lossy:
             place.whole = inf
             place.once_lossy = True
 
-    def join(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def join(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         super().join(record, topic, seat)
         place = self._place(record)
         if place.apart is None:
@@ -144,7 +144,7 @@ class LossReasons(Population):
             self.places[key] = _Place(asked, matcher_of(record.topic))
         return self.places[key]
 
-    def leave(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def leave(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         key = record.node, topic.name
         place = self.places.pop(key, None)
         if place is not None and place.apart is None:
@@ -156,7 +156,7 @@ class LossReasons(Population):
 
     # -- who is together -------------------------------------------------------------------------
 
-    def crash(self, record: Record, seats: Sequence[tuple[Topic, Seat]]) -> None:
+    def crash(self, record: Record, seats: Sequence[tuple[ReplayedTopic, Seat]]) -> None:
         super().crash(record, seats)
         self.needed = True
         self.companions.end(record.node, self._tick())
@@ -175,7 +175,7 @@ class LossReasons(Population):
 
     # -- judgement -------------------------------------------------------------------------------
 
-    def gap(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def gap(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         if record.message == LOSSY:
             return
         index = self._judged(record, topic)
@@ -186,12 +186,12 @@ class LossReasons(Population):
                 why = why or self._had_by_another(record, topic, index)
             self._add(record, why)
 
-    def discard(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def discard(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         index = self._judged(record, topic)
         if index is not None:
             self._add(record, self._together(record, topic, index))
 
-    def _judged(self, record: Record, topic: Topic) -> int | None:
+    def _judged(self, record: Record, topic: ReplayedTopic) -> int | None:
         """The message that is lost, if its loss can be judged by itself; else it is counted."""
         index = None if record.id is None else topic.index.get(record.id)
         if index is not None:
@@ -201,7 +201,7 @@ class LossReasons(Population):
         self.counted.append(record)
         return None
 
-    def _undue(self, record: Record, topic: Topic, index: int) -> str:
+    def _undue(self, record: Record, topic: ReplayedTopic, index: int) -> str:
         places = [
             place
             for (node, name), place in self.places.items()
@@ -219,11 +219,11 @@ class LossReasons(Population):
             return ""
         return "a gap of what was published before the subscription"
 
-    def _is_whole(self, record: Record, topic: Topic, index: int) -> bool:
+    def _is_whole(self, record: Record, topic: ReplayedTopic, index: int) -> bool:
         place = self.places.get((record.node, topic.name))
         return place is not None and place.whole < self.taken_at[topic.name, index]
 
-    def _together(self, record: Record, topic: Topic, index: int) -> str:
+    def _together(self, record: Record, topic: ReplayedTopic, index: int) -> str:
         """Why a loss was needless, given who was in which view."""
         node, publisher = record.node, topic.causality.publisher(index).node
         companions, start = self.companions, self.taken_at[topic.name, index]
@@ -235,7 +235,7 @@ class LossReasons(Population):
             return ""
         return f"a {record.kind}, though in one view with its publisher all the time"
 
-    def _had_by_another(self, record: Record, topic: Topic, index: int) -> str:
+    def _had_by_another(self, record: Record, topic: ReplayedTopic, index: int) -> str:
         start = self.taken_at[topic.name, index]
         for other in topic.seats.values():
             if other.node == record.node or not (other.up and other.has(index)):
@@ -249,7 +249,7 @@ class LossReasons(Population):
         if why:
             self.tally.add(record.node, record.topic, record.id, record.time, why)
 
-    def finish(self, time: int, topics: Iterable[Topic]) -> None:
+    def finish(self, time: int, topics: Iterable[ReplayedTopic]) -> None:
         if self.needed or not self.eventful:
             return
         for record in self.counted:

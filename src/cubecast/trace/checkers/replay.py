@@ -20,7 +20,7 @@ from typing import TypeAlias
 from cubecast.trace.checkers.happens_before import HappensBefore
 from cubecast.trace.records import MessageId, Record
 
-__all__ = ["Checker", "Seat", "Topic", "replay"]
+__all__ = ["Checker", "ReplayedTopic", "Seat", "replay"]
 
 
 class Seat:
@@ -45,7 +45,7 @@ class Seat:
         return index < len(self.delivered) and self.delivered[index] == 1
 
 
-class Topic:
+class ReplayedTopic:
     """One topic: its messages, numbered in the order of publication, and the nodes seen in it."""
 
     __slots__ = ("causality", "ended", "ids", "index", "name", "seats")
@@ -76,46 +76,48 @@ class Topic:
 class Checker:
     """The hooks of a replay; none does anything here."""
 
-    def publish(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+    def publish(self, record: Record, topic: ReplayedTopic, seat: Seat, index: int) -> None:
         """Message ``index`` was published."""
 
-    def republish(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def republish(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         """A publication without an id, or with one that the topic has already; it is left out."""
 
-    def deliver(self, record: Record, topic: Topic, seat: Seat, index: int, late: bool) -> None:
+    def deliver(
+        self, record: Record, topic: ReplayedTopic, seat: Seat, index: int, late: bool
+    ) -> None:
         """First delivery of message ``index`` here; late: after one that it happens before."""
 
-    def redeliver(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+    def redeliver(self, record: Record, topic: ReplayedTopic, seat: Seat, index: int) -> None:
         """Message ``index`` was delivered again."""
 
-    def deliver_unknown(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def deliver_unknown(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         """Something was delivered that was not published on this topic."""
 
-    def taken(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+    def taken(self, record: Record, topic: ReplayedTopic, seat: Seat, index: int) -> None:
         """The protocol took message ``index`` for publication, perhaps long after the call."""
 
-    def stable(self, record: Record, topic: Topic, seat: Seat, index: int) -> None:
+    def stable(self, record: Record, topic: ReplayedTopic, seat: Seat, index: int) -> None:
         """The publisher knows that everyone it addressed has taken message ``index`` in."""
 
-    def subscribe(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def subscribe(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         """``subscribe()`` was called."""
 
-    def join(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def join(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         """``subscribe()`` returned."""
 
-    def leave(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def leave(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         """The seat's subscription, if there is one (``seat.joined``), ends after this."""
 
-    def gap(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def gap(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         """The node reports that it skipped messages."""
 
-    def discard(self, record: Record, topic: Topic, seat: Seat) -> None:
+    def discard(self, record: Record, topic: ReplayedTopic, seat: Seat) -> None:
         """The node reports that it dropped messages by agreement."""
 
     def state(self, record: Record) -> None:
         """The node says what it holds."""
 
-    def crash(self, record: Record, seats: Sequence[tuple[Topic, Seat]]) -> None:
+    def crash(self, record: Record, seats: Sequence[tuple[ReplayedTopic, Seat]]) -> None:
         """The node's life ends after this, in every topic (``seats``: as they were)."""
 
     def restart(self, record: Record) -> None:
@@ -124,7 +126,7 @@ class Checker:
     def view(self, record: Record) -> None:
         """The node installed a view of the cluster."""
 
-    def finish(self, time: int, topics: Iterable[Topic]) -> None:
+    def finish(self, time: int, topics: Iterable[ReplayedTopic]) -> None:
         """The trace is over; ``time`` is that of its last record."""
 
 
@@ -149,7 +151,7 @@ class _Replay:
     """The state of one replay and a handler per kind of record."""
 
     def __init__(self, checkers: Sequence[Checker]) -> None:
-        self.topics: dict[str, Topic] = {}
+        self.topics: dict[str, ReplayedTopic] = {}
         self.handlers: dict[str, Callable[[Record], None]] = {
             "publish": self._publish,
             "taken": self._taken,
@@ -183,10 +185,10 @@ class _Replay:
         self._on_restart = _overridden(checkers, "restart")
         self._on_view = _overridden(checkers, "view")
 
-    def _topic(self, name: str) -> Topic:
+    def _topic(self, name: str) -> ReplayedTopic:
         topic = self.topics.get(name)
         if topic is None:
-            topic = self.topics[name] = Topic(name)
+            topic = self.topics[name] = ReplayedTopic(name)
         return topic
 
     def _publish(self, record: Record) -> None:
