@@ -19,7 +19,7 @@ from cubecast.spark.compact import read_messages
 from cubecast.spark.errors import ResultsError
 from cubecast.spark.results import Results
 from cubecast.spark.session import spark_session
-from cubecast.spark.storage import Held, Place, place_of
+from cubecast.spark.storage import Held, Place, place_of, without_secrets
 from cubecast.spark.sweep import bring_up_to_date
 from support.executors import send_support
 from support.lab_toys import toy_cells, toy_with_messages
@@ -82,6 +82,23 @@ def test_secrets_are_not_told(server: int) -> None:
     with pytest.raises(ResultsError, match="cannot write s3://no-such-bucket/x/a: ") as refusal:
         other.write("a", b"")
     assert "very-secret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("argument", "shown"),
+    [
+        ("s3://key:very-secret@lab/x?region=eu", "s3://lab/x?region=eu"),
+        ("--out=s3://key:very/secret@lab/x", "--out=s3://lab/x"),
+        ("abfs://:very-secret@account/x", "abfs://account/x"),
+        ("spark.hadoop.fs.s3a.secret.key=very=secret", "spark.hadoop.fs.s3a.secret.key=***"),
+        ("--conf=spark.my.token=very-secret", "--conf=spark.my.token=***"),
+        ("spark.executor.memory=2g", "spark.executor.memory=2g"),
+        ("spark://head:7077", "spark://head:7077"),
+        ("a@b/results", "a@b/results"),
+    ],
+)
+def test_arguments_are_shown_without_secrets(argument: str, shown: str) -> None:
+    assert without_secrets(argument) == shown
 
 
 @pytest.mark.parametrize(

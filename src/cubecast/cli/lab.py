@@ -128,9 +128,12 @@ def run_experiments(
     except ExperimentError as error:
         refuse("lab run", error)
     settings = spark_settings("lab run", conf)
-    command = shlex.join(["cubecast", *sys.argv[1:]])
     with spark_errors("lab run"):
         from cubecast.spark.progress import progress_on
+        from cubecast.spark.storage import without_secrets
+
+        command = shlex.join(["cubecast", *map(without_secrets, sys.argv[1:])])
+        shown = without_secrets(out)
 
         job = Job(asked, out, master, settings, progress_on(progress_console), command)
         try:
@@ -138,16 +141,16 @@ def run_experiments(
         except Interrupted as interrupted:
             typer.echo(
                 f"cubecast lab run: interrupted; {interrupted.kept} of "
-                f"{counted(interrupted.cells, 'cell')} are kept in {out}, and the same command "
+                f"{counted(interrupted.cells, 'cell')} are kept in {shown}, and the same command "
                 "goes on from there",
                 err=True,
             )
             raise typer.Exit(130) from None
     if as_json:
-        typer.echo(_as_json(ran))
+        typer.echo(_as_json(ran, shown))
     else:
-        _tell(ran)
-    _tell_failures(ran.failures, out)
+        _tell(ran, shown)
+    _tell_failures(ran.failures, shown)
     for line in ran.lost:
         typer.echo(f"cubecast lab run: missing: {line}", err=True)
     if ran.failures or ran.lost:
@@ -162,11 +165,11 @@ def _tell_failures(failures: Sequence[Failure], out: str) -> None:
         typer.echo(f"cubecast lab run: and {rest}, see {out}/failures", err=True)
 
 
-def _as_json(ran: Ran) -> str:
+def _as_json(ran: Ran, out: str) -> str:
     failed = [{"cell": one.name, "error": one.error} for one in ran.failures]
     return json.dumps(
         {
-            "out": str(ran.out),
+            "out": out,
             "cells": ran.ran + ran.kept + len(failed),
             "ran": ran.ran,
             "kept": ran.kept,
@@ -182,7 +185,7 @@ def _as_json(ran: Ran) -> str:
     )
 
 
-def _tell(ran: Ran) -> None:
+def _tell(ran: Ran, out: str) -> None:
     from cubecast.spark.progress import clock
 
     if not any(sweep.sweep for sweep in ran.sweeps):
@@ -198,8 +201,8 @@ def _tell(ran: Ran) -> None:
             parts.append(f"seeds added in {counted(len(ran.sweeps) - 1, 'round')}")
         if ran.failures:
             parts.append(f"{len(ran.failures)} failed")
-    typer.echo(f"{', '.join(parts)}; tables in {ran.out}/tables")
-    typer.echo(f"next: cubecast lab report {ran.out}")
+    typer.echo(f"{', '.join(parts)}; tables in {out}/tables")
+    typer.echo(f"next: cubecast lab report {out}")
 
 
 lab.command("report")(report)

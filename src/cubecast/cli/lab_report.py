@@ -201,8 +201,10 @@ def compare(
     with results_errors("lab compare"):
         from cubecast.spark.compare import compare as compare_results
         from cubecast.spark.results import Results
+        from cubecast.spark.storage import without_secrets
 
         found = compare_results(Results(before), Results(after))
+    before, after = without_secrets(before), without_secrets(after)
     if not found.differences:
         refuse("lab compare", f"{before} and {after} have no cell in common")
     names = {one.metric for one in found.differences}

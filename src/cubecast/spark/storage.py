@@ -36,6 +36,11 @@ RENAMING = ("hdfs", "viewfs")
 """File systems that show a file while it is written, and whose rename is atomic."""
 LOCK = ".lock"
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_USER_AND_PASSWORD = re.compile(r"://[^/?#]*(?::[^?#]*)?@")  # keys have slashes
+_SECRET_SETTING = re.compile(
+    r"^((?:--conf=)?[^=]*(?:secret|password|token|access[._-]?key)[^=]*)=.*", re.I | re.S
+)
+"""Settings that Spark itself does not show either (`spark.redaction.regex`)."""
 _ALSO_CALLED = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
 """What Hadoop calls them, and what pyarrow does."""
 
@@ -100,9 +105,12 @@ def place_of(out: str | Path) -> Place:
     raise ResultsError(f"{scheme}:// is no file system of pyarrow's; {advice}")
 
 
-def without_secrets(out: str) -> str:
-    """A path or a URI as it was given, without user, password and options of a URI."""
-    return place_of(out).name if _URI.match(out) else out
+def without_secrets(argument: str) -> str:
+    """An argument of a command as it may be shown and kept.
+
+    Leaves out the user and password of a URI, and the value of a setting named like a secret.
+    """
+    return _SECRET_SETTING.sub(r"\1=***", _USER_AND_PASSWORD.sub("://", argument))
 
 
 @contextmanager
