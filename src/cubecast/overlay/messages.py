@@ -1,7 +1,7 @@
 """What the nodes of a topic's overlay say to each other ([N] Algorithm 2, and what repair adds).
 
-A message does not name its sender: the transport does (`effects.Received`).  Ids in a set travel
-sorted, so that the order of a Python set never reaches the wire.
+A message does not name its sender: the transport does (`effects.ReceivedFromNode`).  Ids in a set
+travel sorted, so that the order of a Python set never reaches the wire.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which branches of recovery were taken, and how often: for tests, nothing depends on it.
 
-A place in the code that counts is `marks["name of the branch"] += 1`.  A branch that no test takes
+A place in the code that counts is `marks[name] += 1`.  A branch that no test takes
 may not work: `tests/protocol/test_branch_counts.py` requires that each name in this package is
 counted at least once.
 """

@@ -3,7 +3,7 @@
 Who is blamed.  A message is refused with `ProtocolError`, and its connection closed, where the
 *sender* must have lied: what it sent contradicts itself, or what it alone has told us before.  What
 contradicts only the state of this node may come from an honest node after a lie of another; that is
-dropped and counted (`Guard.dropped`), as if the network had lost it.
+dropped and counted (`TopicGuard.dropped`), as if the network had lost it.
 """
 
 from __future__ import annotations

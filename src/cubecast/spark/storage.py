@@ -40,7 +40,7 @@ _USER_AND_PASSWORD = re.compile(r"://[^/?#]*(?::[^?#]*)?@")  # keys have slashes
 _SECRET_SETTING = re.compile(
     r"^((?:--conf=)?[^=]*(?:secret|password|token|access[._-]?key)[^=]*)=.*", re.I | re.S
 )
-"""Settings that Spark itself does not show either (`spark.redaction.regex`)."""
+"""Settings that Spark itself does not show either (its `redaction.regex`)."""
 _ALSO_CALLED = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
 """What Hadoop calls them, and what pyarrow does."""
 
