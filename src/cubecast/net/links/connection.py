@@ -170,8 +170,8 @@ class Connection(asyncio.BufferedProtocol):
             log.warning("closing connection to %s: %s", self, error)
             self.close(str(error))
         else:
-            log.exception("closing connection to %s: it sent what it cannot mean", self)
-            self.close(f"it sent what it cannot mean: {error!r}")
+            log.exception("closing connection to %s: invalid packet", self)
+            self.close(f"invalid packet: {error!r}")
 
     def _before_ready(self) -> None:
         """One packet at a time: the peer is held to `MAX_HELLO` until it has proved itself."""
