@@ -33,7 +33,7 @@ def parse_address(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int
 
 
 def _check_host(host: str) -> None:
-    """Whether a host's name can be looked up at all: no empty or endless part, no odd character."""
+    """Raise if a host's name cannot be looked up: an empty or endless part, an odd character."""
     try:
         host.encode("idna")
     except UnicodeError:
@@ -52,7 +52,7 @@ def _is_ipv6(host: str) -> bool:
 
 
 def is_wildcard(text: str) -> bool:
-    """Whether this is every address of a machine, which nobody can dial from another one."""
+    """Whether this means every address of a machine; other machines cannot dial it."""
     return parse_address(text)[0] in ("0.0.0.0", "::")
 
 
