@@ -31,7 +31,7 @@ from siege.witness import ANSWER, QUESTION, Latencies, Witness
 ROOMS = 50
 """Topics that are visited, again and again."""
 LAG_S = 0.05
-"""How often the loop is looked at: what it is late by, the machine was too busy for us."""
+"""How often the loop's lag is measured: how late a timer is on a busy machine."""
 LOOK_S = 1.0
 """How often descriptors and tasks are counted; a sample has the median."""
 STUCK_S = 30.0
