@@ -172,7 +172,7 @@ class Honest:
         }
 
     def account(self) -> dict[str, Any]:
-        """What was published, received and told, by topic."""
+        """Messages published and received, and losses reported, by topic."""
         return {
             "published": dict(self._published),
             "withdrawn": dict(self._withdrawn),
@@ -282,7 +282,7 @@ class Honest:
 
 
 def _why(task: asyncio.Task[None]) -> str:
-    """Why a task ended that was to go on; empty: it was told to."""
+    """Why a task ended that was to go on; empty: it was cancelled."""
     if task.cancelled():
         return ""
     return repr(task.exception() or "it ended")

@@ -1,7 +1,7 @@
-"""What the processes of a benchmark do, whatever system carries their messages.
+"""The work of a benchmark's processes, whatever system carries their messages.
 
-A workload is one process's part: `outgoing` yields what it publishes (and until when to wait),
-`receive` judges what it gets and may return an answer to publish at once.  Both cost the same
+A workload is one process's part: `outgoing` yields the messages to publish (and times to wait for),
+`receive` judges a message and may return an answer to publish at once.  Both cost the same
 in every system, as source, number and time travel in the payload and are checked there.
 """
 
@@ -104,7 +104,7 @@ class BenchWorkload(abc.ABC):
 
     @abc.abstractmethod
     def expected(self, totals: Totals) -> int:
-        """How many messages this process is to receive, once everyone has published."""
+        """How many messages this process is to receive, once all have published."""
 
     @abc.abstractmethod
     def result(self, totals: Totals) -> dict[str, float | list[float]]:

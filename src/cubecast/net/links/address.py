@@ -65,7 +65,7 @@ def is_loopback(host: str) -> bool:
 
 
 def advertised(wish: str, host: str, port: int) -> str:
-    """The address others are told: as wished, the bound port where the wish names none."""
+    """The address told to others: `wish`, with the bound port if it names none."""
     if not wish:
         return format_address(host, port)
     wished_host, wished_port = parse_address(wish, 0)

@@ -54,7 +54,7 @@ MAKE_ROOM_SHARE = 4
 MAX_OUTSIDE = 256
 """Addresses outside the view that are dialled, or connected with, at a time."""
 MAX_CALLS_WAITING = 4
-"""Packets that wait for an address outside the view: the latest, as all are said again."""
+"""Packets that wait for an address outside the view: the latest, as all are sent again."""
 MAX_REFUSALS = 64
 """Refusals remembered, so that each is logged as a warning once."""
 MAX_REMEMBERED = 2 * 4096

@@ -76,7 +76,7 @@ class Party(Protocol):
     def slot(self) -> NodeId: ...
     @property
     def salt(self) -> str:
-        """That of its cluster, or of one that it is about to join; empty: in none."""
+        """The salt of its cluster, or of the one it is about to join; empty: it has none."""
 
     def learn_salt(self, salt: str) -> None:
         """A node of that cluster has proved that it knows our secret."""

@@ -12,7 +12,7 @@ refused whatever the others allow.
    subscription is allowed as a whole or refused: it never misses topics silently.
 3. ``{name}`` in a pattern stands for the identity's name.  Of an identity without a name, or with
    a name that is no single level of a topic, such a pattern matches nothing.
-4. The pattern ``*`` alone is every topic, also those that ``#`` spares.
+4. The pattern ``*`` alone is every topic, also those that ``#`` does not match.
 
 The rules never change after they were read (`permission_file`); a new file makes new ones.
 """

@@ -111,7 +111,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
             self._read()
 
     def eof_received(self) -> bool:
-        """TCP ended; what TLS said before it was read when it came."""
+        """TCP ended; all TLS data before it has been read already."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -146,7 +146,7 @@ class TlsNetwork:
         self._open[stream] = None
 
     def refused(self, stream: TlsStream, by_peer: bool, reason: str) -> None:
-        if by_peer:  # of one that we dialled, our owner says so, and not each time
+        if by_peer:  # if we dialled, the owner logs it, and not each time
             level = logging.INFO if stream.dialled else logging.WARNING
             log.log(level, "%s refused us: %s", stream.address, reason)
         else:

@@ -84,7 +84,7 @@ class NodeConfig:
     """The secret of light clients, which cannot become members with it; empty: `secret`."""
     listen: str = "127.0.0.1:0"
     advertise: str = ""
-    """The address others are told; empty: the one we listen on; without a port: the bound one."""
+    """The address told to others; empty: the one we listen on; without a port: the bound port."""
     protocol: Config = field(default_factory=local_protocol)
     detector: DetectorConfig = field(default_factory=local_detector)
     """When a silent node is taken for dead, in microseconds."""
@@ -113,7 +113,8 @@ class NodeConfig:
     """What one light client may make the node hold: unread messages of all its subscriptions,
     publications that are not taken, an answer.  Beyond, the policies of its subscriptions apply."""
     clients_bytes: int = 512 * 1024 * 1024
-    """The same of all clients together; each may hold its part of it (`/ max_clients`) besides."""
+    """`client_bytes` for all clients together; each may hold `clients_bytes / max_clients`
+    besides."""
     clients_topics: int = 65536
     """Topics that clients have used and the node has not forgotten."""
     client_silence_s: float = 60.0

@@ -115,7 +115,7 @@ class WireError(ValueError):
 
 @lru_cache(maxsize=1024)
 def topic_id(topic: Topic) -> int:
-    """The same 64 bits for a topic on every node, without asking anyone."""
+    """The id of a topic: a hash of 64 bits, the same on every node."""
     return int.from_bytes(blake2b(topic.encode(), digest_size=8).digest(), "little")
 
 

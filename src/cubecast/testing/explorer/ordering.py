@@ -112,7 +112,7 @@ class OrderingExploration:
 
 
 class _Local(NamedTuple):
-    """A local state: how a module comes to it, and one that is in it, only to be looked at."""
+    """A local state: how a module comes to it, and a module in it, for reading only."""
 
     make: Callable[[], Module]
     history: tuple[tuple[Cause, Time], ...]
@@ -129,7 +129,7 @@ class Table:
         self._form = CanonicalForm(self, VALUES)
 
     def making(self, make: Make) -> Make:
-        """The same, but what it makes are stands."""
+        """`make`, but it makes a `Stand` for each module."""
 
         def made(*args: Any, **kwargs: Any) -> Module:
             def fresh() -> Module:

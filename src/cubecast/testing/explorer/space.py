@@ -199,7 +199,7 @@ class Space:
             kept = nodes.kept(local)
             alive = 0
             for slot, other in up:
-                # One that began again is not the one that the detector of this view looks for.
+                # A node that began again is not the life that this view's detector tests.
                 if not nodes.past(other).reborn or (slot, nodes.kept(other).life) in kept.lives:
                     alive |= 1 << slot
             budget = self._budget(left._replace(rounds=0))

@@ -22,7 +22,7 @@ from cubecast.testing.fuzz.scene import END_OF_RECORD
 ANSWER_S = 30.0
 """A victim that does not answer for so long hangs: the others are busy too, and share its cores."""
 START_S = 60.0
-"""The same before it is in the cluster."""
+"""`ANSWER_S` for a victim that is not yet in the cluster."""
 KEPT_LINES = 400
 LINE_BYTES = 1 << 20
 COMMAND = (sys.executable, "-m", "cubecast.testing.fuzz.victim")

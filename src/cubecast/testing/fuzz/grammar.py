@@ -87,7 +87,7 @@ class Grammar:
     def _dict(self, kind: inspect.DictType, name: str) -> dict[Any, Any]:
         lore, random = self.lore, self.random
         if name == "members" and lore.members and random.random() < 0.8:
-            members = dict(lore.members)  # those who are there, but for one
+            members = dict(lore.members)  # the present members, but for one
             if random.random() < 0.4:
                 members.pop(random.choice(list(members)))
             if random.random() < 0.3:
