@@ -1,8 +1,8 @@
 """For how long does each attack affect others, and what are they told?
 
 Four honest nodes, each a process of its own, publish to a quiet topic every 20 ms and read it.
-Each attack has a new cluster.  While it goes on, one node subscribes to a topic that nobody has
-used, another publishes to one, and to the topic of the first.  A row has
+Each attack has a new cluster.  While it goes on, one node subscribes to a fresh topic, another
+publishes to another fresh topic and to the topic of the first.  A row has
 
     gap        the longest time that a node heard nothing of another one on the quiet topic
     subscribe  how long the first subscribe to a fresh topic took
@@ -14,8 +14,8 @@ used, another publishes to one, and to the topic of the first.  A row has
     got        what the attack got that it must not get: forged messages, a place, a node that ended
     told       events, lines of the log and of the audit, of all honest nodes together
 
-The rows `control` and `death` have no attack: what is there is the machine's doing, and what the
-death of a fifth node costs, which some attacks begin with.  A mute member is waited for
+The rows `control` and `death` have no attack: they show what the machine does by itself, and what
+the death of a fifth node costs, with which some attacks begin.  A mute member is waited for
 `mute_after`, 10 s.
 
     python bench/bench_attacks.py
@@ -66,7 +66,7 @@ def _arguments() -> argparse.Namespace:
 
 
 async def _attack(options: argparse.Namespace, nodes: list[FunctionChild], rows: list[Row]) -> None:
-    """One after the other; those that are done are in `rows`, also if a later one fails."""
+    """Run the attacks one after the other; `rows` has those done, also if a later one fails."""
     trials = Trials(nodes, options.patience, options.seed)
     for name in dict.fromkeys((CONTROL, *options.names)):
         staged = ATTACKS[name]
@@ -78,7 +78,7 @@ async def _attack(options: argparse.Namespace, nodes: list[FunctionChild], rows:
 
 def main() -> None:
     options = _arguments()
-    log = logging.getLogger("cubecast")  # of attackers: nobody is interested
+    log = logging.getLogger("cubecast")  # of attackers: not shown
     log.addHandler(logging.NullHandler())
     log.propagate = False
     starts = [partial(FunctionChild, index, run_bystander, index, NODES) for index in range(NODES)]

@@ -16,7 +16,7 @@ from cubecast.trace import Record, check
 
 
 def trace(nodes: int, messages: int) -> Iterator[Record]:
-    """Everyone publishes in turn, and everyone delivers at once what is published."""
+    """Every node publishes in turn, and all nodes deliver each message at once."""
     for node in range(nodes):
         yield Record("join", 0, node, "t")
     for ident in range(nodes * messages):

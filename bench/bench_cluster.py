@@ -66,12 +66,12 @@ class TraceFile:
         self._file.write(encode_header(header) + b"\n")
 
     def flush(self) -> None:
-        """Write what there is; between two ticks of the loop, when nobody holds a position."""
+        """Write the records so far; between two ticks of the loop, when no code holds an index."""
         self._file.write(self._encoder.encode_lines(self.records))
         self.records.clear()
 
     def close(self) -> None:
-        """Everything is written."""
+        """Write the rest, and close the file."""
         self.flush()
         self._file.close()
 
@@ -118,7 +118,7 @@ async def _live(part: Part, pipe: Connection) -> None:
     await publishing
     result = {"at": done_at, "cpu_s": cpu_seconds() - cpu, "rss": resident_bytes()}
     pipe.send(("done", result))
-    await asyncio.to_thread(pipe.recv)  # others still need what we forward
+    await asyncio.to_thread(pipe.recv)  # other nodes still need our forwarding
     writing.cancel()
     trace.close()
     pipe.send(("written", None))
@@ -141,7 +141,7 @@ async def _write(trace: TraceFile) -> None:
 
 
 def measure(nodes: int, messages: int, size: int, folder: Path) -> tuple[dict[str, Any], Report]:
-    """Run it once; what was measured, and what the checkers say."""
+    """Run once; the figures, and the checkers' report."""
     paths = [folder / f"node-{index}.jsonl" for index in range(nodes)]
     started = time.monotonic()
     starts = [

@@ -1,11 +1,11 @@
-"""How soon is a crash known, to whom, and what does looking for it cost?
+"""How soon do the first and all nodes know of a crash, and what does detection cost?
 
 On simulated time, so the figures are those of the protocol and the same on every machine.  Each
 sample is a cluster of its own: round trips are drawn around the preset's, nodes begin at random
 times, and after ten rounds some crash at a random time.
 
-`first` is when the first node suspects a crashed one, `all` when every correct node knows all that
-crashed.  The cost is that of a round without crashes, in which every node begins one round of
+`first` is when the first node suspects a crashed one, `all` when every correct node knows of all
+crashes.  The cost is that of a round without crashes, in which every node begins one round of
 tests; bytes are those of the encoded messages, without headers.
 
     python bench/bench_detector.py --samples 200
@@ -59,7 +59,7 @@ def crash(preset: str, n: int, crashes: int, loss: float, rng: Random) -> Sample
     world.crash(members_of(crashed))
     while world.ignorant(crashed):
         world.run(world.now + config.test_every)
-        assert world.now < at + 100 * config.suspect_max, "nobody finds out"
+        assert world.now < at + 100 * config.suspect_max, "not all nodes know of the crash"
     last = {node: when for when, node, _ in world.changes}
     return Sample(world.changes[0][0] - at, max(last.values()) - at)
 
@@ -101,7 +101,7 @@ def rounds_until_known(world: Rounds, crashed: int) -> tuple[int, int]:
     tests = [0]
     while world.ignorant(crashed):
         tests.append(world.round())
-        assert len(tests) <= 1_000, "nobody finds out"
+        assert len(tests) <= 1_000, "not all nodes know of the crash"
     return len(tests) - 1, max(tests)
 
 

@@ -113,7 +113,7 @@ def _conduct(running: list[FunctionChild], least: int, hold_s: float) -> dict[st
     _say(f"{len(running)} nodes after {grown - begun:.1f} s")
     time.sleep(hold_s)
     order = list(running)
-    random.Random(0).shuffle(order)  # the one that gives out slots leaves like any other
+    random.Random(0).shuffle(order)  # the node that gives out slots leaves like any other
     while len(order) > least:
         _leave([order.pop()])
     shrunk = time.monotonic()

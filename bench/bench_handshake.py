@@ -99,7 +99,7 @@ async def attach(address: str, secret: str, repeat: int) -> list[float]:
 
 
 def attaching(secret: str, repeat: int) -> list[float]:
-    """The same, with its node."""
+    """`attach` to a node in a process of its own."""
     here, there = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=serve, args=(secret, there))
     process.start()

@@ -1,7 +1,7 @@
 """How fast is the compiled kernel, how do time and memory grow with N, and beside the reference?
 
 Three series in the papers' network with VCube-PS, each point in a process of its own so that its
-peak memory is its own: everyone publishes once (N up to 4096; 2 N (N - 1) sends), one publication
+peak memory is its own: all nodes publish once (N up to 4096; 2 N (N - 1) sends), one publication
 to N nodes (N up to 2^20), and the reference on both as far as it gets in reasonable time.  Seconds
 are those of the run and, under `all`, with planning and set-up; loading the compiled code is left
 out, as it is paid once per process.
@@ -67,7 +67,7 @@ def measure(engine: str, protocol: str, scenario: str, nodes: int, seed: int) ->
 
 
 def apart(engine: str, protocol: str, scenario: str, nodes: int, seed: int) -> dict[str, Any]:
-    """The same in a process of its own."""
+    """`measure` in a process of its own."""
     point = [engine, protocol, scenario, str(nodes), str(seed)]
     done = subprocess.run(
         [sys.executable, __file__, "--one", *point], check=True, capture_output=True, text=True

@@ -1,7 +1,7 @@
 """How long does publishing stop when the manager of a topic is killed, and what is tagged?
 
 Four members that publish in five topics and subscribe to overlapping sets of them, and two managers
-in processes of their own.  The one that numbers events gets SIGKILL under load.  For each run:
+in processes of their own.  The manager that numbers events gets SIGKILL under load.  For each run:
 
     resumed    from the kill until the last subscriber sees an event of the next layout
     longest    the longest time from a call of `publish` to an application

@@ -156,7 +156,7 @@ def nats_server() -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def serving(system: str) -> Iterator[tuple[str, list[int]]]:
-    """Whoever answers is ready: the address to ask at, and the processes that take part."""
+    """Start the answering processes: the address to ask at, and the ids of all of them."""
     with ExitStack() as stack:
         address, pids = "", []
         if system == "nats":

@@ -172,7 +172,7 @@ class Bench:
         run_until(self.world, self.world.now + STEP)
 
     def _until_quiet(self) -> int:
-        """Run until all are in one view and nobody says anything but tests for two steps."""
+        """Run until all nodes are in one view and send nothing but tests for two steps."""
         quiet = 0
         for steps in range(1, MOST_STEPS + 1):
             before = self.tally.messages.total() - self.tally.messages["beacon"]
@@ -218,7 +218,7 @@ class Bench:
         self.world.restart(self.nodes // 2)
 
     def leave(self) -> None:
-        """It asks to be let go; once it is, its process ends."""
+        """A node asks to leave; once its departure is agreed, its process ends."""
         node = self.nodes // 2 + 1
         member = cast(Member, self.world.processes[node])
         if self.publishers:
@@ -307,7 +307,7 @@ async def grow(most: int, cap_s: float) -> list[dict[str, Any]]:
                 print(f"stopped at the cap of {cap_s:g} s of CPU", file=sys.stderr)
                 break
         for slot in [node.slot for node in cluster.nodes]:
-            cluster.kill(slot)  # what their leaving costs is another question
+            cluster.kill(slot)  # the cost of leaving is not measured here
     return rows
 
 

@@ -31,9 +31,9 @@ EVERY_S = 0.02
 SMALL = 60
 """Bytes of a payload, unless an attack needs larger ones."""
 PRIVATE = b"a private word "
-"""What every payload says: who finds it on the wire has read what is not for it."""
+"""In every payload: an attacker that finds it on the wire has read an honest message."""
 TRIES = 3
-"""To join, before it counts as refused."""
+"""Attempts to join, before it counts as refused."""
 MAX_LINES = 100
 """Different lines of the log that are told apart."""
 NAMES = re.compile(r"[0-9a-f]{8,}[.\w]*|\d+")
@@ -54,7 +54,7 @@ class Gaps:
             self._last[publisher] = now
 
     def longest(self, now: float) -> float:
-        """Of all, also those that last still."""
+        """The longest gap of all publishers, present gaps included."""
         return max(self._longest, *(now - last for last in self._last.values()))
 
 
@@ -69,7 +69,7 @@ class Absence:
         self._out: Counter[str] = Counter()
 
     def look(self, members: Iterable[str], excluded: bool, now: float) -> None:
-        """Look at the view: whoever is not there was away since the last look."""
+        """Look at the view: an honest node that is not in it was away since the last look."""
         there = set(members)
         self.seen |= there
         away = ["itself"] if excluded else self.honest - there
@@ -78,12 +78,12 @@ class Absence:
         self._since = now
 
     def longest(self) -> float:
-        """Of the node that was away longest."""
+        """The absence of the node that was away longest."""
         return max(self._out.values(), default=0.0)
 
 
 class Lines(logging.Handler):
-    """What the node logs, by kind with one example each, and apart from it what it audits."""
+    """Counts the node's log lines by kind, with one example each, and its audit lines apart."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -144,7 +144,7 @@ class Bystander:
         self._lines.forget()
 
     def count_in(self, address: str) -> None:
-        """One more node is honest."""
+        """Count the node at `address` as honest, too."""
         self._absence.honest.add(address)
 
     def publish_larger(self, size: int) -> None:
@@ -152,7 +152,7 @@ class Bystander:
         self._padding = PRIVATE + b"x" * size
 
     def use_fresh_topic(self, what: str, topic: str) -> None:
-        """Subscribe to a topic, or publish to it, for the first time; how long it takes is kept."""
+        """Subscribe or publish to a topic for the first time, and keep how long it takes."""
         self._spawn(self._subscribe(topic) if what == "subscribe" else self._publish(what, topic))
 
     def report(self) -> dict[str, Any]:
@@ -175,7 +175,7 @@ class Bystander:
         }
 
     def end(self) -> None:
-        """As by SIGKILL: nobody waits for anything."""
+        """End the node as by SIGKILL, without waiting."""
         for task in self._tasks:
             task.cancel()
         self._shell.kill()
@@ -223,7 +223,7 @@ class Bystander:
             return
 
     async def _publish(self, what: str, topic: str) -> None:
-        """What is published is when that was; it is done when every subscriber has it."""
+        """Publish the present time; it is done when every subscriber has it."""
         begun = time.monotonic()
         while True:
             with suppress(CubecastError):

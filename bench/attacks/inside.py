@@ -35,5 +35,5 @@ async def mute(scene: Scene) -> None:
 
 
 async def liar(scene: Scene) -> None:
-    """Say of every topic that everybody has published a great deal to it."""
+    """Answer for every topic that all members have published a great deal to it."""
     await _lie(scene, "cut")

@@ -1,4 +1,4 @@
-"""What operators meet: a fifth node whose log cannot be written, or whose clock is wrong."""
+"""Troubles of operators: a fifth node whose log cannot be written, or whose clock is wrong."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def full_disk(scene: Scene) -> None:
 
 
 async def blocked_pipe(scene: Scene) -> None:
-    """A node's stdout and stderr are a pipe that nobody reads, and that is full soon."""
+    """A node's stdout and stderr are a pipe without a reader, which is full soon."""
     reader, writer = os.pipe()
     try:
         with suppress(CubecastError):

@@ -32,7 +32,7 @@ FORGED = b"FORGED"
 
 
 async def died(scene: Scene) -> str:
-    """A fifth honest node joins and dies; where it was."""
+    """Let a fifth honest node join and die; its address."""
     node = await joined(scene.terms.config(), scene.addresses[0])
     await scene.until_all_know(node.address)
     node.kill()
@@ -47,7 +47,7 @@ async def death(scene: Scene) -> None:
 
 
 async def relay_of_members(scene: Scene) -> None:
-    """Take the port of a node that died, and hand those who dial it to one that lives."""
+    """Take the port of a node that died, and relay its diallers to a live node."""
     grounds = scene.grounds
     address = await died(scene)
     scene.begun()
@@ -62,7 +62,7 @@ async def relay_of_members(scene: Scene) -> None:
 
 
 async def relay_of_clients(scene: Scene) -> None:
-    """Ask for a member's place with what a client says that dialled us."""
+    """Ask for a member's place with the packets of a client that dialled us."""
     member = encode_greeting(Hello(VERSION, "0" * 32, purpose="member", sealed=True))
 
     def as_a_member(number: int, packet: bytes) -> list[bytes]:
@@ -85,7 +85,7 @@ async def relay_of_clients(scene: Scene) -> None:
 
 
 async def forged_source(scene: Scene) -> None:
-    """Add frames in the name of node 0 to what an honest newcomer and a node say."""
+    """Add frames in the name of node 0 to the packets between an honest newcomer and a node."""
     life = (await scene.reports())[0]["life"]
     stream = Stream(0, life)
     everyone = (1 << len(scene.nodes) + 1) - 1
@@ -162,17 +162,17 @@ async def over_and_over(scene: Scene, *attacks: Callable[[Grounds], Awaitable[No
 
 
 async def beacon(scene: Scene) -> None:
-    """Who has the members' key, and no place, tells of a view of 300 that outranks the real one."""
+    """An outsider with the members' key sends a beacon of a view of 300 that outranks ours."""
     await over_and_over(scene, invented_beacon)
 
 
 async def install(scene: Scene) -> None:
-    """The same tells of views without the node that it speaks to, or without another one."""
+    """An outsider with the members' key installs views that lack the receiver or another node."""
     await over_and_over(scene, invented_install)
 
 
 async def enter(scene: Scene) -> None:
-    """The same asks for places at another's address, and in another's name."""
+    """An outsider with the members' key asks for places at another's address, in another's name."""
     await over_and_over(scene, enter_for_another)
 
 

@@ -1,7 +1,7 @@
-"""What an attack sees: the honest processes, the keys it holds, and how it tells what it got.
+"""What an attack sees: the honest processes, the keys it holds, and how it reports its gains.
 
 An attack is a coroutine.  It calls `Scene.begun` once it is in force, goes on until it is
-cancelled, and notes what it got that it must not get as a *breach*.
+cancelled, and notes everything that it must not get and got as a *breach*.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOOK_S = 0.1
 
 
 class Ended(Exception):
-    """A node ended by itself that was to join."""
+    """A node that was to join ended by itself."""
 
 
 @dataclass(slots=True)
@@ -36,20 +36,20 @@ class Scene:
 
     terms: Terms
     addresses: Sequence[str]
-    """Of the honest nodes that are processes of ours."""
+    """Addresses of the honest nodes that are processes of ours."""
     nodes: Sequence[FunctionChild]
     random: Random
     under_way: asyncio.Event = field(default_factory=asyncio.Event)
     expected: set[str] = field(default_factory=set)
-    """Addresses that come into views by right: others have broken in."""
+    """Addresses that may be in views; any other has broken in."""
     breaches: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     readers: list[Gaps] = field(default_factory=list)
-    """Of honest readers that are clients."""
+    """Gaps of the honest readers that are clients."""
 
     @property
     def grounds(self) -> Grounds:
-        """The same for attacks of a siege; what they get is a breach here as well."""
+        """This scene for attacks of a siege; their breaches count here as well."""
         return Grounds(self.terms, self.addresses, self.random, breaches=self.breaches)
 
     def begun(self) -> None:
@@ -57,7 +57,7 @@ class Scene:
         self.under_way.set()
 
     async def reports(self) -> list[dict[str, Any]]:
-        """What every honest process has seen so far."""
+        """The reports of all honest processes so far."""
         tell_all(self.nodes, ("report",))
         found: list[dict[str, Any]] = await asyncio.to_thread(
             gather, self.nodes, "report", ANSWER_S
@@ -65,7 +65,7 @@ class Scene:
         return found
 
     async def until_all_know(self, address: str, alive: Callable[[], bool] = lambda: True) -> None:
-        """Wait until somebody who lives is in every honest node's view."""
+        """Wait until the live node at `address` is in every honest node's view."""
         self.expected.add(address)
         deadline = time.monotonic() + ANSWER_S
         while not all(address in one["members"] for one in await self.reports()):

@@ -1,4 +1,4 @@
-"""The attacks by name, and the account of them as text."""
+"""The attacks by name, and their results as text."""
 
 from __future__ import annotations
 

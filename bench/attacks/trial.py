@@ -30,7 +30,7 @@ CALM_S = 0.5
 POLL_S = 0.2
 WORK = ("subscribe", "publish", "hear")
 ORDINARY = frozenset(("MemberJoined", "MemberLeft"))
-"""Events of every trial in which somebody joins or dies."""
+"""Events of every trial in which a node joins or dies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class Row:
     join_s: float | None
     out_s: float
     got: dict[str, int]
-    """What the attack got, or what was delivered, that must not be."""
+    """Breaches: what the attack got, or what was delivered, and must not be."""
     lost: int
-    """Messages that honest nodes miss and were not told of."""
+    """Messages that honest nodes miss without a report."""
     events: dict[str, int]
     log: dict[str, int]
     audit: dict[str, int]

@@ -1,6 +1,6 @@
 """The parts of `bench_siege.py`: honest processes, attackers, and the judge of both.
 
-`terms` is what all processes agree on, `witness` what a reader checks, `verdict` what is judged.
+`terms` are the shared settings, `witness` a reader's checks, `verdict` the judgement.
 `honest`, `churn` and `crowd` use the cluster; `strangers`, `clients`, `outsiders` and `moles`
 attack it.
 """

@@ -52,7 +52,7 @@ async def _live(groups: Sequence[str], grounds: Grounds, pipe: Connection) -> No
 
 
 async def _again_and_again(name: str, pause_s: float, attack: Attack, grounds: Grounds) -> None:
-    """The node may end an attack in any way; then comes the next one."""
+    """Repeat an attack, however the node ends it."""
     while True:
         await asyncio.sleep(pause_s * grounds.random.uniform(0.5, 1.5))
         grounds.counts[name] += 1

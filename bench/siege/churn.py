@@ -57,7 +57,7 @@ async def _visit(seed: str, number: int, terms: Terms, pipe: Connection) -> None
     talking = asyncio.create_task(_talk(node, random))
     await asyncio.to_thread(pipe.recv)
     talking.cancel()
-    with suppress(CubecastError):  # somebody else may be stopped, so that it cannot know
+    with suppress(CubecastError):  # another node may be stopped and not answer
         await node.close()
     reading.cancel()
     pipe.send(("left", {"disorder": witness.disorder, "inversions": witness.inversions}))
@@ -76,7 +76,7 @@ async def _talk(node: Node, random: Random) -> None:
 
 
 def heard(child: FunctionChild) -> tuple[str, Any] | None:
-    """What a child has said, if it has; a process that ended has failed."""
+    """A child's next message, if there is one; a process that ended has failed."""
     try:
         return child.pipe.recv() if child.pipe.poll() else None
     except (EOFError, OSError):
@@ -125,14 +125,14 @@ class Churn:
                 self._free_at[seat] = now + self._random.uniform(*PAUSE_S)
 
     def end(self) -> None:
-        """Nobody is left."""
+        """End all visitors."""
         for visitor in self._seats:
             if visitor is not None:
                 visitor.child.end()
         self._seats = []
 
     def take_joins(self) -> list[float]:
-        """How long joins took since this was asked before."""
+        """How long joins took since the last call."""
         taken, self.join_s = self.join_s, []
         return taken
 
@@ -144,7 +144,7 @@ class Churn:
         )
 
     def _goes_on(self, visitor: Visitor, now: float) -> bool:
-        """Take what it says and do what is due; False once it is over."""
+        """Handle a visitor's message and do what is due; False once its visit is over."""
         match heard(visitor.child):
             case ("joined", (address, seconds)):
                 self.counts["joined"] += 1

@@ -1,4 +1,4 @@
-"""Attackers that hold the clients' key: they hoard, use up names, talk garbage, want to be more."""
+"""Attackers with the clients' key: they hoard, use up names, send garbage, pose as members."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def hoard(grounds: Grounds) -> None:
 
 
 async def many_topics(grounds: Grounds) -> None:
-    """Names that nobody has heard of; attach again, and more of them."""
+    """Use fresh topics; attach again, and use more of them."""
     for _ in range(3):
         client = await _attached(grounds)
         try:
@@ -74,7 +74,7 @@ async def many_topics(grounds: Grounds) -> None:
 
 
 async def client_garbage(grounds: Grounds) -> None:
-    """Attach, then say what no client says, or what one says at the wrong time."""
+    """Attach, then send packets that no client sends, or at the wrong time."""
     random = grounds.random
     async with dialled(grounds.victim()) as raw:
         if not await _attach_by_hand(raw, grounds.terms.client_secret):

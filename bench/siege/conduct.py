@@ -1,4 +1,4 @@
-"""The parent of a siege: starts everyone, samples, and draws up the account at the end."""
+"""The parent of a siege: starts all processes, samples, and computes the figures at the end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CALM_S = 90.0
 """After the attacks, readers may take so long to get what is on its way."""
 TICK_S = 0.1
 BESIDE_S = 10.0
-"""What happened so long before an exclusion is told with it."""
+"""Deeds of attackers and visitors so long before an exclusion are reported with it."""
 PER_NODE = (
     "lag_ms",
     "descriptors",
@@ -47,7 +47,7 @@ STOPPED_S = (2.0, 8.0)
 
 
 class Told:
-    """Samples as they are taken: kept, written to a file, and told in a line."""
+    """Samples as they are taken: kept, written to a file, and printed as a line."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -245,7 +245,7 @@ class Siege:
         )
 
     def _sample_clients(self) -> dict[str, int]:
-        """What clients did, of all crowds; one that is stopped has not changed since."""
+        """Counts of the clients of all crowds; those of a stopped crowd are its last."""
         awake = self._crowds[:1] if self._stopped else self._crowds
         counts = self._ask(awake, "sample", "crowd")
         self._clients.update(enumerate(counts))
@@ -325,7 +325,7 @@ class Siege:
         }
 
     def _calm(self, nodes: Sequence[FunctionChild]) -> tuple[list[dict[str, Any]], bool]:
-        """Wait until everyone has everything, or what is missing was told; whether that came."""
+        """Wait until readers have every message or a report of its loss; whether that came."""
         deadline = time.monotonic() + CALM_S
         while True:
             tell_all(nodes, "account")

@@ -1,4 +1,4 @@
-"""What attackers share: whom they attack, what they have overheard, and what they count.
+"""State that attackers share: their victims, recordings, and counts.
 
 A *breach* is an attack that got what it must not get: a handshake completed without the key, or
 opened again by a recording.
@@ -23,20 +23,20 @@ class Grounds:
     addresses: Sequence[str]
     random: Random
     dead: deque[str] = field(default_factory=lambda: deque(maxlen=8))
-    """Addresses of nodes that were killed: nobody listens there."""
+    """Addresses of nodes that were killed: no process listens there."""
     recordings: deque[bytes] = field(default_factory=lambda: deque(maxlen=32))
-    """What honest diallers said in handshakes, and after them."""
+    """Bytes that honest diallers sent in handshakes, and after them."""
     counts: Counter[str] = field(default_factory=Counter)
     breaches: Counter[str] = field(default_factory=Counter)
     deeds: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=500))
-    """What holders of the members' key did, and when, since it was told last."""
+    """Deeds of holders of the members' key, with their times, since the last report."""
 
     def victim(self) -> str:
         """The address of a long-lived node."""
         return self.random.choice(self.addresses)
 
     def report(self) -> dict[str, Any]:
-        """What was done so far; the deeds are told once."""
+        """The counts so far; each deed is reported once."""
         deeds = list(self.deeds)
         self.deeds.clear()
         return {"counts": dict(self.counts), "breaches": dict(self.breaches), "deeds": deeds}

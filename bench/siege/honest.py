@@ -31,7 +31,7 @@ from siege.witness import ANSWER, QUESTION, Latencies, Witness
 ROOMS = 50
 """Topics that are visited, again and again."""
 LAG_S = 0.05
-"""How often the loop is looked at: what it is late by, the machine was too busy for us."""
+"""How often the loop's lag is measured: how late a timer is on a busy machine."""
 LOOK_S = 1.0
 """How often descriptors and tasks are counted; a sample has the median."""
 STUCK_S = 30.0
@@ -172,7 +172,7 @@ class Honest:
         }
 
     def account(self) -> dict[str, Any]:
-        """What was published, received and told, by topic."""
+        """Messages published and received, and losses reported, by topic."""
         return {
             "published": dict(self._published),
             "withdrawn": dict(self._withdrawn),
@@ -282,7 +282,7 @@ class Honest:
 
 
 def _why(task: asyncio.Task[None]) -> str:
-    """Why a task ended that was to go on; empty: it was told to."""
+    """Why a task ended that was to go on; empty: it was cancelled."""
     if task.cancelled():
         return ""
     return repr(task.exception() or "it ended")

@@ -48,7 +48,7 @@ class Mole(Shell):
     lie = ""
 
     def control(self, peer: int, message: Any) -> None:
-        """What the protocol says to others, but for the lie."""
+        """Send the protocol's message, changed by the lie."""
         if isinstance(message, Parcel) and isinstance(answer := message.message, Answer):
             if self.lie == "mute":
                 return
@@ -57,7 +57,7 @@ class Mole(Shell):
         super().control(peer, message)
 
     def _false(self, answer: Answer) -> Answer:
-        """All members have published a great deal to the topic, as it were."""
+        """A false answer: all members have published a great deal to the topic."""
         view = self.member.view
         assert view is not None
         lives = {
@@ -70,7 +70,7 @@ class Mole(Shell):
         return msgspec.structs.replace(answer, vector=vector)
 
     def lies(self, random: Random) -> list[bytes]:
-        """What it says besides, to every member, again and again."""
+        """Packets that it also sends to every member, again and again."""
         view = self.member.view
         if view is None:
             return []
@@ -99,7 +99,7 @@ class Mole(Shell):
         return []
 
     def _routes(self, view: View, random: Random) -> list[bytes]:
-        """Frames, and word of them, with numbers at the end of what can be written."""
+        """Frames, and messages about them, with the largest numbers that can be written."""
         stream = Stream(self.slot, 1 << LIFE_BITS | self.member.incarnation)
         number = random.choice([(1 << 62) - 1, (1 << 63) - 1, 1 << 61])
         route = Route(number, 0, view.mask & ~(1 << self.slot))

@@ -30,7 +30,7 @@ LISTEN_S = 1.0
 
 
 async def _entered(grounds: Grounds, raw: Raw) -> tuple[str, View | None]:
-    """Shake hands as nobody; our uid, and the view if the node tells it."""
+    """Shake hands with a made-up uid; that uid, and the view if the node tells it."""
     uid = f"{grounds.random.getrandbits(128):032x}"
     await raw.authenticate(grounds.terms.secret, uid)
     raw.write(encode_view(Prepare(Ballot(1, 0), ViewId(0, Ballot(0, 0)), 1)))
@@ -103,22 +103,22 @@ async def invented_install(grounds: Grounds) -> None:
 
 
 async def enter_for_another(grounds: Grounds) -> None:
-    """A place is asked for at another's address, or in another's name."""
+    """Ask for a place at another's address, or in another's name."""
     await _say(grounds, "enter")
 
 
 async def depart_for_another(grounds: Grounds) -> None:
-    """Another one wants to go, we say."""
+    """Ask for the departure of another member."""
     await _say(grounds, "depart")
 
 
 async def outsider_garbage(grounds: Grounds) -> None:
-    """Packets that only members send, or nobody."""
+    """Packets that only members send, and invalid packets."""
     await _say(grounds, "garbage")
 
 
 async def empty_seat(grounds: Grounds) -> None:
-    """Ask for a place in earnest and never take it."""
+    """Ask for a place honestly and never take it."""
     async with dialled(grounds.victim()) as raw:
         uid = f"{grounds.random.getrandbits(128):032x}"
         await raw.authenticate(grounds.terms.secret, uid)

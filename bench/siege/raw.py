@@ -1,4 +1,4 @@
-"""A connection of an attacker; what it says is lost on a node that is known to be gone."""
+"""A connection of an attacker; it raises instead of writing to a node known to be gone."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ DIAL_S = 5.0
 
 
 class Raw(Dialler):
-    """A connection by hand; `ConnectionError` when the node hung up, or refused us in words."""
+    """A connection by hand; `ConnectionError` when the node hung up, or sent a refusal."""
 
     def write_clear(self, data: bytes) -> None:
-        """Send bytes as they are, if there is anybody to send them to."""
+        """Send bytes as they are; `ConnectionResetError` if the node has hung up."""
         if self.is_closing():
             raise ConnectionResetError("the node hung up")
         super().write_clear(data)

@@ -39,7 +39,7 @@ async def flood(grounds: Grounds) -> None:
 
 
 async def half_handshakes(grounds: Grounds) -> None:
-    """Handshakes up to the door, which is then left open."""
+    """Handshakes up to the node's `Door`, and no further."""
     async with AsyncExitStack() as stack:
         address = grounds.victim()
         for _ in range(10):
@@ -59,7 +59,7 @@ async def slow_bytes(grounds: Grounds) -> None:
 
 
 async def garbage(grounds: Grounds) -> None:
-    """Bytes that mean nothing, lengths that are giant, greetings that are broken."""
+    """Random bytes, giant lengths, broken greetings."""
     random = grounds.random
     hello = bytearray(_hello("client"))
     hello[random.randrange(5, len(hello))] ^= 1 << random.randrange(8)
@@ -88,7 +88,7 @@ async def wrong_secret(grounds: Grounds) -> None:
 
 
 async def replay(grounds: Grounds) -> None:
-    """What an honest dialler said once, said again to any node."""
+    """Send the recording of an honest dialler to any node again."""
     if not grounds.recordings:
         await overhear(grounds)
         return
@@ -119,7 +119,7 @@ async def overhear(grounds: Grounds) -> None:
 
 
 async def relay_of_the_dead(grounds: Grounds) -> None:
-    """Take the port of a node that was killed, and hand its diallers to one that lives."""
+    """Take the port of a node that was killed, and relay its diallers to a live node."""
     if not grounds.dead:
         return
     host, port = parse_address(grounds.dead.pop())
@@ -133,10 +133,10 @@ async def relay_of_the_dead(grounds: Grounds) -> None:
 
 
 class Relay:
-    """Carries bytes between whoever dials it and a node; records diallers.
+    """Carries bytes between its diallers and a node; records the diallers.
 
-    A dialler that named the node it means must not get another one to open itself: that would be
-    a breach.
+    If a dialler named the node it means, another node must not answer with an `Opening`: that
+    would be a breach.
     """
 
     def __init__(self, grounds: Grounds, target: str) -> None:
@@ -183,7 +183,7 @@ async def _pump(
 
 
 def _hello(purpose: Purpose) -> bytes:
-    """A greeting that any node takes: which one is meant is left open."""
+    """A greeting that any node takes: it names no node."""
     return encode_greeting(Hello(VERSION, nonce=new_nonce(), purpose=purpose, sealed=True))
 
 

@@ -1,8 +1,8 @@
-"""What the processes of a siege agree on: topics, payloads, rates, and how nodes are set up.
+"""Settings that the processes of a siege share: topics, payloads, rates, and the nodes' settings.
 
-Only long-lived nodes publish to `STEADY`, `BURST` and `TALK`, so that what is missing there can be
-counted.  Attackers that are members speak nonsense in `LIES` only: whoever takes part in a topic
-may spoil it, and what they do to other topics is the question.
+Only long-lived nodes publish to `STEADY`, `BURST` and `TALK`, so that missing messages can be
+counted there.  Attackers that are members send invalid frames and ACKs in `LIES` only: a node that
+takes part in a topic may spoil it, and the siege measures what they do to other topics.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Terms:
     client_secret: str = field(repr=False)
     seed: int
     steady_per_s: float = 20.0
-    """Of each long-lived node."""
+    """Messages of each long-lived node."""
     burst_every_s: float = 2.0
     burst_messages: int = 100
     """Published one after the other, unpaced."""
@@ -55,7 +55,7 @@ class Terms:
 
 
 class Said(NamedTuple):
-    """One payload: who published it, its number in the topic, when, and what it says."""
+    """One payload: its publisher, its number in the topic, its time, and its body."""
 
     publisher: int
     number: int

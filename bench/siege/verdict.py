@@ -2,7 +2,7 @@
 
 The samples of the warm-up are left out; the rest is cut into quarters, and the median of the last
 is compared with that of the first.  A peak is chance, growth is not.  Memory, descriptors and tasks
-are judged node by node, and the worst one is told.
+are judged node by node, and the worst node is reported.
 """
 
 from __future__ import annotations

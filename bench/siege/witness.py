@@ -1,11 +1,11 @@
-"""What a reader of the judged topics checks: numbers, order, and questions before their answers.
+"""The checks of a reader of the judged topics: numbers, order, questions before their answers.
 
 1. A publisher numbers its messages in a topic from 0.  A number that is not above the last one is
    *disorder*; numbers that were skipped are *missing*.
 2. An answer that comes before its question, which comes later, is an *inversion*.  A question that
    never comes is missing, and no inversion.
-3. Gaps and discards that the node told are counted beside it: what is missing and was not told is
-   a silent loss.
+3. Gaps and discards that the node reported are counted beside it: a missing message that was not
+   reported is a silent loss.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Latencies:
             self._kept[place] = seconds
 
     def take(self) -> list[float]:
-        """Those of the interval that ends now."""
+        """The latencies of the interval that ends now."""
         kept, self._kept, self._seen = self._kept, [], 0
         return kept
 
@@ -83,7 +83,7 @@ class Witness:
         return said
 
     def skipped(self, topic: str, spans: Mapping[int, Sequence[tuple[int, int]]]) -> None:
-        """The node told that these will not come."""
+        """The node reported that these messages will not come."""
         if topic in JUDGED:
             pairs = [span for some in spans.values() for span in some]
             self.told[topic] += sum(last - first + 1 for first, last in pairs)
@@ -114,7 +114,7 @@ def untold(
 ) -> int:
     """Messages that a reader lacks although neither it nor their publishers were told.
 
-    `withdrawn` is what publishers were told that nobody will hear of.
+    `withdrawn` counts messages whose publishers were told that they will not be delivered.
     """
     return sum(
         max(0, count - told.get(topic, 0) - withdrawn.get(topic, 0))

@@ -1,1 +1,1 @@
-"""Benchmarks: the same work done by cubecast and by what one would use instead."""
+"""Benchmarks: the same work done by cubecast and by its alternatives."""

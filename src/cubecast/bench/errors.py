@@ -1,4 +1,4 @@
-"""What a benchmark refuses or finds wrong with itself."""
+"""The error of a benchmark."""
 
 
 class BenchError(Exception):

@@ -26,7 +26,7 @@ WARM_UP_S = 1.0
 LOOK_EVERY_S = 0.1
 """How often memory is looked at."""
 MORE_PORTS = 8
-"""Three servers, their routes, a relay, and one where nobody listens."""
+"""For three servers, their routes and a relay, and one that stays unused."""
 MIN_SIZE = HEADER.size
 
 
@@ -56,7 +56,7 @@ class BenchPlan:
 
     @property
     def duration(self) -> float:
-        """How long publishers are at it."""
+        """How long publishers publish, in seconds."""
         return self.questions / self.rate if self.scenario == "causal" else self.seconds
 
 

@@ -85,7 +85,7 @@ class MemberLife:
     address: str = ""
     subscribed_at: float = 0.0
     ended: bool = False
-    """It does not read to the end of the run."""
+    """Whether it ends before the run does, and so does not read everything."""
     killed: bool = False
     stopped: bool = False
 
@@ -170,7 +170,7 @@ class Members:
             life.signal(signal.SIGCONT)
 
     def close(self, name: str) -> None:
-        """Let a member close: it hands over its topics, and what it published leaves."""
+        """Let a member close: it hands over its topics, and its publications are sent."""
         life = self[name]
         life.child.tell("quiet")
         life.receive("quiet", self.timeout)
@@ -185,7 +185,7 @@ class Members:
         self.start([part])
 
     def wait_until_resumed(self, since: float) -> float:
-        """How long after a time the last of those that are left saw an event of a later epoch."""
+        """Seconds from `since` until every remaining subscriber saw an event of a later epoch."""
         subscribers = {one.task.title for one in self.living if one.task.part.topics}
         until = time.monotonic() + self.timeout
         while not subscribers <= (found := resumed(self, since)).keys():
@@ -210,7 +210,7 @@ class Members:
         return all(not missing(life, published) for life in self.living)
 
     def published(self) -> list[PublishedEvent]:
-        """What publishers have published that were neither killed nor stopped."""
+        """Events of publishers that were neither killed nor stopped."""
         lives = (life for life in self.lives if not life.killed and not life.stopped)
         return [one for life in lives for one in read(life.task.published, PublishedEvent)]
 
@@ -227,7 +227,7 @@ def read(file: Path, kind: type[Any]) -> list[Any]:
 
 
 def missing(life: MemberLife, published: Sequence[PublishedEvent]) -> list[str]:
-    """What a subscriber has not got of what is due to it since it was subscribed.
+    """Events that are due to a subscriber since it was subscribed, and that it has not got.
 
     What the service brought is due, and what was published.  If the subscriber was stopped, only
     the first: the service may have taken it for dead.
@@ -252,7 +252,7 @@ class KillsVerdict(NamedTuple):
     notified: int
     tagged: int
     longest_s: float
-    """The longest time from a call of `publish` to the application, at those that were left."""
+    """The longest time from a call of `publish` to the application, at the remaining members."""
     epochs: int
 
     def __str__(self) -> str:

@@ -1,8 +1,8 @@
 """Members of an event service in processes of their own, with order across topics or without.
 
-All of a run follows from its `OrderingWorkload`: which publisher publishes what where, and who
-subscribes to what.  An event is its number and the time of its publish call.  The bare service is
-the same adapter, used directly.
+A run is determined by its `OrderingWorkload`: the publisher and topic of each event, and the
+topics of each subscriber.  An event is its number and the time of its publish call.  The bare
+service is the same adapter, used directly.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class OrderingWorkload:
     subscriptions: tuple[tuple[str, ...], ...]
     """The topics of each subscriber."""
     topics: tuple[str, ...]
-    """Those with the most events first."""
+    """All topics, those with the most events first."""
     weights: tuple[float, ...]
     """How often an event is published in each topic."""
     events: int
@@ -89,7 +89,7 @@ class MemberTask:
 
     kind: Kind
     addresses: tuple[str, ...]
-    """Of servers; of the first node, which is told when it is known."""
+    """Of the servers; with cubecast, of the first node, which is told when it is known."""
     name: str
     ordered: bool
     workload: OrderingWorkload
@@ -122,7 +122,7 @@ class NotificationTally:
             self.complete.set()
 
     async def end(self) -> float:
-        """When everything was here, or nothing came any more."""
+        """Wait until every event is here, or none comes any more; the time of the last one."""
         count, at = -1, time.monotonic()
         while not self.complete.is_set():
             if len(self.latencies) != count:

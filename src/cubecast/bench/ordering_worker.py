@@ -65,7 +65,7 @@ class Part(NamedTuple):
 
     name: str
     topics: tuple[str, ...] = ()
-    """To which it subscribes."""
+    """The topics it subscribes to."""
     rate: float = 0.0
     """Events that it publishes per second, in all topics; 0: none."""
 

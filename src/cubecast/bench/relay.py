@@ -19,12 +19,12 @@ START_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class DelayedRoute:
-    """Whoever dials `listen` is connected to `target`; one of the two hears the other late."""
+    """Connects a dialler of `listen` to `target`; one of the two gets the other's bytes late."""
 
     listen: int
     target: int
     late: Literal["dialler", "target"]
-    """Who gets its bytes late."""
+    """The end that gets its bytes late."""
     delay_s: float
 
 

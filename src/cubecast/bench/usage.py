@@ -1,4 +1,4 @@
-"""What processes use, by the system's own books: memory and processor time."""
+"""Memory and processor time of processes, as the system counts them."""
 
 from __future__ import annotations
 

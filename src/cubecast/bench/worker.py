@@ -1,11 +1,11 @@
 """One process of a benchmark: its part of the work, on an event loop or without one.
 
-The processes agree by their pipes to the parent:
+The processes coordinate over their pipes to the parent:
 
 1. The parent says "open" to one after the other, in the order of their numbers, so that a cluster
    grows the same way every time.
-2. They publish hellos until everyone hears everyone, and say "ready"; the parent says "go".
-3. They publish, and say how much; the parent tells everyone the totals.
+2. They publish hellos until each hears every publisher, and say "ready"; the parent says "go".
+3. They publish, and say how much; the parent tells all processes the totals.
 4. They read until they have everything, or nothing comes any more, and report.
 5. The parent says "close" to one after the other.
 """

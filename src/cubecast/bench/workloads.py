@@ -1,7 +1,7 @@
-"""What the processes of a benchmark do, whatever system carries their messages.
+"""The work of a benchmark's processes, whatever system carries their messages.
 
-A workload is one process's part: `outgoing` yields what it publishes (and until when to wait),
-`receive` judges what it gets and may return an answer to publish at once.  Both cost the same
+A workload is one process's part: `outgoing` yields the messages to publish (and times to wait for),
+`receive` judges a message and may return an answer to publish at once.  Both cost the same
 in every system, as source, number and time travel in the payload and are checked there.
 """
 
@@ -22,7 +22,7 @@ Totals: TypeAlias = list[int]
 HEADER = Struct("<IQQ")
 """source, number, time of publication (time.monotonic_ns)"""
 HELLO = 2**64 - 1
-"""The number of a message that only finds out who can be heard."""
+"""The number of a message that only tests whether its publisher is heard."""
 BATCH = 64
 """Messages published between two looks at the clock."""
 LOOK_EVERY_S = 0.1
@@ -56,7 +56,7 @@ class Task:
 
 
 class BenchWorkload(abc.ABC):
-    """One process's part: what it publishes, and what it makes of what it receives."""
+    """One process's part: the messages it publishes, and how it judges those it receives."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -78,7 +78,7 @@ class BenchWorkload(abc.ABC):
         return True
 
     def publishers(self) -> set[int]:
-        """Who publishes."""
+        """The processes that publish."""
         return set(range(self.task.processes))
 
     def hello(self) -> bytes:
@@ -104,11 +104,11 @@ class BenchWorkload(abc.ABC):
 
     @abc.abstractmethod
     def expected(self, totals: Totals) -> int:
-        """How many messages this process is to receive, once everyone has published."""
+        """How many messages this process is to receive, once all have published."""
 
     @abc.abstractmethod
     def result(self, totals: Totals) -> dict[str, float | list[float]]:
-        """What came of it; lists are joined over the processes, numbers added."""
+        """The figures of this process; lists are joined over the processes, numbers added."""
 
 
 class Throughput(BenchWorkload):

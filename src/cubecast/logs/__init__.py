@@ -1,12 +1,12 @@
-"""Logging that holds nobody up: for the commands, and for applications that want the same.
+"""Logging that never blocks its caller: for the commands, and for applications that want it.
 
     handler = cubecast.logs.install(level="INFO", format="json")
 
-The library says what it has to say to the logger ``cubecast`` and does not care who listens.
-`install` adds a handler whose lines go through a bounded queue to a thread (`logs.sink`), that says
-the same kind of thing a few times in ten seconds and counts the rest (`logs.limit`), and that
-writes no control characters of a peer's (`logs.escape`).  A full disk, a closed terminal or a pipe
-that nobody reads costs lines, which are counted, and nothing else.
+The library logs to the logger ``cubecast`` and installs no handler itself.  `install` adds a
+handler whose lines go through a bounded queue to a thread (`logs.sink`).  It writes records of one
+kind a few times in ten seconds and counts the rest (`logs.limit`), and writes no control
+characters of a peer's (`logs.escape`).  A full disk, a closed terminal or an unread pipe costs
+lines, which are counted, and nothing else.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 class Handler(logging.Handler):
-    """Puts lines where they wait for a thread to write them; never waits, never raises."""
+    """Queues lines for a thread that writes them; never waits, never raises."""
 
     def __init__(self, descriptor: int | None, format: str, burst: int, every_s: float) -> None:
         super().__init__()
         self.setFormatter(FORMATS[format]())
         self.slot: Callable[[], int] | None = None
-        """Says which node of the cluster writes this log, once that is known."""
+        """Returns the slot of the node that writes this log; None until it is known."""
         self._limit = Limit(burst, every_s)
-        self._counting = threading.Lock()  # not the handler's: who closes one holds that
+        self._counting = threading.Lock()  # not the handler's lock, which closing holds
         self._sink = Sink(descriptor, self._dropped, self)
 
     @property
@@ -83,7 +83,7 @@ class Handler(logging.Handler):
     # -- what was held back ------------------------------------------------------------------------
 
     def waits(self) -> bool:
-        """Whether a count has to be told after a while."""
+        """Whether a count has to be written after a while."""
         return self._limit.holding > 0
 
     def due(self, *, all_of_them: bool = False) -> list[str]:
@@ -120,7 +120,7 @@ def install(
 ) -> Handler:
     """Have a logger write to `stream` (by default stderr) without ever waiting for it.
 
-    `format` is ``"text"`` or ``"json"``.  `logger` ``""`` is the root: everybody's log.  Of records
+    `format` is ``"text"`` or ``"json"``.  `logger` ``""`` is the root: all loggers.  Of records
     that differ only in their arguments, `burst` go out in `every_s` seconds; the rest is counted.
     `Handler.close` ends it.
     """

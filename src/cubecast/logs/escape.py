@@ -1,4 +1,4 @@
-"""What a peer said, made safe for a log and for a terminal.
+"""Text from a peer, made safe for a log and for a terminal.
 
 A reason, a topic, an address or a uid of a peer may hold anything: a newline that begins a forged
 line, a sequence that moves the cursor or sets the title of a window, a mark that turns the rest of

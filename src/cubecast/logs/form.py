@@ -21,7 +21,7 @@ def _moment(created: float) -> datetime:
 
 
 def message_of(record: logging.LogRecord) -> str:
-    """What the record says, in one line; also if its arguments do not fit its template."""
+    """The record's message in one line; also if its arguments do not fit its template."""
     try:
         return escaped(record.getMessage())
     except Exception as error:
@@ -35,9 +35,9 @@ def _traceback_of(record: logging.LogRecord) -> str:
 
 
 class Text(logging.Formatter):
-    """Local time, level, what it is about; the lines of a traceback are indented.
+    """Local time, level, message; the lines of a traceback are indented.
 
-    So no line that begins with a time comes from a peer.
+    So a peer cannot forge a line that begins with a time.
     """
 
     def format(self, record: logging.LogRecord) -> str:

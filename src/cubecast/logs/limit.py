@@ -1,4 +1,4 @@
-"""How often a log says the same kind of thing.
+"""A limit on how often a log repeats records of one kind.
 
 Records of one kind come from one call: the same logger, level, place in the source and template.
 Of each kind the first `burst` in `every_s` seconds go out; the others are counted, and the count
@@ -16,13 +16,13 @@ Kind: TypeAlias = tuple[str, int, str, int, str]
 BURST = 10
 EVERY_S = 10.0
 MOST_KINDS = 512
-"""Kinds that are counted at a time; one more and the oldest is told and forgotten."""
+"""Kinds that are counted at a time; one more and the oldest is written and forgotten."""
 MOST_OF_SAMPLE = 500
 """Characters that are kept of a line that stands for others."""
 
 
 def kind_of(record: logging.LogRecord) -> Kind:
-    """What `record` has in common with those that say the same of somebody else."""
+    """The kind of `record`: what it shares with records that differ only in arguments."""
     template = record.msg if isinstance(record.msg, str) else type(record.msg).__name__
     return record.name, record.levelno, record.pathname, record.lineno, template
 
@@ -54,10 +54,10 @@ class Limit:
         self._every_s = every_s
         self._windows: dict[Kind, _Window] = {}  # in the order in which they began
         self.holding = 0
-        """Records that were held back and not told yet."""
+        """Records that were held back and whose count is not written yet."""
 
     def admits(self, kind: Kind, now: float) -> bool:
-        """Whether one more of this kind may go out; what is `over` was taken before."""
+        """Whether one more of this kind may go out; call `over` first."""
         window = self._windows.setdefault(kind, _Window(now))
         if window.seen < self._burst:
             window.seen += 1

@@ -1,4 +1,4 @@
-"""stdout and stderr of a process that has to go on whatever becomes of them.
+"""stdout and stderr of a process that must go on even if they block or fail.
 
 `guard` puts streams in the place of `sys.stdout` and `sys.stderr` whose lines go through a `Sink`:
 a print that would block or fail is dropped and counted.  This holds for everything that prints:
@@ -53,7 +53,7 @@ class Lines(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Hand on what there is; nobody waits until it is written."""
+        """Hand half a line to the sink, without waiting until it is written."""
         with self._one_at_a_time:
             self._put_rest()
 

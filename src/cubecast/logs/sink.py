@@ -1,7 +1,7 @@
 """Lines to a file descriptor that may be slow, blocked, full or gone.
 
-Theory of operation: whoever has a line puts it in a bounded queue and goes on.  One daemon thread
-writes.  A write that blocks holds up that thread and nobody else; one that fails costs its line.
+Theory of operation: a caller puts a line in a bounded queue and goes on.  One daemon thread writes.
+A write that blocks holds up that thread alone; one that fails costs its line.
 
 Invariants:
 
@@ -34,13 +34,13 @@ FULL = "they came faster than they could be written"
 
 
 class Later(Protocol):
-    """Has lines now and then without anybody putting them."""
+    """A source of lines that become due with time."""
 
     def waits(self) -> bool:
-        """Whether there will be any, if nothing else happens."""
+        """Whether lines will become due without another event."""
 
     def due(self) -> Iterable[str]:
-        """Those whose time has come."""
+        """The lines that are due now."""
 
 
 def _note(count: int, why: str) -> str:
@@ -66,7 +66,7 @@ class Sink:
         self._why = ""
         self._broken_line = False
         self.dropped = 0
-        """Lines that were put and will never be seen."""
+        """Lines that were put and are not written."""
         self._closing = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._work, name="cubecast log", daemon=True)
@@ -132,7 +132,7 @@ class Sink:
                 self.put(text)
 
     def _tell_dropped(self) -> bool:
-        """Say how many lines were dropped; whether the next one can be tried."""
+        """Write how many lines were dropped; False if that failed."""
         with self._changed:
             count, why = self._untold, self._why
         if not count:
@@ -155,7 +155,7 @@ class Sink:
         while rest:
             try:
                 count = os.write(self._descriptor, rest)
-            except BlockingIOError:  # somebody has made it so, for all who share it
+            except BlockingIOError:  # another process made the shared file non-blocking
                 self._wait_for_room()
                 continue
             except OSError as error:

@@ -1,10 +1,10 @@
 """What holds for every child process, seen from its parent.
 
 1. A child that `started` has begun is ended at the end of the block, whatever ends that.
-2. Ctrl-C cannot come between the beginning of a child and its parent's knowing of it: a child is
-   begun inside `cubecast.interrupts.held`.
+2. Ctrl-C cannot come between a child's start and its registration by the parent: a child is begun
+   inside `cubecast.interrupts.held`.
 3. A child that a signal has stopped is ended like any other: SIGKILL needs no SIGCONT before it.
-4. A number is never sent to a process that took over the id of a child: a child keeps its id until
+4. A signal is never sent to a process that took over the id of a child: a child keeps its id until
    its parent has seen its exit code, and gets no signal after that.
 """
 
@@ -25,7 +25,7 @@ class ChildError(Exception):
 
 
 class Child(ABC):
-    """One process; `number` is its name in what people read."""
+    """One process; `number` is its name in messages."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -41,7 +41,7 @@ class Child(ABC):
 
     @abstractmethod
     def end(self) -> None:
-        """End it if it still runs, and let go of all that belongs to it; twice does no harm."""
+        """End it if it still runs, and release its resources; twice does no harm."""
 
     @property
     def alive(self) -> bool:

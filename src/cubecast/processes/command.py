@@ -1,7 +1,7 @@
-"""Programs as child processes: spoken to by lines, or not at all.
+"""Programs as child processes: `CommandChild` exchanges lines with one, `ServerChild` nothing.
 
-A thread reads each stream of a child that is spoken to for as long as it lives: a child whose pipe
-is full blocks.  What it writes to stderr is kept, up to a bound, as the reason if it ends.
+A thread reads each stream of a `CommandChild` for as long as it lives: a child whose pipe is full
+blocks.  What it writes to stderr is kept, up to a bound, as the reason if it ends.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Program(Child):
 
 
 class ServerChild(_Program):
-    """A program that other processes reach, and whose output nobody reads."""
+    """A program that other processes reach; its output is discarded."""
 
     def __init__(self, number: int, command: Sequence[str]) -> None:
         quiet = subprocess.DEVNULL
@@ -54,7 +54,7 @@ class ServerChild(_Program):
 
 
 class CommandChild(_Program):
-    """A process of its own session, so that a signal of the terminal is its parent's to pass on.
+    """A process in its own session: signals of the terminal reach it only through its parent.
 
     `heard` is given each line of its stdout, and `overheard` each line of its stderr, by a thread;
     `silent` is called when stdout has ended.
@@ -99,7 +99,7 @@ class CommandChild(_Program):
                 self._overheard(text)
 
     def say(self, line: bytes) -> bool:
-        """Write a line to its stdin; False if nobody can read it any more."""
+        """Write a line to its stdin; False if the child has ended."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(line + b"\n")
@@ -109,7 +109,7 @@ class CommandChild(_Program):
         return True
 
     def hang_up(self) -> None:
-        """Let it read the end of its stdin."""
+        """Close its stdin, so that the child reads its end."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()

@@ -1,4 +1,4 @@
-"""A Python function as a child process that is spoken to by objects, over a pipe.
+"""A Python function as a child process that exchanges objects with its parent over a pipe.
 
 A child is a Python of its own that runs ``target(*args, pipe)`` and sends ``(kind, value)`` pairs.
 """
@@ -24,7 +24,7 @@ CONTEXT = multiprocessing.get_context("spawn")
 
 
 def be_child(work: Coroutine[Any, Any, None], pipe: Connection) -> None:
-    """Run a child's part; its parent ends it, and hears of whatever goes wrong."""
+    """Run a child's part; report an exception to the parent, which ends the child."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(level=logging.ERROR)
     try:
@@ -99,7 +99,7 @@ def gather(
     every: float | None = None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> list[Any]:
-    """One report of `kind` from each, whoever comes first; `meanwhile` is called now and then."""
+    """One report of `kind` from each, as they come; `meanwhile` is called now and then."""
     values: dict[int, Any] = {}
     by_pipe: dict[Connection, FunctionChild] = {one.pipe: one for one in running}
     deadline = time.monotonic() + timeout
@@ -117,6 +117,6 @@ def gather(
 
 
 def tell_all(running: Sequence[FunctionChild], message: object) -> None:
-    """Send everyone the same."""
+    """Send all children the same message."""
     for one in running:
         one.tell(message)

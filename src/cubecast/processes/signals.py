@@ -1,4 +1,4 @@
-"""How a parent of processes is asked to stop: by an exception, or by a note that it looks at."""
+"""Signals that ask a parent of processes to stop: as an exception, or as a count that it polls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 SAME_SIGNAL_S = 1.0
-"""Several signals within this time are one wish: a shell and a terminal that end both send one."""
+"""Several signals within this time count once: an ending shell and terminal both send one."""
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def unwinding(numbers: Iterable[signal.Signals] = (signal.SIGTERM,)) -> Iterator
 class StopSignals:
     """Signals that are counted and never raised.
 
-    None of them can come between the beginning of a child and its parent's knowing of it.
+    None of them can come between a child's start and its registration by the parent.
     """
 
     def __init__(self, numbers: Iterable[signal.Signals]) -> None:

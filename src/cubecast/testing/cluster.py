@@ -1,4 +1,4 @@
-"""A cluster of real nodes in one process, on a network in memory that fails as it is told."""
+"""A cluster of real nodes in one process, on a network in memory with faults on demand."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Cluster:
         self._owners: dict[Stream, int] = {}
         self._ended: set[str] = set()
         self._places: dict[str, int] = {}
-        """Process -> what it is called, here and in the trace, whatever its slot is."""
+        """Process -> its name, here and in the trace, whatever its slot is."""
         self._everywhere = CLEAR
         self.trace: list[Record] | None = [] if trace else None
         """What the applications at all nodes did, in order; nodes are named as in ``cluster[0]``
@@ -90,7 +90,7 @@ class Cluster:
     async def _close(self) -> None:
         self.heal()
         for node in reversed(self.nodes):
-            with suppress(NotSent, Unknown):  # whoever asks for receipts is told
+            with suppress(NotSent, Unknown):  # receipts tell the application
                 await node.close()
         self._nodes.clear()
 
@@ -140,7 +140,7 @@ class Cluster:
         return shell.node
 
     def _place(self, process: str, slot: int) -> int:
-        """A newcomer is called by its slot, unless one that was excluded is still called so."""
+        """The name of a process: at first its slot, or the next number if that name is taken."""
         place = self._places.get(process)
         if place is None:
             taken = {*self._nodes, *(self._places[one] for one in self._starting())}
@@ -150,13 +150,13 @@ class Cluster:
         return place
 
     def _starting(self) -> list[str]:
-        """Processes that have a name and are not among the nodes: they start, or have ended."""
+        """Processes that have a name and are not yet among the nodes: they are starting."""
         running = {process_of(node.uid) for node in self._nodes.values()}
         return [one for one in self._places if one not in running and one not in self._ended]
 
     @property
     def network(self) -> MemoryNetwork:
-        """What the nodes speak over, for `cubecast.connect(..., network=cluster.network)`."""
+        """The network of the nodes, for `cubecast.connect(..., network=cluster.network)`."""
         return self._network
 
     def connect(
@@ -184,7 +184,7 @@ class Cluster:
         shell_of(node).kill()
 
     async def restart(self, slot: int) -> Node:
-        """A node that was killed begins again at its address, with nothing."""
+        """A node that was killed begins again at its address, without its former state."""
         if slot not in self._killed:
             raise KeyError(
                 f"node {slot} was not killed; killed are {sorted(self._killed)}, and a node that "
@@ -194,7 +194,7 @@ class Cluster:
         return await self._start(replace(self._config, listen=address), slot)
 
     async def begin(self, place: int) -> Node:
-        """A new process begins and is called so; at the address of one that was killed there."""
+        """Start a process with this name, at the address of the killed one with it, if any."""
         if place in self._killed:
             return await self.restart(place)
         return await self._start(self._config, place)
@@ -273,10 +273,11 @@ class Cluster:
         return asyncio.get_running_loop().time()
 
     async def settle(self, timeout_s: float = SETTLE_S) -> None:
-        """Wait until nothing is in flight and, if no link is cut, all agree on who is there.
+        """Wait until nothing is in flight and, if no link is cut, all nodes agree on the members.
 
         What a subscription has not read yet, within its bound, is not in flight.  `TimeoutError`
-        says which node waits, in which topic and for whom, and which subscriptions are full.
+        says which nodes wait, in which topics and for which nodes, and which subscriptions are
+        full.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):

@@ -1,6 +1,6 @@
-"""A connection to a node, spoken by hand: an honest handshake, then whatever bytes one likes.
+"""A connection to a node, spoken by hand: an honest handshake, then any bytes.
 
-For tests, sieges and the fuzzer.  The key is real; who the dialler says it is need not be.
+For tests, sieges and the fuzzer.  The key is real; the uid and slot may be made up.
 
 1. Once the handshake is complete, `write` seals and `packet` opens, if there is a secret.
 2. `packet` returns None when the node hung up; `answer` and the handshake raise `ConnectionError`.
@@ -26,7 +26,7 @@ UID = "raw"
 
 
 class DiallerParty:
-    """Who shakes hands by hand; a `Party` of `cubecast.net.security.handshake`."""
+    """The identity of a dialler; a `Party` of `cubecast.net.security.handshake`."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class DiallerParty:
         self.salt = salt
 
     def learn_salt(self, salt: str) -> None:
-        """That of a cluster whose key we have."""
+        """Keep the salt of a cluster whose key we have."""
         self.salt = salt
 
 
@@ -73,7 +73,7 @@ class Dialler:
         await self.shake_hands(DiallerParty(Keys(secret), uid, slot, purpose))
 
     async def shake_hands(self, identity: DiallerParty) -> None:
-        """The same, as anybody."""
+        """`authenticate` with any identity."""
         handshake = Handshake(identity, dialled=True)
         self.write(handshake.begin())
         await self.shake(handshake)
@@ -142,7 +142,7 @@ class Dialler:
         return self._packets.pop(0)
 
     async def answer(self) -> tuple[int, bytes]:
-        """The next packet, which is to come."""
+        """The next packet; `ConnectionResetError` at the end."""
         packet = await self.packet()
         if packet is None:
             raise ConnectionResetError("the node hung up")
@@ -181,7 +181,7 @@ class Dialler:
 
 
 def greeting_of(kind: int, raw: bytes) -> Greeting:
-    """What a packet says that is to be a greeting."""
+    """The greeting in a packet; `ConnectionError` if it is of another kind."""
     if kind != HELLO:
         raise ConnectionError(f"a packet of kind {kind} instead of a greeting")
     return decode_greeting(raw)

@@ -1,10 +1,10 @@
-"""A network in memory: what one end writes, the other end is given a turn of the loop later.
+"""A network in memory: what one end writes, the other end gets one turn of the loop later.
 
 It loses, repeats and reorders nothing, as TCP; `LinkFaults` above it do.  Invariants:
 
 1. What is written before `close` arrives before the end is seen; after `abort` nothing more does.
 2. A protocol hears `connection_made`, then data, then `connection_lost` once.
-3. Nobody is called from inside `write` or `close`, as with a socket.
+3. No protocol is called from inside `write` or `close`, as with a socket.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Address = tuple[str, int]
 
 
 class MemoryNetwork:
-    """Who listens where; each network is a world of its own."""
+    """Servers by address; networks are separate from each other."""
 
     def __init__(self) -> None:
         self._listeners: dict[Address, MemoryServer] = {}
@@ -50,11 +50,11 @@ class MemoryNetwork:
         dialler.connect(dialled)
 
     def forget(self, bound: Address) -> None:
-        """Nobody listens there any more."""
+        """Remove the server at an address."""
         self._listeners.pop(bound, None)
 
     def _free_port(self, host: str) -> int:
-        """The next port nobody listens on: not used again soon, as with an operating system."""
+        """The next port without a server: not used again soon, as with an operating system."""
         for _ in range(FIRST_PORT, LAST_PORT + 1):
             port = self._next_port
             self._next_port = port + 1 if port < LAST_PORT else FIRST_PORT
@@ -64,7 +64,7 @@ class MemoryNetwork:
 
 
 class MemoryServer:
-    """An open door of a memory network."""
+    """A listening server of a memory network."""
 
     def __init__(self, network: MemoryNetwork, factory: Factory, bound: Address) -> None:
         self._network = network

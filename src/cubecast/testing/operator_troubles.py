@@ -1,4 +1,4 @@
-"""What operators meet, made on purpose: pipes that nobody reads, and strangers at the door."""
+"""Troubles of operators, made on purpose: pipes without a reader, strangers that dial a node."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cubecast.net.links.address import parse_address
 GARBAGE = b"GET / HTTP/1.0\r\n\r\n"
 DIAL_S = 60.0
 REFUSED_S = 10.0
-"""A node that is frozen refuses nobody."""
+"""How long to wait for a refusal; a frozen node sends none."""
 
 
 def free_address() -> str:
-    """An address of this machine where nobody listens."""
+    """An address of this machine that no process listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{probe.getsockname()[1]}"
@@ -34,7 +34,7 @@ def fill(writer: int) -> None:
 
 @contextmanager
 def full_pipe() -> Iterator[tuple[int, int]]:
-    """A pipe that takes not one byte more, and that nobody reads."""
+    """A full pipe without a reader."""
     reader, writer = os.pipe()
     fill(writer)
     try:
@@ -45,7 +45,7 @@ def full_pipe() -> Iterator[tuple[int, int]]:
 
 
 def annoy(address: str, strangers: int) -> None:
-    """Dial, say nonsense, be refused; one after the other."""
+    """Let strangers, one after the other, dial a node, send garbage and be refused."""
     for _ in range(strangers):
         with socket.create_connection(parse_address(address), timeout=DIAL_S) as stranger:
             stranger.settimeout(REFUSED_S)

@@ -1,6 +1,6 @@
-"""Somebody between two ends that trust each other: passes on what it hears, changed or not.
+"""An attacker between two ends that trust each other: passes on packets, changed or not.
 
-It remembers every byte, so that a test can look for what it must not have read.
+It remembers every byte, so that a test can look for plain text in them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cubecast.net.links.address import parse_address
 from cubecast.net.wire.packets import PacketBuffer
 
 Change: TypeAlias = Callable[[int, bytes], list[bytes]]
-"""What a relay makes of a packet; its number on the way."""
+"""Maps a packet, and its number on the way, to the packets that the relay passes on."""
 
 
 def unchanged(number: int, packet: bytes) -> list[bytes]:
@@ -23,7 +23,7 @@ def unchanged(number: int, packet: bytes) -> list[bytes]:
 
 
 class Relay:
-    """Passes on what it hears to where it likes, and remembers all of it."""
+    """Passes connections on to the address `to`, and remembers every byte."""
 
     def __init__(self, to: str, change: Change = unchanged) -> None:
         self.to = to

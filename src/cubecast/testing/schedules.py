@@ -4,10 +4,10 @@
         await play(cluster, draw_eventful(17, 3))
         cluster.check()
 
-What a schedule says of nodes and links is done to the nodes of a cluster; its applications publish,
-subscribe and follow through the interface that users have.  A unit of the schedule's time is
-`scale` milliseconds, as live nodes are more patient than simulated ones.  A pause, which a node in
-this process cannot have, is a cut of all its links.  Of the links' chances there are loss and
+A schedule's events at nodes and links happen to the nodes of a cluster; its applications publish,
+subscribe and follow through the public interface.  A unit of the schedule's time is `scale`
+milliseconds, as live nodes are more patient than simulated ones.  A pause, which a node in this
+process cannot have, is a cut of all its links.  Of the random faults of links there are loss and
 reordering.
 """
 
@@ -38,7 +38,7 @@ Deed = Callable[[], Awaitable[None] | None]
 
 
 async def play(cluster: Cluster, schedule: Schedule, scale: float = SCALE) -> None:
-    """Carry a schedule out, end all faults, let everyone speak once more, and settle.
+    """Carry a schedule out, end all faults, let every node publish once more, and settle.
 
     The cluster has the schedule's nodes that are there at the beginning, named from 0 on.
     """
@@ -57,7 +57,7 @@ class _Player:
         self.unit_s = scale / 1000
         self.readers: dict[tuple[NodeId, str], Subscription] = {}
         self.wanted: dict[NodeId, dict[str, bool]] = {node: {} for node in range(schedule.nodes)}
-        """What every application wants, and whether it would rather miss messages."""
+        """The topics that each application wants, and whether it is lossy in them."""
         self.tasks: set[asyncio.Task[None]] = set()
         self.findings: list[AssertionError] = []
         self.closing: set[NodeId] = set()

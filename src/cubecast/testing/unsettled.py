@@ -1,4 +1,4 @@
-"""Why a cluster does not settle: who waits, in which topic, for whom."""
+"""Why a cluster does not settle: which nodes wait, in which topics, for which nodes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cubecast.protocol.explain import Explanation
 from cubecast.protocol.port import Topic
 
 REASONS = 8
-"""Reasons that are told, at most."""
+"""Reasons in one text, at most."""
 
 
 def reasons(nodes: Sequence[Node], busy: Sequence[Node]) -> str:
-    """One sentence of the nodes that are busy, and of the full subscriptions that they wait for."""
+    """One sentence on the nodes that are busy, and on the full subscriptions that they wait for."""
     waits: list[str] = []
     topics: dict[Topic, None] = {}
     for node in busy:
@@ -40,7 +40,7 @@ def _stands(node: Node, where: Sequence[str]) -> str:
 
 
 def _waits(node: Node) -> Iterator[tuple[Topic, str]]:
-    """Topics in which a node waits, and for whom."""
+    """Topics in which a node waits, and what it waits for."""
     core = None if node.closed else shell_of(node).presence.core
     if core is None:
         return

@@ -1,16 +1,16 @@
 """An event loop on virtual time: it never waits, and a run can be repeated exactly.
 
-Theory of operation.  When nothing is ready the clock jumps to the next timer, so nobody waits for
-a sleep; what the nodes of a cluster do meanwhile takes its time.  A turn of the loop takes a
-microsecond, so that who polls without sleeping sees time pass as well.  Nothing depends on how fast
-the machine is, unless the program uses threads or sockets:
+Theory of operation.  When nothing is ready the clock jumps to the next timer, so a sleep takes no
+real time; what the nodes of a cluster do meanwhile does.  A turn of the loop takes a microsecond,
+so that code that polls without sleeping sees time pass as well.  Nothing depends on how fast the
+machine is, unless the program uses threads or sockets:
 
 1. While a job runs in a thread (`asyncio.to_thread`, `run_in_executor`) the clock stands still
    and the loop waits for it in real time.
 2. Sockets, pipes and subprocesses work, but the clock does not wait for them while a timer is
    planned: a time-out may strike before an answer that takes no time in the real world.
-3. If nothing is ready, no timer is planned and nobody outside can wake the loop, it raises
-   `Deadlock`, which says who waits where.  So does a run of more than `limit_s` (nodes of a
+3. If nothing is ready, no timer is planned and no thread or socket can wake the loop, it raises
+   `Deadlock`, which says which tasks wait where.  So does a run of more than `limit_s` (nodes of a
    cluster test each other for ever, so theirs is the only limit), and a thread or socket that is
    silent for `patience_s` of real time.
 """
@@ -41,12 +41,12 @@ TURN_S = 1e-6
 LIMIT_S = 14_400.0
 """A run of more virtual time, four hours, is taken to wait for something that never comes."""
 TEST_LIMIT_S = 1800.0
-"""The same of a test, half an hour: one that hangs is to fail soon."""
+"""The limit of a test, half an hour: one that hangs is to fail soon."""
 PATIENCE_S = 30.0
 LIBRARIES = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"))
-"""Where a line is none of the application's."""
+"""Code in these places is not the application's."""
 CLEANING_UP_S = 600.0
-"""After a deadlock whoever waited is cancelled, and has so long to clean up."""
+"""After a deadlock all waiting tasks are cancelled, and have so long to clean up."""
 
 
 class Deadlock(CubecastError):
@@ -171,7 +171,7 @@ def run(work: Coroutine[Any, Any, T], *, limit_s: float = LIMIT_S) -> T:
 class Given(abc.ABC):
     """What a fixture gives to a test that is a coroutine: opened on the loop of the test.
 
-    A fixture is made before there is a loop; so whoever runs the test opens it first and closes it
+    A fixture is made before there is a loop; so the runner of the test opens it first and closes it
     last.
     """
 

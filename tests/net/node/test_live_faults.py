@@ -583,7 +583,7 @@ def test_rules_are_read_from_text_and_written_back() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("delay=20ms", "does not say for whom"),
+        ("delay=20ms", "names no peer"),
         ("x: cut", "'x' is no peer"),
         ("-1: cut", "'-1' is no peer"),
         ("1: delay=20", "needs a time with its unit"),

@@ -180,7 +180,7 @@ def test_a_file_is_read_with_the_tokens_that_it_names(tmp_path: Path) -> None:
         ('[rule]\nwho = "client:a"', "write [[rule]]"),
         ("[[rule]]\npublish = []", "rule 1: who is missing"),
         ('[[rule]]\nwho = "client:a"', "rule 1: says nothing"),
-        ("[[rule]]\nwho = []\npublish = []", "rule 1: who names nobody"),
+        ("[[rule]]\nwho = []\npublish = []", "rule 1: who is empty"),
         ("[[rule]]\nwho = 3\npublish = []", "who must be a list of texts, not 3"),
         ('[[rule]]\nwho = "alice"\npublish = []', "who must be client:NAME"),
         ('[[rule]]\nwho = "clients:a"\npublish = []', "not 'clients:a'"),

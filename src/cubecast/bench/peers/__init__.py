@@ -42,7 +42,7 @@ class AsyncClient(abc.ABC):
     def __init__(self, task: Task) -> None:
         self.task = task
         self.delayed_bytes = 0
-        """What this end has held back itself, in mode `delayed`."""
+        """Bytes that this end has held back itself, in mode `delayed`."""
 
     @abc.abstractmethod
     async def open(self, publishes: bool, subscribes: bool) -> None:
@@ -95,7 +95,7 @@ class Servers(Protocol):
 
     @property
     def delayed_bytes(self) -> int:
-        """What its relay, if there is one, has passed on late."""
+        """Bytes that its relay, if there is one, has passed on late."""
 
 
 class System(Protocol):

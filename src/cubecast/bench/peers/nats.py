@@ -6,8 +6,8 @@ are dropped; memory grows instead where subscribers are slower than the publishe
 A callback takes the messages, several times as fast as nats-py's `async for`.
 
 In mode `delayed` the last process has the third server to itself, and what the asker's server
-sends to that one passes a relay.  Servers tell each other where others are and dial that, so those
-two advertise a port where nobody listens: the first dials the second, and the third the second and
+sends to that one passes a relay.  Servers tell each other the addresses of others and dial those,
+so these two advertise an unused port: the first dials the second, and the third the second and
 the relay before the first, and there are no other routes.
 """
 
@@ -126,7 +126,7 @@ class _Routes:
     advertised: tuple[int, ...]
     """What servers tell each other about where they listen."""
     dialled: tuple[tuple[int, ...], ...]
-    """By each server, whatever it is told."""
+    """The ports that each server dials, by its configuration."""
 
     @classmethod
     def of(cls, task: Task) -> _Routes:

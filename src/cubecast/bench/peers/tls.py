@@ -18,7 +18,7 @@ __all__ = ["client", "servers"]
 
 
 def _folder(task: Task) -> Path:
-    """Where the certificates of a run are: its ports are nobody else's at the time."""
+    """The folder for a run's certificates, named after its ports, which no other run has."""
     return Path(tempfile.gettempdir()) / f"cubecast-bench-{'-'.join(map(str, task.ports))}"
 
 

@@ -28,7 +28,7 @@ class ZenohClient(BlockingClient):
         config = zenoh.Config()
         config.insert_json5("mode", '"peer"')
         config.insert_json5("scouting/multicast/enabled", "false")
-        # Nobody tells anybody else's address, so there is no way around a relay.
+        # Peers do not pass on the addresses of others, so there is no way around a relay.
         config.insert_json5("scouting/gossip/enabled", "false")
         own = f"tcp/127.0.0.1:{task.ports[task.index]}"
         config.insert_json5("listen/endpoints", json.dumps([own]))

@@ -33,7 +33,7 @@ def parse_address(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int
 
 
 def _check_host(host: str) -> None:
-    """Whether a host's name can be looked up at all: no empty or endless part, no odd character."""
+    """Raise if a host's name cannot be looked up: an empty or endless part, an odd character."""
     try:
         host.encode("idna")
     except UnicodeError:
@@ -52,7 +52,7 @@ def _is_ipv6(host: str) -> bool:
 
 
 def is_wildcard(text: str) -> bool:
-    """Whether this is every address of a machine, which nobody can dial from another one."""
+    """Whether this means every address of a machine; other machines cannot dial it."""
     return parse_address(text)[0] in ("0.0.0.0", "::")
 
 
@@ -65,7 +65,7 @@ def is_loopback(host: str) -> bool:
 
 
 def advertised(wish: str, host: str, port: int) -> str:
-    """The address others are told: as wished, the bound port where the wish names none."""
+    """The address told to others: `wish`, with the bound port if it names none."""
     if not wish:
         return format_address(host, port)
     wished_host, wished_port = parse_address(wish, 0)

@@ -39,14 +39,14 @@ REQUEST_S = 10.0
 HUNG_UP = "closed by peer"
 
 REFUSED = "refused: "
-"""How the reason of a connection begins that the other side refused."""
+"""How `Connection.reason` begins if the other side refused the connection."""
 
 SILENT = ": it takes connections and says nothing, so it does not speak cubecast, or is stopped"
-"""What is added of a peer that we dialled and that has not said a word."""
+"""Added to the reason if we dialled the peer and it has sent nothing."""
 NO_CUBECAST = "it does not speak cubecast, so it is no node, or not the port of one"
 
 CLOSING_S = 5.0
-"""A peer that does not read what is left to tell it is cut off after this long."""
+"""A peer that does not read our last packets is cut off after this long."""
 
 
 def _no_cubecast(head: bytes) -> str:
@@ -69,22 +69,22 @@ class ConnectionHost(Party, Protocol):
     def received(self, connection: Connection, packets: list[tuple[int, bytes]]) -> None: ...
     def disconnected(self, connection: Connection, reason: str) -> None: ...
     def turned_away(self, connection: Connection, reason: str) -> None:
-        """Who dialled us was refused, and no honest node would have been."""
+        """A peer that dialled us was refused for a reason that no honest node gives."""
 
 
 class Connection(asyncio.BufferedProtocol):
     """A connection, dialled or accepted, between one life of a node and one life of another.
 
-    `uid` is who the peer says it is, once it is `ready` and has proved that it knows the secret;
-    `slot` the one that the view of the owner names for that uid, and the owner sets it.  `identity`
-    is the name that the peer has proved, if it has one.  `link` is where the peer is or was as far
-    as anybody said: good for a log and for faults, not for trust.
+    `uid` is the peer's; once the connection is `ready`, the peer has proved that it knows the
+    secret.  `slot` is the one that the owner's view names for that uid; the owner sets it.
+    `identity` is the name that the peer has proved, if it has one.  `link` is the slot that the
+    peer has or had, unproved: for logs and faults, not for trust.
     """
 
     def __init__(
         self, owner: ConnectionHost, dialled: bool, link: NodeId = NOBODY, peer: str = ""
     ) -> None:
-        """`peer` is the uid of the one that is meant to be dialled, if that is known."""
+        """`peer` is the uid of the node to be dialled, if that is known."""
         self._owner = owner
         self.dialled = dialled
         self.link = link
@@ -161,20 +161,20 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer.records(self._opener)
 
     def resume(self) -> None:
-        """Take in what the shaper held back."""
+        """Take in the bytes that the shaper held back."""
         self.buffer_updated(0)
 
     def _blame_peer(self, error: Exception) -> None:
-        """Whatever goes wrong with a peer's bytes ends this connection, and only this one."""
+        """Close this connection, and only this one, because its peer's bytes raised `error`."""
         if isinstance(error, WireError | ProtocolError):
             log.warning("closing connection to %s: %s", self, error)
             self.close(str(error))
         else:
-            log.exception("closing connection to %s: invalid packet", self)
-            self.close(f"invalid packet: {error!r}")
+            log.exception("closing connection to %s: invalid message", self)
+            self.close(f"invalid message: {error!r}")
 
     def _before_ready(self) -> None:
-        """One packet at a time: the peer is held to `MAX_HELLO` until it has proved itself."""
+        """Take packets one by one: until its proof, the peer may send at most `MAX_HELLO`."""
         while not self.ready and not self._closing:
             try:
                 packet = self._buffer.first()
@@ -221,7 +221,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def purpose(self) -> Purpose:
-        """What the connection is for, as its dialler says and has proved once it is `ready`."""
+        """What the dialler says the connection is for; proved once the connection is `ready`."""
         return self._handshake.purpose
 
     @property
@@ -280,7 +280,7 @@ class Connection(asyncio.BufferedProtocol):
             self._introduced()
 
     def _introduced(self) -> None:
-        """Both sides have said who they are; whoever dialled shows that it is there now."""
+        """Both sides have introduced themselves; the dialler confirms with `READY`."""
         peer, ciphers = self._handshake.introduction, self._handshake.ciphers()
         assert peer is not None
         self.uid = peer.uid
@@ -308,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
             self.expect_request()
 
     def expect_request(self) -> None:
-        """Who is no member is to ask for something, or the connection is closed."""
+        """Close the connection if its peer, no member, asks for nothing in `REQUEST_S`."""
         self._stop_clock()
         self._deadline = self._loop.call_later(REQUEST_S, self._asks_nothing)
 
@@ -347,7 +347,7 @@ class Connection(asyncio.BufferedProtocol):
             self._send_in_parts(packet)
 
     def _send_in_parts(self, packet: bytes) -> None:
-        """Send what is larger than a packet may be; its peer may leave that much more unread."""
+        """Send a packet above the size limit in parts; the peer may leave that much more unread."""
         try:
             self._outgoing += cut(packet, self._wholes & 0xFFFFFFFF)
         except WireError as error:
@@ -411,7 +411,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def turn_away(self, reason: str) -> None:
-        """Close at once, with a word in the log and none to the peer."""
+        """Close at once; the log says why, the peer is not told."""
         if not self._closing or self.reason != reason:
             log.warning("closing connection to %s: %s", self, reason)
         if not self._closing:
@@ -421,7 +421,7 @@ class Connection(asyncio.BufferedProtocol):
         self.abort()
 
     def abort(self) -> None:
-        """Close without waiting for what was not sent."""
+        """Close without waiting for unsent packets."""
         if self._transport is not None:
             self._transport.abort()
 

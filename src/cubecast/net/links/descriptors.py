@@ -1,10 +1,10 @@
-"""File descriptors: how many connections the process has room for, and who has to go first.
+"""File descriptors: how many connections the process has room for, and which close first.
 
 Every connection takes a descriptor, and the operating system gives a process only so many
-(`RLIMIT_NOFILE`).  A node that has none left can neither dial nor accept a member.  So half of what
-is left at the start is kept for members and for the application; light clients and strangers share
-the other half.  If descriptors run out all the same (the application may use them), strangers go
-first, the oldest before the others.
+(`RLIMIT_NOFILE`).  A node that has none left can neither dial nor accept a member.  So half of the
+descriptors left at the start are kept for members and for the application; light clients and
+strangers share the other half.  If descriptors run out all the same (the application may use
+them), connections of strangers are closed first, the oldest before the others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 SAY_EVERY_S = 10.0
 """How often running out of descriptors is logged."""
 FEW_CLIENTS = 256
-"""If there is room for fewer clients than this, whoever started the node should know."""
+"""If there is room for fewer clients than this, the log warns."""
 LEAST_STRANGERS = 16
 """A few handshakes at a time are possible however low the limit is."""
 
@@ -41,7 +41,7 @@ def is_exhausted(error: OSError) -> bool:
 
 
 def descriptor_limit() -> int:
-    """How many descriptors the process may have; `sys.maxsize` if nobody says."""
+    """How many descriptors the process may have; `sys.maxsize` if that is not known."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -51,7 +51,7 @@ def descriptor_limit() -> int:
 
 
 def descriptors_in_use() -> int:
-    """How many the process has now; 0 if nobody says."""
+    """How many the process has now; 0 if that is not known."""
     try:
         return len(os.listdir("/dev/fd"))
     except OSError:
@@ -59,7 +59,7 @@ def descriptors_in_use() -> int:
 
 
 def places(max_strangers: int, max_clients: int, limit: int, used: int) -> Places:
-    """What of both there is room for: all, or what fits half of the descriptors that are left."""
+    """As many strangers and clients as asked for, or as fit half of the descriptors left."""
     room = max(0, limit - used) // 2
     if room >= max_strangers + max_clients:
         return Places(max_strangers, max_clients)
@@ -68,9 +68,9 @@ def places(max_strangers: int, max_clients: int, limit: int, used: int) -> Place
 
 
 def find_places(max_strangers: int, max_clients: int) -> Places:
-    """What there is room for in this process; the log says so if that is less than asked for.
+    """The `places` of this process; the log says so if they are fewer than asked for.
 
-    It is a warning if that is little; the defaults are more than many systems have room for.
+    It warns below `FEW_CLIENTS` only: many systems have no room for the defaults.
     """
     limit, used = descriptor_limit(), descriptors_in_use()
     found = places(max_strangers, max_clients, limit, used)
@@ -88,7 +88,7 @@ def find_places(max_strangers: int, max_clients: int) -> Places:
 
 
 class Shortage:
-    """Says once in a while that descriptors have run out; it may happen many times a second."""
+    """Logs, at most every `SAY_EVERY_S`, that descriptors have run out."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -97,7 +97,7 @@ class Shortage:
         """How often it was noticed."""
 
     def notice(self, what: str, error: OSError) -> None:
-        """Something could not be done for want of a descriptor."""
+        """`what` could not be done for want of a descriptor."""
         self.count += 1
         now = self._clock()
         if now - self._said_at >= SAY_EVERY_S:

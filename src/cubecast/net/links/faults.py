@@ -113,10 +113,10 @@ class Shaped(Protocol):
 class LinkFaults:
     """The rules of one node, by the slot of the peer; `default` is for all others.
 
-    A peer that has no slot yet (a newcomer, or whoever has not said so) is one of the others.
+    A peer without a known slot (a newcomer, or a peer not yet introduced) is one of the others.
     A rule may also be for a uid, in all lives of that process, and then comes first: slots change
-    hands, and on two sides of a partition one slot may have two holders.  Of a peer that dials us
-    it begins when that has said who it is; its handshake is then not answered.
+    hands, and on two sides of a partition one slot may have two holders.  For a peer that dials
+    us, such a rule begins with its introduction; its handshake is then not answered.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class LinkFaults:
     # -- the rules -------------------------------------------------------------------------------
 
     def set(self, peer: NodeId | str | None, rule: Rule) -> None:
-        """From now on `rule` is for `peer`, a slot or a uid; None: for all without one."""
+        """Set the rule for `peer`, a slot or a uid; None: for all peers without a rule."""
         if peer is None:
             self._default = rule
         else:
@@ -367,7 +367,7 @@ class Shaper:
     # -- both ------------------------------------------------------------------------------------
 
     def rules_changed(self) -> None:
-        """Let go of what waited out a cut, if it is over; not from inside whoever changed it."""
+        """Release what waited out a cut, if it is over; later, not inside the caller."""
         if not self._rule.silent and self._held:
             self._loop.call_soon(self.send, [])
         if not self._rule.cut and (self._arrived or self._unread):
@@ -396,7 +396,7 @@ def parse_rules(text: str) -> tuple[dict[NodeId, Rule], Rule]:
     for clause in filter(None, map(str.strip, text.split(";"))):
         peers, colon, faults = clause.partition(":")
         if not colon:
-            raise ValueError(f"fault rule {clause!r} does not say for whom: 2: {clause}")
+            raise ValueError(f"fault rule {clause!r} names no peer; write 2: {clause}")
         rule = _parse_rule(faults, clause)
         for peer in map(_parse_peer, peers.split(",")):
             if peer in rules:

@@ -1,13 +1,14 @@
 """The connections of one node: by the slot at the other end, or by an address outside the view.
 
-Connections are opened when there is something to send, and shared by all topics.  What is sent
-to a member that cannot be reached waits for the dialling to succeed, up to a bound; what is lost
-with a connection the protocol repairs.  Invariants:
+Connections are opened when there is something to send, and shared by all topics.  Packets for a
+member that cannot be reached wait, up to a bound, until dialling succeeds; the protocol repairs
+what a connection loses.  Invariants:
 
 1. A connection is used for a member if its handshake proved the uid that the view names for that
-   slot (`Connection.slot`); it is looked at again with every view.
-2. A connection has one life of this node at its end: with the next life all begin anew.
-3. Who is no member has a connection for a while only, and there are only so many of those.
+   slot (`Connection.slot`); every new view repeats this check.
+2. A connection belongs to one life of this node: the next life opens its own.
+3. A peer that is no member keeps its connection for a limited time, and such connections are
+   limited in number.
 4. When the process has no descriptor left, strangers go first (`make_room`), the oldest before the
    others; for a member that is dialled, light clients go after them.
 """
@@ -53,11 +54,11 @@ MAKE_ROOM_SHARE = 4
 MAX_OUTSIDE = 256
 """Addresses outside the view that are dialled, or connected with, at a time."""
 MAX_CALLS_WAITING = 4
-"""Packets that wait for an address outside the view: the latest, as all are said again."""
+"""Packets that wait for an address outside the view: the latest, as all are sent again."""
 MAX_REFUSALS = 64
-"""Refusals that are not said aloud again."""
+"""Refusals remembered, so that each is logged as a warning once."""
 MAX_REMEMBERED = 2 * 4096
-"""Addresses of which it is remembered who was there, so that faults on a link outlast a view."""
+"""Addresses whose last member is remembered, so that faults on a link outlast a view."""
 
 
 MAY_CHANGE = (HUNG_UP, REFUSED + NO_CLUSTER_YET)
@@ -82,7 +83,7 @@ class MeshHost(ConnectionHost, Protocol):
 
 
 class Mesh:
-    """Connections with members, with those outside, and with strangers that dialled us."""
+    """Connections with members, with addresses outside the view, and with strangers."""
 
     def __init__(self, owner: MeshHost, network: Network, max_strangers: int) -> None:
         self._owner = owner
@@ -90,7 +91,7 @@ class Mesh:
         self._members: Mapping[NodeId, Who] = {}
         self._slots: dict[str, NodeId] = {}  # by uid
         self._places: dict[str, NodeId] = {}  # by address
-        self._seen: dict[str, tuple[NodeId, str]] = {}  # by address, also of those who are gone
+        self._seen: dict[str, tuple[NodeId, str]] = {}  # by address, former members too
         self._connections: dict[NodeId, Connection] = {}
         self._waiting: dict[NodeId, list[bytes]] = {}
         self._waiting_bytes: dict[NodeId, int] = {}
@@ -99,20 +100,20 @@ class Mesh:
         self._calls: dict[str, list[bytes]] = {}
         self._calling: dict[str, asyncio.Task[None]] = {}
         self._open: dict[Connection, None] = {}  # in order, so that a run can be repeated
-        self._refusals: dict[tuple[str, str], None] = {}  # what was said of whom, oldest first
+        self._refusals: dict[tuple[str, str], None] = {}  # (address, reason), oldest first
         self.parts = Parts()
         """Large packets of members that have come in part."""
         self.strange_parts = Parts(MAX_WHOLE)
-        """Those of strangers, who may be on their way back."""
+        """Large packets of strangers that have come in part; a stranger may be rejoining."""
         self.max_strangers = max_strangers
-        """Connections that are nobody's, at a time."""
+        """Connections that are neither a member's nor a light client's, at a time."""
         self._shortage = Shortage(asyncio.get_running_loop().time)
-        self._strangers: dict[Connection, None] = {}  # nobody's: oldest first
+        self._strangers: dict[Connection, None] = {}  # oldest first
 
     # -- members ---------------------------------------------------------------------------------
 
     def send(self, peer: NodeId, packet: bytes) -> None:
-        """Send to a member, dialling it if need be; to somebody else, never."""
+        """Send to a member, dialling it if need be; drop the packet if `peer` is no member."""
         connection = self._connections.get(peer)
         if connection is not None:
             connection.send(packet)
@@ -133,7 +134,7 @@ class Mesh:
         return self._connections.get(peer)
 
     async def _dial(self, peer: NodeId) -> None:
-        """Dial; however that ends, the next packet for the peer may have it dialled again."""
+        """Dial; however that ends, the next packet for the peer can start another dial."""
         task = asyncio.current_task()
         try:
             await self._keep_dialling(peer, task)
@@ -142,7 +143,7 @@ class Mesh:
                 self._stop_dialling(peer)
 
     async def _keep_dialling(self, peer: NodeId, task: asyncio.Task[None] | None) -> None:
-        """Try until there is a connection or no such member any more, pausing longer each time."""
+        """Dial until connected or until the member is gone, pausing longer each time."""
         pause = FIRST_PAUSE_S
         while self._dialling.get(peer) is task and (who := self._members.get(peer)) is not None:
             try:
@@ -161,7 +162,7 @@ class Mesh:
                 pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def _connect(self, peer: NodeId, who: Who) -> None:
-        """Dial and shake hands; a handshake with somebody else comes to nothing."""
+        """Dial and shake hands; the handshake fails if the peer is not `who`."""
         self._owner.faults.check_reachable(peer, who.uid)
         connection = Connection(self._owner, dialled=True, link=peer, peer=who.uid)
         host, port = parse_address(who.address)
@@ -175,7 +176,7 @@ class Mesh:
             raise ConnectionError(connection.reason)
 
     def _say_refused(self, address: str, reason: str) -> bool:
-        """Whether a node refused us; said as a warning, once for each address and reason."""
+        """Log a refusal, as a warning once for each address and reason; False if it is none."""
         if not reason.startswith(REFUSED):
             return False
         level = logging.INFO if (address, reason) in self._refusals else logging.WARNING
@@ -191,7 +192,7 @@ class Mesh:
         return self._waiting.pop(peer, [])
 
     def set_view(self, view: View) -> None:
-        """There is a new view: see whose each connection is now."""
+        """Adopt a new view: assign each connection to its member again."""
         before, self._members = self._members, view.members
         known, self._slots = self._slots, view.slots
         self._places = view.places
@@ -221,11 +222,11 @@ class Mesh:
             task.cancel()
 
     def _assign(self, connection: Connection) -> None:
-        """See whose a connection is."""
+        """Assign a connection to the member with its uid, or else to the strangers."""
         slot = self._slots.get(connection.uid, NOBODY)
         if slot == connection.slot:
             return
-        if connection.outlived:  # its peer takes us for who we were
+        if connection.outlived:  # its peer knows our previous life
             connection.close("the node has begun a new life")
         elif slot != NOBODY:
             self._adopt(slot, connection)
@@ -235,7 +236,7 @@ class Mesh:
             self._receive(connection)
 
     def connected(self, connection: Connection) -> None:
-        """A handshake is complete: with a client, a member, or somebody who may become one."""
+        """A handshake is complete: with a client, a member, or a node that may become one."""
         if connection.purpose == "member":
             self._assign(connection)
 
@@ -250,7 +251,7 @@ class Mesh:
         self._close_spare(peer)
 
     def _close_spare(self, peer: NodeId) -> None:
-        """A member may have a few connections open, old ones that nobody uses among them."""
+        """Close the oldest unused connections of a member beyond `MAX_SPARE`."""
         used = self._connections[peer]
         spare = [one for one in self._open if one.ready and one.slot == peer and one is not used]
         for one in spare[: max(0, len(spare) - MAX_SPARE)]:
@@ -259,7 +260,7 @@ class Mesh:
     # -- addresses outside the view ----------------------------------------------------------------
 
     def reach(self, address: str, packet: bytes) -> None:
-        """Send to whoever is at an address, once; `MeshHost.no_answer` if that fails."""
+        """Send once to the node at an address; calls `MeshHost.no_answer` if that fails."""
         connection = self._connections.get(self._places.get(address, NOBODY))
         if connection is None:
             connection = self._outside.get(address)
@@ -277,14 +278,14 @@ class Mesh:
         del waiting[:-MAX_CALLS_WAITING]
 
     def place_of(self, connection: Connection) -> str:
-        """The address where we reached who is at the other end, if it is in no view of ours.
+        """The address outside the view that a connection is used for; empty if there is none.
 
-        We dialled it there, or it was the member of that address.  Empty: it came from anywhere.
+        We dialled the peer there, or it was the member at that address.
         """
         return next((place for place, one in self._outside.items() if one is connection), "")
 
     def place_of_uid(self, uid: str) -> str:
-        """The same of a life; it may have another connection with us as well."""
+        """`place_of` for the life `uid`, which may have other connections with us as well."""
         return next((place for place, one in self._outside.items() if one.uid == uid), "")
 
     async def _call(self, address: str) -> None:
@@ -333,25 +334,26 @@ class Mesh:
     # -- all connections ---------------------------------------------------------------------------
 
     def awaits_a_word(self) -> bool:
-        """Whether somebody we dialled took the connection and has said nothing."""
+        """Whether a peer that we dialled accepted the connection and has sent nothing."""
         return any(connection.silent for connection in self._open)
 
     def track(self, connection: Connection) -> None:
-        """A connection is open, whatever becomes of it."""
+        """A connection is open; its peer is not known yet."""
         self._open[connection] = None
         if not connection.dialled:
             self._receive(connection)
 
     def _receive(self, connection: Connection) -> None:
-        """One more stranger; of too many one goes."""
+        """Count a connection as a stranger's; beyond `max_strangers`, close one."""
         self._strangers[connection] = None
         if len(self._strangers) > self.max_strangers:
             self._turn_away_oldest(f"more than {self.max_strangers} strangers at a time")
 
     def _turn_away_oldest(self, reason: str) -> None:
-        """The oldest that has not begun to shake hands; without any but the newest, the oldest.
+        """Close the oldest stranger that has not begun to shake hands, the newest excepted.
 
-        So a flood of connections that say nothing does not push out a member on its way in.
+        If there is none, close the oldest.  So a flood of connections that say nothing does not
+        push out a node that is joining.
         """
         *others, _newest = self._strangers
         silent = (one for one in others if not one.introduced)
@@ -360,12 +362,12 @@ class Mesh:
         gone.turn_away(reason)
 
     def make_room(self) -> None:
-        """The process has no descriptor left: some strangers go."""
+        """Close some strangers, because the process has no descriptor left."""
         for _ in range(-(-len(self._strangers) // MAKE_ROOM_SHARE)):
             self._turn_away_oldest("the process has no file descriptor left")
 
     def _make_room_for(self, peer: NodeId, error: OSError) -> None:
-        """A member cannot be dialled for want of a descriptor: strangers go, or else a client."""
+        """Close strangers, or else a client, to free a descriptor for dialling a member."""
         self._shortage.notice(f"dial node {peer}", error)
         if not self._strangers:
             guests = [one for one in self._open if one.guest and not one.closing]
@@ -374,7 +376,7 @@ class Mesh:
         self.make_room()
 
     def host(self, connection: Connection) -> None:
-        """A light client's: no stranger any more, `NodeConfig.max_clients` bounds those."""
+        """Count a connection as a light client's; `NodeConfig.max_clients` bounds those."""
         connection.asked = connection.guest = True
         self._strangers.pop(connection, None)
 
@@ -393,10 +395,10 @@ class Mesh:
         return True
 
     def begin_anew(self, reason: str) -> None:
-        """This node begins another life: nothing of the last one is sent or heard any more.
+        """Begin another life: nothing of the last one is sent or heard any more.
 
-        Light clients stay, and so does a stranger that dialled us and may be one: to a client all
-        lives of its node are the same.  If it turns out to be a node, `_assign` hangs up.
+        Light clients stay, and so does a stranger that dialled us and may be one: a client does
+        not distinguish its node's lives.  If it turns out to be a node, `_assign` hangs up.
         """
         self._stop()
         self._members, self._slots, self._places = {}, {}, {}
@@ -412,7 +414,7 @@ class Mesh:
                 connection.outlived = connection.introduced
 
     def _stop(self) -> None:
-        """Dial nobody any more."""
+        """Stop all dialling."""
         for task in (*self._dialling.values(), *self._calling.values()):
             task.cancel()
         for waiting in (self._dialling, self._waiting, self._waiting_bytes):
@@ -421,13 +423,13 @@ class Mesh:
         self._calls.clear()
 
     def abort(self) -> None:
-        """End everything at once, without a word."""
+        """Close all connections at once, without telling the peers."""
         self._stop()
         for connection in list(self._open):
             connection.abort()
 
     async def close(self, reason: str) -> None:
-        """End everything; what was sent is sent."""
+        """Close all connections once they have written what was sent."""
         self._stop()
         for connection in list(self._open):
             connection.close(reason)

@@ -2,8 +2,8 @@
 
 1. A node that joins a cluster on another machine listens on, and tells others, the address from
    which this machine reaches its seed, unless the configuration names one.
-2. A loopback address is never told to a cluster on another machine: whoever dials it reaches
-   itself.  The joining node refuses to start, and a seed refuses such a node in words.
+2. A loopback address is never told to a cluster on another machine: a node that dials it reaches
+   itself.  The joining node refuses to start, and a seed refuses such a node with a reason.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ def _is_local(host: str) -> bool:
 def unfit(theirs: str, ours: str, peer: str, local: str) -> str:
     """Why a newcomer that tells others to dial `theirs` cannot be taken; empty: it can.
 
-    `ours` is what we tell others, `peer` and `local` are the two ends of the connection.  Who
-    comes from another machine must not name a loopback address, and must not be told ours.
+    `ours` is the address we tell others, `peer` and `local` are the two ends of the connection.
+    A newcomer from another machine must not name a loopback address, and must not be told ours.
     """
     if not _is_address(peer) or is_loopback(peer) or peer == local:
         return ""

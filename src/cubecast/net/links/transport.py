@@ -25,13 +25,13 @@ Factory: TypeAlias = Callable[[], asyncio.BaseProtocol]
 BACKLOG = 128
 """Connections that wait to be accepted."""
 AT_A_TIME = 4
-"""How many are accepted in one tick: what the first of them says is read before many more come."""
+"""Connections accepted in one tick: bytes of the first are read before many more come."""
 PAUSE_S = 0.05
 """How long nothing is accepted after that failed, so that a failure is not tried in a loop."""
 
 
 class Server(Protocol):
-    """An open door: where it is, and how to shut it."""
+    """A listening server: its address, and how to close it."""
 
     @property
     def bound(self) -> tuple[str, int]:
@@ -48,20 +48,20 @@ class Network(Protocol):
         """Take connections at `host` and `port`; `OSError` if that is not possible."""
 
     async def dial(self, factory: Factory, host: str, port: int) -> None:
-        """Connect to who listens there; `OSError` if nobody can be reached."""
+        """Connect to the server at `host` and `port`; `OSError` if it cannot be reached."""
 
 
 def _nothing() -> None:
-    """Nobody can make room."""
+    """Default of `TcpNetwork.exhausted`: make no room."""
 
 
 class TcpServer:
     """Listening sockets.
 
-    They are accepted from here and not by the loop, because loops differ in what they do when the
-    process has no descriptor left: asyncio's stops accepting for a second at a time, uvloop's
-    accepts and hangs up.  Here whoever owns the server is asked to make room, and the next attempt
-    is made after `PAUSE_S`.
+    Connections are accepted here and not by the loop, because loops differ when the process has no
+    descriptor left: asyncio's stops accepting for a second at a time, uvloop's accepts and hangs
+    up.  Here the server's owner is asked to make room, and the next attempt follows after
+    `PAUSE_S`.
     """
 
     def __init__(

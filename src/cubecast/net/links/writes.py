@@ -7,19 +7,19 @@ from typing import Protocol
 
 
 class Writer(Protocol):
-    """What has gathered packets to write."""
+    """A connection that gathers packets to write."""
 
     def flush(self) -> None: ...
     def failed(self, error: Exception) -> None: ...
 
 
 class Writes:
-    """Who has something to write, and when it is written.
+    """The connections with packets to write, written in bursts.
 
     What a node sends in answer to one read, or for one frame it publishes, is a *burst*: written
-    when the burst ends, before the application gets to work on what was delivered, so a relay
-    costs those below it as little time as possible.  What is sent outside of a burst is written
-    at the end of the tick.
+    when the burst ends, before the application handles what was delivered, so that a relay costs
+    the nodes below it as little time as possible.  What is sent outside of a burst is written at
+    the end of the tick.
     """
 
     __slots__ = ("_in_burst", "_loop", "_planned", "_waiting")
@@ -38,11 +38,11 @@ class Writes:
             self._loop.call_soon(self._end_of_tick)
 
     def begin(self) -> None:
-        """A burst begins; whoever calls this calls `end`, whatever happens."""
+        """Begin a burst; the caller calls `end`, also after an exception."""
         self._in_burst = True
 
     def end(self) -> None:
-        """The burst is over: write everything.  Bursts do not nest; the inner end ends both."""
+        """End the burst and write everything.  Bursts do not nest; the inner end ends both."""
         self._in_burst = False
         if self._waiting:
             self.flush()
@@ -52,7 +52,7 @@ class Writes:
         self.flush()
 
     def flush(self) -> None:
-        """Write what everyone has gathered; one that fails keeps nobody else from writing."""
+        """Flush all writers; one that fails does not keep the others from writing."""
         waiting, self._waiting = self._waiting, []
         for writer in waiting:
             try:

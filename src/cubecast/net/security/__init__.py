@@ -1,1 +1,1 @@
-"""Who may connect and do what: the handshake, sealed packets, TLS, permissions, the audit log."""
+"""Authentication and permissions: the handshake, sealed packets, TLS, rules, the audit log."""

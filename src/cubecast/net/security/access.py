@@ -1,29 +1,31 @@
-"""The permissions at work in one node: who is let in where, and what happens when the rules change.
+"""The permissions at work in one node: where requests are checked, and how the rules change.
 
 A request is checked where it enters the cluster: that of a client in its session, that of the
 application in `Node.publish` and `Node.subscribe`, that of another member at the first node that
-hears of it (the *first hop*).  What members relay for others is not checked again: whoever relays
-is trusted to have checked.
+hears of it (the *first hop*).  What members relay for others is not checked again: the relaying
+member is trusted to have checked.
 
 At the first hop:
 
-1. A frame that comes from its publisher, who may not publish it, is dropped and counted in
-   `Node.explain`, unless a message that is here depends on it.  Then a member with other rules, or
-   with those of a moment ago, has taken it, and to drop it would stop the topic here for everyone.
-2. A JOIN of a node that may not subscribe becomes a REGISTER: all answer it, so its origin does
-   not wait in vain nor take the living for mute, and nobody counts it as a subscriber.  If it may
-   not publish either, and for a REGISTER of one that may not publish, the wave ends here.
+1. A frame that comes from its publisher, which may not publish it, is dropped and counted in
+   `Node.explain`, unless a message that is here depends on it.  Then a member with other or former
+   rules has taken the frame, and dropping it would stop the topic here for all subscribers.
+2. A JOIN of a node that may not subscribe becomes a REGISTER: all members answer it, so its origin
+   does not wait in vain nor take live members for mute, and no member counts it as a subscriber.
+   If it may not publish either, and for a REGISTER of a node that may not publish, the wave ends
+   here.
 3. A node that answers a wave is not counted as a subscriber of what it may not subscribe to.
 4. A retained value goes only to members that may subscribe to its topic, also on its way to others;
    and it is taken only from members that may subscribe or publish to it.
 
 Nodes read a new file one after the other, within `permissions_grace_s`.  For so long after it read
-one, a node lets itself do only what the rules before allow as well, and lets other members do also
-what the rules before allowed.  So nobody does what another has not read yet: a member that was
-granted a topic would join it and be no subscriber, and what was published before a right was
-withdrawn would never arrive.  Clients are their own node's affair: for them new rules hold at once.
+one, a node itself does only what the former rules allow as well, and other members may also do
+what the former rules allowed.  So no node uses a right that another has not read yet.  Without this
+a member that was granted a topic would join it and be no subscriber, and what was published before
+a right was withdrawn would never arrive.  A node alone checks its clients: for them new rules hold
+at once.
 
-Bounds: `MAX_FORMER` rules of a moment ago; `MAX_VERDICTS` remembered verdicts of each kind, all
+Bounds: `MAX_FORMER` former sets of rules; `MAX_VERDICTS` remembered verdicts of each kind, all
 forgotten when there are more, and when the rules change.
 """
 
@@ -78,7 +80,7 @@ class AccessHost(Protocol):
 
 
 class Access:
-    """The doorkeeper of one node; there is none if no permissions are set."""
+    """Checks requests against one node's permissions; a node without permissions has none."""
 
     def __init__(self, node: AccessHost) -> None:
         self._node = node
@@ -95,20 +97,20 @@ class Access:
 
     @property
     def own(self) -> Identity:
-        """Who this node is."""
+        """The identity of this node."""
         return Identity("node", self._node.identity)
 
     # -- what enters here ------------------------------------------------------------------------
 
     def check(self, who: Identity, what: str, topic: str, address: str = "") -> None:
-        """Raise `NotAllowed`, and note it in the audit, if somebody may not do that."""
+        """Raise `NotAllowed`, and note it in the audit, if `who` may not do `what`."""
         refusal = self.refusal(who, what, topic)
         if refusal is not None:
             self._node.audit.denied(str(who), what, topic, refusal.reason, address)
             raise refusal
 
     def refusal(self, who: Identity, what: str, topic: str) -> NotAllowed | None:
-        """What to raise if somebody may not do that; `what` is publish, subscribe or ask."""
+        """The error to raise if `who` may not do `what`: publish, subscribe or ask."""
         if what == "publish":
             verdict = self._may_publish(who, topic)
         else:
@@ -116,7 +118,7 @@ class Access:
         return None if verdict.allowed else NotAllowed(topic, what, verdict.why)
 
     def _may(self, who: Identity, what: str, topic: str) -> PermissionVerdict:
-        """What the rules say; of this node itself, also those of a moment ago."""
+        """The verdict of the rules; for this node itself, also of the former rules."""
         verdict = self.permissions.verdict(who, what, topic)
         if not verdict.allowed or who != self.own:
             return verdict
@@ -126,7 +128,7 @@ class Access:
         return PermissionVerdict(False, f"{verdict.why}, but only {grace_s:g} s after it was read")
 
     def sees(self, who: Identity, topic: Topic) -> bool:
-        """Whether somebody may know of a topic."""
+        """Whether an identity may know of a topic."""
         return self.permissions.sees(who, topic).allowed
 
     def _may_publish(self, who: Identity, topic: Topic) -> PermissionVerdict:
@@ -140,7 +142,7 @@ class Access:
     # -- the first hop ---------------------------------------------------------------------------
 
     def drops(self, frame: Frame, connection: Connection | None, name: str) -> bool:
-        """Whether to drop a frame that comes from its publisher, who has this name (1)."""
+        """Whether to drop a frame that comes from its publisher, called `name` (1)."""
         allowed = self._frames.get((name, frame.topic))
         if allowed is None:
             if len(self._frames) >= MAX_VERDICTS:
@@ -153,7 +155,7 @@ class Access:
         return True
 
     def _lets(self, name: str, what: str, topic: Topic) -> bool:
-        """Whether a member may do that by the rules, or might a moment ago."""
+        """Whether a member may do that by the present or the former rules."""
         who = Identity("node", name)
         rules = (self.permissions, *self._former)
         return any(one.verdict(who, what, topic).allowed for one in rules)
@@ -161,7 +163,7 @@ class Access:
     def control(
         self, message: Control, sender: NodeId, connection: Connection | None, name: str
     ) -> Control:
-        """A control message as it is to be understood (2 and 3)."""
+        """A control message without what its sender may not do (2 and 3)."""
         if type(message) is not Parcel:
             return message
         carried = message.message
@@ -190,7 +192,7 @@ class Access:
     ) -> Frame | Ack | Control | None:
         """A message of a member that came around a broken link, or in parts; None: drop it.
 
-        Its sender has the name that it proved by a connection to us; if there is none now, none.
+        Its sender has the name that it proved on its connection with us; no connection, no name.
         """
         connection = self._node.mesh.connection_with(sender)
         name = name_of(connection)
@@ -244,7 +246,7 @@ class Access:
         self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop looking at the file."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -252,7 +254,7 @@ class Access:
         self.watch()
         before, self._seen = self._seen, signature(self.permissions.files)
         if self._seen == self._read_as or self._seen != before:
-            return  # as it was, or somebody is at it: the next look finds it complete
+            return  # unchanged, or being written: the next look finds it complete
         self._read_as = self._seen
         try:
             permissions = read_permissions(self._path)
@@ -276,7 +278,7 @@ class Access:
         self._node.permissions_changed(withdrawn)
 
     def _forget(self, former: Permissions) -> None:
-        """By now everyone has read what came after these rules."""
+        """Drop former rules: by now all nodes have read later ones."""
         if former in self._former:
             self._former.remove(former)
             self._publish.clear()
@@ -284,7 +286,7 @@ class Access:
 
 
 def address_of(connection: Connection | None) -> str:
-    """Where a connection comes from: its peer's socket address; empty if there is none."""
+    """The socket address of a connection's peer; empty if there is no connection."""
     return "" if connection is None else connection.address
 
 

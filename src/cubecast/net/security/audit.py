@@ -1,6 +1,6 @@
-"""What was refused, to whom and why: one JSON object a line, for those who look for attacks.
+"""The audit of refusals (who, what, why): one JSON object a line, for finding attacks.
 
-Bounds, whatever is refused how often:
+Bounds, however many refusals there are:
 
 1. The first refusal of a kind (who, what, topic) is written at once.  Others of the kind within
    `REPEAT_S` are counted, and the count is written when that time is over.
@@ -52,7 +52,7 @@ class RefusalKind(NamedTuple):
 
 
 class Repeated:
-    """Refusals of one kind that were not written yet, and where the last one came from."""
+    """Refusals of one kind that are not written yet, with the last one's address and reason."""
 
     __slots__ = ("address", "count", "why")
 
@@ -72,7 +72,7 @@ class Audit:
         self._others = 0
         self._timer: asyncio.TimerHandle | None = None
         self.count = 0
-        """Everything that was refused so far."""
+        """Refusals so far."""
 
     def refused(self, connection: object, why: str) -> None:
         """A connection was refused: a wrong secret, certificate, name or cluster."""
@@ -81,7 +81,7 @@ class Audit:
         self.denied(host or address, CONNECT, "", why, address)
 
     def denied(self, who: str, what: str, topic: str, why: str, address: str = "") -> None:
-        """Somebody was refused something."""
+        """Note that `who` was refused `what`."""
         self.count += 1
         kind = RefusalKind(who[:MAX_TEXT], what, topic[:MAX_TEXT])
         recent = self._recent.get(kind)
@@ -97,7 +97,7 @@ class Audit:
             self._timer = asyncio.get_running_loop().call_later(REPEAT_S, self._look_back)
 
     def _look_back(self) -> None:
-        """Write the counts of what was repeated; forget what was not."""
+        """Write the counts of repeated refusals; forget the others."""
         self._timer = None
         recent, self._recent = self._recent, {}
         for kind, repeated in recent.items():
@@ -148,7 +148,7 @@ class Audit:
 class LineWriter:
     """Appends lines to a file, or stderr, from a thread of its own; it never raises nor blocks.
 
-    The thread begins with the first line.  `dropped` counts the lines that nobody will read.
+    The thread begins with the first line.  `dropped` counts the lines that were not written.
     """
 
     def __init__(self, path: str) -> None:
@@ -177,7 +177,7 @@ class LineWriter:
             self._changed.notify()
 
     def close(self) -> None:
-        """Take no more lines, and wait for those that are under way, but not for long."""
+        """Take no more lines, and wait at most `LAST_LINES_S` for those under way."""
         with self._changed:
             self._closing = True
             self._changed.notify()

@@ -1,6 +1,7 @@
 """A CA in a directory: makes certificates for nodes and clients, revokes them, lists them.
 
-For development and small clusters: whoever can read the directory can be anyone.  Its files:
+For development and small clusters: a user who can read the directory can take any identity in the
+cluster.  Its files:
 
     ca.pem, ca.key         the CA; nodes and clients get ca.pem alone
     crl.pem                the list of revoked certificates
@@ -202,7 +203,7 @@ class Authority:
         return [one for one in self.issued() if one.certificate.name == name]
 
     def write_crl(self, entries: Iterable[x509.RevokedCertificate]) -> None:
-        """Write the list anew; it lasts as long as the CA, as nobody could be let in after it."""
+        """Write the list anew; it is valid as long as the CA, after which no peer is accepted."""
         key, now = self._key(), datetime.now(UTC)
         builder = (
             x509.CertificateRevocationListBuilder()
@@ -267,7 +268,7 @@ class Authority:
         )
 
     def _forget_expired(self) -> None:
-        """Of expired certificates only those that somebody still holds stay on record."""
+        """Delete the records of expired certificates, but for those still in NAME.pem."""
         for path, certificate in list(self._records()):
             one = self._described(certificate, set())
             if one.state == "expired" and not one.current:
@@ -321,7 +322,7 @@ def _builder(
 
 
 def _usage(signs: bool) -> x509.KeyUsage:
-    """A CA signs certificates and lists; everyone else signs handshakes."""
+    """A CA signs certificates and lists; other holders sign handshakes."""
     return x509.KeyUsage(
         digital_signature=not signs, key_cert_sign=signs, crl_sign=signs,
         content_commitment=False, key_encipherment=False, data_encipherment=False,
@@ -346,7 +347,7 @@ def _pem_key(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Replace a file as a whole: who reads it has the old one or the new one."""
+    """Replace a file as a whole: a reader gets the old one or the new one."""
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:

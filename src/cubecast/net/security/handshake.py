@@ -1,4 +1,4 @@
-"""The handshake of a connection, without the connection: what to say, and what was proved.
+"""The handshake of a connection, without the connection: its messages, and what they prove.
 
     dialler                                     dialled
     Hello: version, purpose, which cluster      Door: the salt of its cluster
@@ -12,14 +12,14 @@ after them is sealed; without one they are plain.  The prologue is the very byte
 
 Invariants:
 
-1. Whoever relays a handshake to a node that was not meant gets it refused; whoever relays it to the
-   one that was meant can read, change, add, leave out or repeat nothing.
-2. A handshake of a client is none of a member: the purpose is in the prologue, and in the key.
+1. A handshake relayed to a node that was not meant is refused.  An attacker that relays it to the
+   node that was meant can read, change, add, leave out or repeat nothing.
+2. A client's handshake is not valid as a member's: the purpose is in the prologue, and in the key.
 3. Two clusters with one secret do not meet: their salts differ.
 4. Before the other side has proved the secret it learns a version, a purpose, a client's name and
    hashes of random numbers.
-5. Who is dialled counts on the other side from the first sealed packet on: an `Opening` may have
-   been recorded.
+5. The dialled side trusts the dialler from its first sealed packet on: an `Opening` may have been
+   recorded.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class Refusal(Exception):
 
 
 class Party(Protocol):
-    """Who shakes hands."""
+    """A node or client that shakes hands."""
 
     keys: Keys
     purpose: Purpose
     """What it dials for."""
     name: str
-    """Whose token it has, as a client."""
+    """The name of a client that has a token."""
 
     @property
     def uid(self) -> str: ...
@@ -76,7 +76,7 @@ class Party(Protocol):
     def slot(self) -> NodeId: ...
     @property
     def salt(self) -> str:
-        """That of its cluster, or of one that it is about to join; empty: in none."""
+        """The salt of its cluster, or of the one it is about to join; empty: it has none."""
 
     def learn_salt(self, salt: str) -> None:
         """A node of that cluster has proved that it knows our secret."""
@@ -86,11 +86,11 @@ class Handshake:
     """One side of one handshake.
 
     `take` is called with each greeting of the other side and returns the answer, if there is one.
-    It raises `Refusal` where the other side is to hear why, and `WireError` for nonsense.
+    It raises `Refusal` if the other side is to be told why, and `WireError` for invalid greetings.
     """
 
     def __init__(self, party: Party, dialled: bool, peer: str = "") -> None:
-        """`peer` is the uid of the one that is meant, if that is known."""
+        """`peer` is the uid of the node that is meant, if that is known."""
         self._party = party
         self._dialled = dialled
         self._peer = peer
@@ -102,7 +102,7 @@ class Handshake:
         self.purpose: Purpose = party.purpose if dialled else "member"
         self.name = party.name if dialled else ""
         self.introduction: Introduction | None = None
-        """Who the other side is, once it has said so."""
+        """The other side's introduction, once it has come."""
         self.complete = False
         """Whether both sides have introduced themselves."""
 
@@ -114,7 +114,7 @@ class Handshake:
     # -- what is said ------------------------------------------------------------------------------
 
     def begin(self) -> bytes:
-        """The packet of the one that dials."""
+        """The dialler's first packet."""
         party, nonce = self._party, new_nonce()
         self._uid = party.uid
         sealed = party.keys.sealed(self.purpose, self.name)
@@ -215,9 +215,9 @@ class Handshake:
 
 
 READY = encode_greeting(Ready())
-"""The first packet of the one that dials which is sealed."""
+"""The dialler's first sealed packet."""
 
 
 def tag(nonce: str, uid: str) -> str:
-    """Stands for a uid, and tells it to nobody who does not know it."""
+    """A hash that stands for a uid without revealing it."""
     return hashlib.sha256(f"cubecast peer {nonce} {uid}".encode()).hexdigest()[:32]

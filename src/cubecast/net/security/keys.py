@@ -1,10 +1,10 @@
-"""Keys from secrets: who may speak as a member, and who as a light client.
+"""Keys from secrets: proof of the right to connect as a member, or as a light client.
 
 1. A secret is never a key itself.  It is stretched (`scrypt`: about 0.1 s and 32 MiB for one guess)
    with a salt that belongs to the cluster, so that guesses made for one cluster help with no other.
-   Who is in no cluster takes the salt of the one it dials, and an impostor there may choose it.
-2. The keys of members and of clients differ, also where both come from one secret: what a client
-   says in its handshake opens no member's.
+   A node in no cluster takes the salt of the node it dials, and an impostor there may choose it.
+2. The keys of members and of clients differ, also where both come from one secret: a client's
+   handshake is not valid as a member's.
 3. A client of a name has a token of its own, which is random and long, and needs no stretching.
 """
 
@@ -55,7 +55,7 @@ def check_secret(name: str, secret: str) -> None:
 
 @lru_cache(maxsize=64)
 def salt_of(cluster: str) -> str:
-    """The salt of a cluster, in hexadecimal: tells its name to nobody who does not know it."""
+    """The salt of a cluster, in hexadecimal; it does not reveal the cluster's name."""
     return hashlib.sha256(f"cubecast salt {cluster}".encode()).digest()[:SALT_BYTES].hex()
 
 
@@ -96,7 +96,7 @@ class Keys:
         return bool(name or self._client_secret)
 
     def key(self, purpose: Purpose, name: str, salt: str) -> bytes:
-        """The psk for a purpose; for a name that is not known, one that fits nobody."""
+        """The psk for a purpose; for an unknown name, one that no client has."""
         if name and purpose == "client":
             token = self.tokens.get(name) or self._decoy
             return hmac.digest(bytes.fromhex(salt), f"token {name} {token}".encode(), "sha256")

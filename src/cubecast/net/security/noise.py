@@ -3,12 +3,12 @@
 The Noise Protocol Framework (revision 34) says what each step does; its names are kept here.  Both
 sides know a key of 32 bytes, the *psk*.  The pattern is ``NNpsk0: -> psk, e; <- e, ee``:
 
-1. Each message can be read only by who knows the psk, and only as the answer to what came before
-   it, the *prologue* included: everything that both sides agree on beforehand.
+1. Only a holder of the psk can read a message, and only as the answer to what came before it, the
+   *prologue* included: everything that both sides agree on beforehand.
 2. The keys of the transport come from both ephemeral keys: a psk that becomes known later opens
    nothing that was recorded.
-3. The first message can be sent again by whoever recorded it.  So who is dialled knows that the
-   other side is there only when it opens something sealed.
+3. An attacker that recorded the first message can send it again.  So the dialled side knows that
+   the dialler is there only when it opens something sealed.
 
 `tests/net/security/test_noise.py` holds this module to published vectors.
 """
@@ -38,7 +38,7 @@ _REKEY_NONCE = _nonce(0, (1 << 64) - 1)
 
 
 class Broken(Exception):
-    """A message was not sealed by who knows the key, or was changed, or is not the next one."""
+    """A message was not sealed with the key, or was changed, or is not the next one."""
 
 
 class CipherState:
@@ -56,7 +56,7 @@ class CipherState:
         self._sealed = 0  # bytes under this key
 
     def seal(self, plain: bytes, ad: bytes | None = None) -> bytes:
-        """The next message, so that the other end alone can read it."""
+        """The next message, sealed for the other end alone."""
         sealed = self._cipher.encrypt(_nonce(0, self._number), plain, ad)
         self._count(len(plain))
         return sealed
@@ -86,7 +86,7 @@ class CipherState:
 class NoiseHandshake:
     """One side of the handshake: `write` and `read` in turn, the initiator first; then `split`.
 
-    `ephemeral` is for the vectors alone: nobody else may choose that key.
+    `ephemeral` is for the test vectors alone: no other caller may choose that key.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class NoiseHandshake:
 
     @property
     def hash(self) -> bytes:
-        """Stands for all that was said: the same at both ends, and in no other handshake."""
+        """The hash of all messages so far: the same at both ends, and in no other handshake."""
         return self._hash
 
     def write(self, payload: bytes) -> bytes:

@@ -1,6 +1,6 @@
 """Permissions from a file: read strictly, or refused in one line that names the file and the key.
 
-The rules and the tokens are in two files, as the one is for many eyes and the other for few::
+The rules and the tokens are in two files, because the tokens are secret::
 
     tokens_file = "tokens.toml"
 
@@ -41,11 +41,11 @@ RULE_KEYS = ("who", "publish", "subscribe", "deny")
 READ_BY_OTHERS = stat.S_IRGRP | stat.S_IROTH
 
 Signature = tuple[tuple[int, int, int] | None, ...]
-"""Of each file: when it was written, how long it is, and which one it is; None: it is not there."""
+"""Time of writing, length and inode of each file; None: the file is missing."""
 
 
 def read_permissions(path: str | Path, *, warn: bool = True) -> Permissions:
-    """The rules of a file with the tokens it names; `ConfigError` for whatever cannot be meant.
+    """The rules of a file with the tokens it names; `ConfigError` if the file is invalid.
 
     `warn`: say in the log if others can read the tokens.
     """
@@ -56,7 +56,7 @@ def read_permissions(path: str | Path, *, warn: bool = True) -> Permissions:
     if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
         raise ConfigError(f"{path}: rule must be a list of tables: write [[rule]], not [rule]")
     if not rules:
-        raise ConfigError(f"{path}: there is no [[rule]], so nobody could do anything")
+        raise ConfigError(f"{path}: there is no [[rule]], so nothing is allowed: add one")
     if len(rules) > MAX_RULES:
         raise ConfigError(f"{path}: there are {len(rules)} rules, and {MAX_RULES} at most")
     read = [_rule(number, rule, path) for number, rule in enumerate(rules, 1)]
@@ -83,7 +83,7 @@ def _stat(path: Path) -> tuple[int, int, int] | None:
 
 
 def token_line(name: str) -> str:
-    """A line for the file of tokens, with a token that nobody can guess."""
+    """A line for the file of tokens, with a token that cannot be guessed."""
     check_token_name(name)
     key = name if BARE_KEY.fullmatch(name) else f'"{name}"'
     return f'{key} = "{new_secret()}"'
@@ -119,7 +119,7 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _written_twice(data: bytes, error: str) -> str:
-    """Which key has two lines, if that is the error: of a token that was added once more, say."""
+    """Which key has two lines, if that is the error (a token added twice, say); else empty."""
     found = re.search(r"overwrite a value \(at (?:line (\d+)|end of document)", error)
     if found is None:
         return ""
@@ -149,7 +149,7 @@ def _rule(number: int, values: dict[str, Any], path: Path) -> PermissionRule:
     who = values["who"]
     names = _texts([who] if isinstance(who, str) else who, f"{where}who")
     if not names:
-        raise ConfigError(f"{where}who names nobody")
+        raise ConfigError(f"{where}who is empty: name a client or a node")
     if len(values) == 1:
         raise ConfigError(f"{where}says nothing: it needs publish, subscribe or deny")
     lists = {key: _patterns(values.get(key, []), f"{where}{key}") for key in RULE_KEYS[1:]}

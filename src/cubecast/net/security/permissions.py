@@ -1,4 +1,4 @@
-"""Who may publish and subscribe to which topics: the rules, and what they say of a request.
+"""Permissions: which identities may publish and subscribe to which topics, by rules.
 
 Theory of operation.  An identity is a kind (`client` or `node`) and the name that it proved, which
 is empty if it holds only the cluster's secret.  Every rule names identities and what they may do.
@@ -12,7 +12,7 @@ refused whatever the others allow.
    subscription is allowed as a whole or refused: it never misses topics silently.
 3. ``{name}`` in a pattern stands for the identity's name.  Of an identity without a name, or with
    a name that is no single level of a topic, such a pattern matches nothing.
-4. The pattern ``*`` alone is every topic, also those that ``#`` spares.
+4. The pattern ``*`` alone is every topic, also those that ``#`` does not match.
 
 The rules never change after they were read (`permission_file`); a new file makes new ones.
 """
@@ -37,7 +37,7 @@ NO_RULE = "no rule allows it"
 
 
 class Identity(NamedTuple):
-    """Who asks: a client or a node, and the name that it proved ("" if none)."""
+    """The origin of a request: a client or a node, and the name that it proved ("" if none)."""
 
     kind: Kind
     name: str
@@ -47,7 +47,7 @@ class Identity(NamedTuple):
 
 
 class PermissionVerdict(NamedTuple):
-    """What the rules say of one request, and which of them says so."""
+    """Whether the rules allow one request, and the rule that decides it."""
 
     allowed: bool
     why: str
@@ -79,7 +79,7 @@ class RuleSubject:
         object.__setattr__(self, "_name", re.compile(".*".join(parts), re.DOTALL))
 
     def __call__(self, who: Identity) -> bool:
-        """Whether a rule about these is about a certain identity."""
+        """Whether `who` is one of these identities."""
         if who.kind != self._kind:
             return False
         if not who.name:
@@ -140,7 +140,7 @@ class Grants:
 
 
 def pattern_for(text: str, name: str) -> Pattern | Everything | None:
-    """The pattern of a rule for who has this name; None if it means nothing for them."""
+    """The pattern of a rule for the identity `name`; None if it matches nothing for it."""
     if text == ANY:
         return Everything()
     if NAME not in text:
@@ -148,7 +148,7 @@ def pattern_for(text: str, name: str) -> Pattern | Everything | None:
     if not name or "/" in name or "\0" in name or is_pattern(name):
         return None
     if name.startswith("$") and text.startswith(NAME):
-        return None  # names do not lead to topics that wildcards spare
+        return None  # a name must not reach topics that wildcards exclude
     return Pattern(text.replace(NAME, name))
 
 

@@ -1,7 +1,7 @@
-"""Mutual TLS: which files, what a certificate states, and what a refusal means in words.
+"""Mutual TLS: its files, the role and name in a certificate, and refusals in words.
 
 A certificate states a role and a name in a URI among its alternative names,
-``cubecast://node/NAME`` or ``cubecast://client/NAME``.  The role, not the host's name, says what
+``cubecast://node/NAME`` or ``cubecast://client/NAME``.  The role, not the host's name, decides what
 its holder may be: members dial each other at addresses that views name, and nodes move.
 """
 
@@ -28,15 +28,15 @@ class TlsError(ConnectionError):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The files of a node or a client that prove who it is and whom it believes, in PEM.
+    """The PEM files of a node or a client: its own certificate and key, and the CAs it trusts.
 
     They are read again when they change.
     """
 
     ca: str
-    """Certificates of the CAs whose certificates are believed; several during a change of CA."""
+    """Certificates of the trusted CAs; several during a change of CA."""
     cert: str
-    """Our certificate, and after it those that lead to the CA, if there are any between."""
+    """Our certificate, followed by the intermediate ones up to the CA, if there are any."""
     key: str
     """The private key of our certificate, not encrypted."""
     crl: str = ""
@@ -94,7 +94,7 @@ def peer_certificate(transport: asyncio.BaseTransport) -> Certificate | None:
 
 
 def misused(transport: asyncio.BaseTransport, purpose: str) -> str:
-    """Why who dialled may not do what it wants with its certificate; empty: it may."""
+    """Why the dialler's certificate does not allow `purpose`; empty: it does."""
     if not speaks_tls(transport):
         return ""
     certificate = peer_certificate(transport)

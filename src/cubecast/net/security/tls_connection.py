@@ -1,12 +1,12 @@
 """One TLS connection: TCP below, the protocol of a node or client above.
 
 asyncio and uvloop have TLS of their own.  Both drop the alert with which a handshake is refused
-(seen with Python 3.11 and uvloop 0.23), so that whoever is refused cannot be told why; and both
-choose the certificates when the door is opened, not when somebody comes.  Here:
+(seen with Python 3.11 and uvloop 0.23), so that a refused peer cannot be told why; and both choose
+the certificates when listening begins, not when a peer connects.  Here:
 
-1. The protocol above is made, and hears of the connection, once both sides have verified the
-   other's certificate; nobody hears from it before.
-2. Who is refused gets the alert: the connection is kept half open until the peer hangs up, at most
+1. The protocol above is made, and gets the connection, once both sides have verified the other's
+   certificate; it sends nothing before.
+2. A refused peer gets the alert: the connection is kept half open until the peer hangs up, at most
    `LINGER_S`, as closing it with unread data would destroy the alert on its way.
 3. Nothing is buffered here: what is written is with the TCP transport at once, encrypted, so its
    `get_write_buffer_size` is all that the peer has not taken.
@@ -64,7 +64,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         self.dialled = dialled
         self._keeper = keeper
         self._factory = factory
-        self._plain_words = plain_words  # the answer to who does not speak TLS
+        self._plain_words = plain_words  # the answer to a peer without TLS
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=not dialled)
         self._loop = asyncio.get_running_loop()
@@ -111,7 +111,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
             self._read()
 
     def eof_received(self) -> bool:
-        """TCP ended; what TLS said before it was read when it came."""
+        """TCP ended; all TLS data before it has been read already."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -163,7 +163,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         self.abort()
 
     def _turn_down_plain(self) -> None:
-        """Answer who does not speak TLS in its own words, as it would take an alert for garbage."""
+        """Refuse a peer that does not speak TLS in plain bytes; it cannot read an alert."""
         if self._raw is not None:
             self._raw.write(self._plain_words)
         self._refuse(False, f"it does not speak TLS; {SET_UP}")
@@ -186,7 +186,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
             self.settled.set_result(None)
         else:
             self.settled.set_exception(error)
-            self.settled.exception()  # whoever dialled looks at it; of others nobody does
+            self.settled.exception()  # retrieved here: only a dialler awaits it
 
     def _stop_clock(self) -> None:
         if self._deadline is not None:
@@ -275,7 +275,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         return self._closing or self._raw is None or self._raw.is_closing()
 
     def close(self) -> None:
-        """Say goodbye after what was written, and close; the peer's goodbye is not waited for."""
+        """End TLS after what was written, and close without waiting for the peer's end."""
         if self._closing:
             return
         self._closing = True

@@ -2,8 +2,8 @@
 
 Invariants:
 
-1. What is in use was whole and fitted together: certificate, key, CAs and lists of one reading.
-2. A change that cannot be used is told once and changes nothing; the next change is tried again.
+1. The files in use are complete and consistent: certificate, key, CAs and lists of one reading.
+2. A change that cannot be used is logged once and changes nothing; the next change is tried again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger("cubecast")
 CHECK_S = 2.0
 """Files are looked at this often at most."""
 WARN_BEFORE = timedelta(days=7)
-"""A certificate that ends sooner is told of, once a day."""
+"""A certificate that expires sooner is logged, once a day."""
 MAX_FILE_BYTES = 8 * 1024 * 1024
 
 Signature: TypeAlias = tuple[tuple[int, int, int] | None, ...]
@@ -40,12 +40,12 @@ _pem = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTA
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What one reading of the files gave."""
+    """The result of one reading of the files."""
 
     accepting: ssl.SSLContext
     dialling: ssl.SSLContext
     certificate: Certificate
-    """Who we are."""
+    """The role and name of our certificate."""
     ends: datetime
     """When our certificate expires."""
     lists: tuple[Crl, ...]
@@ -219,7 +219,7 @@ def _check_key(tls: Tls, certificate: X509) -> None:
         private = load_pem_private_key(content, None)
     except TypeError:
         raise ConfigError(
-            f"tls_key is encrypted, and nobody is asked for its passphrase: {tls.key}; "
+            f"tls_key is encrypted, and cubecast asks for no passphrase: {tls.key}; "
             "store it without one, readable for the node's user alone"
         ) from None
     except (ValueError, UnsupportedAlgorithm):
@@ -229,7 +229,7 @@ def _check_key(tls: Tls, certificate: X509) -> None:
 
 
 def _check_issuer(tls: Tls, last: X509, authorities: list[X509]) -> None:
-    """Somebody else would refuse it: say so here, where it can be mended."""
+    """Raise `ConfigError` if peers would refuse our certificate because of its CA."""
     for authority in authorities:
         try:
             last.verify_directly_issued_by(authority)

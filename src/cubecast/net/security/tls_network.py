@@ -1,4 +1,4 @@
-"""TLS over TCP: whom a node or client dials and lets in, by certificate.
+"""TLS over TCP: a node or client dials and accepts peers by their certificates.
 
 Connections are those of `cubecast.net.security.tls_connection`, certificates those of
 `cubecast.net.security.tls_files`.
@@ -22,11 +22,11 @@ LOOK_S = 2.5
 """A node looks this often whether the files of TLS have changed."""
 PLAIN_REFUSAL = "this node speaks TLS; set tls_ca, tls_cert and tls_key to dial it"
 MAKE_ROOM_SHARE = 4
-"""One in so many of those in the handshake goes when the process has no descriptor left."""
+"""When descriptors run out, one in so many connections in the handshake is closed."""
 
 
 class TlsServer:
-    """A listening socket whose callers prove who they are."""
+    """A listening socket whose peers prove their identity."""
 
     def __init__(self, server: TcpServer, network: TlsNetwork) -> None:
         self._server = server
@@ -50,7 +50,7 @@ class TlsServer:
 class TlsNetwork:
     """TLS 1.3 over TCP; both sides show a certificate and verify the other's.
 
-    Who dials demands a node's certificate.  Of those who dial, at most `max_arrivals` are in the
+    A dialler demands a node's certificate.  At most `max_arrivals` accepted connections are in the
     handshake at a time: one more and the oldest is closed, silent ones first, and each is closed
     after 10 s.  New connections use the files as they are; an open one lasts until it ends, or
     until its certificate is on the list of revoked ones.
@@ -69,7 +69,7 @@ class TlsNetwork:
 
     @property
     def certificate(self) -> Certificate:
-        """What we prove to others."""
+        """Our own certificate."""
         return self._material.certificate
 
     async def listen(self, factory: Factory, host: str, port: int) -> TlsServer:
@@ -101,7 +101,7 @@ class TlsNetwork:
         return self._material
 
     def hang_up_on_arrivals(self) -> None:
-        """Nobody is let in any more."""
+        """Close all connections that are in the handshake."""
         for stream in list(self._arrivals):
             stream.abort()
 
@@ -115,9 +115,10 @@ class TlsNetwork:
             self._turn_away_oldest(f"more than {self.max_arrivals} in the TLS handshake at a time")
 
     def _turn_away_oldest(self, reason: str) -> None:
-        """The oldest that has not said anything; without any but the newest, the oldest.
+        """Close the oldest arrival that has sent nothing, the newest excepted.
 
-        So a flood of connections that say nothing does not push out a member on its way in.
+        If there is none, close the oldest.  So a flood of connections that say nothing does not
+        push out a node that is joining.
         """
         *others, _newest = self._arrivals
         silent = (one for one in others if not one.begun)
@@ -127,7 +128,7 @@ class TlsNetwork:
         gone.abort()
 
     def _make_room(self) -> None:
-        """The process has no descriptor left: some of those in the handshake go, then others."""
+        """Close some connections in the handshake, then ask the owner to close others."""
         for _ in range(-(-len(self._arrivals) // MAKE_ROOM_SHARE)):
             self._turn_away_oldest("the process has no file descriptor left")
         self.exhausted()
@@ -145,7 +146,7 @@ class TlsNetwork:
         self._open[stream] = None
 
     def refused(self, stream: TlsStream, by_peer: bool, reason: str) -> None:
-        if by_peer:  # of one that we dialled, our owner says so, and not each time
+        if by_peer:  # if we dialled, the owner logs it, and not each time
             level = logging.INFO if stream.dialled else logging.WARNING
             log.log(level, "%s refused us: %s", stream.address, reason)
         else:

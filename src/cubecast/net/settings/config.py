@@ -79,12 +79,12 @@ class NodeConfig:
     """
 
     secret: str = field(default="", repr=False)
-    """Whoever does not know it is refused; it is never sent.  With one, everything is sealed."""
+    """A peer that does not know it is refused; it is never sent.  With one, all data is sealed."""
     client_secret: str = field(default="", repr=False)
-    """That of light clients, who are no members then; empty: they have the secret of members."""
+    """The secret of light clients, which cannot become members with it; empty: `secret`."""
     listen: str = "127.0.0.1:0"
     advertise: str = ""
-    """The address others are told; empty: the one we listen on; without a port: the bound one."""
+    """The address told to others; empty: the one we listen on; without a port: the bound port."""
     protocol: Config = field(default_factory=local_protocol)
     detector: DetectorConfig = field(default_factory=local_detector)
     """When a silent node is taken for dead, in microseconds."""
@@ -98,7 +98,8 @@ class NodeConfig:
     join_timeout_s: float = _LOCAL["join_timeout_s"]
     leave_timeout_s: float = _LOCAL["leave_timeout_s"]
     max_strangers: int = 256
-    """Connections that are not a member's, at a time; one more and the oldest is closed."""
+    """Connections of neither a member nor a light client, at a time; one more and an old one is
+    closed, silent ones first."""
     unread_bytes: int = _LOCAL["unread_bytes"]
     """What a peer may leave unread before its connection is closed: as many windows as a peer is
     sent streams at a time.  What was lost is sent again after it is back."""
@@ -112,20 +113,22 @@ class NodeConfig:
     """What one light client may make the node hold: unread messages of all its subscriptions,
     publications that are not taken, an answer.  Beyond, the policies of its subscriptions apply."""
     clients_bytes: int = 512 * 1024 * 1024
-    """The same of all clients together; each may hold its part of it (`/ max_clients`) besides."""
+    """`client_bytes` for all clients together; each may hold `clients_bytes / max_clients`
+    besides."""
     clients_topics: int = 65536
     """Topics that clients have used and the node has not forgotten."""
     client_silence_s: float = 60.0
-    """A light client that says nothing for so long is gone; it says something thrice as often."""
+    """A light client that is silent for so long is gone; clients send something thrice as often."""
     permissions: str = ""
-    """A file with who may publish and subscribe to what (docs/permissions.md); empty: all may."""
+    """A file of rules: which identities may publish and subscribe to which topics
+    (docs/permissions.md); empty: all may do everything."""
     permissions_grace_s: float = 10.0
     """How much later than this node another one may have read a new file of permissions."""
     audit_log: str = ""
     """Where refusals are written, "-" for stderr; empty: to the logger "cubecast.audit", but for
     refused connections, which the node's log has."""
     metrics: str = ""
-    """Where ``/metrics`` and ``/healthz`` are served, by HTTP and to all who reach it; ":9464",
+    """Where ``/metrics`` and ``/healthz`` are served, by HTTP and to all that reach it; ":9464",
     a port alone, is on the loopback.  Empty: nowhere.  ``/metrics`` needs prometheus-client."""
     trace_arrivals: bool = False
     """Record in the trace also in which order messages arrive, before they are put in order."""

@@ -1,4 +1,4 @@
-"""What the bounds and delays of a live node are, and why: the one home of defaults.
+"""Bounds and delays of a live node, with reasons: the single source of defaults.
 
 A preset is a round trip and a bandwidth; everything else follows by formula or is fixed.  `BOUNDS`
 has every bound and delay once, in the order of evaluation: its unit, its formula as code, and the

@@ -48,7 +48,7 @@ Converter = Callable[[object], Any]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A configuration, whom to join, and where each value came from."""
+    """A configuration, the cluster to join, and the source of each value."""
 
     config: NodeConfig
     join: str
@@ -59,7 +59,7 @@ class Settings:
     """How the commands write their log; a library writes none of its own."""
     log_level: str = "WARNING"
     client_name: str = ""
-    """The name of a light client, whose token the secret is then."""
+    """The name of a light client; the secret is then its token."""
     exposed: tuple[Path, ...] = ()
     """Files with a secret that others on this machine can read."""
 
@@ -77,7 +77,7 @@ class _Source:
 def load_config(
     path: str | Path | None = None, environ: Mapping[str, str] = os.environ, **flags: Any
 ) -> NodeConfig:
-    """The effective configuration; see `load_settings`, which also says whom to join."""
+    """The effective configuration; `load_settings` also returns the cluster to join."""
     return load_settings(path, environ, **flags).config
 
 
@@ -91,7 +91,7 @@ def load_settings(
     """Read every source; flags > environment > file > preset > defaults.
 
     `path` names a TOML file (or `CUBECAST_CONFIG` does); a flag that is None was not given.
-    Raises `ConfigError`, in one line, for whatever cannot be meant.
+    Raises `ConfigError`, in one line, if a value is invalid.
     """
     named = path or environ.get(f"{PREFIX}CONFIG") or None
     sources = [_flags(flags), _environment(environ)]

@@ -1,4 +1,4 @@
-"""What a light client and its node say to each other (packets of kind 5, docs/wire.md).
+"""Messages between a light client and its node (packets of kind 5, docs/wire.md).
 
 Every packet is one tagged structure in MessagePack, checked against its type on the way in; a
 packet that does not fit raises `WireError`, which ends that connection and nothing else.  Both
@@ -39,7 +39,7 @@ MAX_QUEUE = 64 * 1024 * 1024
 MAX_REQUESTS = 64
 """Questions a client may have open."""
 MAX_ANSWER = 8 * 1024 * 1024
-"""Bytes of an answer; who asks for more is told that there is too much."""
+"""Bytes of an answer; a client whose question needs more gets `Unanswered`."""
 MAX_TOPIC = 1024
 LEAVING = "the node leaves the cluster"
 MAX_POSITIONS = 4096
@@ -74,13 +74,13 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Deliver nothing more of it."""
+    """Deliver nothing more of a subscription."""
 
     subscription: Number
 
 
 class Read(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """The application has read so many bytes more."""
+    """The application has read this many more bytes of a subscription."""
 
     subscription: Number
     size: Number
@@ -98,7 +98,7 @@ class Publish(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Listen(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Tell what happens in the cluster."""
+    """Send the events of the cluster, as `Happened`."""
 
 
 class Ask(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -110,13 +110,14 @@ class Ask(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Ping(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """I am still here; and you?"""
+    """Asks for a `Pong`, and shows that the client is alive."""
 
 
 class CatchUp(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Answer when you have delivered what I have read elsewhere, or a while has passed.
+    """Asks for an answer once the node has delivered what the client read at another node.
 
-    So what the client publishes next depends on it here, too.
+    After a while the node answers anyway.  So what the client publishes next depends on it here,
+    too.
     """
 
     request: Number
@@ -124,11 +125,11 @@ class CatchUp(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Moved(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """I read elsewhere, or do not want to: do not wait for me with leaving."""
+    """The client reads at another node, or does not want to: the node may leave at once."""
 
 
 class Subscribed(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Everything published from now on will be delivered; so many bytes at a time."""
+    """Everything published from now on will be delivered, within the given window."""
 
     subscription: Number
     window: Number
@@ -165,7 +166,7 @@ class Dropped(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Nothing more will come; `overflow` is the limit that was exceeded, if that is why."""
+    """A subscription has ended; `overflow` is the limit that was exceeded, if that is why."""
 
     subscription: Number
     reason: Reason
@@ -204,8 +205,8 @@ class Declined(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Consumed(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Every subscriber has consumed the publications of these packets; of `unknown` ones that
-    will never be known, as the node was excluded from the cluster meanwhile."""
+    """Every subscriber has consumed the publications of these packets; for `unknown` ones this
+    will never be known, because the node was excluded from the cluster meanwhile."""
 
     numbers: list[Number]
     unknown: list[Number] = []
@@ -234,11 +235,11 @@ class Happened(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Pong(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """I am."""
+    """The answer to `Ping`."""
 
 
 class Leaving(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """I am about to leave the cluster: go on elsewhere, and say `Moved`; I wait a little."""
+    """The node is about to leave the cluster and waits a little for the client's `Moved`."""
 
 
 class Farewell(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -279,7 +280,7 @@ def encode(message: FromClient | FromNode) -> bytes:
 
 
 def decode_from_client(raw: bytes) -> FromClient:
-    """What a client says in packet `raw`, checked against its type."""
+    """The client's message in packet `raw`, checked against its type."""
     try:
         message = _from_client.decode(memoryview(raw)[PREFIX.size :])
         if type(message) is Publish and message.headed:
@@ -290,7 +291,7 @@ def decode_from_client(raw: bytes) -> FromClient:
 
 
 def decode_from_node(raw: bytes) -> FromNode:
-    """What a node says to its client in packet `raw`, checked against its type."""
+    """The node's message to its client in packet `raw`, checked against its type."""
     try:
         message = _from_node.decode(memoryview(raw)[PREFIX.size :])
         if type(message) is Deliver and message.headed:

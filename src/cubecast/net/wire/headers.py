@@ -42,7 +42,7 @@ Headers: TypeAlias = Mapping[str, str]
 """Headers as the application reads them; they cannot be changed."""
 
 NO_HEADERS: Headers = MappingProxyType({})
-"""Those of a plain message."""
+"""The headers of a plain message."""
 
 _pattern = re.compile(f"[!-~]{{1,{MAX_NAME}}}")
 _encode = msgspec.msgpack.Encoder().encode
@@ -62,7 +62,7 @@ class Headed(bytes):
 
 
 def check_headers(headers: object) -> None:
-    """TypeError or ValueError, in one line with advice, unless an application may set these."""
+    """Raise TypeError or ValueError, with advice, unless an application may set these."""
     if type(headers) is not dict and not isinstance(headers, Mapping):
         raise TypeError(f'headers must be a mapping like {{"kind": "news"}}, not {headers!r:.80}')
     if len(headers) > MAX_HEADERS:

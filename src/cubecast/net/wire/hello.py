@@ -1,6 +1,6 @@
-"""What nodes say before they trust each other, and how a light client is taken in.
+"""Greetings: the messages of a handshake, and those that attach a light client.
 
-`cubecast.net.security.handshake` says in which order, and what it proves.
+`cubecast.net.security.handshake` defines their order, and what they prove.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cubecast.net.security.keys import Purpose
 from cubecast.net.wire.packets import HELLO, MAX_NUMBER, MAX_SLOTS, PREFIX, WireError
 
 MAX_HELLO = 4096
-"""Nobody who has not proved the secret may send a larger packet."""
+"""Bytes of the largest packet of a peer that has not proved that it knows the secret."""
 
 NOBODY = -1
 """The slot of a node that has none yet."""
@@ -40,11 +40,11 @@ OpeningData: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=1024)]
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """The one who dials: what for, and whom it means.
+    """From the dialler: the purpose of the connection, and the peer it means to reach.
 
-    `uid` and `slot` say nothing; they are what versions before this one looked for, so that those
-    answer in words.  `salt` is that of the dialler's cluster, `peer` a `tag` of the uid it means;
-    either may be empty: any.  `name` is that of a client with a token.
+    `uid` and `slot` carry no information; earlier versions look for them, and with them refuse
+    with a readable reason.  `salt` is that of the dialler's cluster, `peer` a `tag` of the uid it
+    means; either may be empty: any.  `name` is that of a client with a token.
     """
 
     version: int
@@ -59,7 +59,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
 
 
 class Door(msgspec.Struct, frozen=True, tag=True):
-    """The one who was dialled: the salt of its cluster, for keys."""
+    """From the dialled node: the salt of its cluster, for keys."""
 
     salt: Nonce
     nonce: Nonce
@@ -72,14 +72,14 @@ class Opening(msgspec.Struct, frozen=True, tag=True):
 
 
 class Introduction(msgspec.Struct, frozen=True, tag=True):
-    """Who I am; slot -1: nobody yet, else the one I have or had."""
+    """The sender's uid, and the slot it has or had; -1: none yet."""
 
     uid: Uid
     slot: SlotOrNobody
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """The one who dials has read who the other is: the connection is open for messages."""
+    """From the dialler, which has read the other's `Introduction`: messages may follow."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
@@ -96,7 +96,7 @@ class AttachRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class Attached(msgspec.Struct, frozen=True, tag=True):
-    """You are a client of this node: who it is, and what it allows you."""
+    """To a light client that is now attached: which node serves it, and its limits."""
 
     slot: Slot
     uid: Uid

@@ -4,12 +4,11 @@ Everything on a connection is a *packet*: four bytes of length, one of kind, and
 publication's packet is immutable: a relay sends on the very bytes it received.  Publications and
 ACKs are packed by hand, everything else is JSON of the tagged structures in
 `cubecast.protocol.messages` and `cubecast.net.wire.hello`, checked against their types on the way
-in.  What light clients say is in `cubecast.net.wire.clients`, what views and failure detection take
-in `cubecast.net.wire.views`.
+in.  Messages of light clients are in `cubecast.net.wire.clients`, those of views and failure
+detection in `cubecast.net.wire.views`.
 
-Whatever comes in is hostile until it is decoded: sizes are bounded before anything is allocated,
-and a packet that does not add up raises `WireError`, which closes that connection and nothing
-else.
+A packet is hostile until it is decoded: sizes are bounded before anything is allocated, and a
+packet that does not add up raises `WireError`, which closes that connection and nothing else.
 """
 
 from __future__ import annotations
@@ -70,8 +69,8 @@ MAX_TOPIC = 1024
 MAX_SLOTS = 1 << 13
 """Slots on the wire are below this; a set of them is at most 1 KiB, or 2,467 digits of JSON."""
 MAX_NUMBER = 1 << 62
-"""Sequence numbers, routes and the like are below this, so that sums stay within 64 bits.  Also the
-last message of a frame is: who has read it names it to others, in barriers and answers."""
+"""Sequence numbers, routes and the like are below this, so that sums stay within 64 bits.  So is
+the last message of a frame: nodes that have read it name it in barriers and answers."""
 MAX_ROUTES = 4096
 """Routes a decoder remembers; one more and it begins anew."""
 
@@ -116,12 +115,12 @@ class WireError(ValueError):
 
 @lru_cache(maxsize=1024)
 def topic_id(topic: Topic) -> int:
-    """The same 64 bits for a topic on every node, without asking anyone."""
+    """The id of a topic: a hash of 64 bits, the same on every node."""
     return int.from_bytes(blake2b(topic.encode(), digest_size=8).digest(), "little")
 
 
 class Payloads(Collection[object]):
-    """The messages of a frame, cut from its packet when somebody reads them.
+    """The messages of a frame, cut from its packet when they are read.
 
     `raw` is the whole packet, `start` where the payloads begin in it, `sizes` one per message;
     `headed` are the places of messages with headers, which are cut as blobs (`headers.py`).
@@ -287,8 +286,8 @@ def content_size(frame: Frame) -> int:
 class FrameDecoder:
     """Packets into frames; remembers the last route of each stream and topic to share it.
 
-    A route is shared only by frames that state the very same one, so no frame can change what
-    another one means.
+    A route is shared only by frames that state the very same one, so no frame can change the
+    route of another.
     """
 
     def __init__(self) -> None:
@@ -690,7 +689,7 @@ class PacketBuffer:
         return kind, packet
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """The packets that `data` completes, for those who are handed bytes."""
+        """The packets that `data` completes, for callers that have bytes and no transport."""
         packets: list[tuple[int, bytes]] = []
         with memoryview(data) as rest:
             start = 0

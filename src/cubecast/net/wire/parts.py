@@ -1,20 +1,20 @@
-"""What is larger than a packet may be, in parts: cut here, put together at the other end.
+"""Large packets in parts: cut here, put together at the other end.
 
-What members report of the dead, how far a returning node had come and the answer to a JOIN have no
-small bound.  A packet above `MAX_PACKET` is cut into *parts*, packets of their own; they go over
-one connection, in order.  What is lost (with the connection, or by a fault) is not asked for again:
-the message was one that its sender repeats until it is answered.
+Members' reports on the dead, a returning node's progress and the answer to a JOIN have no small
+bound.  A packet above `MAX_PACKET` is cut into *parts*, packets of their own; they go over one
+connection, in order.  A lost part (with the connection, or by a fault) is not asked for again: the
+sender repeats such a message until it is answered.
 
 Invariants:
 
 1. A node keeps the parts of one packet per connection, and `MAX_HELD` bytes for all connections
-   with members together; of more, the packet begun first is given up.  Those of strangers are kept
-   apart, `MAX_WHOLE` bytes of them, so they push out no member's.  Nothing is reserved for a size
-   that is only claimed.
+   with members together; beyond that, the packet begun first is given up.  Parts of strangers are
+   kept apart, `MAX_WHOLE` bytes of them, so they push out no member's.  Nothing is reserved for a
+   size that is only claimed.
 2. A packet comes out whole or not at all: its parts follow each other without a hole.  A part that
    does not continue what is held gives it up, and is skipped; one that begins another packet begins
    it.
-3. What comes out is of a kind that may be large, and is exactly as long as it says.
+3. A completed packet is of a kind that may be large, and exactly as long as it says.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Parts:
         return None
 
     def drop(self, connection: Hashable) -> None:
-        """Give up what came by a connection and is not complete."""
+        """Give up the incomplete packet of a connection."""
         gathering = self._gatherings.pop(connection, None)
         if gathering is not None:
             self.held -= gathering.held

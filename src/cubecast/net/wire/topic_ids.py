@@ -1,4 +1,4 @@
-"""The topics one node knows by their ids, and what packets mean with them."""
+"""The topics one node knows by their ids, and the decoding of packets with them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cubecast.protocol.port import Topic
 
 
 class Vocabulary:
-    """Frames and ACKs name a topic by 64 bits: what is not in here cannot be read."""
+    """Known topics by id: frames and ACKs name a topic by 64 bits; others cannot be read."""
 
     def __init__(self) -> None:
         self.topics: dict[int, Topic] = {}
@@ -36,7 +36,7 @@ class Vocabulary:
         return self.topics.get(topic_id(topic)) == topic
 
     def forget(self, topic: Topic) -> None:
-        """Packets of a topic mean nothing here any more."""
+        """From now on packets of a topic are not read."""
         self.topics.pop(topic_id(topic), None)
 
     def decode(self, kind: int, raw: bytes) -> Frame | Ack | Control | None:

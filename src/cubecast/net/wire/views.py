@@ -1,8 +1,8 @@
-"""Bytes of what nodes say to agree on views, and of what their failure detectors say.
+"""Packets of the agreement on views, and of failure detectors.
 
 JSON of the structures in `cubecast.protocol.cluster.views` and
 `cubecast.protocol.cluster.detector`, checked against their types and the bounds of their numbers on
-the way in.  A `Forward` carries a packet for somebody whom its sender cannot reach.
+the way in.  A `Forward` carries a packet for a member that its sender cannot reach.
 """
 
 from __future__ import annotations
@@ -143,10 +143,10 @@ def _decoded(raw: bytes, decoder: msgspec.json.Decoder[T]) -> T:
 
 @contextmanager
 def without_collections(size: int) -> Iterator[None]:
-    """Decode something large without looking for garbage: there is none, and it takes long.
+    """Suspend garbage collection while something large is decoded: it makes no garbage.
 
-    The collector looks at every object again and again while half a million are made: it was
-    three quarters of the time that a request of 17 MB takes.
+    The collector looks at every object again and again while half a million are made: it took
+    three quarters of the time of a request of 17 MB.
     """
     if size < LARGE_BYTES or not gc.isenabled():
         yield
@@ -162,10 +162,9 @@ def without_collections(size: int) -> Iterator[None]:
 
 
 class Forward(NamedTuple):
-    """A packet of the member `origin` for the member `destination`, who do not reach each other.
+    """A packet of the member `origin` for the member `destination`, which it cannot reach.
 
-    It is meant for those who are in the same view as `origin`: in another one the slots may be
-    other nodes'.
+    Only nodes in the same view as `origin` use it: in another view the slots may be other nodes'.
     """
 
     destination: NodeId
@@ -200,7 +199,7 @@ def decode_forward(raw: bytes) -> Forward:
 
 
 def _within_bounds(message: Clusterwide) -> bool:
-    """Whether every slot, number and set in a message about views is one that can be meant."""
+    """Whether every slot, number and set in a message about views is within its bounds."""
     match message:
         case Prepare():
             return _ballot(message.ballot) and _view_id(message.parent) and _set(message.survivors)
@@ -356,7 +355,7 @@ def _set(members: int) -> bool:
 
 
 def _is_sound(message: DetectorMessage) -> bool:
-    """Whether every slot and number in a message of a detector is one that can be meant."""
+    """Whether every slot and number in a message of a detector is within its bounds."""
     match message:
         case Test():
             return _numbers(message.number) and _stated(message.since, message.view)

@@ -1,7 +1,7 @@
 """Every interleaving of a small scenario, run with the protocol's own objects.
 
 A *case* is a few nodes, a script of what their applications do, and rules for the network.  The
-explorer starts from the agreed members and lets anything happen next that can: any message in
+explorer starts from the agreed subscribers and makes every possible next move: any message in
 flight arrives (so links reorder freely), or a node takes the next step of its script if its
 condition holds.  Where nothing is in flight, timers may fire.  Wherever nothing more can happen
 the histories of all nodes are merged into a trace and the usual checkers judge it.
@@ -13,7 +13,7 @@ the histories of all nodes are merged into a trace and the usual checkers judge 
 
 From the outside in: `search` (the search and its findings), `space` (global states and the moves
 between them), `nodes` (one node: process, history, script), `processes` (the protocol objects),
-`forms` (when two states are the same), `histories` (from histories to a trace).
+`canonical_forms` (when two states are the same), `histories` (from histories to a trace).
 """
 
 from cubecast.testing.explorer.canonical_forms import EXACT, LONG, MEMBERS, PRODUCTION, Likeness

@@ -42,7 +42,7 @@ class Likeness:
     unordered: frozenset[str] = frozenset()
     """Maps and tuples whose order decides nothing."""
     caches: frozenset[str] = frozenset()
-    """Attributes that only remember what would be computed again, or are only told to people."""
+    """Attributes that only cache what would be computed again, or are only shown to people."""
     values: frozenset[type] = frozenset({Route})
     """Classes whose instances are never changed."""
     idle: frozenset[type] = frozenset()
@@ -148,7 +148,7 @@ class CanonicalForm:
         return self._digest(obj)
 
     def of_content(self, obj: object) -> bytes:
-        """The same, whether or not the object or what is in it has a number."""
+        """`of`, but by content also where the object or a part of it has a number."""
         self._numbers = {}
         return self._digest(obj)
 

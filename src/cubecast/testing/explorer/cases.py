@@ -1,4 +1,4 @@
-"""What is explored, and what comes of it."""
+"""Cases to explore, and the results of an exploration."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Rules:
       leads that happens later.
     * `urgent` and `patient` (acknowledgements) keep every order of deliveries, but not every
       moment of forgetting.  Handling an acknowledgement delivers nothing and changes nothing on
-      which the order of deliveries depends, as long as only what everyone has consumed is
-      forgotten; it decides when frames are forgotten, leavers released and credit returned.
+      which the order of deliveries depends, as long as only what all subscribers have consumed
+      is forgotten; it decides when frames are forgotten, leavers released and credit returned.
       Small cases explore those moments without either rule.
     """
 
@@ -66,9 +66,9 @@ class Rules:
     patient: frozenset[str] = frozenset()
     """These arrive when nothing else is in flight, one by one in a fixed order."""
     crashes: int = 0
-    """So many nodes may crash, at any moment.  Of what such a node has in flight any part is lost:
-    it may have been in the middle of sending, or its links broke.  Each survivor that has it in its
-    view is told sooner or later (`Member.suspect`), in any order; no timer fires before."""
+    """So many nodes may crash, at any moment.  Any part of the crashed node's messages in flight is
+    lost: it may have been in the middle of sending, or its links broke.  Each survivor that has it
+    in its view is told sooner or later (`Member.suspect`), in any order; no timer fires before."""
     mortal: int = -1
     """The nodes that may crash, as a bit mask."""
     restarts: int = 0
@@ -88,7 +88,7 @@ class Case:
     make: MakeProcess
     steps: tuple[Step, ...]
     members: Mapping[Topic, int] = field(default_factory=dict)
-    """Subscribed from the beginning, as bit masks."""
+    """The subscribers of each topic from the beginning, as bit masks."""
     rules: Rules = Rules()
     at_rest: Callable[[Process], str | None] = lambda process: None
     """Says what is wrong with a process when nothing more can happen."""
@@ -104,7 +104,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong, and what has to happen for it."""
+    """Something wrong, and the schedule that leads to it."""
 
     what: str
     """The property violated, or

@@ -1,4 +1,4 @@
-"""From what each node did to one trace, and from the trace to a judgement.
+"""Merges the histories of all nodes into one trace, and judges the trace.
 
 The explorer knows the nodes' own histories, not one order of everything.  `merge` finds an order
 that every real run with these histories could have had as far as the checkers can tell: each
@@ -52,7 +52,7 @@ class HistoryEntry(NamedTuple):
 
 
 class Past:
-    """What follows from one node's history."""
+    """Facts derived from one node's history."""
 
     __slots__ = ("delivered", "departed", "entries", "joins", "leaving", "reborn", "subscribed")
 
@@ -86,11 +86,11 @@ def present(entries: tuple[HistoryEntry, ...]) -> tuple[HistoryEntry, ...]:
 
 
 def without_end(entries: tuple[HistoryEntry, ...]) -> tuple[HistoryEntry, ...]:
-    """What others can depend on in the history of a node that is about to crash.
+    """The part of a crashing node's history that other nodes can depend on.
 
-    What it did after its last publication nobody else can know of.  It is judged all the same: the
-    runs in which this node does not crash here have it in their histories too, and what is wrong
-    with it no continuation can repair.
+    No other node can know what it did after its last publication.  That is judged all the same:
+    the runs in which this node does not crash here have it in their histories too, and no
+    continuation can repair what is wrong with it.
     """
     last = max([i for i, entry in enumerate(entries) if entry.note.kind == "publish"], default=-1)
     kept = [
@@ -156,7 +156,7 @@ def merge(histories: Sequence[tuple[HistoryEntry, ...]]) -> list[Record]:
 def _with_names(
     histories: Sequence[tuple[HistoryEntry, ...]],
 ) -> Sequence[tuple[HistoryEntry, ...]]:
-    """Name the messages that are reported as lost; what nobody published gets a name of its own."""
+    """Name the messages that are reported as lost; one never published gets a name of its own."""
     ledger: dict[tuple[NodeId, int, Topic], list[str]] = {}
     for node, history in enumerate(histories):
         for note in [entry.note for entry in history if entry.note.kind == "accept"]:

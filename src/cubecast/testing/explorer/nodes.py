@@ -61,7 +61,7 @@ class Nodes:
         """What each node does; after `None`, what it does if it begins again."""
         self.locals: list[LocalState] = []
         self.node: list[NodeId] = []
-        """Local state: whose it is."""
+        """Local state: the node that it belongs to."""
         self.step: list[Step | None] = []
         """Local state: the step that may be taken now."""
         self.joins: list[int] = []
@@ -71,7 +71,7 @@ class Nodes:
         self.dead: list[bool] = []
         """Local state: whether the node has crashed."""
         self.gone: list[bool] = []
-        """Local state: whether it has crashed or departed, so that nobody is there."""
+        """Local state: whether the node has crashed or departed, so that it gets no messages."""
         self._step_reactions: dict[tuple[int, tuple[int, ...]], Reaction] = {}
         self._opinions: dict[tuple[int, str, NodeId], Reaction] = {}
         self._numbers: dict[tuple[NodeId, LocalState], int] = {}
@@ -141,7 +141,7 @@ class Nodes:
         return reaction
 
     def take_step(self, local: int, stamp: tuple[int, ...]) -> Reaction:
-        """What follows when a node takes its next step; `stamp` counts everybody's joins."""
+        """What follows when a node takes its next step; `stamp` counts the joins of each node."""
         reaction = self._step_reactions.get((local, stamp))
         if reaction is None:
             step = self.step[local]

@@ -7,8 +7,8 @@ depth first, and judges those in which nothing more can happen.  What subscriber
 of a state, so two ways to one state cannot differ in what the judge says.
 
 Modules are not copied.  The world holds a `Stand` in place of each: the number of a *local state*,
-and a table of what follows from a cause in that local state.  A line that the table lacks is found
-by a fresh module that takes the causes of the local state's history again, and then the new one.
+and a table of what follows from a cause in that local state.  To find a line that the table lacks,
+a fresh module takes the causes of the local state's history again, and then the new one.
 Two histories have one local state if the canonical forms of their modules are equal
 (`cubecast.testing.explorer.canonical_forms`).
 
@@ -112,7 +112,7 @@ class OrderingExploration:
 
 
 class _Local(NamedTuple):
-    """A local state: how a module comes to it, and one that is in it, only to be looked at."""
+    """A local state: how a module comes to it, and a module in it, for reading only."""
 
     make: Callable[[], Module]
     history: tuple[tuple[Cause, Time], ...]
@@ -129,7 +129,7 @@ class Table:
         self._form = CanonicalForm(self, VALUES)
 
     def making(self, make: Make) -> Make:
-        """The same, but what it makes are stands."""
+        """`make`, but it makes a `Stand` for each module."""
 
         def made(*args: Any, **kwargs: Any) -> Module:
             def fresh() -> Module:
@@ -161,7 +161,7 @@ class Table:
         return found
 
     def module(self, number: int) -> Module:
-        """A module in a local state; who changes it breaks the table."""
+        """A module in a local state; the caller must not change it."""
         return self._locals[number].module
 
 

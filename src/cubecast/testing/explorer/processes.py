@@ -1,4 +1,4 @@
-"""What the explorer keeps of one process: its state as a number, its moves as a table.
+"""One process in an exploration: its state as a number, its moves as a table.
 
 A process is a deterministic function of its state and of what happens to it, so each pair is
 computed once: the state is unpickled, the event is handed to the very protocol object, and what
@@ -42,9 +42,9 @@ class ProcessCall(NamedTuple):
     # suspect, trust
     topic: Topic = ""
     name: str = ""  # publish: the message's name
-    sender: NodeId = -1  # of a message; or who is suspected or trusted
+    sender: NodeId = -1  # of a message; or the node suspected or trusted
     message: int = -1  # the number of the message that arrives
-    seal: int = -1  # the number of what its sender called itself
+    seal: int = -1  # the number of its sender's `Member.seal`
 
 
 class Note(NamedTuple):
@@ -119,7 +119,7 @@ class RecordingPort:
         self._number_of = number_of
         self._number_of_seal = number_of_seal
         self.process: Any = None
-        """Whose port this is at the moment."""
+        """The process that uses this port at the moment."""
         self.reset(KeptForProcess())
 
     def reset(self, kept: KeptForProcess) -> None:
@@ -145,7 +145,7 @@ class RecordingPort:
         self.control(int(address), message)
 
     def _seal(self) -> int:
-        """Of a process that has lives: which one speaks (`Member.seal`)."""
+        """The number of the sending life's `Member.seal`, if the process has lives."""
         seal = getattr(self.process, "seal", None)
         return -1 if seal is None else self._number_of_seal(seal())
 
@@ -188,13 +188,13 @@ class RecordingPort:
         self.notes.append(Note("view", seq=epoch, members=members))
 
     def mute(self, accusation: Accusation) -> None:
-        """Nobody asks in an exploration; what follows from it is noted."""
+        """Not noted; what follows from it is."""
 
     def denied(self, denial: Denial) -> None:
-        """Nobody lies in an exploration."""
+        """Not noted: no node lies in an exploration."""
 
     def excluded(self) -> None:
-        """Nobody asks in an exploration; what follows from it is noted."""
+        """Not noted; what follows from it is."""
 
     def departed(self) -> None:
         self.notes.append(Note("departed"))
@@ -203,7 +203,7 @@ class RecordingPort:
         self.notes.append(Note("left", topic))
 
     def forgotten(self, topic: Topic) -> None:
-        """Nothing that an application would see."""
+        """Not noted: an application does not see it."""
 
     def discovered(self, topic: Topic) -> None:
         self.notes.append(Note("subscribe", topic))
@@ -212,7 +212,7 @@ class RecordingPort:
         self.notes.append(Note("join", str(key)))
 
     def listed(self, ticket: Hashable, topics: Sequence[tuple[Topic, int]], complete: bool) -> None:
-        """Nobody asks in an exploration."""
+        """Not noted: no script asks for a list of topics."""
 
     def writable(self, topic: Topic) -> None:
         self.writable_topics.append(topic)
@@ -248,7 +248,7 @@ class Processes:
     # -- messages --------------------------------------------------------------------------------
 
     def number_of(self, message: Message) -> int:
-        """The number of a message that is sent; from here on nobody may change it."""
+        """The number of a message that is sent; it must not change any more."""
         number = self._form.numbered.get(id(message))
         if number is not None:
             return number
@@ -417,7 +417,7 @@ class Processes:
 
 
 def _opinion(process: Any, kept: KeptForProcess) -> KeptForProcess:
-    """With whom a process takes for alive and whom for dead, if it has views."""
+    """`kept` with the members that a process trusts and suspects, if it has views."""
     if not hasattr(process, "who"):
         return kept
     life, view = process.who.uid, process.view

@@ -1,4 +1,4 @@
-"""The search through all states of a case, and what is wrong with those it finds."""
+"""The search through all states of a case, and its findings."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class _Search:
             self._find(violation.property, str(violation), state)
 
     def _lost_by(self, state: State, node: NodeId) -> frozenset[str]:
-        """What a node will never deliver: its publisher crashed or never came to publish it."""
+        """Messages that a node need not deliver: not published by a live node, or in a gap."""
         if not self._case.rules.crashes and not self._case.rules.doubts:
             return frozenset()
         nodes = self.space.nodes

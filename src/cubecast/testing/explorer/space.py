@@ -42,7 +42,7 @@ class Move(NamedTuple):
     ]
     subject: int = -1
     others: tuple[int, ...] = ()
-    """The items that are lost with a node that crashes; whom a node suspects or trusts."""
+    """The items that are lost with a node that crashes; the node that is suspected or trusted."""
 
 
 class Crash(Exception):
@@ -176,7 +176,7 @@ class Space:
                 yield Move("restarts", node), (budget, *now, *state[self._size + 1 :])
 
     def _news(self, locals_: State) -> list[tuple[NodeId, NodeId]]:
-        """Who has not been told of whose crash, though it has it in its view."""
+        """Pairs (node, crashed member of its view) where the node does not know of the crash."""
         nodes = self.nodes
         dead = [node for node, local in enumerate(locals_) if nodes.dead[local]]
         if not dead:
@@ -189,7 +189,7 @@ class Space:
         ]
 
     def _doubts(self, state: State) -> Iterator[tuple[Move, State | Crash]]:
-        """A node suspects another that is alive, or thinks better of it."""
+        """A node suspects another that is alive, or trusts it again."""
         nodes = self.nodes
         left = self._budgets[state[0]]
         locals_ = state[1 : self._size + 1]
@@ -199,7 +199,7 @@ class Space:
             kept = nodes.kept(local)
             alive = 0
             for slot, other in up:
-                # One that began again is not the one that the detector of this view looks for.
+                # A node that began again is not the life that this view's detector tests.
                 if not nodes.past(other).reborn or (slot, nodes.kept(other).life) in kept.lives:
                     alive |= 1 << slot
             budget = self._budget(left._replace(rounds=0))
@@ -216,9 +216,9 @@ class Space:
                 yield Move("suspect", node, (slot,)), then
 
     def _estranged(self, budget: int, locals_: State) -> Iterator[tuple[Move, State | Crash]]:
-        """A node takes for dead whoever has another life by now, or does not know it any more.
+        """A node suspects a member that has another life by now, or whose view lacks this node.
 
-        So it is with a detector: only members of the same view answer each other.
+        A detector does the same: only members of the same view answer each other.
         """
         nodes = self.nodes
         kept = [nodes.kept(local) for local in locals_]

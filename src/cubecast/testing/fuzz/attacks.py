@@ -16,7 +16,7 @@ from cubecast.testing.fuzz.stranger import Stranger
 
 
 class Attacker(Protocol):
-    """Who sends."""
+    """An attacker of one mode."""
 
     @property
     def connections(self) -> int: ...

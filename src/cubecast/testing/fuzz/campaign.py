@@ -66,7 +66,7 @@ class Campaign:
         decoders: list[Target] | None = None,
         round_trip_s: float = ROUND_TRIP_S,
     ) -> None:
-        """`say` is told how it goes, `loops` are those of the victims.
+        """`say` gets lines of progress, `loops` are those of the victims.
 
         `command` runs them and `decoders` are the targets, if they are to be broken ones.
         """
@@ -164,8 +164,8 @@ class Campaign:
     async def _block_of(self, fleet: Fleet, attacker: Attacker, mode: str, block: int) -> int:
         """Attack until the victims have looked at a block of packets; how many they were.
 
-        All questions in earnest are taken off, though some were not looked at: rather too few.
-        What a stranger says is no packet to its victim, so each thing that it sent is one.
+        All honest questions are subtracted, though some were not looked at: rather too few than
+        too many.  What a stranger sends is no packet to its victim, so each write counts as one.
         """
         sent, earnest = attacker.sent, attacker.earnest
         before = await self._looked_at(fleet)
@@ -208,7 +208,7 @@ class Campaign:
     async def _round_trip(
         self, fleet: Fleet, attacker: Attacker, mode: str, reports: list[dict[str, Any]]
     ) -> float:
-        """Seconds; if the honest are silent, does it heal when the attacker is gone?"""
+        """Seconds of a round trip; without one, see whether it heals once the attacker is gone."""
         try:
             return await fleet.round_trip(self._round_trip_s)
         except TimeoutError:
@@ -224,7 +224,7 @@ class Campaign:
         raise _Spoiled
 
     def _look_at_stderr(self, fleet: Fleet, mode: str, packets: list[bytes]) -> None:
-        """Whatever is there is a finding; so are the errors of a node of our own."""
+        """Note every text on stderr as a finding, and the errors of the attacker's own node."""
         texts = [text for victim in fleet.victims for text in victim.complaints()]
         texts += [f"the attacker's own node: {text}" for text in self._own_errors]
         self._own_errors.clear()

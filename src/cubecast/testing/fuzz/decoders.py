@@ -60,7 +60,7 @@ KEY = bytes(range(32))
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A decoder, and what is made for it."""
+    """A decoder, and the maker of packets for it."""
 
     name: str
     decode: Decoder
@@ -171,7 +171,7 @@ def targets(lore: Lore) -> list[Target]:
 def fuzz_decoders(
     seed: str, count: int, chosen: list[Target] | None = None
 ) -> tuple[int, list[Complaint]]:
-    """So many packets; how many were refused, and what went wrong, each kind of thing once."""
+    """Decode `count` packets; how many were refused, and the complaints, one of each kind."""
     random = Random(seed)
     lore = Lore(lives={0: 5, 1: 1 << 40, 2: 3}, uids=["fuzz", "a" * 32, "b.1"])
     maker, mutator = Maker(random, lore), Mutator(random)
@@ -203,7 +203,7 @@ def _packet(target: Target, maker: Maker, mutator: Mutator, recent: list[bytes])
 
 
 def _judge(target: Target, raw: bytes, measure: bool) -> tuple[Complaint | None, bool]:
-    """What is wrong with how a decoder takes a packet, and whether it took it."""
+    """The complaint about a decoder's work on a packet, if any, and whether it took it."""
     accepted, wrong, detail = True, "", ""
     if measure:
         tracemalloc.start()

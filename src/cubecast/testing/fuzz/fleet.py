@@ -2,9 +2,9 @@
 
 Invariants:
 
-1. Whatever a victim writes on stderr is kept, up to `KEPT_LINES`, and is a finding.
-2. No question waits for ever: a victim that does not answer in `ANSWER_S` hangs, and says so by
-   `Hung`.
+1. Every line that a victim writes on stderr is kept, up to `KEPT_LINES`, and is a finding.
+2. No question waits for ever: a victim that does not answer in `ANSWER_S` hangs, and the question
+   raises `Hung`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cubecast.testing.fuzz.scene import END_OF_RECORD
 ANSWER_S = 30.0
 """A victim that does not answer for so long hangs: the others are busy too, and share its cores."""
 START_S = 60.0
-"""The same before it is in the cluster."""
+"""`ANSWER_S` for a victim that is not yet in the cluster."""
 KEPT_LINES = 400
 LINE_BYTES = 1 << 20
 COMMAND = (sys.executable, "-m", "cubecast.testing.fuzz.victim")
@@ -82,7 +82,7 @@ class VictimProcess:
         return self._process.returncode is None
 
     async def report(self) -> dict[str, Any]:
-        """How it is; `Hung` or `Died` if it does not say."""
+        """Its report; `Hung` or `Died` if there is none."""
         self._order({"do": "report"})
         answer = asyncio.create_task(self._reports.get())
         try:
@@ -92,7 +92,7 @@ class VictimProcess:
         return answer.result()
 
     def tell(self, token: str) -> None:
-        """Have it say something to the others."""
+        """Have it publish a token on the quiet topic."""
         self._order({"do": "tell", "token": token})
 
     async def hears(self, token: str) -> None:
@@ -212,9 +212,9 @@ class Fleet:
         return [await victim.report() for victim in self.victims]
 
     async def round_trip(self, limit_s: float) -> float:
-        """Seconds until all have heard a word of each on the quiet topic; `TimeoutError` beyond.
+        """Seconds until all have a token of each on the quiet topic; `TimeoutError` beyond.
 
-        It is said again every second: a node that was excluded meanwhile may have missed it.
+        Tokens are published again every second: a node that was excluded may have missed one.
         """
         loop = asyncio.get_running_loop()
         started = loop.time()

@@ -1,9 +1,9 @@
 """Random values of a type: messages are made from the very types that their decoders check.
 
-A message that is added to the wire is made here without a word more.  Numbers and names are drawn
+A message that is added to the wire is made here without more code.  Numbers and names are drawn
 from `Lore`, what is known of the victims, so that many messages fit their state; some are at the
 edges of what can be written.  Values are builtins (a structure is a dict, or a list where it is
-sent as one), so they may also be what no structure would hold.
+sent as one), so they may also be values that no structure would hold.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Lore:
     numbers: list[int] = field(default_factory=lambda: [0, 1, 2])
     """Epochs, rounds, routes and sequence numbers that are, or were, in use."""
     members: dict[int, Any] = field(default_factory=dict)
-    """Who the victims and the liar are, by slot."""
+    """The victims and the liar, as members, by slot."""
     own: tuple[int, int] | None = None
     """The slot and the incarnation of the liar itself: much is believed of it alone."""
     epoch: int = 0
@@ -87,7 +87,7 @@ class Grammar:
     def _dict(self, kind: inspect.DictType, name: str) -> dict[Any, Any]:
         lore, random = self.lore, self.random
         if name == "members" and lore.members and random.random() < 0.8:
-            members = dict(lore.members)  # those who are there, but for one
+            members = dict(lore.members)  # the present members, but for one
             if random.random() < 0.4:
                 members.pop(random.choice(list(members)))
             if random.random() < 0.3:
@@ -174,7 +174,7 @@ class Grammar:
         return max(0, known + random.choice((0, 0, 0, 1, 1, 2, -1, random.randrange(50))))
 
     def stream(self) -> tuple[int, int]:
-        """A publisher: the liar itself, another member, or nobody."""
+        """A stream: of the liar itself, of another member, or made up."""
         chance, lore = self.random.random(), self.lore
         if lore.own is not None and chance < 0.6:
             return lore.own

@@ -20,7 +20,7 @@ from cubecast.testing.fuzz.scene import ATTACKED, CLIENT_SECRET
 
 
 class LyingClient(Liar):
-    """Holds the clients' key, attaches honestly, and says what no client says."""
+    """Holds the clients' key, attaches honestly, and sends what no honest client sends."""
 
     def __init__(self, random: Random, addresses: Sequence[str]) -> None:
         super().__init__(random, addresses)
@@ -42,7 +42,7 @@ class LyingClient(Liar):
             session.hang_up()
 
     def _lies(self) -> Iterator[bytes]:
-        """Rude: a few of anything.  Sly: what a node may well take, numbered as it wants it."""
+        """Rude: a few random packets.  Sly: packets that a node may well take, numbered right."""
         rude, numbers = self.random.random() < 0.3, PacketNumbers()
         for _ in range(self.random.choice(RUDE_PACKETS) if rude else SLY_PACKETS):
             self.maker.tempers = RUDE if rude else SLY
@@ -71,7 +71,7 @@ HEADERS = (
 
 
 class PacketNumbers:
-    """What a client has to keep to for its node to go on listening."""
+    """The numbers that a client's packets need so that its node does not hang up."""
 
     def __init__(self) -> None:
         self._publications = 0

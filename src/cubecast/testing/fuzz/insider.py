@@ -1,4 +1,4 @@
-"""Attackers that hold the members' key: a member that lies, and somebody who only has the key."""
+"""Attackers that hold the members' key: a member that lies, and an outsider with the key alone."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from cubecast.testing.fuzz.scene import ATTACKED, SECRET, config
 from cubecast.testing.fuzz.session import HARVEST, HostileSession
 
 MOLE_ATTACKS = 10
-"""A member lies in so many attacks, then it dies and another enters."""
+"""Attacks of one lying member; then it dies and another enters."""
 
 
 class Unwelcome(Exception):
-    """The victims take no newcomer in."""
+    """The victims refuse a newcomer."""
 
 
 class Insider(Liar):
     """Holds the members' key, and makes up everything else.
 
     With a `mole`, a node that is a member and keeps to the protocol, it speaks in that member's
-    name; without one it is nobody's.
+    name; without one it makes up a uid and a slot.
     """
 
     def __init__(self, random: Random, addresses: Sequence[str]) -> None:
@@ -57,7 +57,7 @@ class Insider(Liar):
         return DiallerParty(self._keys, f"fuzz{random.randrange(50)}", slot, salt=self._salt)
 
     def _learn(self) -> None:
-        """What the mole's view says of the victims, so that lies fit."""
+        """Read about the victims in the mole's view, so that lies fit."""
         mole = self.mole
         view = None if mole is None else mole.member.view
         if mole is None or view is None:
@@ -91,7 +91,7 @@ class Insider(Liar):
             session.hang_up()
 
     def _lies(self, peer: str) -> Iterator[bytes]:
-        """Rude: a few of anything, soon refused.  Sly: many that a node may well take."""
+        """Rude: a few random packets, soon refused.  Sly: many that a node may well take."""
         rude = self.random.random() < 0.3
         for _ in range(self.random.choice(RUDE_PACKETS) if rude else SLY_PACKETS):
             self.maker.tempers = RUDE if rude else SLY
@@ -111,7 +111,7 @@ class Insider(Liar):
         if mole is not None and random.random() < 0.25:
             return self.maker.parcel(mole.next_parcel(peer))
         if self.harvest and random.random() < 0.2:
-            raw = random.choice(self.harvest)  # what others said, to somebody else
+            raw = random.choice(self.harvest)  # sent by a victim; replayed, perhaps to another
             if raw[4] in MEMBERS_SAY:
                 return raw
         return self.maker.make(random.choice(MEMBERS_SAY))
@@ -143,7 +143,7 @@ class Insider(Liar):
 
 
 class Mole(Shell):
-    """A member that keeps to the protocol, and hands on what it hears."""
+    """A member that keeps to the protocol, and records the packets it gets."""
 
     def __init__(self) -> None:
         super().__init__(config())
@@ -156,7 +156,7 @@ class Mole(Shell):
         super().control(peer, message)
 
     def next_parcel(self, address: str) -> int:
-        """The number that a victim expects of us next; it is used up."""
+        """Take the parcel number that a victim expects of us next."""
         view = self.member.view
         peer = -1 if view is None else view.places.get(address, -1)
         number = self._parcels.get(peer, 0)
@@ -164,14 +164,14 @@ class Mole(Shell):
         return number
 
     def received(self, connection: Connection, packets: list[tuple[int, bytes]]) -> None:
-        """Take nothing amiss: victims answer lies that were told in our name."""
+        """Ignore protocol errors: victims answer lies that were told in our name."""
         self.harvest.extend(raw for _, raw in packets)
         with suppress(ProtocolError):
             super().received(connection, packets)
 
 
 class LyingMember:
-    """Enters honestly, then lies: in its own name, and as somebody without a name."""
+    """Enters honestly, then lies: in its own name, and under made-up uids."""
 
     def __init__(self, random: Random, addresses: Sequence[str]) -> None:
         self._random = random
@@ -182,26 +182,26 @@ class LyingMember:
 
     @property
     def connections(self) -> int:
-        """Those in the member's name and those in nobody's."""
+        """Connections in the member's name and under made-up uids."""
         return sum(one.connections for one in self._liars)
 
     @property
     def sent(self) -> int:
-        """Packets that the member did not send in earnest."""
+        """Hostile packets of both liars."""
         return sum(one.sent for one in self._liars)
 
     @property
     def latest(self) -> deque[bytes]:
-        """Of both; those in the member's name come first."""
+        """The latest packets of both liars; those in the member's name come first."""
         return deque((raw for one in self._liars for raw in one.latest), maxlen=2 * KEPT_PACKETS)
 
     @property
     def earnest(self) -> int:
-        """Questions by which a liar sees how far its victim is."""
+        """Honest questions, whose answers show how far a victim is."""
         return sum(one.earnest for one in self._liars)
 
     async def attack(self, packets: int) -> None:
-        """Three packets of the member for each of somebody who only has the key."""
+        """Send three packets in the member's name for each one under a made-up uid."""
         if self._attacks % MOLE_ATTACKS == 0:
             await self._enter()
         self._attacks += 1
@@ -212,7 +212,7 @@ class LyingMember:
             group.create_task(self._gossip())
 
     async def _enter(self) -> None:
-        """A new member takes the place of one that nobody may believe any more."""
+        """Replace the lying member, which victims may have stopped believing, by a new one."""
         await self.close()
         mole = Mole()
         try:
@@ -232,7 +232,7 @@ class LyingMember:
                     await mole.node.publish(ATTACKED, b"earnest")
 
     async def close(self) -> None:
-        """The member dies as by SIGKILL: nothing is said of it."""
+        """End the member as by SIGKILL: it does not leave."""
         mole, self._mole, self._liars[0].mole = self._mole, None, None
         if mole is not None:
             mole.kill()

@@ -1,4 +1,4 @@
-"""What attackers of live nodes have in common: what they know, and how they make things up.
+"""The common part of attackers of live nodes: what they know, and how they make packets up.
 
 Random choices come from one seed, but what a victim answers, and when, does not: a run can be
 repeated in kind, not packet by packet.  So the latest packets are kept.
@@ -23,7 +23,7 @@ from cubecast.testing.fuzz.session import HARVEST, HostileSession
 BURST = 8
 """Packets that are sent before an attacker asks something, to see whether it was cut off."""
 ANSWER_S = 0.01
-"""How long it waits for that answer; somebody without a name may get none."""
+"""How long it waits for that answer; an attacker that is no member may get none."""
 RUDE = (0.0, 0.01, 0.05, 0.3)
 SLY = (0.0, 0.0, 0.0, 0.0, 0.01)
 """How wild packets are: of a connection that is soon cut off, and of one that is to last."""
@@ -39,7 +39,7 @@ MAX_IN_VAIN = 10
 
 
 class Liar(abc.ABC):
-    """What attackers have in common: what they know, and how they make things up."""
+    """Base of the attackers: what they know, and how they make packets up."""
 
     def __init__(self, random: Random, addresses: Sequence[str]) -> None:
         self.random = random
@@ -59,7 +59,7 @@ class Liar(abc.ABC):
         session.write(plain)
 
     def send_in_earnest(self, session: HostileSession, plain: bytes) -> None:
-        """What anybody might say, so that it does not count."""
+        """Send a packet that an honest node might send; it does not count as an attack."""
         self.earnest += 1
         session.write(plain)
 
@@ -73,7 +73,7 @@ class Liar(abc.ABC):
         return self.mutator.mutate(raw, list(self.harvest)[-20:] or [raw])
 
     async def attack(self, packets: int) -> None:
-        """Connection after connection, a few at a time."""
+        """Attack over one connection after the other, a few at a time."""
         goal = self.sent + packets
         async with asyncio.TaskGroup() as group:
             for _ in range(WORKERS):
@@ -99,7 +99,7 @@ class Liar(abc.ABC):
     ) -> None:
         """Send `packets` while the victim listens, and let it look at all of them.
 
-        The `question` is put now and then: its answer, or none, shows how far the victim is.
+        The `question` is sent now and then: its answer, or none, shows how far the victim is.
         """
         reading = asyncio.ensure_future(session.ended())
         try:

@@ -52,7 +52,7 @@ MEMBERS_SAY = (
     *(FRAME, FRAME, FRAME, ACK, ACK, CONTROL, CONTROL, CONTROL),
     *(VIEW, VIEW, DETECTOR, DETECTOR, FORWARD, PART),
 )
-"""Kinds that members send, the more often the more there is to say."""
+"""Kinds that members send; kinds with more variety stand here more often."""
 WIDTHS = {"B": 8, "H": 16, "I": 32, "Q": 64, "q": 64}
 
 
@@ -62,7 +62,7 @@ def packet(kind: int, body: bytes) -> bytes:
 
 
 def pack(layout: Struct, *values: int) -> bytes:
-    """Pack numbers whatever they are: what does not fit is cut to the bits there are."""
+    """Pack any numbers: one that does not fit is cut to the bits of its field."""
     fitted = []
     for letter, value in zip(layout.format.lstrip("<"), values, strict=True):
         bits = WIDTHS[letter]

@@ -1,4 +1,4 @@
-"""What victims and attackers agree on: topics, secrets, and the settings of nodes."""
+"""Constants that victims and attackers share: topics, secrets, and the settings of nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cubecast.protocol.config import Config
 QUIET = "quiet/conversation"
 ATTACKED = "attacked"
 HOSTILE = "127.0.0.2"
-"""Attackers dial from here, so that a victim can count what it looks at of theirs."""
+"""Attackers dial from here, so that a victim can count the hostile packets it looks at."""
 END_OF_RECORD = "--"
 """A line on stderr after each error that a victim logs."""
 SECRET = "what the members know"

@@ -11,7 +11,7 @@ from cubecast.testing.dialler import Dialler
 PATIENCE_S = 20.0
 """How long an attacker waits for a victim that says nothing: longer than a handshake may take."""
 HARVEST = 300
-"""Packets of a victim that are kept, to be sent back otherwise."""
+"""Packets of a victim that are kept, to be replayed or changed."""
 
 
 class HostileSession(Dialler):
@@ -61,7 +61,7 @@ class HostileSession(Dialler):
             self._news.set()
 
     async def answered(self, limit_s: float) -> None:
-        """Wait until something more comes while somebody reads, or for so long."""
+        """Wait until a reader of this session gets something more, at most `limit_s`."""
         self._news.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):

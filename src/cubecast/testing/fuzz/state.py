@@ -17,7 +17,7 @@ GROWTH_DESCRIPTORS = 32
 
 
 class FuzzFinding(msgspec.Struct):
-    """What must not happen, and where it did."""
+    """Something that must not happen, and where it did."""
 
     what: str
     mode: str
@@ -29,7 +29,7 @@ class FuzzFinding(msgspec.Struct):
 
 
 class VictimSample(msgspec.Struct, array_like=True):
-    """How the victims were after a block."""
+    """Measurements of the victims after a block."""
 
     mode: str
     life: int
@@ -43,7 +43,7 @@ class VictimSample(msgspec.Struct, array_like=True):
 
 
 class FuzzState(msgspec.Struct):
-    """All that is known of a run."""
+    """The state of a run."""
 
     seed: int
     blocks: dict[str, int] = {}
@@ -92,7 +92,7 @@ def wanted(packets: int, modes: Sequence[str]) -> dict[str, int]:
 
 
 def progress(state: FuzzState, mode: str, rate: float) -> str:
-    """One line of how it goes."""
+    """One line of progress."""
     sample = state.samples[-1] if state.samples and state.samples[-1].mode == mode else None
     line = f"{mode}: {state.packets[mode]:,} packets ({rate:,.0f}/s)"
     if sample is not None:

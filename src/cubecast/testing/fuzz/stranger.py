@@ -21,7 +21,7 @@ class Stranger(Liar):
 
     def __init__(self, random: Random, addresses: Sequence[str]) -> None:
         super().__init__(random, addresses)
-        self._keys = Keys("not the secret of anybody")
+        self._keys = Keys("not the secret of a cluster")
 
     async def once(self) -> None:
         session = await self.dial()
@@ -56,7 +56,7 @@ class Stranger(Liar):
             self.clear(session, raw if self.random.random() < 0.5 else self.changed(raw))
 
     async def _handshake(self, session: HostileSession) -> None:
-        """Begin in earnest, read the salt, and go on with something else."""
+        """Begin an honest handshake, read the salt, and continue with invalid messages."""
         hello = Hello(VERSION, nonce=f"{self.random.getrandbits(128):032x}", sealed=True)
         raw = encode_greeting(hello)
         if self.random.random() < 0.5:

@@ -1,8 +1,8 @@
 """A node in a process of its own that is attacked: ``python -m cubecast.testing.fuzz.victim``.
 
 It talks with the other victims on a quiet topic that attackers leave alone, and on one that they
-do not.  It is told what to do by lines of JSON on stdin, and answers by lines on stdout.  What must
-not happen is said on stderr: an honest run writes nothing there.
+attack.  It takes orders as lines of JSON on stdin, and answers by lines on stdout.  It writes
+errors to stderr: an honest run writes nothing there.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Victim(Shell):
 
 
 class Reasons(logging.Handler):
-    """Counts what is said aloud; what nobody should have to say goes to stderr whole."""
+    """Counts warnings by their reason; writes errors to stderr."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -133,12 +133,12 @@ class Talk:
 
 
 def say(message: dict[str, Any]) -> None:
-    """A line for the one who attacks."""
+    """Write a line for the attacking process."""
     print(json.dumps(message), flush=True)
 
 
 def resident_bytes() -> int:
-    """Of this process."""
+    """Resident memory of this process."""
     with open("/proc/self/statm", encoding="ascii") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
