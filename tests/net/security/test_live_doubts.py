@@ -42,7 +42,7 @@ async def test_a_late_request_does_not_evict_who_is_at_the_address_now() -> None
         await client.authenticate(SECRET, "ghost")
         for node in nodes[:2]:
             client.write(encode_view(Enter(Who("ghost", node.address, 1), node.slot)))
-        await until(lambda: shell_of(nodes[1]).member.marks["asked for somebody else"] == 1)
+        await until(lambda: shell_of(nodes[1]).member.marks["asked about another life"] == 1)
         assert [node.epoch for node in nodes] == before
         assert shell_of(nodes[0]).core is not None
 

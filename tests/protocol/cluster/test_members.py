@@ -455,7 +455,7 @@ def test_who_lacks_what_no_heir_can_feed_it_joins_again() -> None:
     finals = {"t": (Final(Stream(2, 0), 3, heir=1, base=2),)}
     view = core.view.changed(next_id, 0b100, {})
     core.install(Install(next_id.ballot, core.view.id, view, finals, {}), world.now)
-    assert core.marks["jump, as nobody can feed us"] == 1
+    assert core.marks["jump, as no node can feed us"] == 1
     assert [one.message.message.op for one in world.flying if one.message.kind == "parcel"] == [
         Op.JOIN
     ]

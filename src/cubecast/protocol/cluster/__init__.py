@@ -1,1 +1,1 @@
-"""One node of the production protocol, and the agreement on who is in the cluster."""
+"""One node of the production protocol, and the agreement on the cluster's members."""

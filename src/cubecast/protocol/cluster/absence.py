@@ -1,17 +1,17 @@
-"""Excluded nodes that may come back, and those that just did: for how long they are remembered.
+"""Excluded nodes that may come back, and nodes that just did: how long they are remembered.
 
 A view names them (`Install.absent`).  An excluded node is named with the epoch of the first view
-without it.  One that came back stays named, as `Absent.back`, until it has asked everyone what it
-missed and says so (`CaughtUp`): history that is kept for it must not go before, nor a publisher
-that knows what it missed.  If it is excluded again before that, it counts as absent from the first
-time on.
+without it.  A node that came back stays named, as `Absent.back`, until it has asked all members
+what it missed and says so (`CaughtUp`).  Until then its history is kept, and no publisher that
+knows what it missed may leave.  If it is excluded again before that, it counts as absent from the
+first time on.
 
-A node counts `AgreementConfig.absent_for` from when it first saw an entry.  After that it looks for
-the node no longer, keeps no history for it, and if it leads, leaves it out of the next view.
+A node counts `AgreementConfig.absent_for` from when it first saw an entry.  After that it no longer
+looks for the absent node, keeps no history for it, and, if it leads, drops it from the next view.
 
 Bound: at most `MAX_ABSENT` entries, those of the present view; each view replaces them all, and
-`CaughtUp` removes one.  The leader of a view may not have heard it, so newcomers are told, too,
-and who has heard it names that node no more.
+`CaughtUp` removes one.  The leader of a view may not have heard `CaughtUp`.  So newcomers are told,
+too, and a node that has heard it keeps no entry of that node.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_ABSENT = 256
 
 
 class Absences:
-    """What one node knows of the excluded and the returned, in the view that it is in."""
+    """What one node knows of excluded and returned nodes, in its present view."""
 
     __slots__ = ("_caught_up", "_first_seen", "_remember_for", "entries")
 
@@ -38,7 +38,7 @@ class Absences:
         """As the view names them, expired ones included, without those that caught up since."""
 
     def learn(self, entries: Iterable[Absent], view: View, now: Time) -> None:
-        """There is a new view with these; who told of it may not know yet who caught up."""
+        """Take the entries of a new view, whose leader may not know yet which nodes caught up."""
         self._caught_up = {uid for uid in self._caught_up if view.has(uid)}
         known = self._caught_up
         due = [one for one in entries if _is_due(one, view)]
@@ -60,27 +60,27 @@ class Absences:
         return {one.who.uid for one in self.remembered(now) if one.back}
 
     def excluded(self) -> tuple[Absent, ...]:
-        """Those who are not back, as the view names them."""
+        """Excluded nodes that are not back, as the view names them."""
         return tuple(one for one in self.entries if not one.back)
 
     def remembered(self, now: Time) -> list[Absent]:
-        """Those whose time is not over: history is kept for them."""
+        """Entries whose time is not over: history is kept for them."""
         seen = self._first_seen
         return [
             one for one in self.entries if now < seen[one.who.uid, one.epoch] + self._remember_for
         ]
 
     def remembered_from(self, now: Time) -> int | None:
-        """The lowest epoch of those; None: there is none."""
+        """The lowest epoch of the `remembered` entries; None: there are none."""
         return min((one.epoch for one in self.remembered(now)), default=None)
 
     def after(
         self, view: View, excluded: Iterable[Who], returned: Mapping[str, int], now: Time
     ) -> tuple[Absent, ...]:
-        """Who is named with the next view: nobody in whose place somebody else has come.
+        """Entries of the next view: of nodes that are not replaced at their address.
 
-        `excluded` are those who were in the view before and did not ask to go.  `returned` are
-        lives that come from another view, and the first epoch that each of them missed.
+        `excluded` are members of the view before that did not ask to leave.  `returned` are lives
+        that come from another view, with the first epoch that each of them missed.
         """
         absent = {one.who.address: one for one in self.remembered(now)}
         missed = {place: one.epoch for place, one in absent.items()}
@@ -97,5 +97,5 @@ class Absences:
 
 
 def _is_due(one: Absent, view: View) -> bool:
-    """Whether an entry holds in a view: its node is there if it is back, else its place is free."""
+    """Whether an entry holds: a returned node is in the view, an absent node's address is free."""
     return view.has(one.who.uid) if one.back else one.who.address not in view.places

@@ -1,9 +1,9 @@
-"""Who has asked to come and to go, and may: what the leader makes of requests in the next view.
+"""Requests to enter and to leave: which of them the leader grants in the next view.
 
 A request that costs a member its place, or an absent node its entry, needs a proof
 (`cubecast.protocol.cluster.removal`).  A process has one address for all its lives.  Bounds: at
-most `MAX_ENTERING` newcomers wait, one per address, and with each view those go whose address is
-taken; of the leavers only members are kept.
+most `MAX_ENTERING` newcomers wait, one per address; each view drops newcomers whose address is
+taken, and leavers that are no members.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_ENTERING = 1024
 
 
 class Admission:
-    """The requests that one node knows of; `doubted` are slots that it suspects."""
+    """The requests that one node knows of; `doubted` are slots that it does not count on."""
 
     def __init__(self, key: str) -> None:
         self._removal_proofs = RemovalProofs(key)
@@ -27,19 +27,19 @@ class Admission:
         self.departing: dict[str, None] = {}
 
     def doubt(self, uid: str, view: View) -> Doubt:
-        """What to ask whoever is said to come or to go."""
+        """The question to a node that is said to enter or to leave."""
         return self._removal_proofs.about(uid, view)
 
     def may_leave(self, depart: Depart, view: View) -> bool:
-        """Whether a leaver has said itself that it wants to."""
+        """Whether the leaver itself has confirmed its request."""
         return self._removal_proofs.settled(depart.uid, depart.proof, view)
 
     def may_enter(
         self, enter: Enter, view: View, doubted: int, absent: Iterable[Absent] = ()
     ) -> bool:
-        """Whether a newcomer's place is free, or it has proved to be there instead of a member.
+        """Whether a newcomer's address is free, or it has proved to be there instead of a member.
 
-        The place of an `absent` node is free for that node; for others it takes the proof.
+        The address of an `absent` node is free for that process; another one needs the proof.
         """
         who = enter.who
         slot = view.places.get(who.address)
@@ -54,26 +54,26 @@ class Admission:
 
     @staticmethod
     def is_elsewhere(who: Who, others: Iterable[Who]) -> bool:
-        """Whether we know a life of the same process at another address: it moves never."""
+        """Whether we know a life of the same process at another address: a process never moves."""
         return any(
             other.process == who.process and other.address != who.address for other in others
         )
 
     def admissible(self, view: View, doubted: int) -> list[Enter]:
-        """Those who may be in the next view."""
+        """Newcomers that may be in the next view."""
         return [one for one in self.entering.values() if self.may_enter(one, view, doubted)]
 
     def going(self, view: View, doubted: int, asking: Collection[str] = ()) -> int:
-        """Slots of those who leave, and of those whose place a newcomer takes.
+        """Slots of leavers, and of members whose place a newcomer takes.
 
-        While members are `asking` what they missed, no member leaves: a leaver alone may know it.
+        While others are `asking` what they missed, no member leaves: it alone may know the answer.
         """
         slots = {view.slot_of(uid) for uid in self.departing if not {*asking} - {uid}}
         slots |= {view.places.get(one.who.address) for one in self.admissible(view, doubted)}
         return sum(1 << slot for slot in slots if slot is not None)
 
     def await_place(self, enter: Enter) -> int:
-        """A newcomer waits for the next view; how many others at its address do no more."""
+        """Let a newcomer wait for the next view; return how many at its address it replaces."""
         if len(self.entering) >= MAX_ENTERING and enter.who.uid not in self.entering:
             return 0
         place = enter.who.address
@@ -93,7 +93,7 @@ class Admission:
         )
 
     def went_over(self, view: View) -> None:
-        """There is a new view."""
+        """Drop the requests that the new view has settled."""
         self.entering = {
             uid: one for uid, one in self.entering.items() if one.who.address not in view.places
         }
@@ -101,7 +101,7 @@ class Admission:
 
 
 def ends_of(entering: Collection[Enter], view: View) -> Ends:
-    """How far streams went that nobody in the view publishes, as newcomers from elsewhere say."""
+    """How far streams went that no member publishes, as newcomers from elsewhere say."""
     ends: dict[str, dict[Stream, Seq]] = {}
     for enter in entering:
         for topic, reached in enter.reached.items():

@@ -1,6 +1,6 @@
-"""When the topics of one node have something to do: one heap for all of them.
+"""The deadlines of one node's topics, in one heap.
 
-A topic that has nothing due costs nothing, however many there are.
+A topic with nothing due costs nothing, however many topics there are.
 
 Invariants:
 
@@ -36,16 +36,16 @@ class Agenda:
             self._port.wake(at)
 
     def note_end(self) -> None:
-        """Something came to its end, so that the node may have something to forget."""
+        """Note that something ended, so that the node may have state to forget."""
         self._untidy = True
 
     def disturb(self, now: Time) -> None:
-        """Have the node see soon what it may forget."""
+        """Have the node look soon for state to forget."""
         self._untidy = True
         self._port.wake(now)
 
     def take_untidy(self) -> bool:
-        """Whether something came to its end since this was asked last."""
+        """Whether something ended since the last call."""
         untidy, self._untidy = self._untidy, False
         return untidy
 
@@ -58,14 +58,14 @@ class Agenda:
         return found
 
     def begin(self, topic: Topic, at: Time) -> bool:
-        """Whether an entry is the one that a topic waits for; then nothing is planned for it."""
+        """Whether an entry is the planned one of its topic; then clear the plan."""
         if self._planned.get(topic) != at:
             return False
         del self._planned[topic]
         return True
 
     def forget(self, topic: Topic) -> None:
-        """Nothing is planned for a topic that is forgotten; its entries are stale."""
+        """Drop the plan of a forgotten topic; its entries are stale."""
         self._planned.pop(topic, None)
 
     def ask(self) -> None:

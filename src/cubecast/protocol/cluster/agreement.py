@@ -1,30 +1,31 @@
-"""Agreement on views: who is in the cluster, one numbered epoch after the other.
+"""Agreement on views: the members of the cluster, one numbered epoch after the other.
 
-Theory of operation.  The lowest slot that its owner does not suspect *leads*.  To change the view
-it takes a new ballot and asks everyone who is to stay (`Prepare`).  Who follows the ballot freezes
-what the others leave behind and reports it (`Report`).  When **all** who stay have reported, the
-view is decided (`Install`) and told until all have it (`cubecast.protocol.cluster.view_broadcast`).
-Who does not report in time does not stay, and the next ballot is tried without it.  Newcomers and
-leavers come and go the same way, so a change of the cluster is one thing, whatever its reason.
+Theory of operation.  A member *leads* if it suspects all members with lower slots.  To change the
+view it takes a new ballot and asks every member that is to stay, the *survivors* (`Prepare`).  A
+node that follows the ballot freezes the streams of the members that do not stay, and reports what
+it holds of them (`Report`).  When **all** survivors have reported, the leader decides the view
+(`Install`) and tells it until all have it (`cubecast.protocol.cluster.view_broadcast`).  A member
+that does not report in time does not stay: the next ballot is tried without it.  Newcomers enter
+and leavers leave in the same way, so there is one procedure for every change of the cluster.
 
-There is no majority: every side of a partition goes on.  What holds is this.
+There is no majority: every side of a partition goes on.  Invariants:
 
 1. *Agreement.*  If y installs v after some view, z installs w after the same view, and v differs
    from w, then y is not in w or z is not in v.  Let v have the lower ballot.  If y were in w, y
    reported to w's ballot: after it had installed v, then the leader adopted v; or before, then y
-   follows w's ballot and refuses v.  It makes no difference who told v to y, or when.
-2. *Succession.*  A leader that finds somebody in the next view already goes there itself, and takes
-   everyone along, before it changes anything.  So what one survivor acts on, all do.
-3. Every wait ends: for reports after `answer_after`, for a view to be installed when the silent are
-   suspected, and then a ballot without them; a leader that leaves waits for newcomers, whom it
-   does not watch, for `answer_after`.
+   follows w's ballot and refuses v.  Which node told v to y, or when, makes no difference.
+2. *Succession.*  A leader that finds a survivor in the next view already goes over to that view,
+   and takes all along, before it changes anything.  So if one survivor acts on a view, all do.
+3. Every wait ends.  A leader waits for reports for `answer_after`.  It waits for a view to be
+   installed until the silent members are suspected; then it begins a ballot without them.  A leader
+   that leaves waits for newcomers, which it does not watch, for `answer_after`.
 4. A node that is excluded while it lives hears of it (`cubecast.protocol.cluster.member`).
-5. No member can hold up the agreement for long (`cubecast.protocol.cluster.belief`): ballots of one
-   that does not lead, and objections of any, count so many times in one view.
-6. A view that cannot be told is not gone over to.
+5. No member can hold up the agreement for long (`cubecast.protocol.cluster.belief`): in one view,
+   ballots of a member that does not lead, and objections of any member, count so many times.
+6. A leader does not go over to a view that it cannot encode for the others.
 
-What a node does at a time is its *phase*; `cubecast.protocol.cluster.phases` has the table of
-phases and of the steps between them, and what an attribute means in each.
+The *phase* of a node says what it does in the agreement.  `cubecast.protocol.cluster.phases` has
+the table of phases and of the steps between them, and what an attribute means in each.
 """
 
 from __future__ import annotations
@@ -78,28 +79,28 @@ MAX_SLOTS = 4096
 
 @dataclass(frozen=True, slots=True)
 class AgreementConfig:
-    """How long the agreement on views waits for whom, in the world's unit of time."""
+    """Waiting times of the agreement on views, in the world's unit of time."""
 
     answer_after: Time = 2_000
-    """A leader waits so long for reports, then goes on without the silent; a round trip to the
-    slowest node and what it takes to gather a report."""
+    """A leader waits so long for reports, then goes on without the silent members: a round trip to
+    the slowest node, and the time to gather a report."""
 
     repeat_after: Time = 500
-    """What was not answered is said again after this; below `answer_after` / 3, so that a lost
-    message excludes nobody."""
+    """An unanswered message is sent again after this; at most `answer_after` / 3, so that a lost
+    message excludes no member."""
 
     beacon_every: Time = 4_000
-    """A leader says this often to those it had to exclude where the cluster is."""
+    """How often a leader tells the nodes that it had to exclude where the cluster is."""
 
     enter_every: Time = 1_000
-    """A node on its way into a cluster asks this often, each time another member."""
+    """How often a node on its way into a cluster asks for a place, each time another member."""
 
     alone_after: Time = 30_000
-    """A node that was excluded and finds nobody to take it back for so long goes on by itself."""
+    """An excluded node that no member takes back for so long goes on by itself."""
 
     absent_for: Time = 2_000_000
-    """An excluded node is looked for, and history kept for it, so long; not below `alone_after`:
-    it may be on its way back."""
+    """How long an excluded node is looked for, and history kept for it; not below `alone_after`:
+    the node may be on its way back."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -134,11 +135,11 @@ class AgreementHost(Protocol):
         """Whether a message can be encoded, and is not too large."""
 
     def disbelieved(self, uid: str, why: str) -> None:
-        """Somebody said what is not believed."""
+        """Note that a statement of the life `uid` is not believed."""
 
 
 class Attempt:
-    """A change of the view on its way: who has reported."""
+    """An attempt to change the view, with the reports so far."""
 
     __slots__ = ("again_at", "ballot", "deadline", "reports", "survivors")
 
@@ -151,11 +152,11 @@ class Attempt:
 
     @property
     def complete(self) -> bool:
-        """Whether all have reported."""
+        """Whether all survivors have reported."""
         return len(self.reports) == self.survivors.bit_count()
 
     def missing(self) -> list[NodeId]:
-        """Those who have not reported."""
+        """Survivors that have not reported."""
         return [slot for slot in members_of(self.survivors) if slot not in self.reports]
 
 
@@ -171,7 +172,7 @@ class ViewAgreement:
         config: AgreementConfig,
         key: str = "",
     ) -> None:
-        """`key` makes the questions of this node its own (`cubecast.protocol.cluster.removal`)."""
+        """`key` is the secret of this node's questions (`cubecast.protocol.cluster.removal`)."""
         self.slot = slot
         self.uid = uid
         self.view = view
@@ -183,39 +184,39 @@ class ViewAgreement:
         self._admission = Admission(key)
         self.phase = Phase.SETTLED
         self.attempt: Attempt | None = None
-        self._retry_at: Time | None = None  # until then another leads
+        self._retry_at: Time | None = None  # until then another node leads
         self._complain_at: Time | None = None
         self._absences = Absences(config.absent_for)
         self._install: Install | None = None  # how we came to `view`
-        self._broadcast: ViewBroadcast | None = None  # who has said that it installed `_install`
-        self._leave_at: Time | None = None  # we go, and wait for newcomers until then
-        self._followed: dict[NodeId, int] = {}  # ballots by whose they were, in this view
-        self._objections: dict[NodeId, int] = {}  # by who made us give way, in this view
+        self._broadcast: ViewBroadcast | None = None  # which members have `_install`
+        self._leave_at: Time | None = None  # we leave, and wait for newcomers until then
+        self._followed: dict[NodeId, int] = {}  # ballots in this view, by sender
+        self._objections: dict[NodeId, int] = {}  # in this view, by sender
 
     def came_by(self, install: Install, now: Time) -> None:
-        """We begin in a view that others made: whoever is behind us may need it."""
+        """Begin in a view that others made; keep it for members that are behind us."""
         self._install = install
         self._absences.learn(install.absent, install.view, now)
 
     @property
     def absent(self) -> tuple[Absent, ...]:
-        """Excluded, and not back: they may be alive and apart from us.  As the view names them."""
+        """Excluded nodes that are not back, as the view names them; they may be alive elsewhere."""
         return self._absences.excluded()
 
     def sought(self, now: Time) -> list[Absent]:
-        """Those of the absent who are not given up yet."""
+        """Absent nodes that are not given up yet."""
         return [one for one in self._absences.remembered(now) if not one.back]
 
     def caught_up(self, slot: NodeId, now: Time) -> None:
-        """A member that came back has asked for all that it missed: leavers may have waited."""
+        """A returned member has asked for all that it missed; leavers may have waited for it."""
         self._absences.caught_up(self.view.members[slot].uid, now)
         if self._admission.departing:
             self._host.wake(now)
 
     def remembered_from(self, now: Time) -> int | None:
-        """The first epoch that somebody missed: lives that ended before concern nobody any more.
+        """The first epoch that an absent node missed; lives that ended before may be forgotten.
 
-        None: there is nobody, and so no life that is over.
+        None: there is no such node.  One that is back counts until it has caught up.
         """
         return self._absences.remembered_from(now)
 
@@ -226,17 +227,17 @@ class ViewAgreement:
         self.phase = NEXT[self.phase, step]
 
     def _drop_attempt(self) -> None:
-        """End the attempt; `_retry_at` says whether another leads."""
+        """End the attempt; if `_retry_at` is set, another node leads."""
         self.attempt = None
         self._move(PhaseCause.GIVE_UP if self._retry_at is None else PhaseCause.GIVE_WAY)
 
     def _yield_until(self, at: Time) -> None:
-        """Another leads until then."""
+        """Let another node lead until then."""
         self._retry_at = at
         self._host.wake(at)
 
     def _resume(self) -> None:
-        """No other leads any more, as far as we know."""
+        """Stop waiting for another node that led."""
         self._retry_at = None
         if self.phase is Phase.FOLLOWING:
             self._move(PhaseCause.RESUME)
@@ -245,17 +246,17 @@ class ViewAgreement:
 
     @property
     def leader(self) -> NodeId:
-        """Who changes the view, as far as we know: the lowest slot that is not suspected."""
+        """The slot that changes the view, as far as we know: the lowest one not in `_doubted`."""
         trusted = self.view.mask & ~self._doubted | 1 << self.slot
         return (trusted & -trusted).bit_length() - 1
 
     def suspect(self, suspects: int, now: Time) -> None:
-        """The detector's opinion has changed."""
+        """Take the detector's new set of suspects."""
         self.suspects = suspects & ~(1 << self.slot)
         if self.suspects >> self.promised.slot & 1:
-            self._resume()  # whom we followed: do not wait for it
+            self._resume()  # we followed its ballot: do not wait for it
         if self.attempt is not None and self.attempt.survivors & self.suspects:
-            self._drop_attempt()  # do not wait for those: begin anew without them
+            self._drop_attempt()  # begin anew without the suspects
             self._host.marks["attempt given up for a suspect"] += 1
         if self._broadcast is not None:
             self._broadcast.give_up(self.suspects)
@@ -264,7 +265,7 @@ class ViewAgreement:
             self._complain(now)  # the next leader may be past the view that we wait for
 
     def lose(self, gone: int, now: Time) -> None:
-        """Members went over to another view: change ours without them."""
+        """Change the view without members that went over to another one, or are mute."""
         self._silent |= gone & ~(1 << self.slot)
         if self.attempt is not None and self.attempt.survivors & gone:
             self._drop_attempt()
@@ -277,23 +278,23 @@ class ViewAgreement:
         if self.attempt is not None or self.leader != self.slot or self._retry_at is not None:
             return
         if self.phase is Phase.LEAVING:
-            return  # the others have a view, and whoever leads there changes it
+            return  # the others have a view, and its leader changes it
         survivors = self._survivors(now)
         same = survivors == self.view.mask and self.phase is Phase.SETTLED
         if same and not self._admission.admissible(self.view, self._doubted):
             return
         if self._untold() and same:
-            return  # first everyone gets here
+            return  # first every member gets to this view
         self._begin(survivors, now)
 
     def _untold(self) -> int:
-        """Whom we still have to tell of the view that we decided."""
+        """Slots that we still have to tell of the view that we decided."""
         return (
             self._broadcast.untold if self._broadcast is not None and self._broadcast.leads else 0
         )
 
     def _survivors(self, now: Time) -> int:
-        """Those of the view who are to stay; leavers, too, while one that came back asks them."""
+        """Members that are to stay; leavers, too, while a member that came back asks them."""
         view, doubted = self.view, self._doubted
         back = self._absences.catching_up(now) if self._admission.departing else set()
         asking = [uid for uid in back if not doubted >> view.slots[uid] & 1]
@@ -302,7 +303,7 @@ class ViewAgreement:
 
     @property
     def _doubted(self) -> int:
-        """Slots of those on whom we do not count."""
+        """Slots that we do not count on: suspected, silent or lost in this view."""
         return self.suspects | self._silent
 
     def _begin(self, survivors: int, now: Time) -> None:
@@ -327,7 +328,7 @@ class ViewAgreement:
             self._host.send(slot, question)
 
     def on_report(self, report: Report, sender: NodeId, now: Time) -> None:
-        """A survivor has answered, perhaps that it is somewhere else."""
+        """Take a survivor's answer; it may be that it is in another view."""
         attempt = self.attempt
         if attempt is None or report.ballot != attempt.ballot:
             return
@@ -340,7 +341,7 @@ class ViewAgreement:
             self._decide_if_complete(now)
 
     def _hear_objection(self, ballot: Ballot, sender: NodeId, now: Time) -> None:
-        """A survivor follows a higher ballot than ours: let that come to something, or not."""
+        """Give way to a higher ballot that a survivor follows, unless it objects too often."""
         if not is_near(ballot, self.promised):
             self._host.marks["objection that cannot be meant"] += 1
             self._disbelieve(sender, f"it says that it follows ballot {ballot.round}")
@@ -360,14 +361,14 @@ class ViewAgreement:
         self._host.disbelieved(self.view.members[slot].uid, why)
 
     def _give_way(self, now: Time) -> None:
-        """Another leads: let it, and look again when it should be through."""
+        """Let another node lead, and look again when it should have finished."""
         self._host.marks["gave way"] += 1
         pause = self._config.answer_after + self._config.repeat_after * (1 + self.slot % 4)
         self._yield_until(now + pause)
         self._drop_attempt()
 
     def _catch_up(self, theirs: Install, sender: NodeId, now: Time) -> None:
-        """A survivor is not in our view: follow it, fetch it, or hear that it went another way."""
+        """Adopt the view of a survivor in another view, send it ours, or let it go its way."""
         if theirs.view.id == self.view.id:
             return  # it has just arrived here
         self._check(theirs)
@@ -382,21 +383,21 @@ class ViewAgreement:
             self._host.elsewhere(theirs.view, self.view.members[sender].uid, now)
 
     def _check(self, install: Install) -> None:
-        """Refuse a view that nobody can be in who was in ours."""
+        """Refuse a view that no member of ours can have come to."""
         if install.parent == self.view.id:
             check_step(install, self.view)
             if is_near(install.ballot, self.promised):
                 return
-            reason = f"round {install.ballot.round} cannot be meant"
+            reason = f"round {install.ballot.round} is too far above ours"
         else:
             reason = leap(install.view, self.view)
         if reason:
             raise ProtocolError(reason)
 
     def _adopt(self, install: Install, now: Time) -> None:
-        """Whoever led before decided this, and somebody acts on it: so do we, and tell all.
+        """Go over to a view that an earlier leader decided and a survivor acts on; tell it to all.
 
-        The ballot is ours by now, for those who have promised it to us.
+        The ballot becomes ours, which the survivors have promised to us.
         """
         self._host.marks["adopted a view"] += 1
         ballot = self.attempt.ballot if self.attempt is not None else self.promised
@@ -410,9 +411,9 @@ class ViewAgreement:
         self.consider(now)
 
     def _cannot_tell(self, now: Time) -> None:
-        """The next view cannot be said: stay, and try again without those who wait for a place.
+        """Stay, as the next view cannot be encoded; try again without the waiting newcomers.
 
-        What they say of their past may be what is too large; they ask again.
+        What newcomers say of their past may be what is too large; they ask again.
         """
         self._host.marks["view that cannot be told"] += 1
         self._admission.entering.clear()
@@ -431,7 +432,7 @@ class ViewAgreement:
         entering = [one for one in waiting if one.who.address not in places]
         if len(entering) < len(waiting):
             self._host.marks["newcomer waits for its former life"] += 1
-        for enter in entering:  # others' former lives are to go first: with the next view
+        for enter in entering:  # the others wait until their former lives are out
             slot = self._place(enter, members)
             if slot is not None:
                 members[slot] = enter.who
@@ -468,7 +469,7 @@ class ViewAgreement:
         self.consider(now)
 
     def _finals(self, reports: Mapping[NodeId, Reports], view: View) -> Finals:
-        """Where the streams end that nobody in the view publishes."""
+        """The ends of the streams that no member of the view publishes."""
         finals = decide(reports, view.has_stream)
         ends = {(topic, end.stream): end.seq for topic in finals for end in finals[topic]}
         for report in reports.values():
@@ -501,7 +502,7 @@ class ViewAgreement:
         self._host.went_over(install, now)
 
     def _prepare_broadcast(self, install: Install) -> ViewBroadcast:
-        """How to tell of the view after ours; to be made before we go there."""
+        """The broadcast of the view after ours; to be made before we go over to it."""
         change = difference(install, self.view, self._absences.entries)
         return self._broadcast_of(install, change)
 
@@ -513,14 +514,14 @@ class ViewAgreement:
     def _tell(
         self, broadcast: ViewBroadcast, install: Install, now: Time, leavers: Collection[Who] = ()
     ) -> None:
-        """Say the new view to everyone in it, newcomers included, until they have it.
+        """Tell the new view to all its members, newcomers included, until they have it.
 
-        As we went there, the detector may have had us decide on the next one; that is told then.
+        While we went over, the detector may have had us decide the next view; then that is told.
         """
         for who in leavers:
             if who.uid != self.uid:
                 self._host.marks["told a leaver"] += 1
-                self._host.reach(who.address, install)  # once: who misses it asks again
+                self._host.reach(who.address, install)  # once: a leaver that misses it asks again
         if self._install is install:
             self._broadcast = broadcast
             broadcast.tell(self.phase is not Phase.LEAVING, now)
@@ -534,10 +535,10 @@ class ViewAgreement:
             self._host.let_go(now)
 
     def _leave_newcomers(self, now: Time) -> None:
-        """We go, and newcomers have not answered in time: wait for them no longer.
+        """Leave without waiting any longer for newcomers that have not answered.
 
-        The detector watches those of our view only, so nothing else ends this wait: a newcomer may
-        have found a place elsewhere.  If not, it asks again: whoever stays tells it the view.
+        The detector watches members of our view only, so nothing else ends this wait: a newcomer
+        may have found a place elsewhere.  If not, it asks again, and a member tells it the view.
         """
         self._leave_at = None
         leaving = self.phase is Phase.LEAVING
@@ -547,7 +548,7 @@ class ViewAgreement:
             self._let_go_if_told(now)
 
     def on_installed(self, ack: Installed, uid: str, now: Time) -> None:
-        """Members are where we are."""
+        """Note members that have installed the view."""
         install, broadcast = self._install, self._broadcast
         if install is None or broadcast is None or ack.view != install.view.id:
             return
@@ -563,7 +564,7 @@ class ViewAgreement:
     # -- following ---------------------------------------------------------------------------------
 
     def on_prepare(self, prepare: Prepare, sender: NodeId, now: Time) -> None:
-        """Somebody is about to change the view: follow it, unless we follow a later one."""
+        """Follow a node that is about to change the view, unless we follow a higher ballot."""
         ballot = prepare.ballot
         if prepare.parent != self.view.id or self.phase is Phase.LEAVING:
             self._host.marks["asked in another view"] += 1
@@ -580,15 +581,15 @@ class ViewAgreement:
                 self.attempt = None
             if self.attempt is None:  # else our own ballot comes back: we go on leading
                 self._move(PhaseCause.FOLLOW)
-            self._yield_until(now + 2 * self._config.answer_after)  # it leads now, not we
+            self._yield_until(now + 2 * self._config.answer_after)  # the sender leads now
             held = self._host.prepare(prepare.survivors)
             answer = Report(ballot, ballot, None, held)
         self._host.send(sender, answer)
 
     def _may_follow(self, ballot: Ballot, sender: NodeId) -> bool:
-        """Whether a ballot can be meant, and its owner has not had its share of this view.
+        """Whether a ballot is plausible, and its owner has not used up its share of this view.
 
-        To follow none is as if the question were lost: who asks goes on without us.
+        Else we do not answer, as if the question were lost: its sender goes on without us.
         """
         if not is_near(ballot, self.promised):
             self._host.marks["ballot that cannot be meant"] += 1
@@ -606,16 +607,16 @@ class ViewAgreement:
         return True
 
     def _genesis(self) -> Install:
-        """How we came to a view that nobody installed: it was the first."""
+        """How we came to the first view, which no leader decided."""
         return Install(FIRST, self.view.id, self.view, {}, {})
 
     def on_install(self, install: Install, now: Time) -> bool:
-        """The next view; True if we are in it, or past it, and its sender is to know."""
+        """Take the next view; True if we are in it, or past it, and its sender is to know."""
         if install.view == self.view:
             return True
         self._check(install)
         if install.parent != self.view.id and install.view.epoch > self.view.epoch:
-            # There was a view without us in between: whoever named us again had an old request.
+            # A view in between was without us: the leader that named us again had an old request.
             self._host.left_behind(install.view, now)
             return False
         if install.parent != self.view.id:
@@ -637,7 +638,7 @@ class ViewAgreement:
         return True
 
     def on_change(self, change: Change, sender: NodeId, now: Time) -> None:
-        """The next view, as a difference: read it, go over, and pass it on."""
+        """Read the next view, told as a difference; go over to it, and pass it on."""
         parent, address = self.view, self.view.members[sender].address
         install = restored(change, parent, self._absences.entries)
         if install is None:
@@ -654,7 +655,7 @@ class ViewAgreement:
             broadcast.answer(address)
 
     def _cannot_follow(self, change: Change, sender: NodeId, address: str) -> None:
-        """We are in the view that a change leads to, or past it; else we need the whole view."""
+        """Answer a change that we cannot apply: we have its view or a later one, or need it all."""
         if change.view == self.view.id and change.check == self.view.checksum:
             there = 1 << self.slot if self._broadcast is None else self._broadcast.there
             self._host.reach(address, Installed(change.view, there))
@@ -666,17 +667,18 @@ class ViewAgreement:
             self._host.send(sender, Unclear(change.view))
 
     def on_unclear(self, unclear: Unclear, sender: NodeId) -> None:
-        """A member needs the whole of what we told it."""
+        """Send the whole view to a member that could not read the difference."""
         if self._install is not None and self._install.view.id == unclear.view:
             self._host.send(sender, self._install)
 
     def _vouch(self, now: Time) -> None:
-        """A view was decided that we must refuse, as we follow a later ballot.
+        """Refuse a decided view, as we follow a later ballot.
 
-        If nobody pursues that one, we do: whoever is in the view says so, and then it is ours, too.
+        If no node pursues that ballot, we begin one: a survivor in the view says so, and we adopt
+        the view.
         """
         self._host.marks["refused an old view"] += 1
-        gone = self.suspects >> self.promised.slot & 1  # it may have been when its ballot came
+        gone = self.suspects >> self.promised.slot & 1  # perhaps since before its ballot came
         if self.phase in (Phase.LEADING, Phase.LEAVING):
             return
         if self._retry_at is None or gone:
@@ -685,7 +687,7 @@ class ViewAgreement:
             self._begin(self._survivors(now), now)
 
     def on_enter(self, enter: Enter, now: Time) -> None:
-        """A newcomer asks for a place: we lead, or know who does."""
+        """Take a newcomer's request for a place, or pass it on to the leader."""
         who = enter.who
         if self._admission.is_elsewhere(who, self._known_lives()):
             self._host.marks["entry from another's address"] += 1
@@ -716,7 +718,7 @@ class ViewAgreement:
             yield gone.who
 
     def depart(self, now: Time) -> None:
-        """We want to be let go; nobody but this node itself calls this."""
+        """Ask to be let go; only this node itself calls this."""
         self._admission.departing[self.uid] = None
         if self.leader != self.slot:
             self._host.send(self.leader, Depart(self.uid))
@@ -724,7 +726,7 @@ class ViewAgreement:
             self.consider(now)
 
     def on_depart(self, depart: Depart, now: Time) -> None:
-        """Somebody says that a member wants to be let go: only the member can prove it."""
+        """Take a request to let a member go; only that member can prove it."""
         slot = self.view.slot_of(depart.uid)
         if slot is None or slot == self.slot:
             return
@@ -739,7 +741,7 @@ class ViewAgreement:
             self._host.send(slot, self._admission.doubt(depart.uid, self.view))
 
     def _complain(self, now: Time) -> None:
-        """We wait for a view that does not come, and do not lead: whoever does is to know."""
+        """Tell the leader, if it is another node, that we wait for a view that does not come."""
         quiet = self.phase in (Phase.SETTLED, Phase.LEADING)
         if not quiet and self.leader != self.slot:
             self._host.marks["complained"] += 1
@@ -748,7 +750,7 @@ class ViewAgreement:
             self._host.wake(self._complain_at)
 
     def on_stuck(self, stuck: Stuck, sender: NodeId, now: Time) -> None:
-        """Somebody waits for a view: bring it here, or bring about a new one."""
+        """Send a member the view that it waits for, or begin a new one."""
         if stuck.view == self.view.id:
             if self.phase is Phase.SETTLED:
                 self._move(PhaseCause.HEAR_OF_CHANGE)
@@ -760,7 +762,7 @@ class ViewAgreement:
             self._host.send(sender, change or self._install)
 
     def on_wake(self, now: Time) -> Time | None:
-        """Ask again, give up waiting, tell again; the next time something is due."""
+        """Ask again, give up waiting, tell again; return when something is due next."""
         attempt = self.attempt
         if attempt is not None and attempt.deadline <= now:
             self._host.marks["silent survivor dropped"] += 1
@@ -777,7 +779,7 @@ class ViewAgreement:
             self._complain_at = None
             self._complain(now)
         if self._admission.departing:
-            self.consider(now)  # they may have waited for one that came back
+            self.consider(now)  # they may have waited for a returned member
         if self._broadcast is not None and self._broadcast.on_wake(now):
             self._host.marks["view told again"] += 1
             self._let_go_if_told(now)

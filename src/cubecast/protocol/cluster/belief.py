@@ -1,23 +1,23 @@
-"""What is believed about views, and from whom: possible numbers, and addresses that are known.
+"""What a node believes about views, and from which nodes: possible numbers, known addresses.
 
-Anybody who holds the cluster's key can write a message about views.  Two questions decide whether
-one is believed.
+Any holder of the cluster's key can write a message about views.  Two questions decide whether the
+message is believed.
 
-*Can it be?*  A view follows its parent by one epoch and keeps the cluster's name.  Whoever comes
-from elsewhere (a returning node, a newcomer) *leaps*: it finds the cluster further than it was.  A
-leap is bounded from where the node is, and no leap leads above `LEAP_LIMIT`, a quarter of what can
-be encoded.  Above that line epochs grow by single steps only.  So no lie brings a node to where the
-next honest step cannot be said: 3 x 2^28 steps are left.  Rounds of ballots are bounded in the same
-way.
+*Can it be?*  A view follows its parent by one epoch and keeps the cluster's name.  A node that
+comes from elsewhere (a returning node, a newcomer) *leaps*: it finds the cluster at a later epoch.
+The length of a leap is bounded, and no leap leads above `LEAP_LIMIT`, a quarter of what can be
+encoded.  Above that line epochs grow by single steps only.  So no lie brings a node to an epoch
+whose successor cannot be encoded: 3 x 2^28 steps are left.  Rounds of ballots are bounded in the
+same way.
 
-*Who says it?*  Of the view that it is in, a node believes the members of that view, in the life
-that the view names.  Of another view it believes who answers at an agreed address: one that a view
-of its own history named (`AddressHistory`).  Everybody else is a reason to ask at such an address,
-if the other view names one, and nothing else.
+*Who says it?*  About its own view, a node believes the members of that view, in the lives that the
+view names.  About another view, it believes a node that answers at an agreed address: one that a
+view of its own history named (`AddressHistory`).  A message of any other node is only a reason to
+ask at such an address, if the other view names one.
 
 Invariants:
 
-1. What is refused here changes nothing.
+1. A refused message changes nothing.
 2. `AddressHistory` has at most `MAX_PLACES` addresses; the oldest that is in no present view goes
    first.
 """
@@ -33,21 +33,21 @@ from cubecast.protocol.messages import ROUTE_BITS
 MAX_EPOCH = 1 << 62 - ROUTE_BITS
 """Epochs are below this: the number of a route has 62 bits, the upper ones are an epoch."""
 LEAP_LIMIT = MAX_EPOCH // 4
-"""No view is entered from elsewhere above this epoch."""
+"""A node from elsewhere enters no view above this epoch."""
 MAX_LEAP = 1 << 20
-"""Views that a node may have missed, and rounds of ballots."""
+"""How many views, and how many rounds of ballots, a node may have missed."""
 ROUND_LIMIT = 1 << 60
-"""No view is entered from elsewhere whose ballot is above this round."""
+"""A node from elsewhere enters no view whose ballot is above this round."""
 MAX_WITNESSES = 3
-"""Agreed addresses at which is asked whether there is such a view."""
+"""How many agreed addresses are asked whether a view exists."""
 MAX_PLACES = 2 * 4096
 """Addresses of former members that are remembered: twice as many as a view can have."""
 BALLOTS_OF_OTHERS = 8
-"""Ballots in one view that a node follows of a member that does not lead, as far as it knows."""
+"""Ballots of one member, not the leader as far as a node knows, that it follows in one view."""
 BALLOTS_OF_THE_LEADER = 256
-"""The same of the member that leads, and four more for each member: suspicions come one by one."""
+"""The same for the leader, and four more for each member: suspicions come one by one."""
 MAX_OBJECTIONS = 8
-"""Times that one member has a leader give way in one view; then the leader goes on without it."""
+"""How often a leader gives way to one member in one view; then it goes on without the member."""
 
 
 def check_step(install: Install, view: View) -> None:
@@ -55,11 +55,11 @@ def check_step(install: Install, view: View) -> None:
     if install.view.epoch != view.epoch + 1:
         raise ProtocolError(f"epoch {install.view.epoch} does not follow epoch {view.epoch}")
     if install.view.cluster != view.cluster:
-        raise ProtocolError(f"a view of cluster {install.view.cluster!r} after one of ours")
+        raise ProtocolError(f"a view of cluster {install.view.cluster!r} cannot follow ours")
 
 
 def leap(view: View, since: View | None) -> str:
-    """Why nobody who was in the view `since` (None: in none) can come to be in `view`; or ""."""
+    """Why no node of the view `since` (None: of no view) can come to be in `view`; "": it can."""
     epoch, round_ = view.epoch, view.id.ballot.round
     if epoch >= LEAP_LIMIT or round_ >= ROUND_LIMIT:
         return f"no cluster is at epoch {epoch}, round {round_}"
@@ -72,7 +72,7 @@ def leap(view: View, since: View | None) -> str:
 
 
 def is_near(ballot: Ballot, ours: Ballot) -> bool:
-    """Whether a ballot can be meant by one who may not know which ones we know."""
+    """Whether a ballot is plausible from a node that may not know the ballots we know."""
     return ballot.round <= ours.round + MAX_LEAP
 
 
@@ -82,7 +82,7 @@ def ballots_followed(members: int, leads: bool) -> int:
 
 
 class AddressHistory:
-    """The addresses that views of ours named, and which process was last agreed to be there."""
+    """The addresses that our views named, and the process last agreed to be at each."""
 
     __slots__ = ("_processes",)
 
@@ -90,7 +90,7 @@ class AddressHistory:
         self._processes: dict[str, str] = {}  # by address, the latest last
 
     def learn(self, view: View, absent: Iterable[Absent]) -> None:
-        """We are in a view that names these."""
+        """Learn the addresses of a view that we are in, and of its absent nodes."""
         for one in absent:
             self._note(one.who)
         for slot in sorted(view.members):
@@ -112,13 +112,13 @@ class AddressHistory:
         return len(self._processes)
 
     def names(self, uid: str) -> bool:
-        """Whether a life is one of a process that we were in a view with, or looked for."""
+        """Whether a life belongs to a process that was in a view with us, or that we looked for."""
         return process_of(uid) in self._processes.values()
 
     def witnesses(self, view: View, first: str, besides: str) -> list[str]:
-        """Agreed addresses to ask whether there is such a view.
+        """Agreed addresses at which to ask whether a view exists.
 
-        That of the life `first`, if it has one; else those of others in the view, by slot.
+        That of the life `first`, if it has one; else those of other members of the view, by slot.
         """
         slot = view.slot_of(first)
         if slot is not None and view.members[slot].address in self:

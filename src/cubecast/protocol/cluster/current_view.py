@@ -1,13 +1,14 @@
 """The view that a node is in, as all its topics see it.
 
-One object per node, shared by its topics; the node alone changes it, so that no topic can be in
-another view than the next.
+One object per node, shared by its topics.  Only the node changes it, so all its topics are in the
+same view.
 
 Invariants:
 
-1. `frozen` is empty but between a report and the next view.
-2. `ended` has every life that ended while this node was here, with the view that first was without
-   it, the oldest first, until `Horizon` says that no node may ask for it.
+1. `frozen` is empty except between a report and the next view.
+2. `ended` has the lives that ended while this node was in the cluster, with the first epoch without
+   each, the oldest first, until `Horizon` says that no node may ask for it; at most `KEPT_LIVES`
+   after `forget_lives`.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ class Transition(NamedTuple):
     """What changed from one view to the next."""
 
     gone: list[NodeId]
-    """Slots of the view before whose nodes are not in the next."""
+    """Slots of the view before whose lives are not in the next."""
     came: list[NodeId]
-    """Slots of the next view whose nodes were not in the one before."""
+    """Slots of the next view whose lives were not in the one before."""
     thawed: list[Stream]
     """Lives that were frozen."""
 
 
 class CurrentView:
-    """Who is in the cluster and in which life; without a view nodes never die."""
+    """The nodes in the cluster, each with its life; without a view nodes never die."""
 
     __slots__ = ("_view", "born", "cluster", "ended", "epoch", "frozen", "max_open", "since")
 
@@ -43,15 +44,15 @@ class CurrentView:
         self.cluster = -1 if view is None else view.mask
         """The slots in use; all bits are set where there are no views."""
         self.born = born
-        """The view in which this node came; routes of earlier views mean another one."""
+        """The epoch in which this node entered; earlier routes address another node in its slot."""
         self.since: dict[NodeId, int] = {}
-        """The same of the nodes that came later."""
+        """The same for nodes that entered later, by slot."""
         self.frozen: set[Stream] = set()
-        """Lives of which nothing is delivered until the next view."""
+        """Lives whose streams are not delivered until the next view."""
         self.ended: dict[Stream, int] = {}
-        """Lives that ended, and with which view."""
+        """Lives that ended, each with the first epoch without it."""
         self.max_open = MAX_STREAMS
-        """How many streams of a topic can honestly be open at a time."""
+        """How many streams of a topic can be open at a time if all nodes are honest."""
 
     @property
     def view(self) -> View | None:
@@ -62,7 +63,7 @@ class CurrentView:
         return self._view is None or self._view.has_stream(stream)
 
     def expect_nodes(self, nodes: int) -> None:
-        """The cluster has so many nodes: bound the streams that are open at a time."""
+        """Bound the open streams of a topic for a cluster of so many nodes."""
         self.max_open = OPEN_STREAMS_PER_NODE * nodes + SPARE_STREAMS
 
     def freeze(self, survivors: int, unsettled: Iterable[Stream]) -> None:
@@ -90,7 +91,7 @@ class CurrentView:
         return Transition(gone, came, thawed)
 
     def forget_lives(self, horizon: Horizon) -> None:
-        """Keep no more lives that ended than are needed, and not too many."""
+        """Drop ended lives that are not needed, and the oldest beyond `KEPT_LIVES`."""
         excess = len(self.ended) - KEPT_LIVES
         for number, (life, died) in enumerate(list(self.ended.items())):
             if number < excess or not horizon.needs_dead(died):

@@ -1,22 +1,22 @@
-"""VCube's failure detector: who is correct, found out by rounds of tests over c(i,s).
+"""VCube's failure detector: finds the correct nodes by rounds of tests over c(i,s).
 
-Theory of operation.  In every round node i tests those for whom it is the first correct node of
-their cluster: j in c(i,s) is tested by i when i comes first, of those that i does not suspect, in
-c(j,s).  With each answer i learns what the tested node knows
-(`cubecast.protocol.cluster.knowledge`).  So every node, correct or crashed, has at most one tester
-per cluster: a round costs at most n·log2 n tests, and each crash is seen by every part of the cube.
+Theory of operation.  In every round node i tests each j in c(i,s) for which i is the first correct
+node of c(j,s): the first one that i does not suspect.  With each answer i learns what the tested
+node knows (`cubecast.protocol.cluster.knowledge`).  So every node, correct or crashed, has at most
+one tester per cluster: a round costs at most n·log2 n tests, and each crash is seen by every part
+of the cube.
 [B] 5.1 describes the same tests from the tester's side ("the first fault-free process of each
 cluster"); without crashes both are the log2 n neighbours.  With crashes the sentence of [B] has
 every tester go through a dead cluster one by one, up to n²/4 tests in a round.
 
-Who is tested has a closed form.  c(j,s) lists the block of 2^(s-1) ids around i by XOR distance
-from j' = j XOR 2^(s-1), so i tests j when i is the correct node nearest to j'.  Going up from the
-block {i}, each doubling adds a sibling block: if somebody in it is correct it looks after itself,
-if nobody is, its ids fall to us, mirrored.  So the j' of i are i XOR all combinations of the bits
-at which the sibling is empty.
+The set of tested nodes has a closed form.  c(j,s) lists the block of 2^(s-1) ids around i by XOR
+distance from j' = j XOR 2^(s-1), so i tests j when i is the correct node nearest to j'.  Going up
+from the block {i}, each doubling adds a sibling block.  If a node in it is correct, the sibling
+looks after itself; if none is, its ids fall to us, mirrored.  So the j' of i are i XOR all
+combinations of the bits at which the sibling has no correct node.
 
 Latency.  Let the stamps of a block of 2^s ids be known to all its correct nodes B(s) rounds after
-the last event.  Once both halves know themselves, the right ones test across; every correct node
+the last event.  Once both halves know themselves, the right nodes test across; every correct node
 is then tested from the other half, and what the half learns spreads in it within s-1 rounds, as
 its nodes reach each other by tests over at most s-1 hops.  So B(s) <= B(s-1) + s and
 B(d) <= d(d+1)/2, within the log2² n rounds of [B].
@@ -24,17 +24,17 @@ B(d) <= d(d+1)/2, within the log2² n rounds of [B].
 An asynchronous world has no perfect detector, so a silent node is not suspected at once.  It is
 asked again, then `indirect` others are asked to test it for us (as in SWIM).  If one of them gets
 an answer, the node is correct and our link to it is *broken*.  Any frame from it proves that it
-lives and puts the suspicion off; but a node that is heard and answers nobody hears nothing, and is
-suspected in the end.  Changes need not wait for the next test: they are told on at once (`push`).
+lives and puts the suspicion off; but a node that sends and answers no test hears nothing, and is
+suspected in the end.  Changes need not wait for the next test: they are told at once (`push`).
 
 Invariants:
 
-1. Nobody is suspected by this node's own tests before it was silent for `suspect_min`, nor after
-   more than `suspect_max` of silence since its test, nor while it answers anybody we ask.
+1. This node's own tests suspect a node not before `suspect_min` of silence, not later than after
+   `suspect_max` of silence since its test, and not while it answers a node that we ask.
 2. `broken` and `suspects` are disjoint sets of other members.
 3. Every wait ends: a trial with an answer, a vouch or a suspicion, at most `deaf_after` after it
    began (once more that if this node itself was paused).
-4. Words of another view are not believed; an answer from it still is an answer.
+4. Entries told in another view are not believed; an answer from there still counts as an answer.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from cubecast.topology import children, members_of
 VARIANCE_WEIGHT = 4
 """An answer is late after smoothed round trip + 4 x its mean deviation (RFC 6298)."""
 TESTS_REMEMBERED = 16
-"""Of so many tests per peer a late answer still tells the round trip."""
+"""Tests per peer that are remembered, so that a late answer still tells the round trip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class DetectorConfig:
     """Bounds and delays of the detector, in the world's units of time."""
 
     test_every: Time = 2_000
-    """From one round of a node to its next: its cost is 2·log2 n small messages per round."""
+    """Time from one round of a node to its next; a round costs 2·log2 n small messages."""
 
     suspect_min: Time = 4_000
     """A silence shorter than this is never suspected: more than a process may pause."""
@@ -70,16 +70,16 @@ class DetectorConfig:
     In between, the time is (retries + 1, + 2 with `indirect`) x (smoothed RTT + 4 x deviation)."""
 
     deaf_after: Time = 40_000
-    """Who is heard but answers neither us nor others this long is suspected: it hears nothing."""
+    """A node that is heard, but answers neither us nor others this long, is suspected as deaf."""
 
     retries: int = 2
     """A silent node is tested so many times more before others are asked."""
 
     indirect: int = 3
-    """So many others are asked to test a silent node before it is suspected; 0: nobody."""
+    """So many others are asked to test a silent node before it is suspected; 0: none."""
 
     push: bool = True
-    """Tell changes on at once; otherwise with the answers to tests only, as in [B]."""
+    """Tell changes at once; otherwise with the answers to tests only, as in [B]."""
 
     def __post_init__(self) -> None:
         for name in ("test_every", "suspect_min"):
@@ -102,7 +102,7 @@ class DetectorConfig:
 
     @classmethod
     def synchronous(cls, round_trip: Time) -> DetectorConfig:
-        """[B] 5.1: one test per round, and who does not answer within the known bound is faulty."""
+        """[B] 5.1: one test per round; a node that exceeds the known bound is faulty."""
         wait = round_trip + 1
         return cls(2 * wait, wait, wait, wait, retries=0, indirect=0, push=False)
 
@@ -144,7 +144,7 @@ class Vouch(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Notice(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Entries that have just changed, told on without being asked; what is lost is asked for."""
+    """Entries that have just changed, sent unasked; what is lost comes with a later answer."""
 
     kind: ClassVar[str] = "notice"
     view: int = 0
@@ -156,7 +156,7 @@ DetectorMessage: TypeAlias = Test | TestReply | IndirectTest | Vouch | Notice
 
 
 def targets(node: NodeId, members: int, alive: int) -> tuple[NodeId, ...]:
-    """Members j for whom `node` is the first of `alive` in c(j,s), s = 1, 2, …: whom it tests."""
+    """Members j that `node` tests: where it is the first of `alive` in c(j,s), s = 1, 2, …."""
     alive |= 1 << node
     found: list[NodeId] = []
     cell = [node]  # ids of our block to which we are the nearest of `alive`
@@ -214,21 +214,21 @@ class Trial:
     def __init__(self, peer: NodeId, first: int, now: Time) -> None:
         self.peer = peer
         self.first = first
-        """Number of its first test: answers to older ones say nothing new.  Also its name for
-        those who are asked to test the peer for us."""
+        """Number of its first test: answers to older ones say nothing new.  Also names the trial
+        to the nodes that are asked to test the peer for us."""
         self.begun = now
         self.due = now
         self.stage = 0
-        """How many times it was asked in vain."""
+        """How many waits ended without an answer."""
         self.asked = 0
-        """Who was asked, as a set."""
+        """Nodes that were asked to test the peer, as a bit mask."""
         self.excused = False
-        """This node was paused meanwhile, so the trial was begun again, once."""
+        """Whether the trial was begun again, once, because this node was paused meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """`asker` wants to know whether somebody answers the test `test` of ours."""
+    """A request of `asker`: tell it if a peer answers our test `test`, or a later one."""
 
     asker: NodeId
     request: int
@@ -237,7 +237,7 @@ class Errand:
 
 
 class Detector:
-    """One node's part.  `on_change` is the last thing an input does, so it may call back."""
+    """One node's detector.  `on_change` is the last thing an input does, so it may call back."""
 
     knowledge_class: ClassVar[type[Knowledge]] = Knowledge
 
@@ -274,7 +274,7 @@ class Detector:
         self._next_round = now
         self._targets: tuple[int, int, tuple[NodeId, ...]] = (0, 0, ())
         self._fresh: dict[NodeId, NodeId] = {}
-        """Entries that changed in this call, and who told us (this node: it found out itself)."""
+        """Entries that changed in this call, and the node that told us; this node: found here."""
         self._news: list[NodeId] = []
         self._told = (0, 0)
         wake(now)
@@ -290,7 +290,7 @@ class Detector:
 
     @property
     def targets(self) -> tuple[NodeId, ...]:
-        """Whom this node tests in a round, as far as it knows."""
+        """The nodes that this node tests in a round, as far as it knows."""
         members, alive = self.knowledge.members, self.knowledge.alive
         if self._targets[:2] != (members, alive):
             self._targets = (members, alive, targets(self.node, members, alive))
@@ -299,7 +299,7 @@ class Detector:
     # -- inputs ----------------------------------------------------------------------------------
 
     def heard(self, peer: NodeId, now: Time) -> None:
-        """Something came from `peer`: it lives.  Cheap, to be called for every packet."""
+        """Note that something came from `peer`: it lives.  Cheap, to be called for every packet."""
         self._heard[peer] = now
 
     def on_message(self, message: Message, sender: NodeId, now: Time) -> None:
@@ -323,7 +323,7 @@ class Detector:
         self._settle(now)
 
     def on_wake(self, now: Time) -> Time | None:
-        """Do what is due; when to come back, or None while there is nobody else."""
+        """Do what is due; return when to come back, or None while there is no other member."""
         for trial in [one for one in self._trials.values() if one.due <= now]:
             self._in_vain(trial, now)
         if self._next_round <= now:
@@ -333,7 +333,7 @@ class Detector:
         return at
 
     def set_members(self, members: int, now: Time, view: int | None = None) -> None:
-        """The cluster has changed.  In a new view everyone is correct: all have agreed to it."""
+        """Change the set of members.  In a new view all are correct: they have agreed to it."""
         afresh = view is not None and view != self.view
         if view is not None:
             self.view = view
@@ -352,14 +352,14 @@ class Detector:
             self._wake(max(self._next_round, now))
 
     def probe(self, peer: NodeId, now: Time) -> None:
-        """Test a member out of turn: somebody who waits for it wonders."""
+        """Test a member out of turn, because something else waits for it."""
         if peer != self.node and self.members >> peer & 1 and peer not in self._trials:
             self._wake(self._begin(peer, now))
 
     def announce(self, news: tuple[str, ...], now: Time) -> None:
-        """Let everyone know something of this node, with the next rounds ([B] 5.2).
+        """Announce names of this node to all members, with the next rounds ([B] 5.2).
 
-        The last announcement replaces those before; `on_news` tells the others.
+        The last announcement replaces those before; other nodes report it by `on_news`.
         """
         self.knowledge.announce(news)
         self._fresh[self.node] = self.node
@@ -383,7 +383,7 @@ class Detector:
             self._next_round = now + self.config.test_every
 
     def _begin(self, peer: NodeId, now: Time) -> Time:
-        """Begin a trial; one that is suspected already is only asked, once per round."""
+        """Begin a trial; a peer that is suspected already gets only one test per round."""
         trial = Trial(peer, self._test(peer, now), now)
         trial.due = now + self._step(peer)
         if not self.knowledge.is_suspected(peer):
@@ -396,7 +396,7 @@ class Detector:
         return min([self._next_round, *(trial.due for trial in self._trials.values())])
 
     def _patience(self, peer: NodeId) -> Time:
-        """How long `peer` may be silent; of whom nothing is known, as long as others took."""
+        """How long `peer` may be silent; without samples of it, by the round trips of others."""
         round_trips = self._peer(peer).round_trips
         if not round_trips.known:
             round_trips = self._all
@@ -426,7 +426,7 @@ class Detector:
         self._send(sender, TestReply(test.number, version, self.view, states, news))
 
     def _answered(self, node: NodeId, reply: TestReply, now: Time) -> None:
-        """An answer to a test of ours, perhaps a late one: the node is correct."""
+        """Take an answer to a test of ours, perhaps a late one: the node is correct."""
         peer = self._peers.get(node)
         sent = None if peer is None else peer.sent.pop(reply.number, None)
         if peer is None or sent is None:
@@ -446,10 +446,10 @@ class Detector:
             self._send(errand.asker, Vouch(errand.request, node))
 
     def _in_vain(self, trial: Trial, now: Time) -> None:
-        """A trial is due and there is no answer: ask again, ask others, or decide."""
+        """A trial is due without an answer: test again, ask others, or suspect the peer."""
         step = self._step(trial.peer)
         if now - trial.due > step and not trial.excused:
-            # We come too late: it is we who were paused, and the answer may lie unread.
+            # We come too late: this node was paused, and the answer may lie unread.
             trial.excused, trial.begun, trial.stage = True, now, 0
             self._test(trial.peer, now)
             trial.due = now + step
@@ -461,7 +461,7 @@ class Detector:
             trial.due = now + step
         elif trial.stage == self.config.retries + 1 and self._ask_others(trial, now):
             trial.due = now + 2 * step
-        elif now < until:  # something was heard from it lately, or there is nobody to ask
+        elif now < until:  # it was heard lately, or there is no node to ask
             if not self._ask_others(trial, now):
                 self._test(trial.peer, now)
             trial.due = min(until, now + 2 * step)
@@ -471,7 +471,7 @@ class Detector:
             self._turn(trial.peer)
 
     def _silent_until(self, trial: Trial) -> Time:
-        """When the peer is suspected if nothing comes from it until then."""
+        """When the peer is suspected if nothing more comes from it."""
         silent_since = max(trial.begun, self._heard.get(trial.peer, trial.begun))
         patience = self._patience(trial.peer)
         return min(silent_since + patience, trial.begun + self.config.deaf_after)
@@ -487,7 +487,7 @@ class Detector:
         return bool(relays)
 
     def relays(self, peer: NodeId) -> list[NodeId]:
-        """Whom to ask: the peer's other testers, then anybody; in turns, as their links differ."""
+        """Nodes to ask: the peer's other testers, then any; in turns, as their links differ."""
         able = self.knowledge.alive & ~self.broken & ~(1 << self.node | 1 << peer)
         testers = children(peer, able, max(able.bit_length() - 1, peer).bit_length())
         turn = self._number % max(len(testers), 1)
@@ -532,7 +532,7 @@ class Detector:
                 self.broken &= ~(1 << node)
 
     def _settle(self, now: Time) -> None:
-        """At the end of every input: tell the others, then the owner."""
+        """Tell changes to other nodes, then to the owner, at the end of every input."""
         if self._fresh:
             fresh, self._fresh = self._fresh, {}
             if self.config.push:
@@ -548,7 +548,7 @@ class Detector:
                 self._on_change(self.suspects, now)
 
     def _push(self, fresh: dict[NodeId, NodeId]) -> None:
-        """Tell changes to those we test, among them one newly suspected, that it may object."""
+        """Tell changes to the nodes we test; also to one newly suspected, so that it may object."""
         states, news = self.knowledge.of(list(fresh))
         notice = Notice(self.view, states, news)
         tellers = set(fresh.values())
@@ -567,6 +567,6 @@ class Detector:
         self.knowledge.check_invariants()
         assert not self.broken & (self.suspects | 1 << self.node | ~self.members)
         for peer in (*self._peers, *self._trials, *self._errands):
-            assert peer != self.node, "nobody tests itself"
-            assert self.members >> peer & 1, "nothing is kept of those who are no members"
+            assert peer != self.node, "a node does not test itself"
+            assert self.members >> peer & 1, "only members are kept"
         assert not any(self.suspects >> peer & 1 for peer in self._trials)

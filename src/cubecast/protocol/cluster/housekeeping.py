@@ -1,19 +1,19 @@
 """Which topics a node may forget, and when to look.
 
-A topic that a node has left, and to which it has nothing under way, is *idle*.  An idle topic is
-forgotten when nobody had to do with it here for `Config.forget_after`, and nobody who may come back
-from another view is owed what was published to it (`Horizon`); or when more than
-`Config.idle_topics` are idle: then the oldest goes.
+A topic that a node has left, with nothing of it under way here, is *idle*.  An idle topic is
+forgotten when it was not used here for `Config.forget_after`, and no node that may come back from
+another view is owed messages of it (`Horizon`).  If more than `Config.idle_topics` are idle, the
+oldest are forgotten.
 
-A topic that a node is in for the sake of a pattern alone is *watched* while nothing happens in it.
-Such a topic is chosen in the same way, but the node has to ask the others first whether one of them
-may still publish to it (`Discovery.release`).
+A topic that a node is in because of a pattern alone is *watched* while nothing happens in it.  Such
+a topic is chosen in the same way, but the node first asks the others whether one of them may still
+publish to it (`Discovery.release`).
 
 Invariants:
 
-1. Between two rounds lies at least `Config.forget_after`, so a node that comes back has that long
-   to ask what it missed before history that was kept for it is given up.
-2. Idle topics number at most `Config.idle_topics`, and those that became idle since the last look.
+1. At least `Config.forget_after` lies between two rounds.  So a node that comes back has that long
+   to ask what it missed before its history is dropped.
+2. At most `Config.idle_topics` topics are idle, and those that became idle since the last look.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ class Housekeeping:
         self._round_at: Time | None = None
         self._allowed = config.idle_topics
         self._uses: dict[Topic, tuple[int, int]] = {}
-        """Idle and watched topics: the uses of each by the last round, and the view of then."""
+        """Idle and watched topics: uses at the last round, and the epoch when they last changed."""
         self.unused: dict[Topic, int] = {}
-        """Watched topics that were chosen, and their uses at that time."""
+        """Watched topics that were chosen, with their uses at that time."""
         self.waits = False
-        """Whether another round may find something although nothing happens before it."""
+        """Whether another round may find topics to forget even if nothing happens before it."""
         self._last: Horizon | None = None
         self.horizon = Horizon()
-        """What has to be remembered: by the last round and by the one before."""
+        """The history to keep, by the last round and the one before."""
 
     def stir(self, now: Time) -> Time | None:
-        """There may be something to forget: the time of a round that is planned now."""
+        """Plan a round, unless one is planned; return its time, or None if nothing was planned."""
         if self._round_at is not None or not self._config.forget_after:
             return None
         self._round_at = now + self._config.forget_after
         return self._round_at
 
     def is_due(self, topics: int, now: Time) -> bool:
-        """Whether to look for what may be forgotten."""
+        """Whether to look for topics to forget."""
         if not self._config.forget_after:
             return False
         return topics > self._allowed or (self._round_at is not None and self._round_at <= now)
@@ -86,7 +86,7 @@ class Housekeeping:
         return [topic for topic in chosen if topic not in self.unused]
 
     def _crowd(self, topics: list[Topic]) -> list[Topic]:
-        """The oldest of more topics than may be kept."""
+        """The oldest topics beyond `Config.idle_topics`."""
         return topics[: max(0, len(topics) - self._config.idle_topics)]
 
     def _move_horizon(self, horizon: Horizon) -> None:
@@ -95,7 +95,7 @@ class Housekeeping:
         self.horizon = Horizon(last.epoch, min(kept, default=None))
 
     def _unchanged(self, idle: list[Topic], topics: Mapping[Topic, Tenant]) -> list[Topic]:
-        """Those that were so in the last round, were not used since, and are owed to nobody."""
+        """Topics that were among these in the last round, not used since, and owed to no node."""
         before, self._uses = self._uses, {}
         chosen = []
         for topic in idle:
@@ -104,6 +104,6 @@ class Housekeeping:
             if known != uses:
                 used_in = self.horizon.epoch
             elif not self.horizon.needs_superseded(used_in):
-                chosen.append(topic)  # and again in the next round, if it cannot be let go yet
+                chosen.append(topic)  # again in the next round if it cannot go yet
             self._uses[topic] = uses, used_in
         return chosen

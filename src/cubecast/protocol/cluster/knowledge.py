@@ -1,14 +1,14 @@
-"""What one node knows of the state of all: the vector that VCube's tests carry around.
+"""The state of all members, as one node knows it: the vector that VCube's tests carry around.
 
 Every member has a *stamp*, a number that only grows: even means correct, odd means suspected, and
-of two stamps the larger is the later.  Whoever finds a correct node silent makes its stamp odd,
-whoever finds a suspected node answering makes it even again; both add one, so that several testers
-that see the same event write the same number.  A node that hears that it is suspected raises its
-own stamp to the next even number: nobody can hold a wrong suspicion against one that is told of it.
+of two stamps the larger is the later.  A tester that finds a correct node silent makes its stamp
+odd; one that finds a suspected node answering makes it even again.  Both add one, so several
+testers that see the same event write the same number.  A node that hears that it is suspected
+raises its own stamp to the next even number: a wrong suspicion ends when its target hears of it.
 
-The vector is told in parts.  Every change here gets the next *version*; who was told everything up
-to some version is told only the entries that changed after it.  The teller keeps nothing about
-those it tells, and what is lost is told again.
+The vector is told in parts.  Every change here gets the next *version*; a peer that was told
+everything up to some version is told only the entries that changed after it.  The teller keeps no
+state about its peers, and lost entries are told again.
 
 Invariants:
 
@@ -26,15 +26,15 @@ from cubecast.protocol.port import NodeId
 States: TypeAlias = tuple[tuple[NodeId, int], ...]
 """(node, stamp) pairs; a member that is not named has stamp 0, correct."""
 News: TypeAlias = tuple[tuple[NodeId, int, tuple[str, ...]], ...]
-"""(node, serial, what it says of itself); of two serials the larger is the later."""
+"""(node, serial, names it announces); of two serials the larger is the later."""
 
 MAX_STAMP = 1 << 60
 """Larger stamps are ignored, so that a liar cannot make numbers that no encoding takes."""
 MAX_STAMP_LEAP = 1 << 16
-"""Changes of one member's state, in one view, that a node may have missed.  Stamps that are further
-from what it knows are ignored: at the top nobody could be suspected any more."""
+"""How many changes of one member's state a node may have missed in one view.  A stamp further ahead
+is ignored: at `MAX_STAMP` a member could not be suspected any more."""
 MAX_NEWS = 64
-"""Of one node no more names than this are told; the wire takes no more either."""
+"""How many names one node can announce; the wire takes no more either."""
 
 
 class Knowledge:
@@ -64,12 +64,12 @@ class Knowledge:
     # -- what this node finds out ----------------------------------------------------------------
 
     def turn(self, node: NodeId) -> None:
-        """A test says the opposite of what the stamp says ([B] 5.1; stamps as in VCube)."""
+        """Flip a stamp that a test contradicts ([B] 5.1; stamps as in VCube)."""
         assert node != self.node
         self._write(node, self.stamp(node) + 1)
 
     def announce(self, news: tuple[str, ...]) -> None:
-        """What this node says of itself from now on."""
+        """Set the names that this node announces from now on."""
         if len(news) > MAX_NEWS:
             raise ValueError(f"at most {MAX_NEWS} names can be announced, not {len(news)}")
         self.news[self.node] = (self.version + 1, news)
@@ -78,7 +78,7 @@ class Knowledge:
     # -- what others say -------------------------------------------------------------------------
 
     def merge(self, states: States, news: News) -> tuple[list[NodeId], list[NodeId]]:
-        """Take what is newer; the nodes whose stamps, and those whose news, were new to us."""
+        """Take newer entries; return the nodes with a newer stamp, and those with newer news."""
         changed = [node for node, stamp in states if self._take(node, stamp)]
         told = [node for node, serial, said in news if self._take_news(node, serial, said)]
         return changed, told
@@ -96,7 +96,7 @@ class Knowledge:
         return stamp > known
 
     def refuted(self, stamp: int) -> int:
-        """What a node makes of a stamp about itself: the next even number."""
+        """A node's own stamp after it hears `stamp` about itself: the next even number."""
         return stamp + (stamp & 1)
 
     def _take_news(self, node: NodeId, serial: int, said: tuple[str, ...]) -> bool:
@@ -130,7 +130,7 @@ class Knowledge:
     # -- members ---------------------------------------------------------------------------------
 
     def set_members(self, members: int, *, afresh: bool) -> None:
-        """Change the set of members; who is new to it is correct.  `afresh`: so is everyone."""
+        """Change the set of members; new members are correct.  `afresh`: all members are."""
         members |= 1 << self.node
         gone = self.members if afresh else self.members ^ members
         known = self.stamps.keys() | self._changed.keys() | self.news.keys()

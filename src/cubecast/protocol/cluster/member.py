@@ -1,22 +1,23 @@
-"""A node that outlives others: the data core, the agreement on views, and the way back.
+"""A node of a cluster whose nodes may die: data core, agreement on views, and the way back.
 
 `Member` is the `Process` that worlds run where nodes may die.  It hands commands and messages to
-the core of its present life (`CubecastNode`), lets `ViewAgreement` change the view, and does what
-both leave open: a node that finds itself excluded (it was slow, or on the smaller side of a
-partition) takes a new life and enters again, with all its application wanted and all it had read.
+the core of its present life (`CubecastNode`), and lets `ViewAgreement` change the view.  It also
+does what both leave open: an excluded node (it was slow, or on the smaller side of a partition)
+takes a new life and enters again, with all that its application wanted and all that it had read.
 
 Invariants:
 
 1. A message is heard only from the life the view names, and only if it was meant for our life.
-2. While this node is in no view, nothing is delivered and nothing is taken for publication; what
-   the application wants meanwhile is done as soon as there is a view again.
-3. Two views that meet and exclude each other: one outranks the other (`View.outranks`), on both
-   sides by the same rule, and its members stay.  If only one excludes the other's node, that node
-   returns if the view outranks what is left of its own; else that goes on without those who left.
-4. A node that nobody takes back goes on alone after `AgreementConfig.alone_after`.
-5. A node is in one cluster for all its lives: what comes from another is not heard (`foreign`).
-6. Of the view it is in a node believes members only; of another view, who answers at an address
-   that its history names; in no view, whom it asked (`cubecast.protocol.cluster.belief`).
+2. While this node is in no view, nothing is delivered and no publication is accepted; other
+   commands of the application are carried out as soon as there is a view again.
+3. Of two views that meet and exclude each other one outranks the other (`View.outranks`), by the
+   same rule on both sides, and its members stay.  If only one excludes the other's node, that node
+   returns if the view outranks the rest of its own; else the rest goes on without the others.
+4. A node that no member takes back goes on alone after `AgreementConfig.alone_after`.
+5. A node is in one cluster for all its lives: it does not hear other clusters (`foreign`).
+6. About its own view, a node believes members only.  About another view, it believes a node that
+   answers at an address that its history names.  In no view, it believes nodes that it asked
+   (`cubecast.protocol.cluster.belief`).
 """
 
 from __future__ import annotations
@@ -71,15 +72,15 @@ from cubecast.protocol.port import (
 from cubecast.topology import dimension_for
 
 MAX_TOLD = 256
-"""Strangers that were told lately where we are."""
+"""How many strangers are remembered that were told lately where we are."""
 PATIENT_ENTRIES = 50_000
-"""Streams in a request to enter for which the answer is waited for once more `enter_every`."""
+"""So many streams in a request to enter add one `enter_every` to the wait for its answer."""
 PATIENT_REQUESTS = 4
-"""Requests for a place in one life; then it counts, too, if a stranger says that it is outlived."""
+"""Requests for a place in one life before `Outlived` counts from a stranger, too."""
 KEPT_OUT = 2
-"""Who was mute may come back after so many times `Config.mute_after`: several who fall mute in turn
-are out at the same time, and waves are complete.  Who was in a dispute about that may come back at
-once; after the next dispute after once `mute_after`, then after as long as the mute."""
+"""A mute node may come back after so many times `Config.mute_after`: several that fall mute in turn
+are out at the same time, and waves are complete.  A node in a dispute about that may come back at
+once; after its next dispute after one `mute_after`, then after as long as a mute node."""
 
 
 class Member:
@@ -108,9 +109,9 @@ class Member:
     ) -> None:
         """Begin in `view`, or outside: then ask at the addresses `seeds` for a place.
 
-        `key` is known to nobody else (`cubecast.protocol.cluster.removal`).  `can_tell` says
-        whether a message can be encoded (None: all can), `on_disbelief` hears whom we do not
-        believe what.
+        `key` is secret (`cubecast.protocol.cluster.removal`).  `can_tell` says whether a message
+        can be encoded (None: all can).  `on_disbelief` gets the uid of a life that we do not
+        believe, and the reason.
         """
         self.node = node
         self.who = who
@@ -139,12 +140,12 @@ class Member:
         self._alone_at: Time | None = None
         self._due: Time | None = None  # nothing but the core needs `on_wake` before
         self._departing = False
-        self._gone = False  # it was let go: whatever still comes is for nobody
+        self._gone = False  # it was let go, and ignores what still comes
         self._told: dict[str, Time] = {}
-        self._kept_out: dict[str, Time] = {}  # addresses of those who were mute, until when
+        self._kept_out: dict[str, Time] = {}  # addresses of mute nodes, until when
         self._disputes: dict[str, int] = {}  # by address, the latest last
         self._behind: ViewId | None = None  # the view of ours in which we heard of a later one
-        self._ask_at: Time = 0  # then ask for that
+        self._ask_at: Time = 0  # when to ask for the later view
         self._requests = 0  # for a place, in this life
         self._confirm_at: Time = 0  # until then we do not ask again because of strangers
         if view is not None:
@@ -243,18 +244,18 @@ class Member:
 
     @property
     def suspects(self) -> int:
-        """Whom this node takes for dead."""
+        """Slots of members that this node takes for dead."""
         return 0 if self._agreement is None else self._agreement.suspects
 
     @property
     def absent(self) -> Collection[Absent]:
-        """Those who were excluded without having asked for it, and are not back."""
+        """Nodes that were excluded involuntarily, and are not back."""
         return () if self._agreement is None else self._agreement.absent
 
     def remembered_from(self, now: Time) -> int | None:
-        """AddressHistory of lives that ended before this epoch may be forgotten; None: all of it.
+        """History of lives that ended before this epoch may be forgotten; None: all of it.
 
-        It is the lowest epoch from which somebody is absent who may still come back.
+        It is the lowest epoch that a node missed that may still come back or ask for history.
         """
         return 0 if self._agreement is None else self._agreement.remembered_from(now)
 
@@ -274,15 +275,15 @@ class Member:
 
     @property
     def incarnation(self) -> int:
-        """Under which number we publish."""
+        """The number of our present life, under which we publish."""
         return self.who.incarnation
 
     def seal(self) -> Seal:
-        """Which life of ours speaks, and what it knows of the others."""
+        """Our present life and its view, to go with a message."""
         return Seal(self.who.uid, self.view)
 
     def on_packet(self, message: Message, sender: NodeId, seal: Seal, now: Time) -> None:
-        """A message over a network that does not know lives: check whose it is."""
+        """Take a message from a network that does not know lives: check which life sent it."""
         view, theirs = self.view, seal.view
         if self._gone:
             return
@@ -291,7 +292,7 @@ class Member:
             at = "" if here is None else here.address
             answer = self.hear(message, seal.uid, now, at)
             if isinstance(answer, Beacon):
-                self._port.reach(at, answer)  # in our view its slot may be another's
+                self._port.reach(at, answer)  # in our view its slot may be another node's
             elif answer is not None:
                 self._port.control(sender, answer)
         elif view is None or theirs is None:
@@ -303,7 +304,7 @@ class Member:
             self.on_message(message, sender, now)  # else for a life of ours that is over
 
     def on_message(self, message: Message, sender: NodeId, now: Time) -> None:
-        """A message of a member of our view, in the life that the view names."""
+        """Take a message of a member of our view, in the life that the view names."""
         if self._agreement is None or self._core is None:
             return
         if self._detector is not None:
@@ -329,11 +330,11 @@ class Member:
                 self._core.on_message(message, sender, now)
 
     def _catch_up(self, message: DetectorMessage, sender: NodeId, now: Time) -> None:
-        """If a member is in a later view than we are, have it send us that one.
+        """If a member is in a later view than we are, ask it for that view.
 
-        Whoever led there may be gone, and of those who are not in our view the detector believes
-        nothing: nobody else would tell us.  But tests overtake a view on its way down the tree, so
-        we wait as long as who leads would before it tells us directly.
+        The leader of that view may be gone, and the detector believes nothing that is told in
+        another view, so no other node would tell us.  But tests overtake a view on its way down the
+        tree, so we wait as long as a leader waits before it tells us directly.
         """
         if self._agreement is None:
             return
@@ -349,7 +350,7 @@ class Member:
             self.send(sender, Stuck(view.id))
 
     def foreign(self, message: Clusterwide) -> str:
-        """The cluster that a message comes from, if that is another than ours; else nothing."""
+        """The cluster that a message comes from, if it is not ours; else an empty string."""
         match message:
             case Beacon() | Install() if self._cluster not in (None, message.view.cluster):
                 return message.view.cluster or "unnamed"
@@ -360,9 +361,9 @@ class Member:
     def hear(
         self, message: ToAnyone, speaker: str, now: Time, at: str = ""
     ) -> Installed | Enter | Depart | Beacon | None:
-        """What anyone may say, member or not; the answer goes back the way it came.
+        """Take a message that any node may send, member or not; return the answer to it.
 
-        `at` is the address where we reached the speaker; empty: it came to us, from anywhere.
+        `at` is the address where we reached the speaker; empty: it connected to us, from anywhere.
         """
         if self.foreign(message):
             self.marks["heard another cluster"] += 1
@@ -387,7 +388,7 @@ class Member:
         return None
 
     def _hear_outside(self, message: ToAnyone, speaker: str, at: str) -> None:
-        """We are in no view, and hear where one is, or that this life has had its place."""
+        """In no view: hear where a view is, or that this life needs a successor (`Outlived`)."""
         known = self._has_asked(speaker, at)
         if isinstance(message, Outlived) and message.uid == self.who.uid:
             if known or self._requests > PATIENT_REQUESTS:
@@ -403,9 +404,9 @@ class Member:
         return at in self._contacts or at in self._history or self._history.names(speaker)
 
     def _on_doubt(self, doubt: Doubt) -> Enter | Depart | None:
-        """Say again what we asked for, if it was us."""
+        """Repeat our request with the nonce, if the question is about our present life."""
         if doubt.uid != self.who.uid:
-            self.marks["asked for somebody else"] += 1
+            self.marks["asked about another life"] += 1
             return None
         if self._agreement is None:
             return self._request(doubt.nonce)
@@ -430,10 +431,10 @@ class Member:
         return mine is not None and view != mine and view.epoch >= mine.epoch
 
     def _may_enter(self, view: View, speaker: str, at: str, now: Time) -> bool:
-        """Whether a place that we are given is in a view that can be, and by whom we asked.
+        """Whether a place that we are given is in a possible view, and from a node that we asked.
 
-        Whom we asked may have passed the request on to somebody whom we do not know.  Then we ask
-        again: by now that one is in the view, too, and says so where we reached it.
+        The node that we asked may have passed the request on to a node unknown to us.  Then we ask
+        it again: by now it is in the view, too, and says so where we reached it.
         """
         reason = leap(view, self._former_view)
         if reason:
@@ -450,7 +451,7 @@ class Member:
     # -- views -----------------------------------------------------------------------------------
 
     def _begin(self, view: View, born: int, now: Time) -> None:
-        """A life begins in a view."""
+        """Begin a life in a view."""
         slot = view.slot_of(self.who.uid)
         assert slot is not None
         self.node = slot
@@ -494,9 +495,9 @@ class Member:
             self._agreement.suspect(suspects, now)
 
     def _on_mute(self, accusation: Accusation, now: Time) -> None:
-        """A member leaves waves unanswered: go on without it, as without the silent.
+        """Go on without a member that leaves waves unanswered, as without a silent one.
 
-        In a dispute go on without both: whoever of them lies has put itself out.
+        In a dispute go on without both: the liar has put itself out.
         """
         if self._agreement is None:
             return
@@ -516,7 +517,7 @@ class Member:
         self._agreement.lose(sum(1 << slot for slot in out), now)
 
     def _count_dispute(self, address: str) -> int:
-        """How many times `mute_after` somebody is kept out who is in a dispute once more."""
+        """How many times `mute_after` a node is kept out after one more dispute."""
         before = self._disputes.pop(address, 0)
         self._disputes[address] = min(before + 1, KEPT_OUT)
         while len(self._disputes) > MAX_TOLD:
@@ -524,12 +525,12 @@ class Member:
         return before
 
     def suspect(self, slot: NodeId, now: Time) -> None:
-        """Somebody says that a node is dead; nothing follows while we are in no view with it."""
+        """Take a node for dead, as the caller says; no effect while we are in no view."""
         if self._agreement is not None:
             self._agreement.suspect(self._agreement.suspects | 1 << slot, now)
 
     def trust(self, slot: NodeId, now: Time) -> None:
-        """Somebody says that a node is alive after all."""
+        """Take a node for alive after all, as the caller says."""
         assert self._agreement is not None
         self._agreement.suspect(self._agreement.suspects & ~(1 << slot), now)
 
@@ -544,26 +545,26 @@ class Member:
         return self._can_tell is None or self._can_tell(message)
 
     def disbelieved(self, uid: str, why: str) -> None:
-        """Say whom we do not believe, and count it."""
+        """Count a statement of the life `uid` that we do not believe, and report why."""
         self.marks["disbelieved"] += 1
         if self._on_disbelief is not None:
             self._on_disbelief(uid, why)
 
     def wake(self, at: Time) -> None:
-        """See to views and detection at this time; the core asks for its own."""
+        """Ask for a wake for views and detection; the core asks for its own."""
         if self._due is None or at < self._due:
             self._due = at
         self._port.wake(at)
 
     def prepare(self, survivors: int) -> Reports:
-        """Freeze what those leave behind who will not survive, and report what we have of it."""
+        """Freeze the streams of members that will not stay, and report what we have of them."""
         assert self._core is not None
         self.marks["prepared"] += 1
         self._core.freeze(survivors)
         return self._core.report()
 
     def went_over(self, install: Install, now: Time) -> None:
-        """The agreement took us to the next view."""
+        """Take core, detector and port to the view that the agreement went over to."""
         assert self._core is not None
         before = self._core.view
         view = install.view
@@ -574,7 +575,7 @@ class Member:
         if install.finals:
             self.marks["ended streams"] += 1
         self._history.learn(view, install.absent)
-        self._port.view(view.epoch, view.mask)  # first: what follows is sent to those in it
+        self._port.view(view.epoch, view.mask)  # first: what follows is sent to its members
         self._core.install(install, now)
         if self._detector is not None:
             self._detector.set_members(view.mask, now, view.number)
@@ -586,7 +587,7 @@ class Member:
             self.wake(self._beacon_at)
 
     def let_go(self, now: Time) -> None:
-        """Everyone else is in a view without us, as we asked."""
+        """End, as we asked: all others are in a view without us."""
         self._core = None
         self._agreement = None
         self._detector = None
@@ -596,7 +597,7 @@ class Member:
     # -- apart and together again ----------------------------------------------------------------
 
     def beacon(self, stranger: str, now: Time, alien: bool = False) -> Beacon | None:
-        """For somebody outside who speaks to us as if it were a member; None: told lately."""
+        """A beacon for a stranger that speaks to us like a member; None: it was told lately."""
         view = self.view
         if view is None or now < self._told.get(stranger, now):
             return None
@@ -612,7 +613,7 @@ class Member:
             self._port.reach(address, beacon)
 
     def _on_beacon(self, beacon: Beacon, speaker: str, at: str, now: Time) -> Beacon | None:
-        """Somebody is in another view, as itself says, or as a member of ours has heard."""
+        """Hear that a node is in another view, from itself or from a member of ours."""
         mine, view, uid = self.view, beacon.view, beacon.uid
         if mine is None or mine == view:
             return None
@@ -642,10 +643,10 @@ class Member:
         return None
 
     def _ask_witnesses(self, view: View, uid: str, now: Time) -> bool:
-        """Somebody tells of another view: ask at addresses of it that our history names.
+        """Ask about another view, at addresses of it that our history names.
 
-        We say where we are.  Who is in a view that outranks ours answers with it, and that we
-        believe; else it comes here.  False: there is no such address.
+        We say where we are.  A node in a view that outranks ours answers with that view, and we
+        believe it; else the node comes here.  False: there is no such address.
         """
         places = self._history.witnesses(view, uid, self.who.address)
         for address in places:
@@ -654,9 +655,9 @@ class Member:
         return bool(places)
 
     def elsewhere(self, view: View, uid: str, now: Time) -> None:
-        """Node `uid` is in another view, and we believe it: who of us is to go over?"""
+        """Decide which side goes over: node `uid` is in another view, and we believe it."""
         mine = self.view
-        if mine is None or mine == view:  # ids alone: two lives in one slot may make the same one
+        if mine is None or mine == view:  # not ids alone: two lives in a slot may make the same
             return
         we_have_it, it_has_us = mine.has(uid), view.has(self.who.uid)
         if self._departing:
@@ -665,7 +666,7 @@ class Member:
                 self.let_go(now)  # the news that we may go was lost
             return
         if we_have_it and it_has_us:
-            return  # one of us is about to be where the other is
+            return  # one of us is about to go over to the other
         if we_have_it:
             if view.epoch >= mine.epoch:
                 self._part(mine, view, uid, now)
@@ -678,7 +679,7 @@ class Member:
         self._go_over(mine, view, uid, now)
 
     def _go_over(self, mine: View, view: View, uid: str, now: Time) -> None:
-        """Leave our view for another one, and tell the other members, who ask there themselves."""
+        """Leave our view for another one, and tell the members of ours: each asks there itself."""
         for slot in mine.members:
             if slot != self.node:
                 self._port.control(slot, Beacon(uid, view))
@@ -690,11 +691,11 @@ class Member:
         return "" if slot is None else view.members[slot].address
 
     def _part(self, mine: View, view: View, uid: str, now: Time) -> None:
-        """Members of ours have gone over to a view without us: follow, if it is more than the rest.
+        """Follow members that went over to a view without us, if it outranks the rest of ours.
 
-        A single node that hears nobody excludes everybody; it is the one to come back.  Of the view
-        those count whose address we know: nobody makes its own view larger by names.  If it is
-        larger by newcomers, we meet again as two views.
+        A single node that hears no other excludes all others; it is the one to come back.  Only
+        members of that view with addresses that we know count: a node cannot make its view larger
+        by invented names.  If it is larger by newcomers, we meet again as two views.
         """
         assert self._agreement is not None
         rest = {slot: who for slot, who in mine.members.items() if not view.has(who.uid)}
@@ -709,7 +710,7 @@ class Member:
             self.send(self._agreement.leader, Beacon(uid, view))
 
     def left_behind(self, view: View, now: Time) -> None:
-        """The others went on without this life of ours; they may not know it."""
+        """Return, or end if we depart: others went on without this life, and may not know it."""
         if self._departing:
             self.let_go(now)
             return
@@ -717,7 +718,7 @@ class Member:
         self._return_to(view, now)
 
     def _return_to(self, view: View, now: Time) -> None:
-        """End this life; begin another in `view`, with what we wanted and had read."""
+        """End this life, and ask for a place in `view` for the next one."""
         former = self._agreement
         assert former is not None
         self._former, self._core = self._core, None
@@ -734,12 +735,12 @@ class Member:
         for gone in former.absent:
             self._contact(gone.who.address)
         for slot in sorted(view.members):
-            self._contact(view.members[slot].address)  # last: whom we know nothing of
+            self._contact(view.members[slot].address)  # last: nodes unknown to us
         self._alone_at = now + self._agreement_config.alone_after
         self._ask_to_enter(now)
 
     def _hear_of(self, view: View, uid: str = "") -> None:
-        """Ask members of a view, too: `uid`, and those whom we know, the lowest slots first."""
+        """Ask members of a view, too: `uid`, and those at known addresses, lowest slots first."""
         for slot in sorted(view.members):
             who = view.members[slot]
             if who.address in self._history or who.uid == uid:
@@ -752,7 +753,7 @@ class Member:
             self._contacts.append(address)
 
     def _ask_to_enter(self, now: Time) -> None:
-        """Ask the next of those we know of for a place."""
+        """Ask the next contact for a place."""
         pause = self._agreement_config.enter_every
         if self._contacts:
             contact = self._contacts.pop(0)
@@ -760,7 +761,7 @@ class Member:
             self._requests += 1
             request = self._request()
             self._port.reach(contact, request)
-            # A large request takes long to read: who is asked anew meanwhile never gets done.
+            # A large request takes long to read: a member asked anew meanwhile would never finish.
             entries = sum(map(len, request.reached.values()))
             pause *= 1 + entries // PATIENT_ENTRIES
         self._enter_at = now + pause
@@ -773,7 +774,7 @@ class Member:
         return Enter(self.who, self.node, reached, self._apart(), self._cluster or "", proof)
 
     def _apart(self) -> int:
-        """The first epoch that we may not share with those who did not go our way.
+        """The first epoch that we may not share with nodes that did not go our way.
 
         A member that stays in a view was in the one before: it reported there.  It may never have
         heard of the view itself, if its leader died, unless it has answered us there.
@@ -785,7 +786,7 @@ class Member:
         return max(1, min(last + (last in shared) for last in lasts))
 
     def _enter(self, install: Install, slot: NodeId, now: Time) -> None:
-        """We have a place: begin there, and take up what was before."""
+        """Begin in the place that we were given, with what we wanted and had read before."""
         self._enter_at = self._alone_at = None
         apart = self._apart()
         former, self._former = self._former, None
@@ -809,9 +810,9 @@ class Member:
             self._port.writable(topic)
 
     def _go_on_alone(self, now: Time) -> None:
-        """Nobody takes us back: be a cluster of one, and look for others as such.
+        """Become a cluster of one, as no member takes us back, and look for others from there.
 
-        It is another life that does so: somebody may be about to take in the one that asked.
+        This takes another life: a member may be about to take in the one that asked.
         """
         assert self._former_view is not None
         self.marks["alone"] += 1
@@ -830,7 +831,7 @@ class Member:
     # -- time ------------------------------------------------------------------------------------
 
     def on_wake(self, now: Time) -> None:
-        """The core wakes up often, with every ACK; views and detection seldom have to."""
+        """Do what is due.  The core wakes up often, with every ACK; views and detection seldom."""
         if self._gone:
             return
         due = self._due is not None and self._due <= now
@@ -859,7 +860,7 @@ class Member:
             self._shine(now)
 
     def _see_to_views(self, now: Time) -> None:
-        """Do what epochs and detection have due, and ask for the next time of everything."""
+        """Do what is due for views and detection, and ask for the next wake of everything."""
         dues = [self._enter_at, self._alone_at, self._beacon_at]
         if self._agreement is not None:
             dues.append(self._agreement.on_wake(now))
@@ -870,7 +871,7 @@ class Member:
                 self.wake(at)
 
     def _shine(self, now: Time) -> None:
-        """Tell those we had to exclude where the cluster is, if we lead it."""
+        """Tell the nodes that we had to exclude where the cluster is, if we lead it."""
         self._beacon_at = None
         epochs = self._agreement
         sought = [] if epochs is None else epochs.sought(now)

@@ -68,20 +68,20 @@ from cubecast.topology import members_of
 
 
 def _nobody_is_absent(now: Time) -> int | None:
-    """Where nodes never die nobody comes back."""
+    """Where nodes never die, no node is absent."""
     return None
 
 
 def _ignore(peer: NodeId, now: Time) -> None:
-    """The same: nobody has to catch up."""
+    """The same: no node has to catch up."""
 
 
 def _wait_for_ever(accusation: Accusation, now: Time) -> None:
-    """The same: nobody can be excluded."""
+    """The same: no node can be excluded."""
 
 
 def _untold(accusation: Accusation) -> None:
-    """The same: nobody is to know."""
+    """The same: accusations are not reported."""
 
 
 class CubecastNode:
@@ -117,7 +117,7 @@ class CubecastNode:
         """Which branches of recovery were taken, for tests."""
         self._port = port
         self.keeper: ValueKeeper = getattr(port, "keeper", NOTHING_KEPT)
-        """What keeps retained values; a port may have one."""
+        """The store of retained values; a port may have one."""
         self._incarnation = incarnation
         self._links = Links(port, self.config)
         self._waves = Waves(node, self._links, cluster)
@@ -131,14 +131,14 @@ class CubecastNode:
         self._discovery = self.discovery_class(self, self._waves, port)
         self._view = CurrentView(view, born)
         self._view.expect_nodes(cluster.bit_count())
-        self._excluded_in = 0  # the last epoch in which somebody was excluded
+        self._excluded_in = 0  # the last epoch that began without a former member
         self._remembered_from = remembered_from
         self._on_caught_up = on_caught_up
         self._on_denied = on_denied
         self.shared: set[int] = set()
-        """Views that all their members have installed: they answered a wave of ours there.  Kept of
-        the present one, and of the last ones with those who are absent."""
-        self._catching_up: list[Topic] | None = None  # we came back, and are to ask about these
+        """Epochs whose view all its members have installed: they answered a wave of ours there.
+        Kept for the present view, and for the last views that absent nodes were in."""
+        self._catching_up: list[Topic] | None = None  # we came back, and have to ask about these
         self._caught_up = False  # we came back, and have asked
         self._agenda = Agenda(port)
         self._housekeeping = Housekeeping(self.config)
@@ -197,7 +197,7 @@ class CubecastNode:
         return self._cores[topic].outgoing.publish(membership.addressed, body, size, now)
 
     def is_lossy(self, topic: Topic) -> bool:
-        """Whether somebody may still take this node for one that would rather miss messages."""
+        """Whether this node may still miss messages of a topic."""
         membership = self._memberships.get(topic)
         return membership is not None and membership.is_lossy
 
@@ -216,7 +216,7 @@ class CubecastNode:
         return core.outgoing.next_seq if core is not None else 0
 
     def stable_seq(self, topic: Topic) -> Seq:
-        """The last own message of `topic` that everyone has consumed; -1 if none."""
+        """The last own message of `topic` that all its subscribers have consumed; -1 if none."""
         core = self._cores.get(topic)
         return core.outgoing.stable_seq() if core is not None else -1
 
@@ -240,7 +240,7 @@ class CubecastNode:
         return list(self._memberships)
 
     def informed(self, topic: Topic) -> bool:
-        """Whether this node knows who is subscribed to `topic`."""
+        """Whether this node knows the subscribers of `topic`."""
         membership = self._memberships.get(topic)
         return membership is not None and membership.informed
 
@@ -250,32 +250,32 @@ class CubecastNode:
         return [] if membership is None else list(members_of(membership.addressed))
 
     def explain(self, topic: Topic, now: Time) -> Explanation:
-        """What this node knows of a topic: its standing, members, and who waits for whom."""
+        """What this node knows of a topic: its standing, subscribers, and what waits for what."""
         membership = self._memberships.get(topic)
         if membership is None:
             return {"standing": "out", "informed": False}
         return explain(membership, self._waves, self._mute_members, now)
 
     def behind(self, topic: Topic) -> dict[NodeId, int]:
-        """Who holds our credit: how many own messages each child, or this node, has yet to take."""
+        """What holds our credit: own messages that each child, or this node, has yet to take."""
         core = self._cores.get(topic)
         return {} if core is None else core.outgoing.behind()
 
     def set_cluster(self, cluster: int) -> None:
-        """Nodes came or went; new waves visit those of `cluster`.
+        """Set the nodes that new waves visit, after nodes came or went.
 
         A node that comes must be known to all before it starts anything.  A node that goes must
-        stay until no wave that began before visits it (`own_waves`) and nobody has a control
-        message on its way to it or through it (`unacked_parcels`).
+        stay until no wave that began before visits it (`own_waves`) and no control message is on
+        its way to it or through it (`unacked_parcels`).
         """
         for newcomer in members_of(cluster & ~self._waves.cluster):
-            self._links.forget(newcomer)  # what its slot's last owner was told is no concern of it
+            self._links.forget(newcomer)  # links of its slot's last owner
         self._waves.cluster = cluster
         self._known |= cluster
         self._view.expect_nodes(cluster.bit_count())
 
     def forget_peer(self, peer: NodeId, now: Time) -> None:
-        """A node that left is out of reach: nothing more will come from it or go to it."""
+        """Forget a node that left: nothing more will come from it or go to it."""
         self._links.forget(peer)
         for done in self._waves.forget(peer, now):
             self._complete(done, now)
@@ -283,20 +283,20 @@ class CubecastNode:
             self._discovery.settle()
 
     def own_waves(self) -> int:
-        """Operations of this node that not every node has answered."""
+        """How many operations of this node some node has not answered."""
         return self._waves.own_pending()
 
     def tell_stable(self, now: Time) -> None:
-        """Tell everyone at once what is stable of our streams: there will be no next frame."""
+        """Tell at once what is stable of our streams: there will be no next frame to tell it."""
         for core in self._cores.values():
             core.outgoing.tell_stable(now)
 
     def unacked_parcels(self, peer: NodeId | None = None) -> int:
-        """Control messages that `peer` (or anyone) has not acknowledged."""
+        """Control messages that `peer` (None: any peer) has not acknowledged."""
         return self._links.unacked(peer)
 
     def pending_waves(self) -> int:
-        """Waves of anyone that wait for an answer to pass through here."""
+        """Waves of any node that wait for an answer to pass through here."""
         return self._waves.pending()
 
     def consumed(self, topic: Topic, stream: Stream, seq: Seq, now: Time) -> None:
@@ -304,7 +304,7 @@ class CubecastNode:
         self._cores[topic].delivery.consumed(stream, seq, now)
 
     def unstable(self) -> int:
-        """Sizes of own frames that somebody has not consumed."""
+        """Total size of own messages that some subscriber has not consumed."""
         return sum(core.outgoing.in_flight for core in self._cores.values())
 
     # -- messages --------------------------------------------------------------------------------
@@ -312,7 +312,8 @@ class CubecastNode:
     def refuse(self, frame: Frame, reason: str) -> bool:
         """Count a frame that is not to be taken; False if it has to be, for others depend on it.
 
-        Then a message waits here whose publisher has delivered it: the topic would stop without it.
+        Then a message waits here whose publisher has delivered the frame: without the frame the
+        topic would stop.
         """
         core = self._cores.get(frame.topic)
         if core is None:
@@ -372,9 +373,9 @@ class CubecastNode:
                 raise TypeError(f"node {self.node} cannot handle {message!r} from {sender}")
 
     def _on_inquiry(self, inquiry: Inquiry, sender: NodeId, now: Time) -> None:
-        """Somebody still keeps a frame of ours and asks what is stable.
+        """Answer a node that still keeps a frame of ours and asks what is stable.
 
-        Or it is the heir of a dead stream, and lacks some of it.
+        Or the sender is the heir of a dead stream, and asks for what it lacks of it.
         """
         core = self._cores.get(inquiry.topic)
         if core is not None and inquiry.stream == core.outgoing.own:
@@ -382,7 +383,7 @@ class CubecastNode:
         elif core is not None and not self.is_live(inquiry.stream):
             core.inheritance.bequeath(inquiry.stream, sender, now)
         elif inquiry.stream.life == Stream(self.node, self._incarnation):
-            # Of what we published in a topic that we have forgotten everyone has everything.
+            # We have forgotten the topic, so all have everything that we published there.
             self._links.send(
                 sender, Settled(inquiry.topic, inquiry.stream, -1, self._view.epoch), now
             )
@@ -390,7 +391,7 @@ class CubecastNode:
     def _is_early(self, parcel: Parcel) -> bool:
         """Whether a message belongs to a view we have not heard of; it is sent again when we have.
 
-        What we sent to a node before we know it would be forgotten in `set_cluster`.
+        What we send to a node before we know it is forgotten in `set_cluster`.
         """
         message = parcel.message
         if type(message) is Settled or type(message) is Mute:
@@ -405,7 +406,7 @@ class CubecastNode:
         match message:
             case Stable():
                 core = self._cores.get(message.topic)
-                if core is not None:  # else we were never a member, and nobody honest tells us
+                if core is not None:  # else no honest node tells us of this topic
                     try:
                         core.incoming.on_stable(message, sender, now)
                     except Untimely:
@@ -417,7 +418,7 @@ class CubecastNode:
                     pass
                 elif self.is_live(message.stream):
                     if message.stream.source != sender:
-                        raise ProtocolError("news of a stream of another node that lives")
+                        raise ProtocolError("settled names a live stream of another node")
                     core.incoming.all_stable(message.stream, core.outgoing.own)
                 elif core.inheritance.settle(message.stream, message.seq, now):
                     self._jump(self._memberships[message.topic], now)
@@ -429,7 +430,7 @@ class CubecastNode:
                     self._complete(result, now)
             case Wave():
                 if message.epoch < self._excluded_in and message.op is not Op.PRESENT:
-                    # Its origin begins anew when it hears who is gone.
+                    # Its origin begins anew when it hears which nodes are gone.
                     self.marks["wave of a view that is over"] += 1
                 elif self._waves.admits(message, sender):
                     self._on_wave(message, sender, now)
@@ -447,10 +448,10 @@ class CubecastNode:
             self._tell_if_caught_up(now)
 
     def _on_verdict(self, message: Release | Suspended, now: Time) -> None:
-        """A publisher says that it needs us no more, or does without us."""
+        """Hear that a publisher needs us no more, or goes on without us."""
         membership = self._memberships.get(message.topic)
         if membership is None:
-            return  # nobody honest has to do with us there
+            return  # no honest publisher sends us this
         if isinstance(message, Release):
             membership.on_release(message, now)
         else:
@@ -469,7 +470,7 @@ class CubecastNode:
         self._waves.on_wave(wave, sender, self._contribution(wave), now)
 
     def _complete(self, result: Gathering, now: Time) -> None:
-        """An operation of ours has been answered by every node."""
+        """Complete an operation of ours that every node has answered."""
         if result.wave.op is Op.TOPICS:
             self.shared.add(result.wave.epoch)
             self._discovery.complete(result, now)
@@ -483,21 +484,21 @@ class CubecastNode:
         membership.complete(result, now)
 
     def adopt_if_new(self, topic: Topic) -> None:
-        """Be a member of a followed topic from its beginning on (`Discovery`)."""
+        """Subscribe to a followed topic from its beginning on, if it is new (`Discovery`)."""
         if self._discovery.is_new(topic):
             self._port.discovered(topic)
             self._membership(topic).adopt()
 
     def _contribution(self, wave: Wave) -> Contribution:
-        """Apply an operation of another node, and what we say to it; what we keep goes with it."""
+        """Apply an operation of another node; our answer, with the retained value for a JOIN."""
         own = self._applied(wave)
         kept = self.keeper.kept(wave.topic) if wave.op is Op.JOIN else None
         return own if kept is None else own._replace(kept=kept)
 
     def _believed(self, answer: Answer) -> Answer:
-        """An answer without its retained value if that is none, or comes from the future.
+        """The answer, without its retained value if that is invalid, or from the far future.
 
-        A value that no newcomer would keep must not outdo one that it would.
+        A value that no newcomer would keep must not replace one that it would keep.
         """
         if answer.kept is None or self.keeper.believes(answer.kept):
             return answer
@@ -509,7 +510,7 @@ class CubecastNode:
             return membership.apply(wave)
         if wave.op is Op.LEAVE or not self._generation:
             return NOTHING
-        return NOTHING._replace(own=(self._new_stream(), -1))  # others may remember earlier ones
+        return NOTHING._replace(own=(self._new_stream(), -1))  # others may remember earlier streams
 
     # -- views -----------------------------------------------------------------------------------
 
@@ -519,11 +520,11 @@ class CubecastNode:
         return self._view.view
 
     def knows(self, topic: Topic) -> bool:
-        """Whether this node has ever had to do with a topic."""
+        """Whether this node keeps state of a topic."""
         return topic in self._cores
 
     def takes(self, topic: Topic) -> bool:
-        """Whether what others publish to a topic is delivered here."""
+        """Whether messages of other nodes in a topic are delivered here."""
         return topic in self._cores and self._cores[topic].reading.taking
 
     def is_live(self, stream: Stream) -> bool:
@@ -531,7 +532,7 @@ class CubecastNode:
         return self._view.is_live(stream)
 
     def freeze(self, survivors: int) -> None:
-        """Deliver nothing more of those who will not be in the next view."""
+        """Stop delivering streams of members that will not be in the next view."""
         unsettled = [one for core in self._cores.values() for one in core.holdings.unsettled()]
         self._view.freeze(survivors, unsettled)
         if self._view.frozen:
@@ -584,13 +585,13 @@ class CubecastNode:
         if dead:
             self._start_again(now)
         else:
-            self.rejoin(now)  # who was cut off
+            self.rejoin(now)  # memberships that were cut off
         self.stir(now)
 
     def _hear_ends(self, install: Install, now: Time) -> None:
         """Hear how far streams went that were published in another view.
 
-        A topic that came into being there is owed to whoever follows it, too.
+        If we follow a topic that came into being there, we are owed it, too.
         """
         for topic, ends in install.ends.items():
             dead = [(stream, last) for stream, last in ends if not self.is_live(stream)]
@@ -606,7 +607,7 @@ class CubecastNode:
         recovery, ends = membership.core.recovery, finals.get(membership.core.topic, ())
         for final in ends:
             if recovery.end_stream(final, now):
-                self.marks["jump, as nobody can feed us"] += 1
+                self.marks["jump, as no node can feed us"] += 1
                 membership.cut_off()
         recovery.drop_unreported({final.stream for final in ends}, now)
 
@@ -617,9 +618,9 @@ class CubecastNode:
         self._discovery.start_again(now)
 
     def reached(self, apart: int) -> Ends:
-        """How far this node has come in every topic, for those it comes back to.
+        """How far this node has come in every topic, for the nodes it comes back to.
 
-        It has been `apart` from them since that view: what was over before, they know.
+        It has been apart from them since view `apart`; they know what was over before.
         """
         reached = {
             topic: tuple(core.reached_since(apart, apart).items())
@@ -628,7 +629,7 @@ class CubecastNode:
         return {topic: known for topic, known in reached.items() if known}
 
     def give_up(self, topic: Topic) -> None:
-        """This life is over, and the next one is not to be subscribed to `topic`."""
+        """Do not carry a subscription to `topic` over to the next life; this one is over."""
         if topic in self._memberships:
             self._memberships[topic].give_up()
 
@@ -647,7 +648,7 @@ class CubecastNode:
         self._tell_if_caught_up(now)
 
     def _tell_if_caught_up(self, now: Time) -> None:
-        """As soon as everyone has told us what we missed, history need not be kept for us."""
+        """Tell all members, once they have told us what we missed, that we have caught up."""
         topics, memberships = self._catching_up, self._memberships
         assert topics is not None
         while topics:
@@ -663,12 +664,12 @@ class CubecastNode:
             self._tell_caught_up(self._waves.cluster & ~(1 << self.node), now)
 
     def _tell_caught_up(self, peers: int, now: Time) -> None:
-        """Newcomers are told as well: who took them in may not have heard it."""
+        """Tell peers that we caught up; newcomers, too, as their leader may not have heard it."""
         for peer in members_of(peers):
             self._links.send(peer, CaughtUp(), now)
 
     def rejoin(self, now: Time) -> None:
-        """Begin what every membership wants and no wave of it does yet."""
+        """Begin the operation that each membership wants, if no wave of it runs yet."""
         for membership in list(self._memberships.values()):
             membership.rejoin(now)
 
@@ -679,7 +680,7 @@ class CubecastNode:
             if core is not None and self._agenda.begin(topic, at):
                 self._wake_topic(core, now)
         if self._discovery.joining:
-            self._discovery.settle()  # whoever is alone may have joined just now
+            self._discovery.settle()  # a node that is alone may have joined just now
         if self._catching_up is not None:
             self._tell_if_caught_up(now)
         if self._agenda.take_untidy():
@@ -702,15 +703,15 @@ class CubecastNode:
     # -- what is not needed any more --------------------------------------------------------------
 
     def stir(self, now: Time) -> None:
-        """Something ended: see in a while what may be forgotten."""
+        """Look in a while for state to forget, as something ended."""
         at = self._housekeeping.stir(now)
         if at is not None:
             self._port.wake(at)
 
     def _clean_up(self, now: Time) -> None:
-        """Forget topics that are idle, and history that nobody will ask for.
+        """Forget topics that are idle, and history that no node will ask for.
 
-        If a topic is taken up again, it is in a stream of another generation, so that nobody takes
+        If a topic is taken up again, it is in a stream of another generation, so that no node takes
         new messages for old ones.
         """
         house = self._housekeeping
@@ -733,10 +734,10 @@ class CubecastNode:
             self._port.forgotten(topic)
 
     def _unlearn(self, unused: dict[Topic, int]) -> None:
-        """Do with watched topics from now on as if they were new.
+        """Treat watched topics from now on as if they were new.
 
-        Whoever asks is told that we would let them go, and may forget them, with what we published
-        there, before we do.  So the next publication begins another stream, after a wave.
+        A node that asks is told that we would let them go, and may forget them, with what we
+        published there, before we do.  So the next publication begins another stream, after a wave.
         """
         kept = self._with_a_next_stream(unused)
         for topic in [topic for topic in unused if topic not in kept]:
@@ -748,9 +749,9 @@ class CubecastNode:
             membership.unlearn()
 
     def _with_a_next_stream(self, topics: Collection[Topic]) -> list[Topic]:
-        """Those of these topics in which we can begin another stream, from here on.
+        """The topics of these in which we can begin another stream from now on.
 
-        That is all of them, unless the streams of this life are used up.
+        That is all of them, unless the generations of this life are used up.
         """
         published = [topic for topic in topics if self._cores[topic].outgoing.next_seq]
         if published and self._generation >= MAX_GENERATION:
@@ -759,13 +760,13 @@ class CubecastNode:
         return list(topics)
 
     def needs(self, topic: Topic) -> bool:
-        """Whether a topic is not one that this node watches and would let go."""
+        """Whether this node needs a topic: False if it only watches it and would let it go."""
         uses = self._housekeeping.unused.get(topic)
         membership = self._memberships[topic]
         return uses is None or not membership.is_watched or membership.uses != uses
 
     def let_go(self, topics: Collection[Topic]) -> None:
-        """Nobody else has to do with these topics: forget those that we still do not need."""
+        """Forget these topics, which no other node uses, if we still do not need them."""
         known = sorted(topic for topic in topics if topic in self._memberships)
         self._forget([topic for topic in known if not self.needs(topic)])
 
@@ -773,7 +774,7 @@ class CubecastNode:
         return Horizon(self._view.epoch, self._remembered_from(now))
 
     def _jump(self, membership: Membership, now: Time) -> None:
-        """A publisher went on without us and died before it could say so."""
+        """Join again: a publisher went on without us and died before it could say so."""
         self.marks["jump, as a publisher died that had passed us over"] += 1
         membership.cut_off()
         membership.rejoin(now)
@@ -782,11 +783,11 @@ class CubecastNode:
 
     @property
     def memberships(self) -> dict[Topic, Membership]:
-        """Where this node stands with every topic it has to do with."""
+        """This node's membership in every topic of which it keeps state."""
         return self._memberships
 
     def membership_of(self, topic: Topic) -> Membership:
-        """Where this node stands with a topic; from here on it has to do with it."""
+        """This node's membership in a topic; made if there is none."""
         return self._membership(topic)
 
     def load(self) -> Load:

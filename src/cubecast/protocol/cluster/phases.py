@@ -11,7 +11,7 @@ Invariants (`attempt`, `_retry_at` and `_install` are attributes of `ViewAgreeme
 3. `LEAVING`: `_install` is a view without this node.  In every other phase it is the present view,
    or None in the first one.
 4. In every phase but `SETTLED` the node, or a node it counts on, has reported what it holds of the
-   streams of others: it changes nothing about them before the next view.
+   streams of others: it changes nothing about these streams before the next view.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Phase(Enum):
     FOLLOWING = "following"
     """It lets another node lead until `_retry_at`."""
     WAITING = "waiting"
-    """It knows that a change is under way, and no node that leads it."""
+    """It knows that a change is under way, and knows no node that leads it."""
     LEAVING = "leaving"
     """It has decided on a view without itself, and tells the others."""
 

@@ -1,13 +1,13 @@
-"""Who may have a member removed: nobody but that member, or the process that is in its place.
+"""Proofs of removal: only a member itself, or the process in its place, can have it removed.
 
 Members pass requests on, copies of requests come late, and any member may lie.  So a request that
 costs a member its place counts only with a proof.
 
 1. *To depart.*  The leader asks the leaver, at the leaver's address, with a nonce (`Doubt`); the
-   leaver repeats its request with the nonce.  Who did not get the question cannot answer it.
+   leaver repeats its request with the nonce.  A node that did not get the question cannot answer.
 2. *To enter at the address of a member* that is not suspected.  The leader asks at that address
    whether the newcomer is there.  One process listens at an address: if the newcomer answers, the
-   member is gone, however short ago; if the member is alive, the newcomer is not there, and its
+   member is gone, however recently; if the member is alive, the newcomer is not there, and its
    request is a late copy.  A process that was restarted at once thus waits for one round trip.
 
 A nonce is a keyed hash of the view and the uid, so nothing is kept of a question, and an answer is
@@ -24,7 +24,7 @@ NONCE_BYTES = 16
 
 
 class RemovalProofs:
-    """The questions of one node; `key` is its own and secret."""
+    """The questions of one node, and the check of answers; `key` is the node's secret."""
 
     __slots__ = ("_key",)
 

@@ -1,31 +1,31 @@
-"""Telling a decided view: as a difference, down the cube's tree, with answers that gather.
+"""Telling a decided view: as a difference, down the cube's tree, with merged answers.
 
-Theory of operation.  Whoever decided a view tells it.  A newcomer is sent the whole view.  Those
-who were in the view before are sent the difference (`Change`), down the tree of the cube that
-consists of them and is rooted at the teller: every one of them goes over and passes the same words
-on.  An answer (`Installed`) says of a set of members that they are there.  A node answers when
-everyone below it has, or after half of the teller's patience for as high a tree with what it has,
-and then whenever it hears of more.  Whom the teller has not heard of in time it tells directly, and
-again each `repeat_after`.
+Theory of operation.  The leader that decided a view is its *teller*.  It sends the whole view to
+newcomers.  To members of the view before it sends the difference (`Change`), down the tree of the
+cube that consists of them and is rooted at the teller: each of them goes over and passes the same
+message on.  An answer (`Installed`) names members that have installed the view.  A node answers
+when all below it have answered, or with what it has after half of the teller's patience for a tree
+of that height, and then whenever it hears of more.  A member that the teller has not heard of in
+time is told directly, and again each `repeat_after`.
 
-The teller's patience.  Words go down a tree of h levels and answers come up in h round trips.
+The teller's patience.  Messages go down a tree of h levels and answers come up in h round trips.
 `repeat_after` is for a question and its answer, with a good margin (`patience`): a teller that
-waited no longer for a high tree would tell everyone in it twice.
+waited no longer for a high tree would tell every node in it twice.
 
 Invariants:
 
-1. *A relay adds nothing.*  It passes on what was decided, word by word, after it went over itself.
-   So whoever is told has the same words to judge, by the same rule (`ViewAgreement.on_install`), as
-   if the teller had told it directly; the argument for agreement does not ask who carries them.
-2. *A relay takes nothing away.*  One that is slow, dead, or that must refuse the view delays those
-   below it until the teller tells them directly.  Nobody is excluded for it: a member is only
-   excluded for its own silence.
-3. *An answer for another was given by that one.*  A node names itself, and whom answers from below
-   named.
-4. A difference is read only by who is in the view that it starts from; the checksum of the members
-   decides whether the result is the view that was meant.  Who cannot read it asks for the whole
+1. *A relay adds nothing.*  It passes on what was decided, unchanged, after it went over itself.  So
+   a receiver judges the same message, by the same rule (`ViewAgreement.on_install`), as if the
+   teller had told it directly; the argument for agreement does not depend on the carrier.
+2. *A relay takes nothing away.*  A relay that is slow or dead, or must refuse the view, delays the
+   nodes below it until the teller tells them directly.  No member is excluded for it: a member is
+   only excluded for its own silence.
+3. *An answer for another node was given by that node.*  A node names itself, and the nodes that
+   answers from below named.
+4. Only a node in the view that a difference starts from can read it; the checksum of the members
+   decides whether the result is the right view.  A node that cannot read it asks for the whole view
    (`Unclear`).
-5. A node keeps this of the view that it is in, or of the last one that it decided: two sets, and
+5. A node keeps this state of its present view, or of the last one that it decided: two sets, and
    one `Change`.
 """
 
@@ -91,7 +91,7 @@ def patience(repeat_after: Time, levels: int) -> Time:
 
 
 class Messenger(Protocol):
-    """What telling needs of its node."""
+    """What the broadcast needs of its node."""
 
     def send(self, slot: NodeId, message: Clusterwide) -> None: ...
     def reach(self, address: str, message: Clusterwide) -> None: ...
@@ -133,14 +133,14 @@ class ViewBroadcast:
         self._up = ""
         self._again_at: Time | None = None
         self.there = 1 << slot
-        """Slots of those who are in the view, as far as we know."""
+        """Slots of members that have installed the view, as far as we know."""
         self.wanted = 0
-        """Slots of those for whom we answer, or whom we have to tell."""
+        """Slots of members that we answer for, or have to tell."""
 
-    # -- whoever decided the view ------------------------------------------------------------------
+    # -- the teller --------------------------------------------------------------------------------
 
     def tell(self, inside: bool, now: Time) -> None:
-        """Tell everyone in the view; `inside`: we are in it as well."""
+        """Tell all members of the view; `inside`: we are one of them."""
         self.there = 1 << self._slot if inside else 0
         view, tree = self._install.view, self._tree
         self.wanted = view.mask & ~self.there
@@ -152,26 +152,26 @@ class ViewBroadcast:
 
     @property
     def leads(self) -> bool:
-        """Whether we decided the view, and do not only pass it on."""
+        """Whether we are the teller, and not a relay."""
         return not self._up
 
     @property
     def untold(self) -> int:
-        """Those of whom we do not know yet that they are there."""
+        """Slots that are `wanted`, and are not known to have installed the view."""
         return self.wanted & ~self.there
 
     @property
     def newcomers(self) -> int:
-        """Those in the view who were not in the one before."""
+        """Slots of members that were not in the view before."""
         return self._install.view.mask & ~self._tree
 
     def give_up(self, slots: int) -> None:
-        """Tell these no more, if it is we who tell."""
+        """Tell these members no more, if we are the teller."""
         if self.leads:
             self.wanted &= ~slots
 
     def tell_again(self, now: Time) -> None:
-        """Tell those whom we have not heard of, each directly."""
+        """Tell each member that we have not heard of, directly."""
         for slot in members_of(self.untold):
             self.tell_one(slot)
         self._set_clock(now, 1)
@@ -183,10 +183,10 @@ class ViewBroadcast:
         else:
             self._messenger.reach(self._install.view.members[slot].address, self._install)
 
-    # -- whoever passes it on ----------------------------------------------------------------------
+    # -- a relay -----------------------------------------------------------------------------------
 
     def pass_on(self, sender: NodeId, up: str, now: Time) -> None:
-        """We were told by `sender`, at address `up`, down the tree: tell those below us."""
+        """Tell the nodes below us a view that `sender`, at address `up`, told us down the tree."""
         below = cluster(sender, self._slot)
         self._up = up
         self.wanted = self._tree & cluster_mask(sender, below)
@@ -206,13 +206,13 @@ class ViewBroadcast:
             self.answer(self._up)
 
     def answer(self, address: str) -> None:
-        """Say who is there."""
+        """Say which members have installed the view."""
         self._messenger.reach(address, Installed(self._install.view.id, self.there))
 
     # -- both --------------------------------------------------------------------------------------
 
     def heard(self, slots: int) -> bool:
-        """These are there; True if that is news."""
+        """Note that these members have installed the view; True if that is news."""
         news = slots & self._install.view.mask & ~self.there
         self.there |= news
         if news and self._up and (self._again_at is None or not self.untold):
@@ -222,11 +222,11 @@ class ViewBroadcast:
 
     @property
     def due(self) -> Time | None:
-        """When something is to be said again, or said though it is not complete."""
+        """When to tell again, or to answer although the answer is not complete."""
         return self._again_at
 
     def on_wake(self, now: Time) -> bool:
-        """Say what is due; True if it is we who tell, and members were told again."""
+        """Say what is due; True if we are the teller, and told members again."""
         if self._again_at is None or self._again_at > now:
             return False
         if self.leads:

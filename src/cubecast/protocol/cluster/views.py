@@ -1,4 +1,4 @@
-"""Views: who is in the cluster, as numbered and agreed epochs, and what nodes say to agree on them.
+"""Views: the members of the cluster in numbered, agreed epochs, and the messages about them.
 
 A *view* is an epoch number, the ballot it was agreed by, and its members.  Views form a tree: each
 names the one before it.  Sides of a partition go on in branches of their own
@@ -37,7 +37,7 @@ LIFE = "."
 
 
 def process_of(uid: str) -> str:
-    """What all lives of one process have in common."""
+    """The part of a uid that all lives of one process have in common."""
     return uid.partition(LIFE)[0]
 
 
@@ -65,7 +65,7 @@ EPOCH_SHIFT = 28
 
 
 CHECK_BITS = 48
-"""Of a view's checksum: exact in any reader of JSON, and no time of the explorer's."""
+"""Bits of a view's checksum: exact in any JSON reader, and too small for a time of the explorer."""
 
 
 @lru_cache(maxsize=8192)
@@ -75,10 +75,10 @@ def _check_of(slot: NodeId, who: Who) -> int:
 
 
 class View(msgspec.Struct, frozen=True, dict=True):
-    """The members of one epoch, {slot: who}; what is looked up often is computed once.
+    """The members of one epoch, {slot: who}; frequent lookups are computed once.
 
-    `cluster` is made when a cluster begins, and all its views have it: those of two clusters have
-    nothing to do with each other, whatever addresses they share.
+    `cluster` is made when a cluster begins, and all its views have it: views of two clusters are
+    unrelated, whatever addresses they share.
     """
 
     id: ViewId
@@ -97,12 +97,12 @@ class View(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def checksum(self) -> int:
-        """Tells members from other members; not made to withstand who wants it to fail."""
+        """Tells sets of members apart; not made to withstand an attacker."""
         total = sum(_check_of(slot, who) for slot, who in self.members.items())
         return total & (1 << CHECK_BITS) - 1
 
     def changed(self, to: ViewId, gone: int, came: Mapping[NodeId, Who]) -> View:
-        """The view `to` after this one: the slots `gone` are free, then `came` take theirs."""
+        """The view `to` after this one: the slots `gone` are freed, then `came` are added."""
         left = [slot for slot in self.members if gone >> slot & 1]
         members = dict(self.members)
         for slot in left:
@@ -116,7 +116,7 @@ class View(msgspec.Struct, frozen=True, dict=True):
         return view
 
     def lost_in(self, other: View) -> list[NodeId]:
-        """Slots, here, of the lives that are not in the other view."""
+        """Slots, in this view, of the lives that are not in the other one."""
         return sorted(self.slots[uid] for uid in self.slots.keys() - other.slots.keys())
 
     @property
@@ -163,7 +163,7 @@ class View(msgspec.Struct, frozen=True, dict=True):
 
 
 class Seal(NamedTuple):
-    """Whose life sent a message, and in which view: that says to whose life it was sent."""
+    """The life that sent a message, and its view, which tells the life that it was sent to."""
 
     uid: str
     view: View | None
@@ -193,11 +193,11 @@ class UnreadFrame(msgspec.Struct, frozen=True, array_like=True):
 class HeldStream(msgspec.Struct, frozen=True, array_like=True):
     """What one survivor has of a dead stream.
 
-    `delivered`: the last message handed to its application, its cut counted; -1: none, or it
-    consumes nothing.  `read`: the same, but not what only its cut covers and nothing that it read
-    depends on.  It can send others everything above `base` and up to `have`; of that, `unread` lies
-    above `delivered`.  If it lacks what lies up to `base` because it joined above that, `cut` is
-    where it joined, as far as not everyone is known to be there: all causes of what it lacks.
+    `delivered`: the last message handed to its application, or covered by its cut; -1: none, or it
+    consumes nothing.  `read`: the same, without messages that only its cut covers and that nothing
+    it read depends on.  It can send others everything above `base` and up to `have`; of that,
+    `unread` lies above `delivered`.  If it lacks messages up to `base` because it joined above
+    them, `cut` is where it joined, without what all are known to have: all causes of what it lacks.
     """
 
     stream: Stream
@@ -211,10 +211,11 @@ class HeldStream(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Final(msgspec.Struct, frozen=True, array_like=True):
-    """The agreed end of a dead stream: all deliver it up to `seq`, nobody anything above.
+    """The agreed end of a dead stream: all deliver it up to `seq`, and nothing above.
 
-    The `heir` has what lies above `base` and feeds it to whoever lacks it.  What lies up to `base`
-    nobody has: a member that lacks it skips it when it is at `after`, or jumps if that is empty.
+    The `heir` feeds what lies above `base` to subscribers that lack it.  No survivor can send what
+    lies up to `base`: a subscriber that lacks it skips it when it is at `after`, or jumps if
+    `after` is empty.
     """
 
     stream: Stream
@@ -227,11 +228,11 @@ class Final(msgspec.Struct, frozen=True, array_like=True):
 Reports: TypeAlias = dict[Topic, tuple[HeldStream, ...]]
 Finals: TypeAlias = dict[Topic, tuple[Final, ...]]
 Ends: TypeAlias = dict[Topic, Barrier]
-"""How far streams went, as nodes that come back from another view know it."""
+"""How far streams went, as nodes that come back from another view say."""
 
 
 class Prepare(msgspec.Struct, frozen=True, tag=True):
-    """A coordinator is about to change the view `parent`: nobody but `survivors` stays."""
+    """A leader is about to change the view `parent`: only `survivors` stay."""
 
     kind: ClassVar[str] = "prepare"
     ballot: Ballot
@@ -240,10 +241,10 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
 
 
 class Report(msgspec.Struct, frozen=True, tag=True):
-    """The answer: I follow this ballot, and here is what I have of those who will not be there.
+    """The answer to `Prepare`: I follow this ballot; `held` is what I have of the dead streams.
 
-    Or `promised` is a higher ballot that I follow instead.  `installed` is set if my view is
-    another one than the parent that was named: how I came to it.
+    Or `promised` is a higher ballot that I follow instead.  `installed` is set if my view is not
+    the parent that was named: how I came to my view.
     """
 
     kind: ClassVar[str] = "report"
@@ -256,8 +257,8 @@ class Report(msgspec.Struct, frozen=True, tag=True):
 class Absent(msgspec.Struct, frozen=True, array_like=True):
     """A node that was excluded; `epoch` is that of the first view without it.
 
-    What all had delivered before that epoch it may have, and what came later it lacks.  `back`: it
-    has come back, as the life `who`, and has not asked for all of that yet.
+    It may have what all had delivered before that epoch, and lacks what came later.  `back`: it has
+    come back, as the life `who`, and has not asked for all of that yet.
     """
 
     who: Who
@@ -266,10 +267,10 @@ class Absent(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Install(msgspec.Struct, frozen=True, tag=True):
-    """The view after `parent` is this.
+    """The view after `parent`.
 
-    `absent` are nodes that were excluded, and did not come back or just did: history is kept for
-    them, and whoever leads looks for the former, for a while (`cubecast.protocol.cluster.absence`).
+    `absent` are excluded nodes that did not come back, or just did: history is kept for them, and
+    the leader looks for the former, for a while (`cubecast.protocol.cluster.absence`).
     """
 
     kind: ClassVar[str] = "install"
@@ -280,16 +281,15 @@ class Install(msgspec.Struct, frozen=True, tag=True):
     ends: Ends
     absent: tuple[Absent, ...] = ()
     apart: int = 0
-    """The first epoch that somebody whose `ends` these are did not share with us."""
+    """The first epoch that a node that reported these `ends` did not share with us."""
 
 
 class Change(msgspec.Struct, frozen=True, tag=True):
-    """An `Install` for those who are in its parent: what is different in the view after it.
+    """An `Install` for members of its parent: the difference between the two views.
 
-    The slots `gone` are those of the parent whose lives are not in the view; `came` are the lives
-    that are new, by slot.  Of those who were absent `forgotten` are not any more, and `absent` are
-    besides.  `check` is the view's checksum.  `down`: pass it on
-    (`cubecast.protocol.cluster.view_broadcast`).
+    `gone` are the slots of the parent whose lives are not in the view; `came` are the new lives, by
+    slot.  `forgotten` are entries of absent nodes to drop, `absent` are those to add.  `check` is
+    the view's checksum.  `down`: pass it on (`cubecast.protocol.cluster.view_broadcast`).
     """
 
     kind: ClassVar[str] = "change"
@@ -315,9 +315,9 @@ class Unclear(msgspec.Struct, frozen=True, tag=True):
 
 
 class Installed(msgspec.Struct, frozen=True, tag=True):
-    """I have installed this view, or I know that I am not in it.
+    """I have installed this view, or am in a later one.
 
-    `there` are slots of members of whom I know the same; mine need not be among them.
+    `there` are slots of members that I know have installed it; mine need not be among them.
     """
 
     kind: ClassVar[str] = "installed"
@@ -326,17 +326,17 @@ class Installed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Stuck(msgspec.Struct, frozen=True, tag=True):
-    """I have followed a ballot in this view and heard no more of it: whoever leads, finish it."""
+    """I wait in this view for the next one: send it to me, or begin a ballot for it."""
 
     kind: ClassVar[str] = "stuck"
     view: ViewId
 
 
 class Enter(msgspec.Struct, frozen=True, tag=True):
-    """A newcomer, or a node that was excluded, asks for a place; any member passes it on.
+    """A newcomer, or an excluded node, asks for a place; any member passes the request on.
 
     `reached` is how far it had come in the life before, own messages included.  `apart` is the
-    first epoch that it may not share with nodes that did not go its way.  0: it had no life before.
+    first epoch that it may not share with nodes that did not go its way; 0: it had no life before.
     `cluster` is the one it was in; empty: in none.  `proof` answers a `Doubt`.
     """
 
@@ -365,9 +365,9 @@ class Depart(msgspec.Struct, frozen=True, tag=True):
 
 
 class Doubt(msgspec.Struct, frozen=True, tag=True):
-    """Somebody asks that `uid` may go, or take the place of a member at its address: is it so?
+    """A question: does `uid` ask to leave, or to take the place of a member at its address?
 
-    Goes to the address that is known for `uid`.  Who is there, and is `uid`, repeats its request
+    Goes to the address that is known for `uid`.  If the node there is `uid`, it repeats its request
     with the `nonce` (`cubecast.protocol.cluster.removal`).
     """
 
@@ -377,10 +377,10 @@ class Doubt(msgspec.Struct, frozen=True, tag=True):
 
 
 class Beacon(msgspec.Struct, frozen=True, tag=True):
-    """The sender, `uid`, is in this view: said to whoever is not, or does not seem to know.
+    """`uid` is in this view: sent to a node that is not in it, or does not seem to know it.
 
-    `alien`: the sender was told of the other's view, and has never been in a view with anybody
-    there; so it believes nobody there, and cannot come (`cubecast.protocol.cluster.belief`).
+    `alien`: the sender was told of the receiver's view, and has never been in a view with any node
+    there.  So it believes none of them, and cannot come (`cubecast.protocol.cluster.belief`).
     """
 
     kind: ClassVar[str] = "beacon"
@@ -405,4 +405,4 @@ Clusterwide: TypeAlias = (
 )
 ToAnyone: TypeAlias = Install | Installed | Enter | Outlived | Doubt | Beacon
 TO_ANYONE = (Install, Installed, Enter, Outlived, Doubt, Beacon)
-"""What may come from, and go to, lives that the view does not name."""
+"""Messages that may come from, and go to, lives that the view does not name."""
