@@ -83,7 +83,7 @@ class Listener(ClosesAtEnd):
     async def close(self) -> None:
         """Hand out nothing more; returns when no call is running (a call may close, too).
 
-        It waits for at most twice `leave_timeout_s`, and says so if a call goes on after that.
+        It waits for at most twice `leave_timeout_s`; a call that goes on after that is logged.
         """
         self._closing = True
         await self.subscription.close()
@@ -121,7 +121,7 @@ class Listener(ClosesAtEnd):
                         await self._call(message)
                 else:
                     await self._call(message)
-        except Closed as error:  # with its node: nothing more will come
+        except Closed as error:  # the node or client is closed
             if isinstance(self.subscription, RemoteSubscription) and self.subscription.lost:
                 log.error("no more callbacks of %r: %s", self.subscription.topic, error)
                 raise
@@ -144,7 +144,7 @@ class Listener(ClosesAtEnd):
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            await self._failed(message, error)  # something it waited for was cancelled, not we
+            await self._failed(message, error)  # what it awaited was cancelled, not this task
         except Exception as error:
             await self._failed(message, error)
         else:
@@ -167,6 +167,6 @@ class Listener(ClosesAtEnd):
 
 
 def _look(task: asyncio.Task[None]) -> None:
-    """The end has been logged; whoever wants the error asks `Listener.finished`."""
+    """Retrieve the error, which is logged already; `Listener.finished` raises it."""
     if not task.cancelled():
         task.exception()
