@@ -1,4 +1,4 @@
-"""Ctrl-C in commands: it interrupts once, what was begun is undone, and one line says so.
+"""Ctrl-C in commands: it interrupts once; the command undoes what it began and prints one line.
 
 Invariants, from `install` to the end of the process:
 

@@ -65,7 +65,7 @@ class Endpoint(abc.ABC):
         """Have `callback` called for each message, with ``async with node.on(topic, callback)``.
 
         It gets the `Message` (topic, payload, source, seq, published_at) and may be a coroutine
-        function.  `topic` may be a pattern; the options are those of `subscribe`.  What it returns,
+        function.  `topic` may be a pattern; the options are those of `subscribe`.  Its result,
         bytes or text, answers a message that is a request (`request`); None does not.
         """
         return self._listener(topic, callback, policy, queue_bytes, codec)

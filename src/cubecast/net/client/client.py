@@ -121,7 +121,7 @@ class Client(Endpoint):
     ) -> ClientReceipt | None:
         """Publish one message; it waits if the node has no room for it.
 
-        `payload` is bytes, or what else holds bytes, or text, which is sent as UTF-8.
+        `payload` is bytes, a bytearray or a memoryview, or text, which is sent as UTF-8.
         `headers` are a few short texts by name that travel with it (`Message.headers`).
         With `retain` it is kept for later subscribers, as at a node.
 

@@ -417,7 +417,7 @@ class Pipeline:
             self._unstable.pop(parcel.number, None)
 
     def on_consumed(self, news: Consumed) -> None:
-        """Note that packets are stable; of those in `unknown` that will never be known."""
+        """Note which packets are stable, and which can never be known to be (`unknown`)."""
         for number in news.numbers:
             parcel = self._unstable.pop(number, None)
             if parcel is not None and not parcel.stable.done():

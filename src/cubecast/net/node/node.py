@@ -142,7 +142,7 @@ class Node(Endpoint):
     ) -> Receipt | None:
         """Publish one message; it waits for credit if subscribers are slow.
 
-        `payload` is bytes, or what else holds bytes, or text, which is sent as UTF-8.
+        `payload` is bytes, a bytearray or a memoryview, or text, which is sent as UTF-8.
         `headers` are a few short texts by name that travel with it (`Message.headers`).
         With `retain`, a later subscriber is handed the newest such message of the topic first
         (`Message.retained`); one with an empty payload removes it.

@@ -1,14 +1,14 @@
 """Callbacks instead of ``async for``: a task that reads a subscription and calls for each message.
 
-1. Calls are made in the order of delivery, one at a time per listener; what a call returns is
-   awaited, if it can be, before the next.  So the subscription's queue and policy apply as if the
+1. Calls are made in the order of delivery, one at a time per listener; a result that can be awaited
+   is awaited before the next call.  So the subscription's queue and policy apply as if the
    application read it.
 2. A call that raises is logged with its traceback and told as a `CallbackFailed` event; the next
    message is handed out all the same.  If the message is a request, the error answers it.
 3. `close` lets the call that runs finish, for at most the node's `leave_timeout_s`, and then
-   cancels it and waits for its end, for as long again.  What is queued behind it is not handed
-   out any more; requests among that stay without an answer from here, and are counted in the log.
-4. What a call returns for a request, bytes or text, answers it; None does not.
+   cancels it and waits for its end, for as long again.  Messages queued behind it are not handed
+   out; requests among them get no answer from here, and the log has their number.
+4. The result of a call for a request, bytes or text, answers it; None does not.
 5. A subscription that ends by itself (cut off, or too many topics for its pattern) is logged.
 """
 
