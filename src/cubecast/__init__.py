@@ -187,16 +187,16 @@ _PLACES = {
     "load_config": "cubecast.net.settings.sources",
     "ordered": "cubecast.ordering.library",
 }
-"""Where the names are that are imported when they are asked for.
+"""The modules of names that are imported on first use.
 
-What a process does not use, it does not import: Spark's executors and the commands without a
-network need no network stack.
+A process imports only what it uses: Spark's executors and the commands without a network need no
+network stack.
 """
 
 _MODULES = {"codecs", "logs", "sync", "tracing"}
-"""Modules that are imported when they are asked for."""
+"""Modules that are imported on first use."""
 
-if not TYPE_CHECKING:  # checkers of types see the imports above
+if not TYPE_CHECKING:  # type checkers see the imports above
 
     def __getattr__(name: str) -> Any:
         """Import a name of the table ([PEP 562])."""
@@ -234,23 +234,23 @@ async def join(
     `join_timeout_s` seconds (None: that of the configuration, 10 s).  Once this node has joined
     it does not need its seed any more.
 
-    `listen` is where this node listens (None: any port of 127.0.0.1).  `advertise` is what others
-    are told and dial, if it is not that address: behind a NAT, or in a container.  With the default
+    `listen` is where this node listens (None: any port of 127.0.0.1).  `advertise` is the address
+    that others dial, if it is another: behind a NAT, or in a container.  With the default
     of `listen` and a seed on another machine, the node listens on the address by which it reaches
     the seed.
 
     `config` replaces `listen`, `advertise`, `secret` and `tls` where more is to be set, and
     excludes them (`ValueError`).  `trace` collects what the application at this node did, for the
-    checkers.  `network` carries the bytes (default: TCP, or TLS where `tls` names certificates),
-    `faults` are done to them on purpose.
+    checkers.  `network` carries the bytes (default: TCP, or TLS if `tls` names certificates),
+    `faults` are injected into it.
 
     Entering raises `JoinError` if no seed gives this node a place in time or all refuse it
     (another secret, another version, a certificate, a loopback address towards another machine,
     its own address as the only seed), `ConfigError` if the files of `tls`
     cannot be used, `OSError` if `listen` is taken, and `ValueError` if
     it is no address.
-    Leaving waits until what was published is with everyone, for at most `leave_timeout_s`; if
-    something is left then, it raises what `Node.close` does.
+    Leaving waits until all publications are stable, for at most `leave_timeout_s`; if some are left
+    then, it raises what `Node.close` does.
     """
     from dataclasses import replace
 
@@ -328,15 +328,14 @@ async def connect(
 
     The client is no member.  `secret` is that of clients; with a `name`, the token of the client of
     that name.  `addresses` are tried in turn, as in "host:port,host:port",
-    `timeout_s` seconds each.  Entering raises `AttachError` if none of them takes us, `ValueError`
-    if one is no address; leaving raises `Unknown` if the connection broke with publications under
-    way.
+    `timeout_s` seconds each.  Entering raises `AttachError` if no node accepts it, `ValueError` if
+    one is no address; leaving raises `Unknown` if the connection broke with publications under way.
 
     With `patience_s` above 0 the client looks for a node for so many seconds before it gives up:
-    when it begins, and whenever it has lost its node or that leaves.  It tries the same node first,
-    then the others, and goes on there: subscriptions are resumed without repetitions, events
-    (`Detached`, `Gap`, `Reattached`) say what they missed, and publications wait meanwhile.  Of a
-    publication that was on its way, and that the lost node may have sent, it says `Unknown`; with
+    when it begins, and whenever its node is lost or leaves.  It tries a lost node first, then the
+    others, and goes on there: subscriptions are resumed without repetitions, events
+    (`Detached`, `Gap`, `Reattached`) say what they missed, and publications wait meanwhile.  A
+    publication under way that the lost node may have sent raises `Unknown`; with
     `retry_unknown=True` it is sent again, and may be delivered twice.
     """
     from cubecast.net.checks import check_addresses, check_timeout

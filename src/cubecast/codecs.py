@@ -1,4 +1,4 @@
-"""Codecs: what the bytes of a payload mean, for a topic or a subscription.
+"""Codecs, which turn values into payloads and back, for a topic or a subscription.
 
 A codec has `encode` and `decode`; any object with these two will do.  Here are those for bytes,
 text, JSON, MessagePack and models of pydantic.
@@ -8,10 +8,10 @@ text, JSON, MessagePack and models of pydantic.
         async for message in messages:
             print(message.value.celsius)        # a Reading; message.payload are its bytes
 
-1. `decode` raises whatever it likes for bytes that it cannot read: `Message.value` makes a
-   `DecodeError` of it, which has the bytes.
-2. `encode` of a codec with a class takes instances of that class and nothing else, so that a
-   mistake shows at the publisher and not at every reader.
+1. `decode` may raise any exception for bytes that it cannot decode: `Message.value` turns it into a
+   `DecodeError`, which has the bytes.
+2. `encode` of a codec with a class takes only instances of that class, so that a mistake shows at
+   the publisher and not at every reader.
 3. Nothing is imported that is not used: pydantic only by `pydantic`, or a model given to `json`.
 """
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Codec(Protocol[T]):
-    """What a codec has to have."""
+    """The methods of a codec."""
 
     def encode(self, value: T, /) -> bytes:
         """The payload of a value; TypeError or ValueError if it has none."""
@@ -135,7 +135,7 @@ def check_codec(codec: object) -> None:
 
 
 def _class(kind: Any) -> type:
-    """The class whose instances are taken; `object` where instances cannot be told."""
+    """The class whose instances are accepted; `object` if instances cannot be checked."""
     if hasattr(kind, "__total__"):
         return dict  # which a `TypedDict` is
     if kind is Any or kind is float or not isinstance(kind, type):

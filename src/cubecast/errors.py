@@ -1,10 +1,10 @@
-"""What can go wrong, by blame and by certainty."""
+"""The errors of cubecast, by cause, and by what is known of the outcome."""
 
 from __future__ import annotations
 
 
 class CubecastError(Exception):
-    """Anything cubecast raises on purpose."""
+    """The base class of all errors that cubecast raises on purpose."""
 
 
 class JoinError(CubecastError):
@@ -17,11 +17,11 @@ class JoinError(CubecastError):
 
 
 class ConfigError(CubecastError, ValueError):
-    """A configuration cannot be meant; the text names the source and the key."""
+    """A configuration is invalid; the text names the source and the key."""
 
 
 class AttachError(CubecastError):
-    """No node took us as its client; `reasons` says why, {address: reason}."""
+    """No node accepted this client; `reasons` says why, {address: reason}."""
 
     def __init__(self, reasons: dict[str, str]) -> None:
         tried = ", ".join(f"{address} ({reason})" for address, reason in reasons.items())
@@ -48,7 +48,7 @@ class NotSubscribed(CubecastError):
 
 
 class NotAllowed(CubecastError):
-    """The cluster's permissions do not let this node or client do that; nothing was done.
+    """The cluster's permissions do not allow this node or client to do `what`; nothing was done.
 
     `what` is "publish", "subscribe" or "ask".
     """
@@ -70,7 +70,7 @@ class NameTaken(CubecastError):
 
 
 class Unknown(CubecastError):
-    """A publication was sent, or may be; whether everyone received it is not known."""
+    """A publication was sent, or may be; whether every subscriber received it is not known."""
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(f"not known whether everyone received it, in {topic!r}: {reason}")
@@ -98,7 +98,7 @@ class RequestFailed(CubecastError):
 
 
 class DecodeError(CubecastError, ValueError):
-    """A payload means nothing to the codec of its subscription; `payload` has the bytes."""
+    """The codec of a subscription cannot decode a payload; `payload` has the bytes."""
 
     def __init__(self, message: str, payload: bytes, reason: str) -> None:
         shown = repr(payload[:60]) + ("..." if len(payload) > 60 else "")
@@ -124,7 +124,7 @@ class Overflow(CubecastError):
 
 
 class TooManyTopics(CubecastError):
-    """There are more topics than can be named or followed, so a pattern would miss some."""
+    """There are more topics than can be listed or followed, so a pattern would miss some."""
 
     def __init__(self, pattern: str | None = None) -> None:
         self.pattern = pattern

@@ -1,14 +1,14 @@
-"""Ctrl-C in commands: it interrupts once, what was begun is undone, and one line says so.
+"""Ctrl-C in commands: it interrupts once; the command undoes what it began and prints one line.
 
 Invariants, from `install` to the end of the process:
 
 1. The first SIGINT raises `KeyboardInterrupt` in the main thread, or cancels the main task of an
    event loop (`interruptible`).  It is never raised where Python would print and forget it or make
    another error of it: in a finaliser, or while a module is imported.
-2. Those that come while the command cleans up do nothing, so no clean-up is left half done; after
+2. Later ones do nothing while the command cleans up, so no clean-up is left half done; after
    `PATIENCE_S` one ends the process at once.
-3. A child that is started inside `held` does not get the terminal's SIGINT until it says what it
-   does with it, and is known to its parent before the parent is interrupted.
+3. A child that is started inside `held` does not get the terminal's SIGINT until it has chosen what
+   to do with it, and its parent knows it before the parent is interrupted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 PATIENCE_S = 5.0
 """How long a command may clean up before another Ctrl-C ends it."""
 LATER_S = 0.002
-"""When to look again whether an interrupt can be raised."""
+"""The pause before checking again whether an interrupt can be raised."""
 EXIT_CODE = 130
 
 _came_at: float | None = None
@@ -39,20 +39,20 @@ _came_at: float | None = None
 
 
 def install() -> None:
-    """Have Ctrl-C interrupt this process as said above; where it is ignored, it stays so."""
+    """Have Ctrl-C interrupt this process as said above; if SIGINT is ignored, it stays so."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
         atexit.register(_ignore)  # the last thing before Python takes itself apart
 
 
 def _ignore() -> None:
-    """Python gives signals back their defaults when it ends: they would kill it."""
+    """Ignore signals: at its end Python restores their defaults, which would kill it."""
     for number in (signal.SIGINT, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
 
 
 def finish() -> None:
-    """The command is at its end: what comes from now on interrupts nothing.
+    """Ignore interrupts from now on: the command is at its end.
 
     An interrupt that has passed through `exec` of a text is remembered by Python, which with `-m`
     kills itself by SIGINT at the end; the next `exec` makes it forget.
@@ -75,7 +75,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _is_first() -> bool:
-    """Whether this one interrupts; an impatient one, long after the first, ends the process."""
+    """Whether this is the first interrupt; one long after the first ends the process."""
     if _came_at is None:
         return True
     if time.monotonic() > _came_at + PATIENCE_S:
@@ -89,10 +89,10 @@ def _note() -> None:
 
 
 def _is_delicate(frame: FrameType | None) -> bool:
-    """Whether what is raised here would be printed and forgotten, or become another error.
+    """Whether an exception raised here would be printed and forgotten, or become another error.
 
-    Python turns what is raised while it makes a class, as modules do when they are imported, into
-    a `RuntimeError`.
+    Python turns an exception raised while it makes a class, as modules do when they are imported,
+    into a `RuntimeError`.
     """
     while frame is not None:
         code = frame.f_code
@@ -109,7 +109,7 @@ async def interruptible(work: Coroutine[Any, Any, T]) -> T:
     import asyncio  # not before a command needs it
 
     if signal.getsignal(signal.SIGINT) is not _interrupt:
-        return await work  # nothing is installed: asyncio itself looks after Ctrl-C
+        return await work  # nothing is installed: asyncio itself handles Ctrl-C
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()
@@ -136,11 +136,11 @@ async def interruptible(work: Coroutine[Any, Any, T]) -> T:
 
 
 _on_loop: dict[asyncio.AbstractEventLoop, Any] = {}
-"""What cancels the main task of a loop that runs a command: at most one."""
+"""The function that cancels the main task of a loop that runs a command: at most one."""
 
 
 def listen(loop: asyncio.AbstractEventLoop) -> None:
-    """SIGINT cancels the main task of `loop` again, after somebody else had a use for it."""
+    """Have SIGINT cancel the main task of `loop` again, after other code has handled SIGINT."""
     if loop in _on_loop:
         loop.add_signal_handler(signal.SIGINT, _on_loop[loop])
     else:
@@ -149,7 +149,7 @@ def listen(loop: asyncio.AbstractEventLoop) -> None:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Keep SIGINT back meanwhile; processes that are started inside do not get it at all."""
+    """Block SIGINT inside the block; processes that are started there do not get it at all."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are the main thread's
         return

@@ -1,4 +1,4 @@
-"""Things that are entered with ``async with``, and hints for code that uses them otherwise."""
+"""Objects that are entered with ``async with``, and hints for code that uses them otherwise."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class AsyncOnly:
-    """Says ``async with`` to code that awaits, iterates or enters it in another way.
+    """Raises an error with a hint if code awaits, iterates or enters it without ``async``.
 
-    `HINT` is how it is used.  Checkers of types do not see these methods, so that they go on to
-    refuse such code.
+    `HINT` is how it is used.  Type checkers do not see these methods, so they still refuse such
+    code.
     """
 
     HINT = "async with ... as it"
@@ -38,13 +38,13 @@ class AsyncOnly:
 
 
 class ClosesAtEnd(AsyncOnly, abc.ABC):
-    """Leaving the block closes it; an exception on its way is let through."""
+    """A context manager that closes at the end of its block; exceptions pass through."""
 
     HINT = "async with node.subscribe(topic) as messages: async for message in messages: ..."
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """End it; closing twice is harmless."""
+        """Close it; closing twice is harmless."""
 
     async def __aexit__(
         self,
@@ -85,7 +85,7 @@ class OpeningContext(AsyncOnly, AbstractAsyncContextManager[T]):
 def opening(
     hint: str,
 ) -> Callable[[Callable[P, AsyncIterator[T]]], Callable[P, AbstractAsyncContextManager[T]]]:
-    """As `asynccontextmanager`, with a hint for who does not enter what is returned."""
+    """As `asynccontextmanager`, with a hint for code that does not enter the result."""
 
     def decorate(
         function: Callable[P, AsyncIterator[T]],

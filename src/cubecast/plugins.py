@@ -1,12 +1,12 @@
-"""Things of a user's own, by name: workloads and protocols that are not part of this package.
+"""Plugins, by name: workloads and protocols of a user that are not part of this package.
 
 =============  ==================================================================================
 ``ring``       an entry point of an installed package, in the group of what is looked for
 ``mine:RING``  the object ``RING`` of the module ``mine``
 =============  ==================================================================================
 
-A `Registry` has both beside what we have ourselves, which an entry point cannot replace.  Nothing
-of a user's is imported before it is asked for by its name.
+A `Registry` has both, and our own, which an entry point cannot replace.  A plugin is imported only
+when it is looked up by its name.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ T = TypeVar("T")
 
 
 class PluginError(CubecastError, ValueError):
-    """Something of a user's own cannot be had; the text says what is wrong with which package."""
+    """A plugin cannot be used; the text says what is wrong with which package."""
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """What there is of one kind, by name: our own, entry points of `group`, "module:object"."""
+    """Objects of one kind, by name: our own, entry points of `group`, "module:object"."""
 
     def __init__(
         self, group: str, built_in: Mapping[str, T], kind: type[Any] | None = None
@@ -39,7 +39,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self.group = group
         self._built_in = built_in
         self._kind = kind
-        """What an object must be an instance of; None: anything that can be called."""
+        """The class that an object must be an instance of; None: anything that can be called."""
 
     def __getitem__(self, name: str) -> T:
         if name in self._built_in:
@@ -116,7 +116,7 @@ def load_object(name: str) -> Any:
 
 
 def _own_names(module: str) -> str:
-    """What a module defines itself, as far as that can be told."""
+    """The names that a module defines itself, as far as that can be told."""
     names = [
         name
         for name, value in vars(import_module(module)).items()
@@ -132,7 +132,7 @@ def _said(error: Exception) -> str:
 
 
 def look_in(folder: Path) -> None:
-    """Have modules in `folder` found, after those that are installed."""
+    """Search `folder` for modules, after the installed ones."""
     place = str(folder.absolute())
     if place not in sys.path:
         sys.path.append(place)
@@ -141,7 +141,7 @@ def look_in(folder: Path) -> None:
 def source_of(name: str) -> Path | None:
     """The file or the folder of the module in "module:object"; None if it is installed.
 
-    What is not installed has to be sent to where it is to be used.
+    A module that is not installed has to be sent to the machine that uses it.
     """
     spec = find_spec(name.partition(":")[0].partition(".")[0])
     if spec is None or spec.origin is None:

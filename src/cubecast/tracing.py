@@ -9,11 +9,10 @@ continues it itself:
         with cubecast.tracing.continued(message), tracer.start_as_current_span("handle"):
             ...
 
-1. Headers that the application gives win: under these names, and where there is no room.
+1. Headers of the application win: under these names, and if there is no room for both.
 2. An application without OpenTelemetry pays nothing, and a message from outside of a span carries
-   nothing more.
-3. What a peer sends as trace context is text; OpenTelemetry checks it and ignores what is no
-   context.
+   no more headers.
+3. The trace context of a peer is text; OpenTelemetry checks it and ignores what is no context.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from cubecast.net.wire.headers import MAX_HEADER_BYTES, MAX_HEADERS, Headers
 PARENT = "traceparent"
 STATE = "tracestate"
 MAX_STATE = 512
-"""Characters of a ``tracestate`` that are passed on, as W3C asks at least."""
+"""The longest ``tracestate`` that is passed on, in characters: the least that W3C asks for."""
 
 
 def is_used() -> bool:

@@ -1,4 +1,4 @@
-"""What nodes and light clients have in common for an application: callbacks and requests."""
+"""The part of the API that nodes and light clients share: callbacks and requests."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Endpoint(abc.ABC):
         """Have `callback` called for each message, with ``async with node.on(topic, callback)``.
 
         It gets the `Message` (topic, payload, source, seq, published_at) and may be a coroutine
-        function.  `topic` may be a pattern; the options are those of `subscribe`.  What it returns,
+        function.  `topic` may be a pattern; the options are those of `subscribe`.  Its result,
         bytes or text, answers a message that is a request (`request`); None does not.
         """
         return self._listener(topic, callback, policy, queue_bytes, codec)
@@ -92,13 +92,13 @@ class Endpoint(abc.ABC):
     ) -> Message[Value]:
         """Publish a request and return the first answer, a `Message`.
 
-        What a handler of `on` returns answers it, or `Message.reply`.  All subscribers of the topic
-        get the request; the first answer wins, also one that says that a handler failed, and later
-        ones are dropped.  `codec` decodes the answer (`Message.value`).
+        The result of a handler of `on` answers it, or `Message.reply`.  All subscribers of the
+        topic get the request; the first answer wins, also the error of a handler, and later ones
+        are dropped.  `codec` decodes the answer (`Message.value`).
 
-        Raises `NotSent`, `NotAllowed` or `Closed` if the request was not sent, `NoAnswer` if none
-        came in `timeout` seconds or none can be heard any more (the request may be handled), and
-        `RequestFailed` if a handler raised: then it has the text.
+        Raises `NotSent`, `NotAllowed` or `Closed` if the request was not sent, `NoAnswer` if no
+        answer came in `timeout` seconds or none can come any more (the request may be handled), and
+        `RequestFailed`, with the text of the error, if a handler raised.
         """
         return await self._requests.request(topic, payload, headers, timeout, codec)
 
@@ -114,8 +114,8 @@ class Endpoint(abc.ABC):
     ) -> Answers[Value]:
         """Publish a request and read its answers: ``async for answer in node.request_many(...)``.
 
-        It ends after `count` answers, or `timeout` seconds after the first step; that no answer
-        came is no error here.  It raises what `request` raises otherwise.
+        It ends after `count` answers, or `timeout` seconds after the first step; no answer at all
+        is no error here.  Otherwise it raises what `request` raises.
         """
         check_request(topic, timeout, codec)
         if count is not None:

@@ -1,4 +1,4 @@
-"""Arguments of the public API, checked before anything is done: one line, and what to do."""
+"""Checks of arguments of the public API: one-line errors that say what to do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_SUCH_OPTION = 'order="total" has no {}: cubecast.ordered takes a config that 
 
 
 def check_subscription(topic: Topic, policy: str, queue_bytes: int) -> Pattern | None:
-    """The pattern that `topic` is, if it is one; TypeError or ValueError if it cannot be meant."""
+    """The pattern of `topic`, if it is one; TypeError or ValueError for invalid arguments."""
     check_name(topic)
     if policy not in POLICIES:
         raise ValueError(f"policy must be one of {', '.join(POLICIES)}, not {policy!r}")
@@ -36,7 +36,7 @@ def check_subscription(topic: Topic, policy: str, queue_bytes: int) -> Pattern |
 def check_total(
     policy: str, queue_bytes: int | None, managers: Sequence[str] | None, codec: object = None
 ) -> None:
-    """ValueError, in one line with advice, unless total order may be had with these."""
+    """ValueError, in one line with advice, if these arguments do not fit total order."""
     if not managers:
         raise ValueError(MANAGERS)
     if policy != "block":
@@ -48,7 +48,7 @@ def check_total(
 
 
 def check_order(order: str, policy: str, managers: Sequence[str] | None = None) -> None:
-    """ValueError, in one line with advice, unless a subscription may have this order."""
+    """ValueError, in one line with advice, if a subscription cannot have this order."""
     if order not in ORDERS:
         raise ValueError(f'order must be one of {", ".join(ORDERS)}, "total", not {order!r}')
     if managers is not None:
@@ -80,7 +80,7 @@ def check_listen(listen: object) -> None:
 
 
 def check_config(config: object, kind: type, given: dict[str, Any]) -> None:
-    """TypeError or ValueError unless `config` is one, and nothing else is given that it has."""
+    """TypeError or ValueError unless `config` is a `kind`, and excludes the arguments `given`."""
     if config is None:
         return
     if not isinstance(config, kind):
@@ -94,7 +94,7 @@ def check_config(config: object, kind: type, given: dict[str, Any]) -> None:
 
 
 def check_addresses(addresses: object) -> None:
-    """TypeError or ValueError unless these are addresses in one text."""
+    """TypeError or ValueError unless `addresses` is one text of addresses."""
     if isinstance(addresses, list | tuple | set):
         raise TypeError(
             'addresses must be one text, as "host:port,host:port", not a '
@@ -109,7 +109,7 @@ def check_addresses(addresses: object) -> None:
 
 
 def check_timeout(name: str, seconds: object, least: str = "0 or more") -> None:
-    """TypeError or ValueError unless this is a time to wait for, or None where that may be."""
+    """TypeError or ValueError unless `seconds` is a time of at least `least`, or None."""
     if seconds is None:
         return
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):

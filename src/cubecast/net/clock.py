@@ -1,7 +1,7 @@
-"""The wall clock, for what people are told: when a message was published.
+"""The wall clock, which tells people when a message was published.
 
-Nothing waits for it, and it orders nothing but concurrent retained values (`retained.py`); delays
-are of the loop's monotonic clock.  So it may be wrong, or be set while a node runs.
+No wait depends on it, and it orders only concurrent retained values (`retained.py`); delays use the
+loop's monotonic clock.  So it may be wrong, or be set while a node runs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 
 
 def wall_us() -> int:
-    """Microseconds since 1970; a clock that shows an earlier time counts as showing 1970.
+    """Microseconds since 1970; an earlier time counts as 1970.
 
     The wire has no room for a sign.
     """

@@ -1,4 +1,4 @@
-"""What a node tells its application besides messages."""
+"""Events that a node tells its application."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from cubecast.protocol.port import NodeId, Seq, Stream, Topic
 
 KEPT = 1000
-"""Events an iterator keeps if nobody reads it; older ones are dropped first."""
+"""Unread events that an iterator keeps; older ones are dropped first."""
 
 
 class MemberJoined(msgspec.Struct, frozen=True, tag=True):
@@ -23,7 +23,7 @@ class MemberJoined(msgspec.Struct, frozen=True, tag=True):
 
 
 class MemberLeft(msgspec.Struct, frozen=True, tag=True):
-    """A node left the cluster; `crashed`: without having asked for it, so it may be back."""
+    """A node left the cluster; `crashed`: it did not ask to leave, so it may come back."""
 
     slot: NodeId
     crashed: bool = False
@@ -32,9 +32,9 @@ class MemberLeft(msgspec.Struct, frozen=True, tag=True):
 class MemberMute(msgspec.Struct, frozen=True, tag=True):
     """A member answers tests, but left a wave (a subscribe, say) unanswered for `seconds`.
 
-    `by` waited for it; the others go on without it, and `MemberLeft` follows.  `topic` is empty if
-    the wave asked for all topics.  Told again with `disputed` if it has answered this node: then
-    one of the two lies, and the others go on without both.
+    Node `by` waited for it; the member is excluded, and `MemberLeft` follows.  `topic` is empty if
+    the wave asked for all topics.  Told again with `disputed` if the member has answered this node:
+    then one of the two lies, and both are excluded.
     """
 
     slot: NodeId
@@ -47,9 +47,9 @@ class MemberMute(msgspec.Struct, frozen=True, tag=True):
 class CutDenied(msgspec.Struct, frozen=True, tag=True):
     """A member claimed that node `source` has published message `claimed` of a topic.
 
-    `source` itself says `published` (-1: nothing).  Who believed the claim would wait for messages
-    that do not exist; this node does not.  The liar is node `by`, or one below it in the tree of
-    this node's subscribe; -1: it is not known.
+    `source` itself says `published` (-1: nothing).  A node that believed the claim would wait for
+    messages that do not exist; this node ignores it.  The liar is node `by`, or one below it in the
+    tree of this node's subscribe; -1: it is not known.
     """
 
     topic: Topic
@@ -60,7 +60,7 @@ class CutDenied(msgspec.Struct, frozen=True, tag=True):
 
 
 class Excluded(msgspec.Struct, frozen=True, tag=True):
-    """The others took this node for dead and went on without it; it asks to be taken back.
+    """This node was excluded: the others took it for dead.  It asks to come back.
 
     Meanwhile nothing is delivered, and what is published waits.
     """
@@ -69,7 +69,10 @@ class Excluded(msgspec.Struct, frozen=True, tag=True):
 
 
 class Returned(msgspec.Struct, frozen=True, tag=True):
-    """This node is in the cluster again, in `slot`, since view `epoch`; `Gap` says the rest."""
+    """This node is in the cluster again, in `slot`, since view `epoch`.
+
+    A `Gap` of each topic says what it missed.
+    """
 
     slot: NodeId
     epoch: int
@@ -93,9 +96,9 @@ class SlowSubscriber(msgspec.Struct, frozen=True, tag=True):
 class PublisherBlocked(msgspec.Struct, frozen=True, tag=True):
     """A `publish` has waited `seconds` for credit; told again only if it blocks anew.
 
-    `behind` names those it waits for, {slot: messages that its part of the tree has not taken
-    in}: direct children of this node, or the node itself.  Empty before the first message, while
-    the node asks who is subscribed.
+    `behind` names the nodes that it waits for, {slot: messages that its part of the tree has not
+    taken in}: direct children of this node, or the node itself.  Empty before the first message,
+    while the node asks for the subscribers.
     """
 
     topic: Topic
@@ -111,12 +114,12 @@ class CallbackFailed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Gap(msgspec.Struct, frozen=True, tag=True):
-    """Messages that this node's subscribers will not get, {source slot: [(first, last), ...]}.
+    """Messages that this node's subscriptions will not get, {source slot: [(first, last), ...]}.
 
-    It was excluded from the cluster for a while, or apart from the publisher; or nobody who lives
-    has them; or it did not keep up, all its subscriptions of the topic have a policy that drops,
-    and the publishers went on without it.  A source has more than one span if nodes that held its
-    slot one after the other published: each counted from 0.
+    The node was excluded for a while, or on another side of a partition than the publisher; or no
+    live node has the messages; or the node did not keep up, all its subscriptions of the topic have
+    a policy that drops, and the publishers went on without it.  A source has more than one span if
+    several nodes had its slot one after the other: each numbers its messages from 0.
     """
 
     topic: Topic
@@ -126,8 +129,8 @@ class Gap(msgspec.Struct, frozen=True, tag=True):
 class Discarded(msgspec.Struct, frozen=True, tag=True):
     """Messages that were dropped by agreement, {source slot: [(first, last), ...]}.
 
-    Their publisher is gone, and not all that comes before them could be saved; nobody delivers
-    them.  Or they are this node's own, and the others will never hear of them.
+    Their publisher is gone, and not all messages before them could be saved; no node delivers
+    them.  Or they are this node's own, and the others will never get them.
     """
 
     topic: Topic
@@ -137,7 +140,7 @@ class Discarded(msgspec.Struct, frozen=True, tag=True):
 def spans_by_source(
     skipped: Mapping[Stream, tuple[Seq, Seq]],
 ) -> dict[NodeId, list[tuple[Seq, Seq]]]:
-    """What a core skipped, by slot; one life of a slot after the other, in no stated order."""
+    """Skipped messages by slot; the spans of one slot, each of one life, are in no stated order."""
     spans: dict[NodeId, list[tuple[Seq, Seq]]] = {}
     for stream, span in skipped.items():
         spans.setdefault(stream.source, []).append(span)
@@ -155,9 +158,9 @@ class Reattached(msgspec.Struct, frozen=True, tag=True):
     """A light client goes on at a node: `address`, in `slot`.
 
     `missed` counts the messages that its subscriptions have missed; a `Gap` of each topic names
-    them.  `exact` is False if there may be more: the former node died, and no node that lives knows
-    a stream of it, or one that the client has read; too many streams had to be named; or the node
-    is in another cluster.
+    them.  `exact` is False if there may be more: the former node died, and the new node knows no
+    stream of it, or not all that the client has read; too many streams had to be named; or the
+    node is in another cluster.
     """
 
     address: str
@@ -194,12 +197,12 @@ class Events:
         self._error: Exception | None = None
 
     def put(self, event: Event) -> None:
-        """Something happened."""
+        """Add an event."""
         self._kept.append(event)
         self._news.set()
 
     def close(self, error: Exception | None = None) -> None:
-        """Nothing more will be told; with `error`, who reads on is told why."""
+        """Add nothing more; after the last event, reading ends, or raises `error`."""
         self.closed = True
         self._error = error
         self._news.set()
@@ -217,14 +220,14 @@ class Events:
 
 
 class Audience:
-    """Whoever listens to the events of one node."""
+    """The iterators over the events of one node."""
 
     def __init__(self) -> None:
         self._listeners: list[Events] = []
         self._closed = False
 
     def listen(self) -> Events:
-        """An iterator over what happens from now on; if nothing more will, it ends at once."""
+        """A new iterator over events from now on; if the node is closed, it ends at once."""
         events = Events()
         if self._closed:
             events.close()
@@ -232,13 +235,13 @@ class Audience:
         return events
 
     def tell(self, event: Event) -> None:
-        """Something happened."""
+        """Add an event to all iterators."""
         self._listeners = [listener for listener in self._listeners if not listener.closed]
         for listener in self._listeners:
             listener.put(event)
 
     def close(self) -> None:
-        """Nothing more will happen."""
+        """End all iterators."""
         self._closed = True
         for listener in self._listeners:
             listener.close()

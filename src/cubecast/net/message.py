@@ -1,8 +1,8 @@
 """One message as the application gets it, cut from the frame it came in.
 
-1. A plain message is a `Message` and nothing else: five references.  What not every message has,
-   headers and a codec, is in classes of their own, and only frames with it make those.
-2. `Message.id` is that of one message for ever: no message of another topic, slot or life has it.
+1. A plain message is a `Message` and nothing else: five references.  Headers and a codec, which not
+   every message has, are in classes of their own, used only for frames that have them.
+2. `Message.id` is unique for ever: no message of another topic, slot or life has it.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ else:
 SHOWN = 60
 """Bytes of a payload that are printed."""
 REPLY = ":reply"
-"""The header that names where an answer goes."""
+"""The header that names the topic for an answer."""
 ID = ":id"
-"""The header that numbers a request, and tells which one an answer is for."""
+"""The header that numbers a request; an answer repeats it."""
 RETAIN = ":retain"
-"""The header of a message that is kept for those who subscribe later."""
+"""The header of a message that is kept for later subscribers."""
 
 
 class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
@@ -55,7 +55,7 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
     topic: Topic
     """The topic it was published to, also where the subscription has a pattern."""
     payload: bytes
-    """What was published."""
+    """The published bytes."""
     source: NodeId
     """The slot of the node that published it."""
     seq: Seq
@@ -73,16 +73,16 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
 
     @property
     def value(self) -> T_co:
-        """What the payload means to the codec of the subscription; without one, the payload.
+        """The payload as the codec of the subscription decodes it; without one, the payload.
 
-        `DecodeError`, which has the payload, if it means nothing: so it may be with a message that
-        removes a retained value (`removed`), which is empty.
+        `DecodeError`, which has the payload, if the codec cannot decode it, as may be with a
+        message that removes a retained value (`removed`): it is empty.
         """
         return cast(T_co, self.payload)
 
     @property
     def id(self) -> str:
-        """A name that no other message ever has: topic, slot, life of the publisher, number.
+        """A unique name: topic, slot, life of the publisher, number.
 
         As in "chat/room1#0.6dad3eae5b.9".  The life is a number that each process draws, of 39
         bits, so a node that restarts, or another one in the same slot, repeats no id.
@@ -112,10 +112,10 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
 
     @property
     def stamp(self) -> tuple[int, NodeId, int, Seq]:
-        """Orders the retained messages of a topic the same way everywhere, causes first.
+        """A key that orders the retained messages of a topic, the same at all nodes, causes first.
 
         It is the time, then the slot and life of the publisher, and the number.  A subscriber that
-        wants the newest value alone keeps the message with the highest stamp.
+        wants only the newest value keeps the message with the highest stamp.
         """
         body, stream = self.frame.body, self.frame.stream
         assert isinstance(body, Payloads | OutgoingFrame)
@@ -129,17 +129,17 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
     def reply(
         self, payload: Payload, *, headers: Headers | None = None
     ) -> Coroutine[Any, Any, None]:
-        """Answer a request; its sender gets the payload.  One may answer several times.
+        """Answer a request; its sender gets the payload.  A request may be answered several times.
 
-        It is awaited, and raises what `publish` raises, and ValueError if the message is no
-        request.  Of a message that `cubecast.sync` has read it raises TypeError: there it is
+        Await it.  It raises what `publish` raises, and ValueError if the message is no request.
+        For a message that `cubecast.sync` has read it raises TypeError: use
         ``client.reply(message, payload)``.
         """
         _check_loop("reply(message, payload)")
         return self._reply(payload, headers, "")
 
     def reply_error(self, text: str, *, error: str = "Error") -> Coroutine[Any, Any, None]:
-        """Answer a request with an error, which is raised as `RequestFailed` where it was made."""
+        """Answer a request with an error; the caller of `request` gets `RequestFailed`."""
         _check_loop("reply_error(message, text)")
         return self._reply(text, None, error or "Error")
 
@@ -153,8 +153,8 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
     def published_at(self) -> float:
         """When its publisher sent it, in seconds since the epoch, by that node's clock.
 
-        It is the time of the frame: messages that were gathered in one tick have the same.  Of a
-        frame with a retained message, it is above the times of those that its publisher had seen.
+        It is the time of the frame: messages that were gathered in one tick have the same.  A frame
+        with a retained message has a time above all retained messages that its publisher had seen.
         """
         body = self.frame.body
         assert isinstance(body, Payloads | OutgoingFrame)
@@ -167,7 +167,7 @@ class Message(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
 
 
 def _check_loop(instead: str) -> None:
-    """TypeError where no event loop runs: what is returned would be awaited by nobody."""
+    """TypeError if no event loop runs: the coroutine would never be awaited."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -175,7 +175,7 @@ def _check_loop(instead: str) -> None:
 
 
 def without_loop(instead: str) -> str:
-    """What to say to whoever answers outside the event loop of the node or client."""
+    """The error text for an answer outside the event loop of the node or client."""
     return (
         "an answer is sent in the event loop of the node or client: "
         f"with cubecast.sync, call client.{instead}"
@@ -191,13 +191,15 @@ def _date(seconds: float) -> str:
 
 
 class RichMessage(Message[T_co], Generic[T_co], frozen=True):
-    """A message with headers.  They are decoded when they are first read: until then it holds no
-    more memory than came over the network."""
+    """A message with headers, which are decoded when they are first read.
+
+    Until then it holds no more memory than came over the network.
+    """
 
     carried: bytes = b""
     opened: Headers | None = None
     host: ref[Requests] | None = None
-    """Where it was read, which answers it; weak, as messages are not looked at for circles."""
+    """Answers it where it was read; weak, as the garbage collector does not track messages."""
 
     @property
     def headers(self) -> Headers:
@@ -239,7 +241,7 @@ class TypedMessage(RichMessage[T_co], Generic[T_co], frozen=True, gc=True):
 
     @property
     def value(self) -> T_co:
-        """What the payload means; `DecodeError`, which has the payload, if it means nothing."""
+        """The decoded payload; `DecodeError`, which has the payload, if it cannot be decoded."""
         if self.meaning is msgspec.UNSET:
             assert self.codec is not None
             try:
@@ -255,9 +257,9 @@ class TypedMessage(RichMessage[T_co], Generic[T_co], frozen=True, gc=True):
 def cut(
     frame: Frame, codec: Codec[Any] | None = None, replies: ref[Requests] | None = None
 ) -> list[Message[Any]]:
-    """The messages of a frame, cut from its packet (or from what we published ourselves).
+    """The messages of a frame, cut from its packet (or from our own publication).
 
-    `replies` answers those that are requests, at the node or client where they are read.
+    `replies` answers requests among them, at the node or client where they are read.
     """
     body = frame.body
     if isinstance(body, OutgoingFrame):
@@ -276,7 +278,7 @@ _plain: type[Message[Any]] = Message
 
 
 def typed(message: Message[Any], codec: Codec[Any]) -> Message[Any]:
-    """The same message, with a value."""
+    """The same message with a codec, so that it has a `value`."""
     about = message.topic, message.payload, message.source, message.seq, message.frame
     return TypedMessage(*about, message.encoded_headers, None, None, codec)
 
@@ -295,7 +297,7 @@ def _rich(
     codec: Codec[Any] | None,
     host: ref[Requests] | None,
 ) -> Iterable[Message[Any]]:
-    """The messages of a frame some of which have headers, or which a codec reads."""
+    """The messages of a frame with headers or a codec."""
     topic, source, with_headers = frame.topic, frame.stream.source, set(headed)
     for index, blob in enumerate(blobs):
         seq = frame.first + index

@@ -1,4 +1,4 @@
-"""Names of topics and payloads: what may be published, checked before anything is done."""
+"""Checks of topic names and payloads, made before anything is published."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ WILDCARDS = ("+", "#")
 _REPLY_TOPIC = re.compile(r"\$replies/[^/+#\0\s]{1,64}/[0-9a-f]{32}")
 _LEVEL = re.compile(r"[^/+#\0\s]{1,64}")
 NAMELESS = "~"
-"""Stands for the name of a node or client that has none, or none that is a level of a topic."""
+"""Stands for the name of a node or client without a name that can be a level of a topic."""
 
 
 def reply_topic(name: str, uid: str) -> Topic:
-    """Where answers go to a node or client; `name` is the one that permissions know."""
+    """The topic for answers to a node or client; `name` is the one that permissions use."""
     return f"$replies/{name if _LEVEL.fullmatch(name) else NAMELESS}/{uid}"
 
 
 def is_reply_topic(topic: str) -> bool:
-    """Whether answers may be published there: a peer's request may name any text."""
+    """Whether `topic` has the form of a reply topic: a peer's request may name any text."""
     return _REPLY_TOPIC.fullmatch(topic) is not None
 
 

@@ -37,7 +37,7 @@ def _opens(
     wrap: Callable[[SessionThread[A]], F],
     about: str,
 ) -> Callable[P, F]:
-    """A function with the arguments of `make` that waits until it is entered."""
+    """A function with the arguments of `make` that waits until the result is entered."""
 
     def open_and_wait(*args: P.args, **kwargs: P.kwargs) -> F:
         return wrap(SessionThread(partial(make, *args, **kwargs)))

@@ -82,7 +82,7 @@ class Subscription(Reader[Message[T_co]], Generic[T_co]):
 
     @property
     def missed(self) -> int:
-        """Messages that never came: the node was away, or the client had none, or another one."""
+        """Messages that never came: the node was away, or the client had no node, or another."""
         return self._source.missed
 
     def _next(self, timeout: float | None) -> Message[T_co]:
@@ -98,8 +98,8 @@ class Facade(Generic[A]):
         self._session = session
         self._inner = session.value
         self._last = threading.local()
-        """The subscription that a thread has read from last: if the thread publishes, it does
-        not read meanwhile, and publishers must not wait for that."""
+        """The subscription that each thread has read last: while the thread publishes it does
+        not read, and publishers must not wait for that."""
         self._finalizer = weakref.finalize(self, session.leave)
 
     def __repr__(self) -> str:
@@ -310,5 +310,5 @@ async def _stats(inner: AsyncNode | AsyncClient) -> Stats:
 
 
 def _size_of(message: Message[Any]) -> int:
-    """Its part of its frame, whatever its payload was decoded to."""
+    """The size of a message: its part of the frame, also if the payload was decoded."""
     return content_size(message.frame) // len(message.frame.body)

@@ -1,10 +1,10 @@
-"""What other threads read: messages or events that a task of the loop has taken ahead for them.
+"""Reading from other threads: a task of the loop takes messages or events ahead for them.
 
 1. At most `AHEAD_BYTES` or `AHEAD` items are taken ahead, whichever comes first, but at least one;
-   the rest waits where it would without this, and the policy applies there.
+   the rest waits in the source, and the policy applies there.
 2. Items are handed out in their order, each to one thread.
-3. A reader that is closed, or that the application has let go of, ends its source: a subscription
-   that nobody reads would hold up publishers.
+3. A reader that is closed or garbage collected ends its source: an unread subscription would stall
+   publishers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ AHEAD_BYTES = 256 * 1024
 
 
 class ReadSource(Protocol[T_co]):
-    """What is read; if it has a `close`, that ends it."""
+    """The source of items; its `close`, if it has one, ends it."""
 
     def __aiter__(self) -> AsyncIterator[T_co]: ...
 
@@ -79,21 +79,21 @@ class Ahead(Generic[T]):
             return self._full
 
     def end(self, error: BaseException | None) -> None:
-        """Nothing more will come."""
+        """Wake the waiting threads: no more items come."""
         with self._news:
             if not self._over:
                 self._over, self._error = True, error
             self._news.notify_all()
 
     def clear(self) -> None:
-        """Nobody wants what is here."""
+        """Drop the items, and end: they will not be read."""
         with self._news:
             self._items.clear()
             self._over, self._error, self._full = True, None, False
             self._news.notify_all()
 
     def make_room(self) -> None:
-        """Go on; called in the loop."""
+        """Let `fill` go on; called in the loop."""
         self._room.set()
 
     def take(self, timeout: float | None) -> tuple[T, bool]:
@@ -115,7 +115,7 @@ class Ahead(Generic[T]):
 
 
 class Reader(Generic[T]):
-    """An iterator over what a source of the loop gives; a context manager that closes it."""
+    """An iterator over the items of a source in the loop; a context manager that closes it."""
 
     def __init__(
         self,
@@ -144,21 +144,21 @@ class Reader(Generic[T]):
         self.close()
 
     def close(self) -> None:
-        """Hand out nothing more; a thread that waits for the next item is told of the end."""
+        """Hand out nothing more; in a thread that waits for the next item, the iteration ends."""
         if self._letting_go.detach() is not None:
             self._ahead.clear()
             with suppress(Closed):
                 self._session.call(_close(self._ahead))
 
     def get(self, timeout: float | None = None) -> T:
-        """The next one; `TimeoutError` if none comes in `timeout` seconds, `Closed` at the end."""
+        """The next item; `TimeoutError` if none comes in `timeout` seconds, `Closed` at the end."""
         try:
             return self._next(timeout)
         except StopIteration:
             raise Closed(f"the {self._what} is closed") from None
 
     def take(self, count: int, timeout: float | None = None) -> list[T]:
-        """The next `count`; fewer if they do not come within `timeout` seconds, or at the end."""
+        """The next `count` items; fewer if `timeout` seconds pass, or at the end."""
         deadline = None if timeout is None else time.monotonic() + timeout
         taken: list[T] = []
         while len(taken) < count:
@@ -204,6 +204,6 @@ async def _close(ahead: Ahead[Any]) -> None:
 
 
 def _let_go(session: SessionThread[Any], ahead: Ahead[Any]) -> None:
-    """The application has forgotten its reader; whichever thread notices must not wait."""
+    """End the source of a reader that was garbage collected; the calling thread must not wait."""
     ahead.clear()
     session.post(lambda: session.run_beside(_close(ahead)))

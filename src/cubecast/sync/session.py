@@ -7,9 +7,9 @@ coroutines to the loop and wait for their results on a lock, which Ctrl-C interr
 1. A call ends: with the result, with the error, with `Closed` once the thread has ended, or with
    the KeyboardInterrupt of the thread that waits, which cancels the coroutine.
 2. A KeyboardInterrupt is never raised inside the loop.
-3. The session knows nothing of the object that the application holds, so that object can be
+3. The session does not refer to the object that the application holds, so that object can be
    collected; then the session leaves by itself.
-4. What is open when the interpreter exits is left gracefully, all of it in at most `AT_EXIT_S`.
+4. Sessions that are open when the interpreter exits leave gracefully, all in at most `AT_EXIT_S`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SessionThread(Generic[A]):
         self._leaving: asyncio.Future[None] = self._loop.create_future()
         self._opened: Future[A] = Future()
         self._ended: Future[None] = Future()
-        self._lock = threading.RLock()  # what is collected while we hold it may post
+        self._lock = threading.RLock()  # a finalizer that runs while it is held may `post`
         self._over = False
         self._waiting: set[Future[Any]] = set()
         self._helpers: set[asyncio.Task[None]] = set()
@@ -81,7 +81,7 @@ class SessionThread(Generic[A]):
             self._end()
 
     async def _hold(self, make: Callable[[], AbstractAsyncContextManager[A]]) -> None:
-        """Enter, wait, leave; what leaving raises is told to the one who closes."""
+        """Enter, wait, leave; `close` raises what leaving raises."""
         try:
             async with make() as value:
                 self._opened.set_result(value)
@@ -95,7 +95,7 @@ class SessionThread(Generic[A]):
                 raise
 
     def _end(self) -> None:
-        """Nothing runs any more: nobody waits in vain."""
+        """Fail all waiting calls with `Closed`: the loop has ended."""
         with self._lock:
             self._over = True
             waiting, self._waiting = self._waiting, set()
@@ -125,7 +125,7 @@ class SessionThread(Generic[A]):
                 self._waiting.discard(result)
 
     def _hand_over(self, work: Coroutine[Any, Any, T], timeout: float | None) -> Future[T]:
-        """Begin `work` in the loop; if that cannot be, no coroutine is left unawaited."""
+        """Begin `work` in the loop; if that fails, close the coroutine, so that it is not left."""
         bounded = _within(work, timeout)
         try:
             if threading.current_thread() is self._thread:
@@ -142,20 +142,20 @@ class SessionThread(Generic[A]):
         return result
 
     def post(self, call: Callable[..., object], *arguments: object) -> None:
-        """Have `call` called in the loop, and do not wait; if it is over, nothing happens."""
+        """Have `call` called in the loop without waiting; do nothing if the session is over."""
         with self._lock:
             if not self.over:
                 with suppress(RuntimeError):  # the loop was closed this moment
                     self._loop.call_soon_threadsafe(call, *arguments)
 
     def run_beside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` and keep it alive; called in the loop."""
+        """Run `work` as a task and keep a reference to it; called in the loop."""
         task = self._loop.create_task(work)
         self._helpers.add(task)
         task.add_done_callback(self._helpers.discard)
 
     def leave(self, *, abandon: bool = False) -> None:
-        """Begin to leave, and do not wait; `abandon`: without waiting for publications."""
+        """Begin to leave without waiting; `abandon`: as after an exception in the block."""
         self.post(self._leave, abandon)
 
     def _leave(self, abandon: bool) -> None:
@@ -163,7 +163,7 @@ class SessionThread(Generic[A]):
             return
         if abandon:
             self._leaving.set_exception(Abandoned())
-            self._leaving.exception()  # it may have ended by itself
+            self._leaving.exception()  # retrieve it: the task may have ended by itself
         else:
             self._leaving.set_result(None)
 
@@ -189,7 +189,7 @@ class SessionThread(Generic[A]):
                 self._thread.join(GRACE_S)
 
     def _interrupt(self) -> None:
-        """End it at once."""
+        """End the session at once."""
         self.post(self._task.cancel)
         self._thread.join(GRACE_S)
 
@@ -208,7 +208,7 @@ _open: weakref.WeakSet[SessionThread[Any]] = weakref.WeakSet()
 
 @atexit.register
 def _leave_all() -> None:
-    """The interpreter exits: leave what the application did not close."""
+    """Leave all open sessions when the interpreter exits."""
     sessions = [one for one in _open if not one.over]
     for session in sessions:
         session.leave()

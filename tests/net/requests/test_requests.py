@@ -230,7 +230,7 @@ async def test_answers_that_nobody_reads_are_bounded_and_counted(
 @on_virtual_time
 async def test_no_answer_says_the_request_may_be_handled_and_late_answers_are_counted() -> None:
     async with Cluster(2) as nodes, nodes[1].subscribe(TOPIC) as asked:
-        for topic, more in ((TOPIC, ""), ("nobody/there", "; nobody is subscribed")):
+        for topic, more in ((TOPIC, ""), ("nobody/there", "; no node is subscribed")):
             words = rf"\(none in 2 s{more}\): it may have been handled"
             with pytest.raises(NoAnswer, match=words) as caught:
                 await nodes[0].request(topic, "?", timeout=2)

@@ -500,8 +500,8 @@ async def test_a_member_has_few_connections() -> None:
 
 
 REQUESTS = {
-    "for somebody else": encode_view(Enter(Who("somebody", "127.0.0.1:1", 1), -1)),
-    "beacon of somebody else": encode_view(
+    "for another node": encode_view(Enter(Who("somebody", "127.0.0.1:1", 1), -1)),
+    "beacon of another node": encode_view(
         Beacon("somebody", View(ViewId(1, Ballot(1, 0)), {0: Who("somebody", "127.0.0.1:1", 1)}))
     ),
     "Enter out of bounds": encode_view(Enter(Who("raw", "nowhere:70000", 1), -1)),
@@ -591,7 +591,7 @@ NOT_US = View(ViewId(1, Ballot(1, 0)), {0: Who("x", "127.0.0.1:1", 1)})
     ("answer", "reason"),
     [
         (encode_view(Install(Ballot(1, 0), NOT_US.id, NOT_US, {}, {})), "no answer in 0.5 s"),
-        (encode_view(Beacon("x", NOT_US)), "a beacon of somebody else"),
+        (encode_view(Beacon("x", NOT_US)), "a beacon of another node"),
         (encode_greeting(Refused("you do not please us")), "you do not please us"),
         (encode_greeting(Opening(b"")), "Opening after the handshake"),
     ],

@@ -1,8 +1,7 @@
-"""One connection of a light client to one node, from the first word to the end.
+"""One connection of a light client to one node, from the handshake to the end.
 
-It shakes hands, shows that the client is there, and notices if the node is not.  What the node
-says is handed to the client, which may have two of these for a moment: the one that it leaves, and
-the one where it goes on.
+It sends pings, and ends if the node is silent for too long.  Messages of the node are handed to the
+client, which may have two attachments for a moment: to the node that it leaves, and to the next.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from cubecast.net.wire.packets import CLIENT, HELLO, WireError
 from cubecast.protocol.port import NodeId
 
 UNREAD_BYTES = 64 * 1024 * 1024
-"""What the node may leave unread: far more than requests and publications can be on their way."""
+"""Bytes that the node may leave unread: far more than requests and publications need."""
 
 
 class AttachmentHost(Protocol):
@@ -51,14 +50,14 @@ class AttachmentHost(Protocol):
     movable: bool
 
     def heard(self, attachment: Attachment, message: FromNode) -> None:
-        """The node says something."""
+        """Handle a message of the node."""
 
     def detached(self, attachment: Attachment, reason: str) -> None:
-        """The connection has ended, or is of no use any more."""
+        """Handle the end of the connection."""
 
 
 class Attachment:
-    """A client at one node; the owner of the connection between them."""
+    """A client's attachment to one node; the owner of the connection between them."""
 
     purpose: Purpose = "client"
 
@@ -77,7 +76,7 @@ class Attachment:
         """Done when the connection is gone."""
         self.welcome: Attached | None = None
         self.over = False
-        """Whether nothing can be said any more."""
+        """Whether nothing can be sent any more."""
         self.connection: Connection | None = None
         self._dialling: Connection | None = None
         self._heard_at = 0.0
@@ -85,7 +84,7 @@ class Attachment:
         self._why = ""
 
     async def attach(self, network: Network) -> Attached:
-        """Dial the node and be taken; `OSError` or `Closed` if that fails."""
+        """Dial the node and attach to it; `OSError` or `Closed` if that fails."""
         host, port = parse_address(self.address)
         connection = self._dialling = Connection(self, dialled=True)
         await network.dial(lambda: connection, host, port)
@@ -102,12 +101,12 @@ class Attachment:
 
     @property
     def uid_of_node(self) -> str:
-        """The life of the node; empty before it has taken us."""
+        """The uid of the node's life; empty before it has accepted us."""
         return "" if self.welcome is None else self.welcome.uid
 
     @property
     def silent(self) -> bool:
-        """Whether the other end took the connection and has said nothing."""
+        """Whether the peer accepted the connection and has sent nothing."""
         return self._dialling is not None and self._dialling.silent
 
     def say(self, message: FromClient) -> None:
@@ -121,7 +120,7 @@ class Attachment:
         self.connection.send(packet)
 
     def _ping(self) -> None:
-        """Show that we are here, and notice if the node is not."""
+        """Send a ping, again and again; end the connection if the node is silent for too long."""
         assert self.welcome is not None
         silence_s = self.welcome.silence_s
         if self._loop.time() - self._heard_at > silence_s:
@@ -131,13 +130,13 @@ class Attachment:
         self._pinging = self._loop.call_later(silence_s / 3, self._ping)
 
     def lose(self, reason: str) -> None:
-        """The connection is of no use: end it at once."""
+        """End the connection at once."""
         self._end(reason)
         if self.connection is not None:
             self.connection.abort()
 
     async def close(self, reason: str) -> None:
-        """End the connection, after what was said is sent."""
+        """End the connection, after everything is sent."""
         self.stop()
         if self.connection is not None:
             self.connection.close(reason)
@@ -145,7 +144,7 @@ class Attachment:
             self.connection.abort()
 
     def stop(self) -> None:
-        """Say and hear nothing more."""
+        """Send and receive nothing more."""
         self.over = True
         if self._pinging is not None:
             self._pinging.cancel()
@@ -159,20 +158,20 @@ class Attachment:
     # -- the connection's owner ------------------------------------------------------------------
 
     def learn_salt(self, salt: str) -> None:
-        """It is of no use: a client does not mind which cluster it is attached to."""
+        """Do nothing: a client may attach to any cluster."""
 
     def turned_away(self, connection: Connection, reason: str) -> None:
-        """Nobody dials a client."""
+        """Do nothing: a client is never dialled."""
 
     def opened(self, connection: Connection) -> None:
-        """It proves nothing yet."""
+        """Do nothing: the handshake is still to come."""
 
     def connected(self, connection: Connection) -> None:
-        """The handshake is complete."""
+        """Ask to be attached: the handshake is complete."""
         connection.send(encode_greeting(AttachRequest(self._host.movable)))
 
     def received(self, connection: Connection, packets: list[tuple[int, bytes]]) -> None:
-        """Hand packets to whom they concern."""
+        """Handle packets of the node."""
         self._heard_at = self._loop.time()
         for kind, raw in packets:
             if kind == CLIENT and self.welcome is not None:
@@ -203,7 +202,7 @@ class Attachment:
                 self._host.heard(self, message)
 
     def disconnected(self, connection: Connection, reason: str) -> None:
-        """Whoever waits is told why."""
+        """Tell the waiting calls why the connection ended."""
         if not self._attached.done():
             self._attached.set_exception(Closed(reason))
             self._attached.exception()

@@ -1,8 +1,8 @@
 """What an application sees of a light client: `Client`, made by `cubecast.connect`.
 
 A light client is a process that uses a cluster through one of its nodes and is no member.  It has
-no slot, takes part in no tree, and costs the cluster nothing when it comes and goes.  What it
-publishes has its node's slot as source.  `shell.py` has what is behind it.
+no slot, takes part in no tree, and costs the cluster nothing when it comes and goes.  Its messages
+have its node's slot as source.  `shell.py` does the work.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CALLBACK_S = 10.0
 
 
 class Client(Endpoint):
-    """Attached to one node; make one with `cubecast.connect`."""
+    """A light client, attached to one node; make one with `cubecast.connect`."""
 
     def __init__(self, shell: ClientShell) -> None:
         self._shell = shell
@@ -121,15 +121,15 @@ class Client(Endpoint):
     ) -> ClientReceipt | None:
         """Publish one message; it waits if the node has no room for it.
 
-        `payload` is bytes, or what else holds bytes, or text, which is sent as UTF-8.
+        `payload` is bytes, a bytearray or a memoryview, or text, which is sent as UTF-8.
         `headers` are a few short texts by name that travel with it (`Message.headers`).
-        `retain` has it kept for those who subscribe later, as at a node.
+        With `retain` it is kept for later subscribers, as at a node.
 
         It returns when the message is on its way; `flush`, or leaving the client, tells when
         the node has taken it.  Raises `NotSent` after `timeout` seconds in which the node took
         nothing of the topic (its `publish_timeout_s` if None), or if the node refuses the topic,
-        and `Unknown` if `timeout` passes or the connection breaks while it waits for the node's
-        word on a topic that is new to it.
+        and `Unknown` if `timeout` passes or the connection breaks while it waits for the node to
+        accept a topic that is new to it.
         """
         if retain:
             payload, headers = mark(topic, payload, headers), None
@@ -145,7 +145,7 @@ class Client(Endpoint):
         timeout: float | None,
         letter: Letter | None = None,
     ) -> ClientReceipt | None:
-        """Publish what is prepared; with a `letter` it may be taken back."""
+        """Publish a prepared message; with a `letter` it may be taken back."""
         if len(payload) > MAX_PAYLOAD:
             raise NotSent(topic, too_large(len(payload)))
         pipeline = self._shell.published
@@ -155,7 +155,7 @@ class Client(Endpoint):
         return await pipeline.publish(topic, payload, receipt, timeout, letter)
 
     def _prepared(self, payload: Payload, headers: Headers | None) -> bytes:
-        """What is to be sent, of a publication that is not just bytes."""
+        """The bytes to send for a publication that is not just bytes."""
         if self._traced and type(payload) is not Headed:
             headers = tracing.added(headers)
         if headers:
@@ -223,11 +223,11 @@ class Client(Endpoint):
         return await self._ask("members", "", dict[NodeId, str])
 
     async def view(self) -> tuple[int, list[NodeId]]:
-        """The number of the view its node is in (-1: none at present), and whom that suspects."""
+        """The number of the view of its node (-1: none at present), and the slots it suspects."""
         return await self._ask("view", "", tuple[int, list[NodeId]])
 
     async def stats(self) -> Stats:
-        """The numbers of our node, as `Node.stats` has them; of topics, those that we may see."""
+        """The numbers of our node, as of `Node.stats`; topics only if we may see them."""
         return await self._ask("stats", "", Stats)
 
     async def topics(self) -> dict[Topic, list[NodeId]]:
@@ -268,27 +268,27 @@ class Client(Endpoint):
 
 
 class ClientPost:
-    """One request of a client on its way; it may be taken back until a node has it."""
+    """Sends one request of a client; it may be taken back until a node has it."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._letter = Letter()
 
     async def send(self, topic: Topic, blob: Headed) -> None:
-        """Publish it."""
+        """Publish the request."""
         payload = self._client._prepared(blob, None)
         await self._client._hand_over(topic, payload, False, None, self._letter)
 
     def withdraw(self) -> bool:
-        """Take it back; False if it is with a node, or may be."""
+        """Take the request back; False if a node has it, or may have it."""
         if self._letter.parcel is None:
             return not self._letter.gone
         return self._client._shell.published.withdraw(self._letter)
 
     def why_waits(self) -> str:
-        """What one that is not sent waits for."""
+        """What an unsent request waits for."""
         return "no node" if self._client._shell.published.held else "no credit"
 
     def is_unheard(self, topic: Topic) -> bool:
-        """A client would have to ask its node."""
+        """False: a client would have to ask its node."""
         return False

@@ -1,16 +1,16 @@
-"""How a light client gets from one node to the next, and takes along what it reads and publishes.
+"""How a light client moves from one node to the next, with its subscriptions and publications.
 
-The order of steps, so that nothing is handed out twice or out of order, and nothing is missed that
-need not be:
+The order of steps, so that no message is handed out twice or out of order, and none is missed
+without need:
 
-1. Publications are held back from the moment the node is gone, or says that it is to leave.
+1. Publications are held back from the moment the node is gone, or says that it leaves.
 2. The client attaches to another node and begins each subscription there.  A subscription reads on
    at the former node until that has delivered everything before the new beginning, or is gone.
 3. The former node, if it is still there, is told to go; the client waits for that.  It goes when
-   everyone has what was published through it, so what is published next comes after that.
+   everything published through it is stable, so later publications come after that.
 4. The new node is asked to deliver what the client has read elsewhere; then publications go on.
 
-A client looks for a node for `patience_s`; then everything that waits is told so.
+A client looks for a node for `patience_s`; then all waiting calls fail.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger("cubecast")
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
-"""How long the client waits before it tries all addresses again, at first and at most."""
+"""Pause before the client tries all addresses again: the first, and the longest."""
 FORMER_S = 60.0
 """How long the client waits for the node that it has left to be gone."""
 
@@ -54,7 +54,7 @@ class Traveller(AttachmentHost, Protocol):
 
 
 class Moving:
-    """The way of one client from node to node."""
+    """Moves one client from node to node."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Moving:
     async def find(
         self, order: Callable[[], Sequence[str]], left_s: Callable[[], float]
     ) -> Attachment:
-        """Attach to the first node that takes us; `AttachError` when no time is left."""
+        """Attach to the first node that accepts us; `AttachError` when no time is left."""
         pause_s = FIRST_PAUSE_S
         while True:
             reasons: dict[str, str] = {}
@@ -101,13 +101,13 @@ class Moving:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _limit_s(self, left_s: float) -> float:
-        """How long one node may take: no longer than there is, but a second at least."""
+        """How long one node may take: at most the time that is left, but at least a second."""
         if not self._client.patience_s:
             return self._timeout_s
         return min(self._timeout_s, max(left_s, 1.0))
 
     async def _try(self, node: Attachment, limit_s: float) -> str:
-        """Attach to one node; why that failed, or nothing."""
+        """Attach to one node; return why that failed, or an empty text."""
         try:
             async with asyncio.timeout(limit_s):
                 await node.attach(self._network)
@@ -120,7 +120,7 @@ class Moving:
             return str(error)
 
     async def start(self) -> Attachment:
-        """The first node."""
+        """Attach to the first node."""
         deadline = self._loop.time() + self._client.patience_s
         self.target = await self.find(lambda: self._addresses, lambda: deadline - self._loop.time())
         return self.target
@@ -128,7 +128,7 @@ class Moving:
     # -- from one node to the next ---------------------------------------------------------------
 
     def begin(self, former: Attachment, reason: str) -> None:
-        """Look for another node; if that is under way, something about it has changed."""
+        """Look for another node, or wake the search that is under way."""
         self._changed.set()
         if former is self.target:
             self.target = None
@@ -138,21 +138,21 @@ class Moving:
             self._task = self._loop.create_task(self._move(former, reason))
 
     def reject(self, node: Attachment) -> None:
-        """A node that we were about to go to leaves, too."""
+        """Give up the node that we move to, because it leaves, too."""
         self._unfit = node
         self._changed.set()
 
     def changed(self) -> None:
-        """A subscription goes on elsewhere, or the application has closed one."""
+        """Check progress: a subscription has moved, or the application has closed one."""
         self._changed.set()
 
     def missed(self, count: int, exact: bool) -> None:
-        """A subscription has missed so many messages, or perhaps more."""
+        """Count messages that a subscription has missed; not `exact`: perhaps more."""
         self._missed += count
         self._exact = self._exact and exact
 
     def stop(self) -> None:
-        """The client is closed."""
+        """Stop moving: the client is closed."""
         if self._task is not None:
             self._task.cancel()
 
@@ -180,7 +180,7 @@ class Moving:
             self._client.give_up(f"{reason}; {error!r}")
 
     def _warn_of_another_cluster(self, node: Attachment) -> None:
-        """What was said in the former cluster does not come here, and cannot be counted."""
+        """Log a warning if a node is in another cluster: the missed messages cannot be counted."""
         assert node.welcome is not None
         if node.welcome.cluster != self._client.cluster:
             self._exact = False
@@ -190,7 +190,7 @@ class Moving:
             )  # fmt: skip
 
     async def _next_node(self, former: Attachment) -> Attachment:
-        """Any but the former node while that is there; then that one first."""
+        """Attach to a node other than the former one; once that is gone, try it first."""
         began = self._loop.time()
         rounds = 0
 
@@ -198,7 +198,7 @@ class Moving:
             nonlocal rounds
             rounds += 1
             if rounds > 1 and not former.over:
-                former.say(Moved())  # nobody takes us: do not wait
+                former.say(Moved())  # no node accepts us: it need not wait for us
             same = former.address
             others = [address for address in self._addresses if address != same]
             return [same, *others] if former.over else others
@@ -212,7 +212,7 @@ class Moving:
         return await self.find(order, left_s)
 
     async def _settle(self, node: Attachment, former: Attachment) -> bool:
-        """Take everything to a node; False if it is gone, or about to go, before that is done."""
+        """Move everything to a node; False if it is gone, or leaves, before that is done."""
         client = self._client
         self.target, self._unfit = node, None
         for subscription in client.all_subscriptions():
@@ -245,6 +245,6 @@ class Moving:
 
 
 def _is_final(reason: str) -> bool:
-    """Whether it is of no use to ask again."""
+    """Whether the refusal is final, so that the client does not ask again."""
     passing = any(word in reason for word in (NO_CLUSTER_YET, LEAVING, "clients already"))
     return reason.startswith(REFUSED) and not passing

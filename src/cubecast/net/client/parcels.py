@@ -1,4 +1,4 @@
-"""What the publications of a light client are made of: packets, and what a topic has under way."""
+"""The packets of a light client's publications, and what each topic uses of the window."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cubecast.protocol.port import Topic
 
 
 class Flow:
-    """What one topic uses of the window."""
+    """The part of the window that one topic uses."""
 
     __slots__ = ("progress_at", "used")
 
@@ -24,12 +24,12 @@ class Letter:
     __slots__ = ("gone", "parcel", "payload")
 
     def __init__(self) -> None:
-        self.gone = False  # whether it is with a node, or may be
-        self.parcel: DeliveredPacket | None = None  # none: it was not accepted, or it is settled
+        self.gone = False  # whether a node has it, or may have it
+        self.parcel: DeliveredPacket | None = None  # None: it is not accepted yet, or settled
         self.payload = b""
 
     def settle(self, gone: bool) -> None:
-        """It is known what becomes of it."""
+        """Note the fate of the publication: whether a node has it, or may have it."""
         self.gone, self.parcel, self.payload = gone, None, b""
 
 
@@ -61,15 +61,15 @@ class DeliveredPacket:
         self.published = 0  # bytes of it that no longer count against the window
         self.receipt = False
         self.bare = False  # whether one of its messages has no receipt
-        self.doubtful = False  # whether a node may have sent it, and is gone
-        self.left = False  # whether it is with a node
+        self.doubtful = False  # whether a node that is gone may have sent it
+        self.left = False  # whether it was sent to a node
         self.letters: list[Letter] = []
         self.unwatched = False  # whether a `publish` returned before the node had taken it
         self.taken: asyncio.Future[None] = loop.create_future()
         self.stable: asyncio.Future[None] = loop.create_future()
 
     def fail(self, error: CubecastError) -> None:
-        """Whoever waits for anything about it is told; nobody has to wait."""
+        """Fail `taken` and `stable` with an error; calls that wait for them raise it."""
         for future in (self.taken, self.stable):
             if not future.done():
                 future.set_exception(error)
@@ -77,7 +77,7 @@ class DeliveredPacket:
         self.settle(gone=not isinstance(error, NotSent | NotAllowed))
 
     def settle(self, gone: bool) -> None:
-        """It is with a node, or may be, or it is surely not."""
+        """Settle its letters: `gone` says that a node has them, or may have them."""
         for letter in self.letters:
             letter.settle(gone)
         self.letters.clear()

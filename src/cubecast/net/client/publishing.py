@@ -1,17 +1,17 @@
 """Publications of a light client on their way to its node: gathered, numbered, bounded.
 
-What `publish` accepts is gathered per topic for one tick and sent as one packet.  The node answers
-each packet when it has taken it; until then its bytes count against a window, and a `publish`
-beyond the window waits.  So what is known of a publication when the connection breaks is: *not
-sent* if it was still gathered, *unknown* if its packet was sent and not answered, *sent* otherwise.
+Messages that `publish` accepts are gathered per topic for one tick and sent as one packet.  The
+node answers each packet when it has taken it; until then its bytes count against a window, and a
+`publish` beyond the window waits.  So when the connection breaks, a publication is *not sent* if it
+was still gathered, *unknown* if its packet was sent and not answered, *sent* otherwise.
 
 Topics are independent.  Order is kept per topic, and a topic that the node has no credit for holds
 up no other: it uses at most half of what the others leave of the window, and one message.  So each
 topic that waits leaves room for the next one.
 
-A client that looks for another node holds its publications back meanwhile (`hold`, `resume`): what
-is known not to be sent goes to the next node, in order; what is unknown is sent again only if the
-client asked for that, because it may be delivered twice then.
+A client that looks for another node holds its publications back meanwhile (`hold`, `resume`).
+Publications known not to be sent go to the next node, in order; unknown ones are sent again only if
+the client asked for that, because they may then be delivered twice.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class ClientReceipt:
 
     @property
     def is_stable(self) -> bool:
-        """Whether everyone has taken it in, without waiting."""
+        """Whether every subscriber has taken the message in; does not wait."""
         return self._done.done() and self._done.exception() is None
 
     async def stable(self, timeout: float | None = None) -> None:
-        """Wait until everyone has taken it in, at most `timeout` seconds.
+        """Wait until every subscriber has taken the message in, at most `timeout` seconds.
 
         Raises `NotSent` if the connection ended before the message was sent, and `Unknown` if it
         ended after that, or `timeout` passed; after a timeout it may be asked again.
@@ -94,7 +94,7 @@ class Pipeline:
         self._send = send
         self._retry_unknown = retry_unknown
         self.held = False
-        """Whether nothing is sent at present, for want of a node."""
+        """Whether nothing is sent at present, because there is no node."""
         self._backlog: dict[
             Topic, deque[DeliveredPacket]
         ] = {}  # what waits for the next node, in order
@@ -114,14 +114,14 @@ class Pipeline:
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._broken = ""
         self.headed = False
-        """Whether a message with headers was ever published: then packets are searched for those,
-        which plain clients are spared."""
+        """Whether a message with headers was ever published: only then packets are searched for
+        headers."""
         self._lost: NotSent | NotAllowed | Unknown | None = None
 
     # -- what the application calls --------------------------------------------------------------
 
     def knows(self, topic: Topic) -> bool:
-        """Whether the node has taken something of this topic, so that its name is a good one."""
+        """Whether the node has taken a message of this topic, so that its name is valid."""
         return topic in self._known
 
     async def publish(
@@ -148,11 +148,11 @@ class Pipeline:
             return ClientReceipt(topic, parcel.stable) if receipt else None
         parcel.unwatched = True
         if parcel.number >= 0:
-            await asyncio.sleep(0)  # let the loop read: publishing alone never waits
+            await asyncio.sleep(0)  # give the loop time to read: publishing alone never waits
         return ClientReceipt(topic, parcel.stable) if receipt else None
 
     def withdraw(self, letter: Letter) -> bool:
-        """Take a publication back; False if it is with a node, or may be."""
+        """Take a publication back; False if a node has it, or may have it."""
         parcel, payload = letter.parcel, letter.payload
         if parcel is None:
             return not letter.gone
@@ -170,7 +170,7 @@ class Pipeline:
         return True
 
     def _drop(self, parcel: DeliveredPacket) -> None:
-        """A packet without messages is not sent; nobody has to wait for it."""
+        """Remove a packet without messages; calls that wait for it return."""
         if self._gathered.get(parcel.topic) is parcel:
             del self._gathered[parcel.topic]
         elif parcel in self._returned:
@@ -186,7 +186,7 @@ class Pipeline:
     def _gather(self, topic: Topic, payload: bytes, receipt: bool) -> DeliveredPacket:
         size = len(payload) + MESSAGE_OVERHEAD
         if size >= BATCH_BYTES:
-            self.send_gathered()  # so that a large one comes last and alone exceeds the window
+            self.send_gathered()  # then a large message comes last, and only it exceeds the window
         parcel = self._gathered.get(topic)
         if parcel is None:
             parcel = self._gathered[topic] = DeliveredPacket(topic)
@@ -223,7 +223,7 @@ class Pipeline:
     async def _answer(
         self, parcel: DeliveredPacket, timeout_s: float, patient: bool = True
     ) -> None:
-        """Wait until the node has taken a packet, or refused it, but not for ever."""
+        """Wait until the node has taken a packet, or refused it; `Unknown` after a timeout."""
         await self._wait_for(parcel, timeout_s, patient)
         parcel.taken.result()
 
@@ -242,9 +242,9 @@ class Pipeline:
         patient: bool,
         began: float,
     ) -> bool:
-        """Wait for something; False after `timeout_s` in which the node took nothing of a topic.
+        """Wait for `future`; False after `timeout_s` in which the node took nothing of the topic.
 
-        While there is no node, `patient` waits do not end: the client ends them all.
+        While there is no node, `patient` waits do not time out: the client ends them all.
         """
         left = max(0.0, began + timeout_s - self._loop.time())
         while not future.done():
@@ -301,7 +301,7 @@ class Pipeline:
         self._send(packet)
 
     def _give_up(self, parcel: DeliveredPacket, reason: str) -> None:
-        """A packet is not sent: whoever does not wait for it hears of that from `flush`."""
+        """Fail a packet that is not sent; if no `publish` waits for it, `flush` raises that."""
         error = (Unknown if parcel.doubtful else NotSent)(parcel.topic, reason)
         if parcel.unwatched:
             self._lost = self._lost or error
@@ -312,7 +312,7 @@ class Pipeline:
     # -- the window ------------------------------------------------------------------------------
 
     def _use(self, topic: Topic, size: int) -> None:
-        """A topic uses so much more of the window, or less."""
+        """Add `size`, which may be negative, to what a topic uses of the window."""
         self._used += size
         flow = self._flows.get(topic)
         if flow is None:
@@ -327,7 +327,7 @@ class Pipeline:
         return self._used + (0 if flow is None else flow.used) < self._window
 
     def _progress(self, topic: Topic) -> None:
-        """The node took something of a topic."""
+        """Note that the node took a message of a topic."""
         self._progress_at = self._loop.time()
         flow = self._flows.get(topic)
         if flow is not None:
@@ -349,7 +349,7 @@ class Pipeline:
                 raise NotSent(topic, self._broken)
 
     def _blame(self, topic: Topic) -> str:
-        """Which topic holds up one that uses nothing of the window itself."""
+        """The topic that uses most of the window, as text, if `topic` itself uses nothing."""
         if topic in self._flows or not self._flows:
             return ""
         most = max(self._flows, key=lambda one: self._flows[one].used)
@@ -363,7 +363,7 @@ class Pipeline:
     # -- what the node says ----------------------------------------------------------------------
 
     def on_taken(self, news: Taken) -> None:
-        """Everything up to there is with the node."""
+        """Note that the node has taken all packets up to a number."""
         while self._sent:
             number = next(iter(self._sent))
             if number > news.number:
@@ -372,10 +372,10 @@ class Pipeline:
         self._go_on()
 
     def on_taking(self, news: Taking) -> None:
-        """The node is at work on a packet, or has taken it before others."""
+        """Note that the node has taken a part of a packet, or all of it before others."""
         parcel = self._sent.get(news.number)
         if parcel is None or not parcel.published <= news.size <= parcel.size:
-            return  # it is no news any more, or makes no sense
+            return  # it comes late, or is invalid
         if news.size == parcel.size:
             self._took(self._sent.pop(news.number))
         else:
@@ -397,7 +397,7 @@ class Pipeline:
         self._wake()
 
     def on_declined(self, news: Declined) -> None:
-        """One packet was refused."""
+        """Fail a packet that the node refused; keep it for the next node if this one leaves."""
         if news.leaving and self.held:
             returned = self._sent.pop(news.number, None)
             if returned is not None:
@@ -410,14 +410,14 @@ class Pipeline:
             error: NotSent | NotAllowed = NotSent(parcel.topic, news.reason)
             if news.denied:
                 error = NotAllowed(parcel.topic, "publish", news.reason)
-            if parcel.unwatched:  # the topic was taken before: whoever published has gone on
+            if parcel.unwatched:  # the topic was accepted before: its `publish` has returned
                 self._lost = self._lost or error
-            self._known.discard(parcel.topic)  # the next one waits for the node's word again
+            self._known.discard(parcel.topic)  # the next `publish` waits for the node again
             parcel.fail(error)
             self._unstable.pop(parcel.number, None)
 
     def on_consumed(self, news: Consumed) -> None:
-        """Everyone has consumed those; of some that will never be known."""
+        """Note which packets are stable, and which can never be known to be (`unknown`)."""
         for number in news.numbers:
             parcel = self._unstable.pop(number, None)
             if parcel is not None and not parcel.stable.done():
@@ -430,12 +430,12 @@ class Pipeline:
     # -- from one node to the next ---------------------------------------------------------------
 
     def hold(self) -> None:
-        """Send nothing more to this node; what was sent is still answered."""
+        """Send nothing more to this node; it still answers what was sent."""
         self.held = True
-        self.send_gathered()  # to what waits for the next one
+        self.send_gathered()  # into the backlog for the next node
 
     def interrupted(self, reason: str) -> None:
-        """The node is gone: what it did not answer is unknown, or to be sent again."""
+        """Fail unanswered packets as `Unknown`, or keep them for the next node: this is gone."""
         self.hold()
         again = {parcel.number: parcel for parcel in self._returned}
         unknown = self._sent | self._unstable
@@ -461,7 +461,7 @@ class Pipeline:
         self._wake()
 
     def resume(self, send: Callable[[bytes], None], window: int) -> None:
-        """There is a node again: send it what waits, in order, and what comes."""
+        """Send to a new node: first what waits, in order."""
         self._send, self._window = send, window
         self._next = 0
         self._known.clear()
@@ -473,7 +473,7 @@ class Pipeline:
         self._wake()
 
     def _pump(self) -> None:
-        """Send what waits, as far as the node has granted room for it; no topic takes it all."""
+        """Send what waits, within the node's window; no topic takes all of the window."""
         if self.held:
             return
         flying: dict[Topic, int] = {}
@@ -491,7 +491,7 @@ class Pipeline:
                 del self._backlog[topic]
 
     def broken(self, reason: str) -> None:
-        """The connection is gone; say of each publication what is known."""
+        """Fail all publications for good, each as `NotSent` or `Unknown`: there is no node."""
         self._broken = reason
         self.held = False
         unsent = (*self._returned, *self._backlogged())

@@ -32,7 +32,7 @@ class Asker(Protocol):
 
 
 class PendingQuestions:
-    """A question goes to the next node if the client leaves the one that was asked."""
+    """The unanswered questions of one client; when it moves, the next node is asked again."""
 
     def __init__(self, client: Asker) -> None:
         self._client = client
@@ -40,7 +40,7 @@ class PendingQuestions:
         self._asking = asyncio.Semaphore(MAX_REQUESTS // 2)
 
     async def ask(self, about: Question, topic: Topic, kind: type[T]) -> T:
-        """What a node answers."""
+        """Ask a node, and return its answer."""
         async with self._asking:
             while True:
                 try:
@@ -51,14 +51,14 @@ class PendingQuestions:
                 except NotAllowed as error:
                     raise NotAllowed(topic, "ask", error.reason) from None
                 except msgspec.DecodeError as error:
-                    raise CubecastError(f"the node gave no sense: {error}") from error
+                    raise CubecastError(f"invalid answer of the node: {error}") from error
 
     async def _answer(self, node: Attachment, about: Question, topic: Topic) -> msgspec.Raw:
         request = self._client.next_number()
         return await self._said(node, request, Ask(request, about, topic))
 
     async def catch_up(self, node: Attachment, positions: list[Position]) -> bool:
-        """Wait until a node has delivered what lies before positions; False if it is gone."""
+        """Wait until a node has delivered everything before `positions`; False if it is gone."""
         request = self._client.next_number()
         try:
             await self._said(node, request, CatchUp(request, positions))
@@ -76,7 +76,7 @@ class PendingQuestions:
             del self._answers[request]
 
     def on_answer(self, message: Answered | Unanswered) -> None:
-        """A node answers, or says why it does not."""
+        """Take the answer of a node, or its reason for not answering."""
         _, answer = self._answers.get(message.request, (None, None))
         if answer is None or answer.done():
             return
@@ -88,13 +88,13 @@ class PendingQuestions:
                 answer.set_exception(error)
 
     def interrupted(self, node: Attachment) -> None:
-        """A node is gone."""
+        """Have the questions to a node that is gone asked again."""
         for asked, answer in self._answers.values():
             if asked is node and not answer.done():
                 answer.set_exception(_Interrupted())
 
     def close(self, reason: str) -> None:
-        """No question will be answered any more."""
+        """Fail all questions with `Closed`."""
         for _, answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(Closed(reason))

@@ -3,12 +3,12 @@
 The floors of a subscription are a causally closed cut: what its nodes delivered, and what lay
 before the beginnings of its subscriptions there.  Hence, where the subscription begins anew:
 
-1. What lies below the floors is not handed out again: it was, or its effects were.
-2. What lies between the floors and the new beginning was missed; that is exactly known, because a
+1. Messages below the floors are not handed out again: they were, or their effects were.
+2. Messages between the floors and the new beginning were missed; they are exactly known, because a
    node names all its streams, each with the next message (`Subscribed.positions`).
-3. What is handed out after that has all its causes below the floors, or handed out before it.
+3. Each later message has all its causes below the floors, or handed out before it.
 
-What was missed is *exactly* known but in these cases:
+The missed messages are *exactly* known, except in these cases:
 
 a. The former node ended without a word, the next one is not the same life of it, and it names no
    stream of the former one's slot, or not every stream that was read (`are_known`): the dead node
@@ -36,7 +36,7 @@ class Floors:
     def __init__(self) -> None:
         self._next: dict[tuple[Topic, Stream], Seq] = {}
         self.exact = True
-        """Whether none was forgotten."""
+        """Whether no floor was forgotten."""
 
     def __getitem__(self, key: tuple[Topic, Stream]) -> Seq:
         return self._next.get(key, 0)
@@ -54,14 +54,14 @@ class Floors:
     def are_known(self, positions: Iterable[Position], slot: NodeId) -> bool:
         """Whether positions name all streams that were read, and one of the node in `slot`.
 
-        What only a node had that died is named by nobody: its end is not known.
+        No node names a stream that only a dead node had: the end of that stream is not known.
         """
         named = {_key(position) for position in positions}
         of_node = any(stream.source == slot for _, stream in named)
         return of_node and self._next.keys() <= named
 
     def raise_to(self, positions: Iterable[Position]) -> dict[Topic, dict[Stream, tuple[Seq, Seq]]]:
-        """Go on at these positions; what was missed, as the first and last of each stream."""
+        """Go on at these positions; return what was missed, as first and last of each stream."""
         missed: dict[Topic, dict[Stream, tuple[Seq, Seq]]] = {}
         for position in positions:
             key, first = _key(position), position[3]
@@ -72,7 +72,7 @@ class Floors:
         return missed
 
     def positions(self) -> Iterator[Position]:
-        """The latest of them, as many as one packet takes."""
+        """The latest floors, as many as one packet takes."""
         latest = islice(reversed(self._next.items()), MAX_POSITIONS)
         return ((topic, *stream, first) for (topic, stream), first in latest)
 

@@ -1,7 +1,7 @@
-"""What is behind a light client: attachments to nodes, and what they and subscriptions call.
+"""The shell of a light client: attachments to nodes, and what they and subscriptions call.
 
-When the connection ends, everything that waits is told so; with `patience_s` the client goes on at
-another node instead, in the same order (`cubecast.net.client.moving`).
+When the connection ends, all waiting calls fail; with `patience_s` the client goes on at another
+node instead, in the same order (`cubecast.net.client.moving`).
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class ClientShell:
         self.slow = SlowNews(self.tell)
         """Tells what the policies of our subscriptions drop."""
         self.listens = False
-        """Whether it wants to hear what happens in the cluster."""
+        """Whether it wants the events of the cluster."""
         self._why = ""
         self.client = Client(self)
         """What the application sees."""
@@ -115,12 +115,12 @@ class ClientShell:
         return None if self._node is None else self._node.connection
 
     def lose_node(self, reason: str) -> None:
-        """The connection to the node is of no use any more; for tests."""
+        """End the connection to the node at once; for tests."""
         if self._node is not None:
             self._node.lose(reason)
 
     def state(self) -> str:
-        """How the client is, for people."""
+        """The state of the client, for people."""
         if self.closed:
             return f", closed: {self._why}"
         if self._pipeline is None:
@@ -135,7 +135,7 @@ class ClientShell:
     # -- attaching and closing -------------------------------------------------------------------
 
     async def attach(self, addresses: str, timeout_s: float) -> None:
-        """Attach to the first node of a comma-separated list that takes us."""
+        """Attach to the first node of a comma-separated list that accepts us."""
         found = tuple(dict.fromkeys(filter(None, map(str.strip, addresses.split(",")))))
         for address in found:
             parse_address(address)  # a ValueError is the caller's mistake, not the node's
@@ -172,7 +172,7 @@ class ClientShell:
                 await self._node.close("the client is closed")
 
     def _end(self, reason: str) -> None:
-        """The connection is of no use any more: tell everyone who waits."""
+        """End the client: fail all waiting calls."""
         if self.closed:
             return
         self.closed = True
@@ -230,7 +230,7 @@ class ClientShell:
 
     @property
     def published(self) -> Pipeline:
-        """What is on its way to the node; `Closed` if there was never one."""
+        """The publications on their way to the node; `Closed` before the client is attached."""
         if self._pipeline is None:
             raise Closed("the client is not attached")
         return self._pipeline
@@ -238,7 +238,7 @@ class ClientShell:
     # -- for subscriptions -----------------------------------------------------------------------
 
     def open(self, number: int, subscription: RemoteSubscription[Any]) -> None:
-        """Hand what comes under `number` to a subscription, and ask for it."""
+        """Hand messages under `number` to a subscription, and subscribe at the node."""
         self._subscriptions[number] = subscription
         node = self._target
         if node is not None:
@@ -247,22 +247,22 @@ class ClientShell:
             raise Closed(self._why or "the client is not attached")
 
     def shut(self, number: int) -> None:
-        """Nobody reads it any more."""
+        """Forget a subscription that was closed."""
         self._subscriptions.pop(number, None)
         self.switched()
 
     def switched(self) -> None:
-        """A subscription goes on at another node, or has ended."""
+        """Note that a subscription goes on at another node, or has ended."""
         if self._moving is not None:
             self._moving.changed()
 
     def missed(self, count: int, exact: bool) -> None:
-        """A subscription has missed so many messages on the way; not `exact`: at least."""
+        """Count messages that a subscription missed while moving; not `exact`: at least these."""
         if self._moving is not None:
             self._moving.missed(count, exact)
 
     def abandoned(self, node: Attachment, reason: str) -> None:
-        """A node ends subscriptions because it leaves."""
+        """Move on: a node ends subscriptions because it leaves."""
         if self._moving is None or self.closed:
             return
         if node is not self._node:
@@ -271,11 +271,11 @@ class ClientShell:
             self._begin_to_move(node, reason)
 
     def callback_failed(self, topic: Topic, error: BaseException) -> None:
-        """A callback of the application raised."""
+        """Tell that a callback of the application raised."""
         self.tell(CallbackFailed(topic, repr(error)))
 
     def tell(self, event: Event) -> None:
-        """Something happened."""
+        """Tell an event to the application."""
         self._listeners = self._open_listeners()
         for listener in self._listeners:
             listener.put(event)
@@ -286,7 +286,7 @@ class ClientShell:
     # -- from node to node -----------------------------------------------------------------------
 
     def all_subscriptions(self) -> list[RemoteSubscription]:
-        """Those that are open."""
+        """The open subscriptions."""
         return list(self._subscriptions.values())
 
     def _begin_to_move(self, node: Attachment, reason: str) -> None:
@@ -296,7 +296,7 @@ class ClientShell:
         self._moving.begin(node, reason)
 
     def detached(self, attachment: Attachment, reason: str) -> None:
-        """A connection has ended; with patience the client goes on elsewhere."""
+        """Handle the end of a connection; with `patience_s` the client goes on elsewhere."""
         if self.closed:
             return
         for subscription in self.all_subscriptions():
@@ -313,26 +313,26 @@ class ClientShell:
             self._why = reason
 
     async def catch_up(self, node: Attachment) -> bool:
-        """Have a node deliver what was read elsewhere; False if it is gone before."""
+        """Wait until a node has delivered what was read elsewhere; False if it is gone before."""
         floors = [one.floors.positions() for one in self.all_subscriptions() if one.floors]
         positions = list(islice(chain.from_iterable(floors), MAX_POSITIONS))
         return not positions or await self.questions.catch_up(node, positions)
 
     def arrive(self, node: Attachment) -> None:
-        """Everything goes on at a node."""
+        """Go on at a node: send it the publications that were held back."""
         assert self._pipeline is not None
         assert node.welcome is not None
         self._settle_at(node)
         self._pipeline.resume(node.send, node.welcome.window)
 
     def give_up(self, reason: str) -> None:
-        """No node was found in time."""
+        """End the client: no node was found in time."""
         self._end(reason)
 
     # -- what nodes say --------------------------------------------------------------------------
 
     def heard(self, attachment: Attachment, message: FromNode) -> None:
-        """Hand a message to whom it concerns."""
+        """Handle a message of a node; those about publications only from the present node."""
         if self._pipeline is None or self.closed:
             return
         about_publishing = isinstance(message, Taken | Taking | Consumed | Declined | Leaving)
@@ -388,5 +388,5 @@ class ClientShell:
 
 
 def client_shell_of(client: Client) -> ClientShell:
-    """What is behind a client: for tests, not for applications."""
+    """The shell of a client: for tests, not for applications."""
     return client._shell

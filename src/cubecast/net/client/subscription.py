@@ -1,4 +1,4 @@
-"""A light client's subscription: messages in order, the rest waiting at the node."""
+"""A light client's subscription: a window of messages in order; the rest waits at the node."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
     """An async context manager and iterator over the messages of a topic, like `Subscription`.
 
     At most a window of messages is here; the node keeps the rest, and applies the policy.  It is
-    entered once, and several tasks may read it, as they may a `Subscription`.
+    entered once, and several tasks may read it, like a `Subscription`.
     """
 
     def __init__(
@@ -79,18 +79,18 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         self._replies = replies
         self.codec = codec
         """What makes `Message.value` of a payload; None: the value is the payload."""
-        self._source: Attachment | None = None  # whose messages are handed out
-        self._next: Attachment | None = None  # where it is to go on
-        self._began: Subscribed | None = None  # the word of that
-        self._early: list[Deliver] = []  # what that delivered so far
-        self._old = 0  # frames, the first ones, that came from former nodes
+        self._source: Attachment | None = None  # the node whose messages are handed out
+        self._next: Attachment | None = None  # the node where it is to go on
+        self._began: Subscribed | None = None  # the confirmation of that node
+        self._early: list[Deliver] = []  # what that node has delivered so far
+        self._old = 0  # how many of the first frames came from former nodes
         self._reading_old = False
         self._lost: Attachment | None = None  # the last node, if it went without a word
         self._dropped_before = 0  # at former nodes
         self.floors: Floors | None = Floors() if client.patience_s else None
         self.missed = 0
         """Messages that never came: they were published while the client had no node, or another
-        one.  What its node missed is in `dropped`."""
+        one.  Messages that its node missed are in `dropped`."""
         self._number = number
         self.topic = topic
         self.policy = policy
@@ -107,7 +107,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         self._news = asyncio.Event()
         self._closed = False
         self._error: CubecastError | None = None
-        self._told = False  # the application knows why nothing more comes
+        self._told = False  # the application has ended the client itself
         self.dropped = 0
         """Messages that its policy has dropped at the node, or that never came to the node."""
 
@@ -144,19 +144,19 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
     # -- from one node to the next ---------------------------------------------------------------
 
     def ask(self, node: Attachment) -> None:
-        """Begin anew at a node; until it has, the former one goes on."""
+        """Subscribe at a node; until it has confirmed, the former node goes on."""
         self._next, self._began, self._early = node, None, []
         located = self.floors is not None
-        fresh = self._ready is not None and not self._ready.done()  # else it had them elsewhere
+        fresh = self._ready is not None and not self._ready.done()  # else it has them already
         about = self._number, self.topic, self.policy, self._queue_bytes
         node.say(Subscribe(*about, located, fresh))
 
     def waits_for(self, node: Attachment) -> bool:
-        """Whether it is about to go on at a node, and does not yet."""
+        """Whether it is to go on at a node, and has not switched yet."""
         return self._next is node
 
     def left_by(self, node: Attachment, in_order: bool = False) -> None:
-        """A node is gone; `in_order`: after it had sent everything."""
+        """Forget a node that is gone; `in_order`: after it had sent everything."""
         if node is self._next:
             self._next, self._began, self._early = None, None, []
         if node is self._source:
@@ -204,7 +204,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
     # -- from the node ---------------------------------------------------------------------------
 
     def on_subscribed(self, node: Attachment, news: Subscribed) -> None:
-        """The cut is fixed."""
+        """Take the confirmation of a node: the cut is fixed."""
         if node is self._next:
             self._began = news
             self._switch_if_ready()
@@ -251,7 +251,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         self._news.set()
 
     def _fresh(self, news: Deliver, floors: Floors) -> Deliver | None:
-        """What of it was not handed out before; the node has credit for the rest at once."""
+        """The messages that were not handed out before; the node gets credit for the others."""
         key = news.topic, Stream(news.source, news.incarnation)
         known = floors[key] - news.first
         if known <= 0:
@@ -266,14 +266,14 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         return without_first(news, known)
 
     def on_dropped(self, dropped: int) -> None:
-        """The policy acted at the node."""
+        """Count what the policy has dropped at the node."""
         dropped += self._dropped_before
         if dropped > self.dropped:
             self.dropped = dropped
             self._client.slow.acted(self)
 
     def on_ended(self, node: Attachment, news: Ended) -> None:
-        """The node delivers nothing more, and says why."""
+        """Handle the end of the subscription at a node, by the reason that it gives."""
         if node is not self._source and node is not self._next:
             return
         for other in (self._source, self._next):
@@ -292,7 +292,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
             self.fail(Closed(news.reason))
 
     def fail(self, error: CubecastError, told: bool = False) -> None:
-        """Nothing more will come: the reader is told after the last message.
+        """End the subscription: reading raises `error` after the last message.
 
         `told`: the application ends the client itself, so the iteration just ends, as at a node.
         """
@@ -320,7 +320,7 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
             await self._next_frame()
 
     async def _next_frame(self) -> None:
-        """Give the node credit for what was read; begin what came next, or wait for it."""
+        """Give the node credit for what was read; begin the next frame, or wait for it."""
         if self._reading is not None:
             self._give_back(0)
             self._reading = None
@@ -341,9 +341,10 @@ class RemoteSubscription(ClosesAtEnd, Generic[T_co]):
         await self._news.wait()
 
     def _give_back(self, left: int) -> None:
-        """All but `left` messages of the frame are read: say so if it is much, or after a while.
+        """Note that all but `left` messages of the frame are read; give the node credit for them.
 
-        It is said at once as long as the node may wait for it, but not more often than it helps.
+        Credit is sent when a quarter of the window was read; if the node may wait for it, also
+        after `GIVE_BACK_S`.
         """
         frame = self._reading
         assert frame is not None

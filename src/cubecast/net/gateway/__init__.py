@@ -1,1 +1,1 @@
-"""Light clients as their node sees them: who is attached, and what each may make it hold."""
+"""Light clients as their node sees them: their sessions, and bounds on what it holds for them."""

@@ -1,4 +1,4 @@
-"""The light clients of one node: who is attached, and what becomes of them at the end."""
+"""The light clients of one node: how they attach, and how the node hands them over at its end."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
 POLL_S = 0.005
 LAST_WORDS_S = 1.0
-"""How long a client that does not read may keep a node that has left from closing."""
+"""How long a client that does not read may delay the closing of a node that has left."""
 
 
 class Guests:
     """The sessions of one node, by their connections.
 
-    A client whose connection broke counts until what it had handed over is published, so
-    `NodeConfig.max_clients` bounds those as well.
+    A client whose connection broke counts until the publications that it handed over are published,
+    so `NodeConfig.max_clients` bounds those clients as well.
 
-    Topics that clients have used count, whoever used them and whether or not it is still there,
-    until the node forgets them: `NodeConfig.clients_topics` bounds those.
+    Topics that any client has used count until the node forgets them, also when the client is gone:
+    `NodeConfig.clients_topics` bounds them.
     """
 
     def __init__(self, shell: Shell) -> None:
         self._shell, config = shell, shell.config
         self._budget = Budget(config.clients_bytes, config.max_clients)
         self.max_clients = config.max_clients
-        """Those that the process has descriptors for."""
+        """The most clients, which the process has file descriptors for."""
         self._topics: dict[Topic, Topic] = {}
         self._sessions: dict[Connection, Session] = {}
         self._finishing: set[asyncio.Future[Any]] = set()  # one for each session that ended
         self._leaving = False
-        self._closed_door = False  # whether clients are sent away, and nobody new is taken
+        self._closed_door = False  # whether clients are handed over, and no new one is accepted
         self._loop = asyncio.get_running_loop()
 
     def __contains__(self, connection: Connection) -> bool:
@@ -56,7 +56,7 @@ class Guests:
         return len(self._sessions), self._budget.used
 
     def attach(self, connection: Connection, movable: bool = False) -> None:
-        """Take a client, or refuse it in words."""
+        """Accept a client, or refuse it with a reason."""
         shell, config = self._shell, self._shell.config
         if self._leaving or self._closed_door:
             connection.refuse("the node leaves the cluster")
@@ -73,10 +73,10 @@ class Guests:
             connection.send(encode_greeting(welcome))
 
     def received(self, connection: Connection, raw: bytes) -> None:
-        """A packet of a client; one that breaks the rules hears which, and is gone."""
+        """Handle a packet of a client; on a `WireError` the client is told why and disconnected."""
         session = self._sessions.get(connection)
         if session is None:
-            raise WireError("a client's message from somebody who is not attached")
+            raise WireError("a client's message on a connection that is not attached")
         try:
             session.received(raw, self._leaving)
         except WireError as error:
@@ -84,7 +84,7 @@ class Guests:
             raise
 
     def drop(self, connection: Connection) -> None:
-        """A connection ended; what its client handed over is still published."""
+        """End the session of a connection; what its client handed over is still published."""
         session = self._sessions.pop(connection, None)
         if session is not None:
             publishing = session.end()
@@ -96,10 +96,10 @@ class Guests:
     def _finished(self, finishing: asyncio.Future[Any]) -> None:
         self._finishing.discard(finishing)
         if not finishing.cancelled():
-            finishing.exception()  # a gathering that is cancelled has one
+            finishing.exception()  # retrieve it: a `gather` whose tasks are cancelled has one
 
     def use_topic(self, topic: Topic) -> Topic:
-        """A client names a topic: its one copy here; `CubecastError` if there are too many."""
+        """Count a topic that a client names; return its one copy; `CubecastError` if too many."""
         known = self._topics.get(topic)
         if known is None:
             limit = self._shell.config.clients_topics
@@ -112,17 +112,17 @@ class Guests:
         return known
 
     def drop_topics(self, topics: Iterable[Topic]) -> None:
-        """A client is gone: those of its topics that the node never knew count no more."""
+        """Stop counting topics of a client that is gone, if the node does not know them."""
         for topic in topics:
             if not self._shell.vocabulary.knows(topic):
                 self._topics.pop(topic, None)
 
     def forgotten(self, topic: Topic) -> None:
-        """The node keeps nothing of a topic any more."""
+        """Stop counting a topic that the node has forgotten."""
         self._topics.pop(topic, None)
 
     def check_again(self, withdrawn: set[str]) -> None:
-        """There are new permissions; `withdrawn` are names whose tokens are no longer valid."""
+        """Apply new permissions; `withdrawn` are names whose tokens are no longer valid."""
         for session in list(self._sessions.values()):
             if session.who.name in withdrawn:
                 session.farewell("its token was withdrawn")
@@ -130,7 +130,7 @@ class Guests:
                 session.check_again()
 
     def moved(self, event: Returned) -> None:
-        """The node is in the cluster again, perhaps in another slot."""
+        """Tell every client that the node is in the cluster again, perhaps in another slot."""
         for session in self._sessions.values():
             session.moved(event)
 
@@ -149,17 +149,17 @@ class Guests:
             await asyncio.sleep(POLL_S)
 
     async def finish(self) -> None:
-        """Take nothing more, and hand the node what was taken."""
+        """Accept nothing more, and wait until all accepted publications are published."""
         self._leaving = True
         tasks = [task for session in self._sessions.values() for task in session.publishing]
-        # A client's publication that fails is that client's to hear of, not the node's.
+        # If a client's publication fails, its client is told, not the node.
         await asyncio.gather(*tasks, *self._finishing, return_exceptions=True)
 
     async def end_subscriptions(self) -> None:
-        """Let every subscription send what it has left, and that it has ended.
+        """Let every subscription send its last messages, and that it has ended.
 
-        The node has closed them all, so their tasks end by themselves, except where a client does
-        not read.
+        The node has closed them all, so their tasks end by themselves, unless a client does not
+        read.
         """
         tasks = [task for session in self._sessions.values() for task in session.serving]
         if tasks:

@@ -1,27 +1,27 @@
-"""What light clients may make their node hold: a budget for each, and one for all of them.
+"""Bounds on what a node holds for light clients: a budget for each, and one for all of them.
 
 A client may have many subscriptions, and each of them a large queue.  What counts is not what the
-queues may hold but what they do hold: 200 idle subscriptions cost nothing.  A subscription finds
-its queue full, and its policy applies, when the queue is full or when its client's share is used.
+queues may hold but what they do hold: 200 idle subscriptions cost nothing.  The policy of a
+subscription applies when its queue is full or when its client's share is used up.
 
 Invariants:
 
 1. A client holds at most `client_bytes`, and one frame or message that began within it.
-2. All clients together hold at most twice `clients_bytes`: half of that is for whoever comes first,
-   the other half is divided into equal parts, one per client that the node takes.  So clients that
-   do not read leave room for those that do.
-3. What a share counts is given back when its session ends (`Share.close`), whoever still refers to
-   it.
+2. All clients together hold at most twice `clients_bytes`: one half goes to the clients that come
+   first, the other half is divided into equal parts, one per client that the node accepts.  So
+   clients that do not read leave room for those that do.
+3. What a share counts is given back when its session ends (`Share.close`), even if objects still
+   refer to it.
 
-What a subscription with policy `block` owes to publishers is not counted: it is within their
-windows, and this node's core retains it in any case until everyone has it.
+Debts of a subscription with policy `block` are not counted: they are within the windows of their
+publishers, and this node's core retains them in any case until they are stable.
 """
 
 from __future__ import annotations
 
 
 class Budget:
-    """What the clients of one node hold together."""
+    """The bytes that all clients of one node hold, and their limit."""
 
     def __init__(self, limit: int, clients: int) -> None:
         self.limit = limit
@@ -31,7 +31,7 @@ class Budget:
 
 
 class Share:
-    """What one client may hold, and holds."""
+    """The bytes that one client holds, and its limit."""
 
     __slots__ = ("_budget", "_closed", "limit", "used")
 
@@ -43,19 +43,19 @@ class Share:
 
     @property
     def left(self) -> int:
-        """How much more the client may hold now; 0 or less: nothing."""
+        """How many more bytes the client may hold now; 0 or less: none."""
         budget = self._budget
         common = max(budget.limit - budget.used, budget.part - self.used)
         return min(self.limit - self.used, common)
 
     def add(self, size: int) -> None:
-        """The client holds so much more, or less."""
+        """Count `size` more bytes, or fewer if it is negative."""
         if not self._closed:
             self.used += size
             self._budget.used += size
 
     def close(self) -> None:
-        """The client is gone, and nothing of what it held counts any more."""
+        """Give everything back: the client is gone."""
         self.add(-self.used)
         self._closed = True
 

@@ -13,7 +13,7 @@ from cubecast.net.wire.packets import MESSAGE_OVERHEAD, OutgoingFrame, Payloads,
 
 
 class Feed:
-    """One subscription of a client: what was sent and not read, and how much may be."""
+    """One subscription of a client: the bytes sent and not read, and their limit."""
 
     def __init__(self, number: int, queue_bytes: int) -> None:
         self.number = number
@@ -27,17 +27,17 @@ class Feed:
 
     @property
     def room(self) -> int:
-        """What may be sent now."""
+        """The bytes that may be sent now."""
         return self.window - self._unread
 
     def sent(self, size: int) -> None:
-        """So much is on its way to the application."""
+        """Count bytes that were sent to the client."""
         self._unread += size
         if self._unread >= self.window:
             self._credit.clear()
 
     def read(self, size: int) -> None:
-        """The application has read so much of it."""
+        """Give credit for bytes that the application has read."""
         if size > self._unread:
             raise WireError(f"{size} bytes read of {self._unread}")
         self._unread -= size
@@ -49,13 +49,13 @@ class Feed:
         await self._credit.wait()
 
     def abandon(self) -> None:
-        """Nobody will read it: let go of what waits here, at once."""
+        """Free the queue at once: it will not be read."""
         if self.subscription is not None:
             self.subscription.abandon()
 
 
 def parts(messages: list[Message]) -> Iterator[list[Message]]:
-    """Cut the messages of a frame into what fits a packet; they stay in order."""
+    """Cut the messages of a frame into parts that fit a packet, in order."""
     start = size = 0
     headed = has_headers(messages[0].frame)
     for index, message in enumerate(messages):

@@ -1,6 +1,6 @@
-"""The way to one light client of a node: what the parts of its session share.
+"""The connection to one light client of a node: what the parts of its session share.
 
-It refers to no part of the session, so that everything is free when the session ends.
+It refers to no part of the session, so that all memory is free when the session ends.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("cubecast")
 
 BACKLOG = 1024 * 1024
-"""Sent to a client and not taken by the network: beyond that the node waits."""
+"""Bytes sent to a client and not taken by the network: beyond that the node waits."""
 HARD_BACKLOG = 4 * BACKLOG
 CONGESTED_POLL_S = 0.005
 MAX_TOPICS = 4096
 """Topics one client may publish or subscribe to by name while it is attached."""
 MAX_REPLY_TOPICS = 1024
-"""Of those, the reply topics that count, the newest: a service answers ever new clients."""
+"""Reply topics that count in `MAX_TOPICS`, the newest: a service answers ever new clients."""
 
 
 class Line:
@@ -42,18 +42,18 @@ class Line:
         self._shell = shell
         self.connection = connection
         self.share = share
-        """What the client may make the node hold."""
+        """What the node holds for the client."""
         self.who = Identity("client", name_of(connection))
         """The client, for permissions."""
         self.answer_bytes = 0
-        """Of the answer that is on its way."""
+        """Bytes of the answer that is on its way."""
         self.ended = False
         self.tasks: set[asyncio.Task[None]] = set()
-        """Those that end with the session."""
+        """Tasks that end with the session."""
         self.topics: set[Topic] = set()
-        """Those that the client has named."""
+        """Topics that the client has named."""
         self.taken: set[Topic] = set()
-        """Those of which the node has taken a publication."""
+        """Topics of which the node has taken a publication."""
         self._reply_topics: deque[Topic] = deque()
         self._fresh = 0  # bytes sent in this tick, which are in no backlog yet
         self._loop = asyncio.get_running_loop()
@@ -61,7 +61,7 @@ class Line:
     # -- what the client hears -------------------------------------------------------------------
 
     def send(self, message: FromNode) -> None:
-        """Send to the client, unless it does not read what it is sent: then hang up."""
+        """Send to the client; if it does not read, hang up instead."""
         if self.ended:
             return
         if self.connection.backlog() > HARD_BACKLOG + self.answer_bytes:
@@ -94,9 +94,9 @@ class Line:
     # -- what the client may do ------------------------------------------------------------------
 
     def use_topic(self, topic: Topic) -> Topic:
-        """A topic that the client names: its one copy; `CubecastError` if that is one too many."""
+        """Count a topic that the client names; return its one copy; `CubecastError` if too many."""
         if topic not in self.topics:
-            check_topic(topic)  # what is no topic is not counted: nobody would forget it
+            check_topic(topic)  # an invalid name is not counted: the node would never forget it
             if is_reply_topic(topic):
                 self._count_reply_topic(topic)
             if len(self.topics) >= MAX_TOPICS:
@@ -115,7 +115,7 @@ class Line:
             self._shell.guests.drop_topics([oldest])
 
     def check_may(self, what: str, topic: Topic) -> None:
-        """`NotAllowed` if the client may not do that; the audit has it."""
+        """`NotAllowed`, and a line in the audit log, if the client may not do `what`."""
         access = self._shell.access
         if access is not None:
             access.check(self.who, what, topic, address_of(self.connection))
@@ -128,7 +128,7 @@ class Line:
     # -- tasks -----------------------------------------------------------------------------------
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task that ends with the session; if it fails, so does the session."""
+        """Start a task that ends with the session; if it fails, so does the session."""
         task = self._loop.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -136,11 +136,11 @@ class Line:
         return task
 
     def watch(self, task: asyncio.Task[None]) -> None:
-        """If a task fails, so does the session."""
+        """End the session if a task fails."""
         task.add_done_callback(self._check)
 
     def _check(self, task: asyncio.Task[None]) -> None:
-        """Whatever goes wrong with a client's wishes ends its session, and only that."""
+        """End the session of the client, and only that, if a task failed."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             log.error("a client's session failed", exc_info=error)
@@ -148,7 +148,7 @@ class Line:
 
 
 def why(error: Exception) -> tuple[str, bool]:
-    """What a client is told of what was not done: why, and whether it was not allowed."""
+    """The reason that a client is told for an error, and whether it was not allowed."""
     if isinstance(error, NotAllowed):
         return clipped(error.reason), True
     return clipped(error), False

@@ -1,8 +1,8 @@
-"""What a light client publishes through its node: packets, taken whole, in order per topic.
+"""Publications of a light client at its node: packets, taken whole, in order per topic.
 
 Topics are independent, as they are for an application at the node: a packet whose topic has no
-credit holds up the later packets of that topic, and no other.  `Taken` names the last packet before
-which everything is taken; a packet that is taken out of turn is told by `Taking` its whole size.
+credit holds up the later packets of that topic, and no other.  `Taken` says up to which number all
+packets are taken; for a packet that is taken out of turn, `Taking` names its whole size.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ if TYPE_CHECKING:
 
 RETRY_S = 0.05
 TAKING_S = 0.005
-"""How often a client hears how much of a packet is published while that takes its time."""
+"""How often a client is told how much of a packet is published so far."""
 TOPICS_AT_ONCE = 64
-"""Topics of one client that may wait for credit; with one more the others wait behind them."""
+"""Topics of one client that may wait for credit at a time; further topics wait behind them."""
 NO_ROOM = "the node holds too much for its clients, or for this one, to take a message so large"
 
 
 class PublicationPacket:
-    """A packet of publications, and what became of it."""
+    """A packet of publications, and whether it is refused."""
 
     __slots__ = ("batch", "counted", "refused", "size")
 
     def __init__(self, batch: Publish) -> None:
         self.batch = batch
-        self.size = self.counted = size_of(batch.payloads)  # what of it counts here
+        self.size = self.counted = size_of(batch.payloads)  # `counted` is what the share counts
         self.refused = ""  # why it is not published, if there was no room for it
 
     def refuse(self, reason: str) -> None:
-        """It is not published: its messages need not be kept."""
+        """Free the messages: the packet is not published."""
         self.refused = reason
         self.batch = msgspec.structs.replace(self.batch, payloads=[b""], headed=())
         self.counted = MESSAGE_OVERHEAD
 
 
 class Publications:
-    """The publications of one client that the node has not taken.
+    """The publications of one client that the node has not taken yet.
 
     1. A packet is taken whole or not at all: one that was received is published even if the
        connection breaks meanwhile.
@@ -81,15 +81,15 @@ class Publications:
         self._arrived = 0  # packets so far
         self._last = 0  # the number of the latest
         self._waiting: dict[Topic, deque[int]] = {}  # the same by topic
-        self._ready: deque[Topic] = deque()  # topics with packets that no task is at work on
+        self._ready: deque[Topic] = deque()  # topics with packets that no task publishes
         self._batched = 0
         self._stable: list[int] = []
         self._unknown: list[int] = []
         self.tasks: set[asyncio.Task[None]] = set()
-        """Hand publications to the node, while there are any."""
+        """The tasks that hand publications to the node, while there are any."""
 
     def take(self, batch: Publish) -> None:
-        """Have a packet of publications handed to the node, after those of its topic before it."""
+        """Have a packet published, after the earlier packets of its topic."""
         if self._batched >= PUBLISH_WINDOW + BATCH_BYTES:
             raise WireError("more publications than it has credit for")
         packet = PublicationPacket(batch)
@@ -113,7 +113,7 @@ class Publications:
             self._line.watch(task)
 
     async def _publish_ready(self) -> None:
-        """Hand packets to the node, of one topic after the other, until no topic is left."""
+        """Publish packets, of one topic after the other, until no topic is left."""
         task = asyncio.current_task()
         assert task is not None
         try:
@@ -140,7 +140,7 @@ class Publications:
             self.tasks.discard(task)  # at once: the next packet may come before `_ended` is called
 
     def _took(self, place: int) -> None:
-        """A packet is taken, or refused: tell the client."""
+        """Tell the client that a packet is taken, or refused."""
         first = next(iter(self._open)) == place
         packet = self._open.pop(place)
         self._batched -= packet.counted
@@ -158,10 +158,10 @@ class Publications:
             self._line.share.close()
 
     async def _publish(self, batch: Publish) -> None:
-        """Publish a whole batch; a topic that was taken once is not refused later.
+        """Publish a whole batch; a topic that was accepted once is not refused later.
 
         So only the first batch of a topic can be refused, and for that one the client waits; or
-        one that new permissions do not allow.
+        a batch that new permissions do not allow.
         """
         self._line.check_may("publish", batch.topic)
         topic = self._line.use_topic(batch.topic)
@@ -192,7 +192,7 @@ class Publications:
     async def _publish_one(
         self, topic: Topic, payload: bytes, wants_receipt: bool
     ) -> Receipt | None:
-        """Try as long as the node lives: what the client was granted room for is sent."""
+        """Publish one message; retry until the node is closed, as the client had credit for it."""
         shell, publish = self._shell, self._shell.node.publish
         while True:
             if shell.publishing.blocked(topic):
@@ -208,7 +208,7 @@ class Publications:
             await asyncio.sleep(RETRY_S)
 
     def known(self, number: int, stable: bool) -> None:
-        """A publication is stable, or it will never be known; told with others of this tick."""
+        """Tell the client that a packet is stable, or will never be known; once per tick."""
         if self._line.ended:
             return
         if not (self._stable or self._unknown):
@@ -222,7 +222,7 @@ class Publications:
 
 
 def _is_known(publications: weakref.ref[Publications], number: int, stable: bool) -> None:
-    """What a receipt calls: it may be open for longer than its client is there."""
+    """Called by a receipt, which may live longer than the session."""
     there = publications()
     if there is not None:
         there.known(number, stable)

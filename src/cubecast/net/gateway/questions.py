@@ -1,4 +1,4 @@
-"""What a light client asks its node."""
+"""The questions of a light client to its node."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SessionQuestions:
             self._answering = None
 
     async def _send_answer(self, question: Ask) -> None:
-        """Answer, and wait until the network has taken that: one answer is on its way at a time."""
+        """Answer, and wait until the network has taken most of it: one answer at a time."""
         answer = msgspec.msgpack.encode(await self._answer(question))
         size = len(answer)
         if size > MAX_ANSWER:
@@ -90,7 +90,7 @@ class SessionQuestions:
     def _seen(self, stats: Stats) -> Stats:
         """A reading without the topics that the client may not see; the sums stay.
 
-        A pattern tells which topics there may be, so permissions hide all of these.
+        A pattern tells which topics may exist, so with permissions all patterns are hidden.
         """
         if self._shell.access is None:
             return stats

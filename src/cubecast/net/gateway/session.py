@@ -1,23 +1,23 @@
 """A light client as its node sees it: one session per attached connection.
 
 A session calls what an application at the node would call (`Node.subscribe`, `Node.publish`), so
-the client's order is the node's: the node has delivered what it sends to the client, and what the
-client publishes after that depends on it.
+the client's order is the node's: the node has delivered each message that it sends to the client,
+and later publications of the client depend on it.
 
-Bounds, whatever the client does or leaves undone:
+Bounds, whatever the client does:
 
 1. Publications received and not taken by the node: one window and one packet (`WireError` beyond).
-2. Sent and not read by the application: one window and one batch per subscription; what else comes
-   waits in the node's subscription, where the client's policy applies.
-3. What the network does not take from us: `BACKLOG` and one batch or answer, then we stop sending;
+2. Messages sent and not read by the application: one window and one batch per subscription; further
+   messages wait in the node's subscription, where the client's policy applies.
+3. Bytes that the network does not take: `BACKLOG` and one batch or answer, then we stop sending;
    `HARD_BACKLOG` and one answer, then we hang up.  A client that is silent for `client_silence_s`
-   is gone.
-4. While a client itself waits to publish, debts of its subscriptions are put off (`debts.py`), or
-   two clients that publish while they read could wait for each other.
+   is disconnected.
+4. While a client itself waits to publish, debts of its subscriptions are put off (`debts.py`);
+   else two clients that publish while they read could wait for each other.
 5. What its subscriptions hold, its publications that the node has not taken and an answer on its
    way are within its share (`budget.py`); so are those of all clients of the node.  Its topics are
    counted with those of all clients (`Guests.use_topic`).
-6. When the session ends its queues are free at once, whatever still refers to it.
+6. When the session ends its queues are free at once, even if objects still refer to it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ log = logging.getLogger("cubecast")
 
 CATCH_UP_POLL_S = 0.1
 CATCH_UP_S = 5.0
-"""How long a client that comes from another node may wait for this one to catch up."""
+"""How long a client from another node waits, at most, for this node to catch up."""
 
 
 class Session:
@@ -82,7 +82,7 @@ class Session:
         self._listening = False
         self._movable = movable
         self.moving = False
-        """Whether the client is on its way to another node, and is waited for."""
+        """Whether the node waits for the client to move to another node."""
         self._catching_up = False
         self._heard_at = self._loop.time()
         self._check_silence()
@@ -97,8 +97,8 @@ class Session:
     def received(self, raw: bytes, leaving: bool) -> None:
         """Carry out one packet; `WireError` ends the session.
 
-        While the node is `leaving` nothing is begun, but what was begun goes on: the client reads
-        and shows that it lives, or the node would wait for it in vain.
+        While the node is `leaving` nothing new is begun, but the client may still read, unsubscribe
+        and send pings: the node waits for its last messages to be read.
         """
         self._heard_at = self._loop.time()
         message = decode_from_client(raw)
@@ -131,23 +131,23 @@ class Session:
                 raise WireError(f"{type(other).__name__} out of turn")
 
     def announce_leave(self) -> None:
-        """The node is to leave: a client that can go on elsewhere is told, and waited for."""
+        """Tell a client that can go on elsewhere that the node leaves, and wait for it."""
         if self._movable:
             self.moving = True
             self._line.send(Leaving())
 
     async def _catch_up(self, request: CatchUp) -> None:
-        """Answer when this node has delivered what the client has read, but not too late.
+        """Answer when this node has delivered what the client has read, or after `CATCH_UP_S`.
 
-        Streams whose publishers are gone, and topics that the node does not read, are not waited
-        for: nothing more comes of those.
+        It does not wait for streams whose publishers are gone, or for topics that the node does
+        not read: no more messages of these come.
         """
         deadline = self._loop.time() + CATCH_UP_S
         left = [position for position in request.positions if self._line.may_see(position[0])]
         pause_s = CONGESTED_POLL_S
         while left := self._shell.subscribing.undelivered(left):
             if self._loop.time() >= deadline:
-                log.info("%s has read what this node has not delivered", self._line.connection)
+                log.info("%s has read messages this node has not delivered", self._line.connection)
                 break
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, CATCH_UP_POLL_S)
@@ -173,19 +173,19 @@ class Session:
             events.close()
 
     def moved(self, event: Returned) -> None:
-        """The node is in the cluster again, perhaps in another slot: that concerns every client."""
+        """Tell the client that the node has returned, if it does not listen to events."""
         if not self._listening:
             self._line.send(Happened(event))
 
     def _concerns(self, event: Event) -> bool:
-        """Whether to tell a client of an event: not of others' subscriptions and topics."""
+        """Whether to tell the client an event: none of slow subscribers or of hidden topics."""
         topic = getattr(event, "topic", None)
         return not isinstance(event, SlowSubscriber) and (
             topic is None or self._line.may_see(topic)
         )
 
     def check_again(self) -> None:
-        """There are new permissions: end the subscriptions that they do not allow."""
+        """End the subscriptions that new permissions do not allow."""
         access = self._shell.access
         if access is not None:
             self._subscriptions.end_refused(
@@ -195,12 +195,12 @@ class Session:
     # -- the end ---------------------------------------------------------------------------------
 
     def farewell(self, reason: str) -> None:
-        """The node ends the session."""
+        """End the session, and tell the client why."""
         self._line.send(Farewell(reason))
         self._line.connection.close(reason)
 
     def end(self) -> list[asyncio.Task[None]]:
-        """The connection is gone: stop everything but what was received whole."""
+        """Stop all tasks, as the connection is gone; packets received are still published."""
         self._line.ended = True
         self._silence.cancel()
         self._subscriptions.abandon()
@@ -213,7 +213,7 @@ class Session:
 
     @property
     def serving(self) -> list[asyncio.Task[None]]:
-        """The tasks that send what is delivered, one a subscription."""
+        """The tasks that send messages to the client, one a subscription."""
         return self._subscriptions.tasks
 
     @property

@@ -1,4 +1,4 @@
-"""The subscriptions of a light client at its node: what is delivered goes to the client."""
+"""The subscriptions of a light client at its node, which send messages to the client."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Subscriptions:
         self._feeds: dict[int, Feed] = {}
         self._serving: dict[int, asyncio.Task[None]] = {}
         self.publishing = 0
-        """Topics of which a publication of the client is on its way to the node."""
+        """How many topics the client is publishing to at present."""
 
     def __len__(self) -> int:
         return len(self._feeds)
 
     def begin(self, request: Subscribe) -> None:
-        """The client subscribes; `WireError` if it does so far too often."""
+        """Begin a subscription; `WireError` if the client begins far too many."""
         limit = self._shell.config.client_subscriptions
         number = request.subscription
         if number in self._serving:
@@ -70,7 +70,7 @@ class Subscriptions:
         self._feeds.pop(number, None)
 
     async def _serve(self, request: Subscribe, feed: Feed) -> None:
-        """Send what is delivered to one subscription, as fast as it is read."""
+        """Send the messages of one subscription, as fast as the client reads them."""
         try:
             self._line.check_may("subscribe", request.topic)
             subscription = self._shell.node.subscribe(
@@ -99,7 +99,7 @@ class Subscriptions:
     def _confirmation(
         self, request: Subscribe, feed: Feed, subscription: Subscription
     ) -> Subscribed:
-        """That a subscription has begun; if it was asked for, where in each stream."""
+        """The message that a subscription has begun; if `located`, where in each stream."""
         if not request.located:
             return Subscribed(feed.number, feed.window)
         positions = self._shell.subscribing.positions(subscription)
@@ -107,7 +107,7 @@ class Subscriptions:
         return Subscribed(feed.number, feed.window, positions[:MAX_POSITIONS], whole)
 
     async def _forward(self, subscription: Subscription, feed: Feed) -> None:
-        """Send no more at a time than there is credit for, so that reading never comes in lumps."""
+        """Send no more at a time than there is credit for, so that reading goes on steadily."""
         while True:
             await feed.credit()
             messages = await subscription.take(min(feed.room, BATCH_BYTES))
@@ -124,7 +124,7 @@ class Subscriptions:
         return waits and self._line.share.left > 0
 
     def _slow(self, feed: Feed) -> None:
-        """The policy had to act: tell the client, not more often than it helps."""
+        """Tell the client what the policy dropped, at most once in `TELLING_S`."""
         if not feed.telling:
             feed.telling = True
             self._loop.call_later(TELLING_S, self._tell_dropped, feed)
@@ -132,18 +132,18 @@ class Subscriptions:
     def _tell_dropped(self, feed: Feed) -> None:
         feed.telling = False
         assert feed.subscription is not None
-        # It may have ended; and to one that does not read, the next delivery tells.
+        # It may have ended.  A client that does not read is told by the next delivery.
         if feed.number in self._feeds and self._line.backlog() < BACKLOG:
             self._line.send(Dropped(feed.number, feed.subscription.dropped))
 
     def read(self, number: int, size: int) -> None:
-        """The application has read so many bytes of a subscription."""
+        """Give credit for bytes of a subscription that the application has read."""
         feed = self._feeds.get(number)
         if feed is not None:  # it may have ended meanwhile
             feed.read(size)
 
     def end(self, number: int) -> bool:
-        """The subscription is read no more; False if there is none of that number."""
+        """End a subscription; False if there is none of that number."""
         feed = self._feeds.pop(number, None)
         if feed is not None:
             feed.abandon()
@@ -151,7 +151,7 @@ class Subscriptions:
         return feed is not None
 
     def end_refused(self, refusal: Callable[[Topic], NotAllowed | None]) -> None:
-        """There are new permissions: end the subscriptions that they do not allow."""
+        """End the subscriptions that new permissions do not allow."""
         for number, feed in list(self._feeds.items()):
             if feed.subscription is not None:  # else it is checked later
                 refused = refusal(feed.subscription.topic)
@@ -160,19 +160,19 @@ class Subscriptions:
                     self._line.send(Ended(number, clipped(refused.reason), denied=True))
 
     def abandon(self) -> None:
-        """The session is over: let go of what waits here, at once."""
+        """Free all queues at once: the session is over."""
         for feed in self._feeds.values():
             feed.abandon()
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
-        """Those that send what is delivered, one a subscription."""
+        """The tasks that send messages to the client, one a subscription."""
         return list(self._serving.values())
 
     # -- while the client publishes --------------------------------------------------------------
 
     def behind(self, topic: Topic) -> int:
-        """Bytes that are unread beyond the queue, where the client reads a topic."""
+        """Unread bytes beyond the queue, of the subscription to a topic that is most behind."""
         readers = (feed.subscription for feed in self._feeds.values())
         return max((one.behind(topic) for one in readers if one is not None), default=0)
 
@@ -181,7 +181,7 @@ class Subscriptions:
         return any(feed.subscription is subscription for feed in self._feeds.values())
 
     def put_off(self) -> None:
-        """We wait to publish: our readers hold up nobody meanwhile, within bound 4."""
+        """Put off the client's debts while it waits to publish, within bound 4 of `session.py`."""
         for feed in self._feeds.values():
             if feed.subscription is not None:
                 feed.subscription.settle()

@@ -1,13 +1,13 @@
-"""How a node ends: once, whoever asks and however often, and whatever becomes of the asker.
+"""The end of a node.  It happens once, however often it is asked for; cancelling does not stop it.
 
 1. Light clients that can go on at another node are told to, and served until they do, for a part
    of `NodeConfig.leave_timeout_s`.  Then nothing new is begun: no subscription, no question.  Light
    clients' publications that were taken are still handed over, then nothing more is accepted.
-2. The node leaves every topic, waits until what it published is stable and what it said is
+2. The node leaves every topic, waits until its publications are stable and its messages are
    acknowledged, and asks the others to go on without it; then its light clients are sent the
    rest of what was delivered.  All that within `NodeConfig.leave_timeout_s`.
 3. Its connections, timers and waiters end in any case, also after a time-out or a failure.
-4. Whoever closes the node hears of accepted publications that are not known to be with everyone.
+4. `close` raises an error for accepted publications that not every subscriber is known to have.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger("cubecast")
 
 POLL_S = 0.005
 HAND_OVER_SHARE = 0.3
-"""How much of `leave_timeout_s` light clients have to go on at another node."""
+"""The part of `leave_timeout_s` in which light clients may go on at another node."""
 
 
 class Leaver(Protocol):
@@ -59,7 +59,7 @@ class Closing:
         """Whether the node is about to leave, or has left."""
 
     async def close(self) -> None:
-        """Leave and shut down; whoever is cancelled while it waits for that does not stop it."""
+        """Leave and shut down; cancelling a caller that waits does not stop this."""
         if self._task is None:
             if self._node.closed:  # it never joined
                 return
@@ -97,25 +97,26 @@ class Closing:
         await node.guests.end_subscriptions()
 
     def _unsent(self) -> bool:
-        """Whether something of ours is not with everyone; also if we wait to be taken back."""
+        """Whether a publication is unsent or not stable; also while the node is excluded."""
         core = self._node.presence.core  # another one after an exclusion
         return self._node.publishing.unsent() or (core is not None and core.unstable() > 0)
 
     def _unacknowledged(self) -> bool:
-        """Whether somebody has not taken what we said.
+        """Whether a control message of ours is not acknowledged.
 
-        What others have under way through us they begin again when they hear that we are gone.
+        Operations of others that pass through us need no wait: their nodes begin them again when
+        they hear that we are gone.
         """
         core = self._node.presence.core
         return core is not None and core.unacked_parcels() > 0
 
     def stop_accepting(self) -> None:
-        """Take no publication any more."""
+        """Accept no more publications."""
         self.begun = True
         self._node.publishing.stop()
 
 
 def _look(task: asyncio.Task[None]) -> None:
-    """What was left is logged; whoever asked and waits is told."""
+    """Retrieve the error, so that asyncio does not log it; callers of `close` get it."""
     if not task.cancelled():
         task.exception()

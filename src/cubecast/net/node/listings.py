@@ -1,4 +1,4 @@
-"""Asking the cluster for its topics and their subscribers."""
+"""Lists the topics of the cluster and their subscribers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Found = tuple[Sequence[tuple[Topic, int]], bool]
 
 
 class Listings:
-    """The questions of one node that are not answered."""
+    """The unanswered listings of one node."""
 
     def __init__(self, runtime: ListingsHost, timeout_s: float) -> None:
         self._runtime = runtime
@@ -34,7 +34,7 @@ class Listings:
         self._tickets = 0
 
     async def ask(self) -> dict[Topic, list[NodeId]]:
-        """Every topic that a node has to do with, and who is subscribed to it."""
+        """Every topic that any node has to do with, and its subscribers."""
         self._runtime.check_open()
         found, complete = await self._answer()
         self._runtime.check_alive()  # it may have been closed meanwhile
@@ -43,7 +43,7 @@ class Listings:
         return {topic: list(members_of(members)) for topic, members in found}
 
     async def _answer(self) -> Found:
-        """Ask; once more if this node was excluded from the cluster before all had answered."""
+        """Ask all nodes; again if this node is excluded before all have answered."""
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         while True:
             left_s = max(deadline - asyncio.get_running_loop().time(), 0.0)
@@ -67,8 +67,8 @@ class Listings:
     async def subscribers(self, topic: Topic) -> list[NodeId]:
         """The subscribers of a topic; a node that does not know asks the cluster for all topics.
 
-        To ask for this one would be to take part in it: its members would tell us of it from
-        then on.
+        Asking about this topic alone would make the node take part in it: its subscribers would
+        tell us of it from then on.
         """
         core = await self._runtime.inside(self._timeout_s)
         if core.informed(topic):
@@ -76,19 +76,19 @@ class Listings:
         return (await self.ask()).get(topic, [])
 
     def listed(self, ticket: Hashable, found: Sequence[tuple[Topic, int]], complete: bool) -> None:
-        """Every node has answered."""
+        """End a listing: every node has answered."""
         answer = self._asked.get(ticket)
         if answer is not None and not answer.done():
             answer.set_result((found, complete))
 
     def life_ended(self) -> None:
-        """The node was excluded: nobody answers what it asked before."""
+        """Have open listings asked again: the node was excluded, so no answers will come."""
         for answer in self._asked.values():
             if not answer.done():
                 answer.set_result(None)
 
     def close(self) -> None:
-        """Nobody will answer."""
+        """End open listings: no answers will come."""
         for answer in self._asked.values():
             if not answer.done():
                 answer.set_result(((), True))

@@ -1,7 +1,7 @@
-"""``/metrics`` and ``/healthz`` of a node, by HTTP: for Prometheus and for whoever restarts nodes.
+"""``/metrics`` and ``/healthz`` of a node over HTTP, for Prometheus and for process supervisors.
 
-The numbers are those of `Node.stats`, read when they are asked for.  They name no topics: a label
-per topic would make a time series of every topic that ever was.
+The numbers are those of `Node.stats`, read on each request.  They name no topics: a label per topic
+would make a time series of every topic that ever existed.
 
 A small server, on asyncio alone.  Bounds, whatever its peers do: `MOST_OPEN` connections (one more
 is closed at once), `HEAD_BYTES` of a request, `REQUEST_S` for a request and its answer, then the
@@ -46,7 +46,7 @@ class Collector:
         self._read = read
 
     def describe(self) -> list[Metric]:
-        """None in advance: registering must not read."""
+        """No metrics in advance: registering must not take a reading."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -109,7 +109,7 @@ def _gauges(stats: Stats) -> list[tuple[str, str, float]]:
 
 
 def _text_of(shell: Shell) -> Callable[[], bytes] | None:
-    """What makes the text of ``/metrics``; None without prometheus-client."""
+    """A function that makes the text of ``/metrics``; None without prometheus-client."""
     try:
         from prometheus_client import CollectorRegistry, generate_latest
     except ImportError:
@@ -143,7 +143,7 @@ class MetricsServer:
         bound = self._server.sockets[0].getsockname()
         self.address = format_address(bound[0], bound[1])
         if not is_loopback(bound[0]):
-            log.warning("metrics on %s: whoever reaches it can read them", self.address)
+            log.warning("metrics on %s: any host that reaches it can read them", self.address)
         if self._text is None:
             log.warning("metrics on %s: /healthz alone; %s", self.address, INSTALL)
 
@@ -168,7 +168,7 @@ class MetricsServer:
                 writer.close()
                 await writer.wait_closed()
         except (OSError, TimeoutError, asyncio.CancelledError):
-            pass  # it was slow, or has gone, or the node ends: there is nobody to tell
+            pass  # the peer is slow or gone, or the node ends: no answer can be sent
         finally:
             writer.transport.abort()
             self._open.discard(task)

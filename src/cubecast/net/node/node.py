@@ -142,19 +142,19 @@ class Node(Endpoint):
     ) -> Receipt | None:
         """Publish one message; it waits for credit if subscribers are slow.
 
-        `payload` is bytes, or what else holds bytes, or text, which is sent as UTF-8.
+        `payload` is bytes, a bytearray or a memoryview, or text, which is sent as UTF-8.
         `headers` are a few short texts by name that travel with it (`Message.headers`).
-        With `retain`, whoever subscribes later is handed the newest such message of the topic first
+        With `retain`, a later subscriber is handed the newest such message of the topic first
         (`Message.retained`); one with an empty payload removes it.
 
         A publish that raises or is cancelled was not sent and will not be; `NotSent` after
         `timeout` seconds in which no credit came back at all (`NodeConfig.publish_timeout_s` if
-        None).  One that returns is sent unless the node closes first; closing tells, and a
-        receipt, which also tells when everyone has taken the message in.
+        None).  One that returns is sent unless the node closes first: `close` and a receipt report
+        that.  A receipt also tells when every subscriber has taken the message in.
         """
         if retain:
             payload, headers = mark(topic, payload, headers), None
-        publishing = self._publishing  # no call below but for what is rare: this runs per message
+        publishing = self._publishing  # the common case calls nothing below: it runs per message
         if headers is not None or publishing.careful or type(payload) is not bytes:
             payload = publishing.prepared(topic, payload, headers)
         if len(payload) > MAX_PAYLOAD:
@@ -214,7 +214,7 @@ class Node(Endpoint):
 
         * ``"block"``: nothing is lost; publishers wait, and go on at the pace of this reader.
         * ``"drop-oldest"``: the oldest unread messages are dropped and counted in `dropped`.
-        * ``"drop-newest"``: what comes is dropped and counted in `dropped`.
+        * ``"drop-newest"``: new messages are dropped and counted in `dropped`.
         * ``"disconnect"``: the subscription ends; after what is queued, reading raises `Overflow`.
 
         The last three never hold up a publisher, and tell a `SlowSubscriber` event.
@@ -271,7 +271,7 @@ class Node(Endpoint):
         return await self._shell.listings.subscribers(topic)
 
     def explain(self, topic: Topic) -> Explanation:
-        """What this node knows of a topic: who waits for whom, what readers here have unread."""
+        """What this node knows of a topic: which node waits for which, what is unread here."""
         check_topic(topic)
         self._shell.check_alive()
         core = self._presence.core
@@ -285,7 +285,7 @@ class Node(Endpoint):
         }
 
     def stats(self) -> Stats:
-        """This node's numbers now: rates, queues, what waits, who lags, the view."""
+        """This node's numbers now: rates, queues, what waits, which members lag, the view."""
         return self._shell.stats()
 
     # -- the end ---------------------------------------------------------------------------------
@@ -295,8 +295,8 @@ class Node(Endpoint):
 
         Cancelling it does not stop the leaving; calling it again waits for the same end.  If
         publications are left after `leave_timeout_s` the node is closed all the same, and it
-        raises `NotSent` (some were accepted and never sent) or `Unknown` (all were sent, but some
-        are not known to be with everyone); `leftovers` has the counts of each topic.
+        raises `NotSent` (some were accepted and never sent) or `Unknown` (all were sent, but not
+        every subscriber is known to have them); `leftovers` has the counts of each topic.
         """
         await self._shell.closing.close()
 
@@ -307,31 +307,31 @@ class Node(Endpoint):
 
     @property
     def leftovers(self) -> list[Leftover]:
-        """Once the node is closed: accepted publications that not everyone is known to have."""
+        """Once the node is closed: accepted publications that are not known to be stable."""
         return self._shell.leftovers
 
 
 class NodePost:
-    """One request of a node on its way: a publish that is cancelled was not sent."""
+    """Sends one request of a node; a publish that is cancelled was not sent."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._sent = False
 
     async def send(self, topic: Topic, blob: Headed) -> None:
-        """Publish it."""
+        """Publish the request."""
         await self._node.publish(topic, blob)
         self._sent = True
 
     def withdraw(self) -> bool:
-        """Whether it was not sent, and will not be."""
+        """Whether the request was not sent, and will not be."""
         return not self._sent
 
     def why_waits(self) -> str:
-        """What one that is not sent waits for."""
+        """What an unsent request waits for."""
         return self._node._publishing.why_blocked()
 
     def is_unheard(self, topic: Topic) -> bool:
-        """Whether this node knows that nobody is subscribed to a topic."""
+        """Whether this node knows that a topic has no subscribers."""
         core = self._node._presence.core
         return core is not None and core.informed(topic) and not core.members(topic)

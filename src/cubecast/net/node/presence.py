@@ -1,14 +1,14 @@
-"""A node's place in the cluster: its way in, the views it goes through, and its way out.
+"""A node's place in the cluster: joining, changes of the view, exclusion, leaving.
 
-`Member` decides; here is what its decisions mean for connections, for the application and for the
-trace.  What anyone says is checked against whom its connection has proved to be:
+`Member` decides; this module applies its decisions to connections, the application and the trace.
+Each message is checked against the identity that its connection has proved:
 
-1. Data, tests and what members say to agree on a view are taken from the life that our view names
-   for a slot.  From somebody else they are answered with where we are.
-2. What newcomers and nodes of other views may say (`TO_ANYONE`) is heard from everyone who has
-   proved the cluster's secret, and handed on with the address where we reached the speaker, if we
-   did: what is believed about views depends on it (`cubecast.protocol.cluster.belief`).
-3. What is not believed is said in the log, with who said it: once for each of the last
+1. Data, tests and messages to agree on a view are accepted from the life that our view names for a
+   slot.  Any other sender is answered with our view (`Beacon`).
+2. Messages of newcomers and of nodes in other views (`TO_ANYONE`) are accepted from every node that
+   has proved the cluster's secret.  They are handed on with the address where we reached the
+   sender, if we did: belief in views depends on it (`cubecast.protocol.cluster.belief`).
+3. A message that is not believed is logged with its sender: once for each of the last
    `MAX_DISBELIEVED` lives.
 """
 
@@ -65,13 +65,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("cubecast")
 
 MAX_OTHER_CLUSTERS = 64
-"""Other clusters that were mentioned in the log; then it begins anew."""
+"""Other clusters that are remembered as logged; one more, and the set is cleared."""
 MAX_DISBELIEVED = 64
-"""Lives that were not believed, and mentioned in the log; then it begins anew."""
+"""Lives not believed that are remembered as logged; one more, and the set is cleared."""
 
 
 class Presence:
-    """The `Member` of one node, and what follows from it."""
+    """Runs the `Member` of one node and carries out its decisions."""
 
     def __init__(self, shell: Shell, incarnation: int) -> None:
         self._shell = shell
@@ -80,7 +80,7 @@ class Presence:
         self.core: CubecastNode | None = None
         """The data core of this life; None while the node is in no view."""
         self.last_core: CubecastNode | None = None
-        """The latest core there was."""
+        """The latest core, also of a life that is over."""
         self.detector: Detector | None = None
         self.members: Mapping[NodeId, Who] = {}
         self._last_view: View | None = None
@@ -98,7 +98,7 @@ class Presence:
         self._encoded: tuple[object, bytes] = (None, b"")
         self._other_clusters: set[str] = set()
         self._disbelieved: set[str] = set()
-        self._speaker: Connection | None = None  # whose message about views we are handling
+        self._speaker: Connection | None = None  # it sent the view message being handled
 
     # -- coming in -------------------------------------------------------------------------------
 
@@ -115,12 +115,12 @@ class Presence:
 
     @property
     def who(self) -> Who | None:
-        """Who we are in this life."""
+        """This node's uid, address and incarnation in this life."""
         return None if self._member is None else self._member.who
 
     @property
     def slot(self) -> NodeId:
-        """Our slot; while we are in no view, the one we had."""
+        """Our slot; while we are in no view, the last one."""
         return NOBODY if self._member is None else self._member.node
 
     @property
@@ -129,12 +129,12 @@ class Presence:
 
     @property
     def cluster(self) -> str:
-        """The cluster that we are in, or were; empty: in none yet."""
+        """The cluster that this node is in, or was last; empty before the first."""
         return "" if self._member is None else self._member.cluster
 
     @property
     def epoch(self) -> int:
-        """The number of the view that we are in; -1: none."""
+        """The number of this node's view; -1: none."""
         view = self.view
         return -1 if view is None else view.epoch
 
@@ -153,7 +153,7 @@ class Presence:
         return list(members_of(self.suspects))
 
     def begin(self, uid: str, seeds: Sequence[str]) -> None:
-        """Be a cluster of one, or ask at `seeds` for a place."""
+        """Begin a cluster of one node, or ask at `seeds` for a place."""
         shell = self._shell
         who = Who(uid, shell.address, self._first_incarnation)
         view = genesis({0: who}, secrets.token_hex(16)) if not seeds else None
@@ -194,7 +194,7 @@ class Presence:
             raise JoinError(",".join(seeds), why)
 
     def no_answer(self, address: str, reason: str, passing: bool) -> None:
-        """A seed cannot be reached, or does not want us; `passing`: we ask again, more seldom."""
+        """Note that a seed cannot be reached or refuses us; `passing`: ask again, less often."""
         if self._slot != NOBODY or address not in self._asked:
             return
         reason = reason.removeprefix(REFUSED)
@@ -211,13 +211,13 @@ class Presence:
             self._refused.set_result(None)
 
     def hung_up(self, address: str, reason: str) -> None:
-        """A connection ended; perhaps that by which we ask for a place."""
+        """Note the end of a connection; it may be one to a seed that refuses us."""
         if reason.startswith(REFUSED):
             self.no_answer(address, reason, passing=False)
         self._trouble = f"; the last connection ended: {reason}"
 
     async def inside(self, limit_s: float) -> CubecastNode:
-        """The core, as soon as there is one; `CubecastError` if we are in no cluster for long."""
+        """Wait for the core; `CubecastError` if the node is in no cluster for `limit_s`."""
         if self.core is None:
             try:
                 async with asyncio.timeout(limit_s):
@@ -231,26 +231,26 @@ class Presence:
     # -- going out -------------------------------------------------------------------------------
 
     async def depart(self) -> None:
-        """Ask to be let go, and wait for it."""
+        """Ask the others to leave this node out of the next view, and wait for that."""
         if self._member is not None and not self._departed.is_set():
             self._member.depart(self._shell.now())
             await self._departed.wait()
 
     def departed(self) -> None:
-        """The others know that we are gone."""
+        """End `depart`: the others know that this node is gone."""
         self.core = self.detector = None
         self._departed.set()
 
     def close(self) -> None:
-        """Whoever waits for a place waits in vain."""
+        """Wake the tasks that wait for a place; they fail."""
         self.core = self.detector = None
         self._inside.set()
 
     # -- views -----------------------------------------------------------------------------------
 
     def view_changed(self) -> None:
-        """There is a new view: its members are the node's peers from now on."""
-        if self._member is None:  # it begins with this view
+        """Install a new view: its members are this node's peers from now on."""
+        if self._member is None:  # `begin` makes the member, and then calls this
             return
         shell, member = self._shell, self._member
         view = member.view
@@ -277,7 +277,7 @@ class Presence:
             self._tell_changes(before, view, member)
 
     def _tell_changes(self, before: View, view: View, member: Member) -> None:
-        """Say who came and went, by uid: a slot may have changed hands."""
+        """Report members that joined or left, compared by uid: a slot may have a new node."""
         absent = {one.who.uid for one in member.absent}
         mine = member.who.process
         for slot in before.lost_in(view):
@@ -293,11 +293,11 @@ class Presence:
                 self._shell.tell(MemberJoined(slot, who.address))
 
     def excluded(self) -> None:
-        """The others went on without us: this life is over, and another begins when we are back."""
+        """End this life: the others excluded this node.  The next life begins when it is back."""
         core, self.core, self.detector = self.core, None, None
         self._inside.clear()
         self._shell.mesh.begin_anew("the node begins a new life")
-        if core is not None:  # else this life, too, ends before it had a place
+        if core is not None:  # else this life ends before it had a place
             log.warning("node %d was excluded from the cluster, and asks to be back", self._slot)
             self._shell.life_ended(core)
             self._shell.tell(Excluded(self._slot))
@@ -307,7 +307,7 @@ class Presence:
     def from_outside(
         self, connection: Connection, packets: list[tuple[int, bytes]], now: Time
     ) -> None:
-        """Packets of somebody who is no member, or that come while we are none."""
+        """Handle packets of a sender that is no member, or that come while we are none."""
         spoke = False
         for kind, raw in packets:
             if connection.outlived and kind != HELLO and not connection.guest:
@@ -335,7 +335,7 @@ class Presence:
             self._say_where_we_are(connection, now)
 
     def _check(self, kind: int, raw: bytes) -> None:
-        """Garbage is garbage, whoever sends it."""
+        """`WireError` if a packet cannot be decoded, also if its sender is no member."""
         if kind == DETECTOR:
             decode_detector(raw)
         elif kind == FORWARD:
@@ -368,7 +368,7 @@ class Presence:
             self._shell.mesh.host(connection)
 
     def on_view(self, raw: bytes, connection: Connection, now: Time) -> bool:
-        """A message about views; False if its sender takes itself for a member and is none."""
+        """Handle a message about views; False if only a member may send it and this is none."""
         message: Clusterwide = decode_view(raw)
         self._speaker = connection
         try:
@@ -392,7 +392,7 @@ class Presence:
             connection.send(encode_view(answer))
 
     def _where(self, connection: Connection) -> str:
-        """The address where we reached a speaker; in no view, also by another connection."""
+        """The address where we reached the sender; in no view, also by another connection."""
         mesh = self._shell.mesh
         place = mesh.place_of(connection)
         if not place and self.view is None:
@@ -400,7 +400,7 @@ class Presence:
         return place
 
     def _on_disbelief(self, uid: str, why: str) -> None:
-        """The member does not believe what a life says."""
+        """Log that the member does not believe a message of a life; once per life."""
         if uid in self._disbelieved:
             return
         if len(self._disbelieved) >= MAX_DISBELIEVED:
@@ -409,7 +409,7 @@ class Presence:
         log.warning("not believing %s by %s: %s", uid, self._speaker or "another member", why)
 
     def _notice_cluster(self, message: ToAnyone, connection: Connection) -> None:
-        """Say once of each other cluster that it speaks to us; the member does not listen."""
+        """Log, once for each other cluster, that its messages are ignored."""
         cluster = self.member.foreign(message)
         if cluster and cluster not in self._other_clusters:
             if len(self._other_clusters) >= MAX_OTHER_CLUSTERS:
@@ -421,16 +421,16 @@ class Presence:
             )  # fmt: skip
 
     def _may_say(self, message: ToAnyone, connection: Connection) -> bool:
-        """Who is no member speaks for itself only."""
+        """Whether to hear this from a node that is no member; it may only speak for itself."""
         match message:
             case Enter():
                 if message.who.uid != connection.uid:
-                    raise WireError("a request to enter for somebody else")
+                    raise WireError("a request to enter for another node")
                 refused = self._is_unfit(message, connection) or self._is_full(message, connection)
                 return not refused
             case Beacon():
                 if message.uid != connection.uid:
-                    raise WireError("a beacon of somebody else")
+                    raise WireError("a beacon of another node")
         return True
 
     def _is_unfit(self, enter: Enter, connection: Connection) -> bool:
@@ -444,7 +444,7 @@ class Presence:
         return bool(why)
 
     def _is_full(self, enter: Enter, connection: Connection) -> bool:
-        """Refuse a newcomer for whom there is no place."""
+        """Refuse a newcomer if the cluster has no free slot."""
         view = self.view
         if view is None or len(view.members) < MAX_SLOTS or view.has(enter.who.uid):
             return False
@@ -454,7 +454,7 @@ class Presence:
         return True
 
     def from_member(self, kind: int, raw: bytes, connection: Connection, now: Time) -> None:
-        """What a member says besides frames, ACKs and control messages."""
+        """Handle a member's packet that is no frame, ACK or control message in one packet."""
         if kind == VIEW:
             self.on_view(raw, connection, now)
         elif kind == DETECTOR:
@@ -474,12 +474,12 @@ class Presence:
     # -- links that are broken -------------------------------------------------------------------
 
     def look_at_links(self) -> None:
-        """The detector may have found a link broken, or whole again: send accordingly."""
+        """Send around broken links, if the detector has found any; else directly."""
         broken = self.detector is not None and self.detector.broken
         self._shell.send = self._send_around if broken else self._shell.mesh.send
 
     def _send_around(self, peer: NodeId, packet: bytes) -> None:
-        """Send to a member; over another one if the link to it is broken."""
+        """Send to a member; through another member if the link to it is broken."""
         detector, view = self.detector, self.view
         if detector is None or view is None or not detector.broken >> peer & 1:
             self._shell.mesh.send(peer, packet)
@@ -500,13 +500,14 @@ class Presence:
             self._shell.send(peer, packet)
 
     def _can_tell(self, message: Clusterwide) -> bool:
-        """Whether a message can be encoded; one that can is not encoded again to be sent."""
+        """Whether a message can be encoded; the packet is kept for sending."""
         return bool(self._encode(message))
 
     def _encode(self, message: Clusterwide) -> bytes:
-        """The packet of a message; one message is often for many.
+        """The packet of a message; the last one is kept, as one message often goes to many members.
 
-        Of one that is too large even for parts nothing is sent: who waits goes on without us.
+        A message that is too large even for parts gives an empty packet, which is not sent: the
+        members that wait for it go on without us.
         """
         if self._encoded[0] is not message:
             try:
@@ -519,9 +520,9 @@ class Presence:
         return self._encoded[1]
 
     def reach(self, address: str, message: Clusterwide) -> None:
-        """Send to an address, by the way that leads there if it is a member's.
+        """Send to an address; around the broken link if it is the address of such a member.
 
-        A seed that could not be reached is left alone for a while, longer each time.
+        A seed that could not be reached is not tried again for a pause that doubles each time.
         """
         if self._slot == NOBODY and self._silent_until.get(address, 0) > self._shell.now():
             return
@@ -536,7 +537,7 @@ class Presence:
         self._shell.mesh.reach(address, packet)
 
     def on_forward(self, raw: bytes, connection: Connection, now: Time) -> None:
-        """A packet around a broken link: for us, or for us to pass on, once."""
+        """Handle a packet sent around a broken link: it is for us, or we pass it on, once."""
         forward, view = decode_forward(raw), self.view
         if view is None:
             return
@@ -560,6 +561,6 @@ class Presence:
             connection.send(back)
 
     def probe(self, peer: NodeId) -> None:
-        """There is a reason to doubt that a member lives: test it now."""
+        """Test a member now: it may be dead."""
         if self.detector is not None:
             self.detector.probe(peer, self._shell.now())

@@ -1,4 +1,4 @@
-"""What the application at a live node did, as trace records for the checkers."""
+"""Records what the application at a live node did, as trace records for the checkers."""
 
 from __future__ import annotations
 
@@ -33,36 +33,36 @@ class Recorder:
         self._trace = trace
         self._last_epoch = -1
         self.former_slots: set[NodeId] = set()
-        """Slots of which this trace has a life already; nodes that share a trace share it."""
+        """Slots of which this trace has a life already; nodes that share a trace share the set."""
         self.places: Callable[[str, NodeId], int] | None = None
-        """Where several nodes share a trace: what a process is called in it, which does not change
-        with its slot.  Two sides of a partition may give one slot to two nodes."""
+        """If several nodes share a trace: gives the number of a process in it, which does not
+        change with its slot.  Two sides of a partition may give one slot to two nodes."""
         self.owners: dict[Stream, int] = {}
-        """Who publishes which stream, under the names of `places`; they share it, too."""
+        """The publisher of each stream, as numbered by `places`; shared like `former_slots`."""
         self._begun = False
         self.arrivals = arrivals and trace is not None
         """Whether to record in which order messages come off the network, copies included."""
 
     @property
     def _place(self) -> int:
-        """What this node is called in the trace."""
+        """The number of this node in the trace."""
         if self.places is None:
             return self._node.slot
         return self.places(process_of(self._node.uid), self._node.slot)
 
     def position(self) -> int:
-        """Where the next record goes."""
+        """The position of the next record."""
         return 0 if self._trace is None else len(self._trace)
 
     def membership(self, kind: Kind, topic: Topic) -> None:
-        """The application subscribed, was told so, or unsubscribed."""
+        """Record that the application subscribed, was told so, or unsubscribed."""
         if self._trace is not None:
             self._trace.append(Record(kind, self._node.now(), self._place, topic))
 
     def gap(self, topic: Topic, skipped: Mapping[Stream, tuple[Seq, Seq]], lossy: bool) -> None:
-        """Messages of a topic were skipped: each is named, or they are counted.
+        """Record that messages of a topic were skipped: by name, or only their count.
 
-        Counted if every subscriber takes gaps (`lossy`): that may be any number.
+        They are counted if all subscriptions accept gaps (`lossy`): there may be any number.
         """
         if self._trace is None:
             return
@@ -74,7 +74,7 @@ class Recorder:
             self._lost("gap", topic, skipped)
 
     def discard(self, topic: Topic, dropped: Mapping[Stream, tuple[Seq, Seq]]) -> None:
-        """Messages of a topic were dropped by agreement; each is named."""
+        """Record, by name, messages of a topic that were dropped by agreement."""
         self._lost("discard", topic, dropped)
 
     def _lost(self, kind: Kind, topic: Topic, lost: Mapping[Stream, tuple[Seq, Seq]]) -> None:
@@ -83,7 +83,7 @@ class Recorder:
                 self._trace += self._messages(kind, topic, stream, first, last - first + 1)
 
     def view(self, view: View, before: NodeId) -> None:
-        """The node installed a view of the cluster; it had the slot `before` until then."""
+        """Record that the node installed a view; until then it had the slot `before`."""
         if self._trace is None:
             return
         self._last_epoch = view.epoch
@@ -109,10 +109,10 @@ class Recorder:
         )
 
     def _moved(self, members: int, before: NodeId) -> None:
-        """Where records are about slots: another slot than `before` is another life.
+        """Record a change of slot, in a trace whose records are about slots, as a change of life.
 
-        The one there is over and one in the new slot begins.  Who has the old slot now, if
-        anybody, has said so.
+        The life in the slot `before` ends and one in the new slot begins.  If another node has the
+        old slot now, it has recorded that itself.
         """
         assert self._trace is not None
         now, slot = self._node.now(), self._node.slot
@@ -122,26 +122,26 @@ class Recorder:
             self._trace.append(Record("restart", now, slot))
 
     def gone(self) -> None:
-        """The node is out of the cluster for good, and says so by a view without members."""
+        """Record that the node has left the cluster for good, as a view without members."""
         if self._trace is not None and self._last_epoch >= 0:
             now, place = self._node.now(), self._place
             self._trace.append(Record("view", now, place, seq=self._last_epoch, members=0))
 
     def crashed(self) -> None:
-        """The node ends at once."""
+        """Record that the node ends at once."""
         if self._trace is not None and self._last_epoch >= 0:
             self._trace.append(Record("crash", self._node.now(), self._place))
 
     def published(
         self, topic: Topic, stream: Stream, first: Seq, count: int, position: int
     ) -> None:
-        """The application published; recorded at `position`, before its own deliveries."""
+        """Record what the application published, at `position`: before its own deliveries."""
         if self._trace is not None:
             self.owners[stream] = self._place
             self._trace[position:position] = self._messages("publish", topic, stream, first, count)
 
     def delivered(self, publication: Publication) -> None:
-        """Messages went to the application."""
+        """Record messages that went to the application."""
         if self._trace is not None:
             self._trace += self._messages(
                 "deliver",
@@ -152,7 +152,7 @@ class Recorder:
             )
 
     def received(self, publication: Publication, peer: NodeId) -> None:
-        """Messages came from a peer, whether or not their turn has come."""
+        """Record messages that came from a peer, whether or not their turn has come."""
         if self._trace is not None:
             self._trace += self._messages(
                 "receive",

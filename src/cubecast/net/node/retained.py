@@ -8,12 +8,12 @@ subscriber keep it; the answers to a JOIN carry it to newcomers
    stream and number.  A frame with a value has a time above that of every value that its publisher
    has seen (`stamp`), so causal order implies the order of stamps.  Concurrent values are settled
    by their stamps, the same way everywhere.
-2. A value with an empty payload says that there is none.  It is kept like others, or an older one
-   would come back, and is not handed out.
+2. A value with an empty payload says that there is none.  It is not handed out, but kept like
+   others: else an older value could come back.
 3. Bounds: `MAX_VALUE` bytes of one value, `MAX_VALUES` values and `MAX_BYTES` of a node.  One more,
    and the value with the oldest stamp goes.
-4. What a peer says is not believed if it is too large, is no value, or comes from more than
-   `MAX_AHEAD_US` after our own time: or one lie would outlive every later value.
+4. A value of a peer is not believed if it is too large, is no value, or has a time more than
+   `MAX_AHEAD_US` after ours: one false time would win over every later value.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SIGN = RETAIN.encode()
 
 
 def is_retained(frame: Frame) -> bool:
-    """Whether a frame hands out a retained value, and is no frame of the protocol."""
+    """Whether a frame only hands out a retained value, and is no frame of the protocol."""
     return type(frame.body) is Lasting
 
 
@@ -97,7 +97,7 @@ class Retained:
     # -- for the core ----------------------------------------------------------------------------
 
     def kept(self, topic: Topic) -> RetainedValue | None:
-        """The value of a topic, also one that says that there is none."""
+        """The value of a topic; an empty one says that the value was removed."""
         return self._values.get(topic)
 
     def topics(self) -> Iterable[Topic]:
@@ -105,11 +105,11 @@ class Retained:
         return [topic for topic, value in self._values.items() if split(value.blob)[1]]
 
     def believes(self, value: RetainedValue) -> bool:
-        """Whether what others say that they keep is a value, and not from the far future."""
+        """Whether what a peer sends is a value, and its time is not too far ahead of ours."""
         return is_value(value.blob) and value.time <= wall_us() + MAX_AHEAD_US
 
     def learn(self, topic: Topic, value: RetainedValue) -> None:
-        """What others kept of a topic that we join."""
+        """Keep the value that others sent for a topic that we join, if it is newer than ours."""
         if is_value(value.blob) and self._offer(topic, value):
             self._news.add(topic)
 
@@ -122,16 +122,16 @@ class Retained:
         return news
 
     def stamp(self, body: OutgoingFrame) -> None:
-        """Give a frame that has values a time above that of all values that were seen here."""
+        """Give a frame with values a time above those of all values seen here."""
         if any(is_value(body.payloads[place]) for place in body.headed):
             body.time = max(body.time, self._clock + 1)
 
     def published(self, topic: Topic, stream: Stream, first: Seq, body: OutgoingFrame) -> None:
-        """A frame with headers was published: keep the last value in it."""
+        """Keep the last value in a published frame with headers."""
         self._take(topic, stream, first, body, body.payloads)
 
     def delivered(self, frame: Frame) -> None:
-        """A frame with headers was delivered: keep the last value in it."""
+        """Keep the last value in a delivered frame with headers."""
         body = frame.body
         assert isinstance(body, Payloads | OutgoingFrame)
         payloads = body.payloads if isinstance(body, OutgoingFrame) else body.cut()
@@ -152,7 +152,7 @@ class Retained:
                 return
 
     def frame(self, topic: Topic) -> Frame | None:
-        """What a new subscription is handed first: the value of a topic, if there is one."""
+        """The value of a topic as a frame, which a new subscription gets first; None: no value."""
         value = self._values.get(topic)
         if value is None or not split(value.blob)[1]:
             return None

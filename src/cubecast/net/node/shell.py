@@ -1,10 +1,10 @@
 """The shell of a live node: it feeds the protocol with packets and time, and carries out effects.
 
-The shell decides nothing.  It owns the connections, the clock and the parts of the node, and each
-part knows the shell by a small interface of its own.  One event loop, no threads.
+The shell decides nothing.  It owns the connections, the clock and the parts of the node; each part
+knows the shell by a small interface of its own.  One event loop, no threads.
 
 - In: `received` takes the packets of a connection, `_on_timer` the time.
-- Out: the methods under "the port" carry out what the core asks for.
+- Out: the methods under "the port" do what the core asks for.
 - `node` is what the application sees; `publishing`, `subscribing`, `listings`, `guests` and
   `closing` are the parts that serve it.
 """
@@ -111,7 +111,7 @@ class Shell:
         chance = secrets.SystemRandom() if random is None else random
         self._uid = f"{chance.getrandbits(128):032x}"
         self.address = ""
-        """What others dial, as "host:port"; empty before the node listens."""
+        """The address that others dial, "host:port"; empty before the node listens."""
         self.closed = False
         self._traced = trace is not None
         self._loop = asyncio.get_running_loop()
@@ -119,23 +119,23 @@ class Shell:
         self.writes = writes or Writes()
         own = self.network.certificate if isinstance(self.network, TlsNetwork) else None
         self.identity = "" if own is None else own.name
-        """The name that this node proves to others; empty: it has the cluster's secret only."""
+        """The name that this node proves to others; empty: it proves the cluster's secret only."""
         self.audit = Audit(config.audit_log, lambda: f"{self.slot} at {self.address}")
         self.access = Access(self) if config.permissions else None
         """The permissions; None: every node and client may do everything."""
         self.mesh = Mesh(self, self.network, config.max_strangers)
         self.send: Callable[[NodeId, bytes], None] = self.mesh.send
-        """How a packet gets to a member; around a broken link if there is one."""
+        """Sends a packet to a member; around a broken link if there is one."""
         self.vocabulary = Vocabulary()
         self.keeper = Retained()
         """The retained values that this node keeps."""
         self.numbers = Numbers(self, self._loop.time())
-        """What is counted, for `stats`."""
+        """The counters behind `stats`."""
         self.recorder = Recorder(self, trace, config.trace_arrivals)
         self.metrics: MetricsServer | None = None
-        """Serves the numbers by HTTP, if the configuration says so."""
+        """Serves the numbers over HTTP, if the configuration says so."""
         self.leftovers: list[Leftover] = []
-        """Once the node is closed: what `Node.leftovers` has."""
+        """Once the node is closed: the value of `Node.leftovers`."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: Time = 0
         self.audience = Audience()
@@ -155,7 +155,7 @@ class Shell:
         """Listen, and join the cluster of `seed`; without one, begin a cluster.
 
         `seed` may be several addresses with commas between them.  They are asked in turn, until one
-        gives this node a place or `join_timeout_s` has passed, and are of no use after that.
+        gives this node a place or `join_timeout_s` has passed; after that they are not used.
         """
         seeds = () if seed is None else parse_seeds(seed)
         began = self._loop.time()
@@ -207,16 +207,16 @@ class Shell:
             network.max_arrivals = found.strangers
 
     def _warn_if_open_to_all(self, host: str) -> None:
-        """Say so if whoever reaches this machine can be a member."""
+        """Log a warning if every host that reaches this machine can join."""
         open_to_all = not self.config.secret and isinstance(self.network, TcpNetwork)
         if open_to_all and not is_loopback(host):
             log.warning(
-                "%s listens on %s without a secret or TLS: whoever reaches it can join, read and "
-                "publish; set a secret, or tls_ca, tls_cert and tls_key", self.address, host,
+                "%s listens on %s without a secret or TLS: any host that reaches it can join, read "
+                "and publish; set a secret, or tls_ca, tls_cert and tls_key", self.address, host,
             )  # fmt: skip
 
     async def shut_down(self) -> None:
-        """End everything at once, whether or not the node has left."""
+        """End connections, timers and waits at once, whether or not the node has left."""
         self._stop()
         self.guests.close("the node left the cluster")
         await self.mesh.close("the node stopped")
@@ -225,7 +225,7 @@ class Shell:
         await asyncio.sleep(0)
 
     def kill(self) -> None:
-        """End at once and say nothing to other nodes, as a process that is killed; for tests."""
+        """End at once without a word to other nodes, like a killed process; for tests."""
         self._stop()
         self.mesh.abort()
         self._tell_the_end()
@@ -246,7 +246,7 @@ class Shell:
         self.audit.close()
 
     def _tell_the_end(self) -> None:
-        """End every wait: nothing more comes."""
+        """End all waits of the application."""
         self.presence.close()
         self.readers.wake_all()
         self.listings.close()
@@ -264,7 +264,7 @@ class Shell:
             self.check_open()
 
     def at_rest(self) -> bool:
-        """Whether nothing of ours is on its way: no message, no operation, no delayed packet."""
+        """Whether this node has nothing pending: no message, no operation, no delayed packet."""
         core = self.presence.core
         return core is not None and not (
             core.unstable()
@@ -278,7 +278,7 @@ class Shell:
 
     @property
     def uid(self) -> str:
-        """The name of this life of the node; another one after it was excluded and came back."""
+        """The name of this life of the node; it is new after an exclusion and return."""
         who = self.presence.who
         return self._uid if who is None else who.uid
 
@@ -289,12 +289,12 @@ class Shell:
 
     @property
     def salt(self) -> str:
-        """That of our cluster, for keys; while we join, that of the one we were let into."""
+        """The salt of our cluster, for keys; while we join, the one that a peer has proved."""
         cluster = self.presence.cluster
         return salt_of(cluster) if cluster else self._learned_salt
 
     def learn_salt(self, salt: str) -> None:
-        """A node has proved that it knows our secret, in a cluster of this salt."""
+        """Keep the salt of a cluster in which a node has proved that it knows our secret."""
         self._learned_salt = salt
 
     @property
@@ -326,7 +326,7 @@ class Shell:
         return self.numbers.read(self._loop.time())
 
     def recent_stats(self) -> Stats:
-        """The same, perhaps a moment old: what is handed out over the network."""
+        """The numbers, perhaps a moment old: for clients and scrapers."""
         self.check_alive()
         return self.numbers.recent(self._loop.time())
 
@@ -337,24 +337,24 @@ class Shell:
         self.audience.tell(event)
 
     def callback_failed(self, topic: Topic, error: BaseException) -> None:
-        """A callback of the application raised."""
+        """Tell that a callback of the application raised."""
         self.tell(CallbackFailed(topic, repr(error)))
 
     def settle_debts(self) -> None:
-        """A publish waits: subscriptions of this node may put off what they owe."""
+        """Let subscriptions of this node put off their debts, because a publish waits."""
         self.readers.settle()
 
     def membership_called(self, topic: Topic, joins: bool) -> None:
-        """The application subscribes for the first time, or no longer."""
+        """Record that the first subscription to a topic is made, or the last one ends."""
         self.recorder.membership("subscribe" if joins else "leave", topic)
 
     def check_may(self, what: str, topic: Topic) -> None:
-        """`NotAllowed` if the permissions do not let this node do that."""
+        """`NotAllowed` if the permissions do not allow this node to do `what`."""
         if self.access is not None:
             self.access.check(self.access.own, what, topic, self.address)
 
     def permissions_changed(self, withdrawn: set[str]) -> None:
-        """There are new rules: what they do not allow ends; so do clients with these names."""
+        """Apply new rules: end what they do not allow, and clients whose names are `withdrawn`."""
         access = self.access
         assert access is not None
         own = access.own
@@ -405,7 +405,7 @@ class Shell:
         if type(message) is Ack:
             self.send(peer, encode_ack(message))
         elif isinstance(message, DetectorMessage):
-            self.mesh.send(peer, encode_detector(message))  # what is tested is the link itself
+            self.mesh.send(peer, encode_detector(message))  # it tests the link itself
         elif isinstance(message, Clusterwide):
             self.presence.say(peer, message)
         else:
@@ -498,15 +498,15 @@ class Shell:
     # -- connections -----------------------------------------------------------------------------
 
     def turned_away(self, connection: Connection, reason: str) -> None:
-        """A stranger was refused: that is for the audit log as well."""
+        """Write the refusal of a stranger to the audit log as well."""
         self.audit.refused(connection, reason)
 
     def opened(self, connection: Connection) -> None:
-        """A connection exists; it proves nothing yet."""
+        """Track a new connection; its peer has proved nothing yet."""
         self.mesh.track(connection)
 
     def connected(self, connection: Connection) -> None:
-        """A handshake is complete, with a member or with somebody else."""
+        """Take a connection whose handshake is complete; its peer need not be a member."""
         self.mesh.connected(connection)
 
     def disconnected(self, connection: Connection, reason: str) -> None:
@@ -521,15 +521,15 @@ class Shell:
             self.presence.hung_up(place, reason)
 
     def unreachable(self, peer: NodeId) -> None:
-        """A member cannot be dialled."""
+        """Test a member that cannot be dialled."""
         self.presence.probe(peer)
 
     def no_answer(self, address: str, reason: str, passing: bool) -> None:
-        """An address outside the view cannot be reached; `passing`: that may change."""
+        """Note that an address outside the view cannot be reached; `passing`: it may be later."""
         self.presence.no_answer(address, reason, passing)
 
     def received(self, connection: Connection, packets: list[tuple[int, bytes]]) -> None:
-        """Hand packets to the core; garbage closes the connection it came by."""
+        """Hand packets to the core; an invalid one closes its connection."""
         presence, sender, now = self.presence, connection.slot, self.now()
         core = presence.core
         if sender == NOBODY or core is None:
@@ -571,7 +571,7 @@ class Shell:
                     return
 
     def take(self, kind: int, raw: bytes, sender: NodeId, now: Time) -> None:
-        """Hand one message of a member to the core, however it came."""
+        """Hand one message of a member to the core: one that came in parts or was forwarded."""
         message = self.vocabulary.decode(kind, raw)
         if message is not None and self.access is not None:
             message = self.access.indirect(message, sender)

@@ -1,6 +1,6 @@
-"""The numbers of a live node: what is published and delivered, what waits, and for what.
+"""The numbers of a live node: messages published and delivered, what waits, and for what.
 
-Almost everything is read when it is asked for, from what the node keeps anyway.  Two numbers are
+Almost every number is computed on request, from what the node keeps anyway.  Two numbers are
 counted as frames pass: messages published and messages delivered.  Invariants:
 
 1. The totals (`published`, `delivered`, `dropped`, `views`) never fall while the node runs.
@@ -34,11 +34,11 @@ MOST_SAMPLES = 32
 SAMPLE_EVERY_S = 0.25
 """Readings that follow each other faster share a sample."""
 SHARED_S = 0.1
-"""How old a reading may be that is handed to a client or a scraper, at least."""
+"""The least time between two readings for clients and scrapers; they share one meanwhile."""
 REST = 20
-"""Such readings are apart by so many times what one takes."""
+"""The time between two such readings is at least this many times what one takes."""
 RATE_OVER_S = 1.0
-"""A rate is taken over at least so long, if the node runs so long."""
+"""The least time over which a rate is computed, if the node has run that long."""
 
 
 class Rates(msgspec.Struct, frozen=True):
@@ -93,11 +93,11 @@ class SubscriptionStats(msgspec.Struct, frozen=True):
     dropped: int
     """Messages that the policy has dropped."""
     owes: bool
-    """Whether publishers wait for this reader (policy "block")."""
+    """Whether publishers wait for this subscription (policy "block")."""
 
 
 class LinkStats(msgspec.Struct, frozen=True):
-    """The way to one other member."""
+    """The link to one other member."""
 
     slot: NodeId
     address: str
@@ -156,7 +156,7 @@ class Stats(msgspec.Struct, frozen=True):
     subscriptions: list[SubscriptionStats]
     links: list[LinkStats]
     retained_values: int = 0
-    """Retained values that the node keeps, those that say that there is none included: at most
+    """Retained values that the node keeps, including removed ones: at most
     `cubecast.net.node.retained.MAX_VALUES`."""
     retained_bytes: int = 0
     """What these take, their topics included: at most `cubecast.net.node.retained.MAX_BYTES`."""
@@ -172,7 +172,7 @@ class Sample(NamedTuple):
 
 
 class Numbers:
-    """What one node counts, and the readings of it."""
+    """The counters of one node, and its readings."""
 
     __slots__ = (
         "_next_at",
@@ -198,7 +198,7 @@ class Numbers:
         self.views = 0
 
     def read(self, now_s: float) -> Stats:
-        """A reading; it takes time in proportion to the topics and subscriptions there are."""
+        """Take a reading; the time is in proportion to the number of topics and subscriptions."""
         shell, presence = self._shell, self._shell.presence
         topics = list(self._topics())
         subscriptions = [_subscription(one) for one in shell.readers.subscriptions]
@@ -238,9 +238,9 @@ class Numbers:
         )
 
     def recent(self, now_s: float) -> Stats:
-        """A reading that may be a moment old: it is shared by all who ask over the network.
+        """A reading that may be a moment old, shared by all clients and scrapers.
 
-        So however many ask, readings for them take at most one part in `REST` of the time.
+        So these readings take at most one part in `REST` of the time, however many clients ask.
         """
         if now_s >= self._next_at or self._recent is None:
             self._recent = self.read(now_s)

@@ -20,9 +20,9 @@ from cubecast.protocol.port import Topic
 log = logging.getLogger("cubecast")
 
 BLOCKED_NEWS_S = 1.0
-"""A publisher that waits this long is worth an event."""
+"""After waiting this long for credit, a publisher is reported by an event."""
 LOOPS_FIRST_S = 0.1
-"""For so long after a task that reads had to wait, those that come after it stand back."""
+"""How long other tasks give way after a task that reads had to wait."""
 
 
 class OutboxHost(Protocol):
@@ -39,14 +39,14 @@ class OutboxHost(Protocol):
 
 
 class Leftover(NamedTuple):
-    """What was accepted for a topic and is not known to be received when the node is closed."""
+    """Accepted messages of a topic that were not known to be stable when the node closed."""
 
     topic: Topic
     unsent: int
     unknown: int
 
     def error(self) -> NotSent | Unknown:
-        """What the application is told of it."""
+        """The error for the application."""
         if self.unsent:
             more = f", and of {self.unknown} it is not known" if self.unknown else ""
             reason = f"the node closed before {self.unsent} accepted messages were sent{more}"
@@ -55,7 +55,7 @@ class Leftover(NamedTuple):
 
 
 class Waiter:
-    """A `publish` that waits for its turn; `reads` what its task reads, if it does."""
+    """A `publish` that waits for its turn; `reads` is what its task reads, if anything."""
 
     __slots__ = ("called", "reads")
 
@@ -67,14 +67,15 @@ class Waiter:
 class Outbox:
     """The publications of one topic.
 
-    1. What `publish` has accepted is in `payloads` and will be sent, in order.  Accepting is the
-       last thing a publish does, so one that raises or is cancelled was not sent and will not be.
+    1. Messages that `publish` has accepted are in `payloads` and will be sent, in order.  Accepting
+       is the last step of a publish, so one that raises or is cancelled was not sent and will not
+       be.
     2. No more is accepted than there is credit for, and one message.
-    3. While the door is `shut` nobody is accepted but those who waited, in the order they came;
-       so messages are numbered in the order of the calls.  With one exception:
+    3. While the outbox is `shut`, only calls that waited are accepted, in the order they came; so
+       messages are numbered in the order of the calls.  With one exception:
     4. Tasks that read (`subscription.READS`) come before those that only publish, and as long as
        they have to wait, and `LOOPS_FIRST_S` longer, they alone get credit.  A task that reads
-       holds up its own publishers while it waits to publish; if others took the credit that it
+       stalls its own publishers while it waits to publish; if others took the credit that it
        waits for, a circle of such tasks would wait for ever (docs/design.md).  Among tasks that
        read, one that reads this very topic and is behind with it comes first, for the same reason.
     """
@@ -113,11 +114,11 @@ class Outbox:
         self.frame_bytes = publisher.config.frame_bytes
         self.frame_messages = publisher.config.frame_messages
         self.room = min(self.frame_bytes, publisher.config.protocol.window)
-        """What may gather: a frame, or less if there is less credit."""
+        """Bytes that may gather: a frame, or less if there is less credit."""
         self.payloads: list[bytes] = []
         self.headed = False
-        """Whether a message with headers was ever published here: then each frame is searched for
-        those, which plain topics are spared."""
+        """Whether a message with headers was ever published here: only then each frame is searched
+        for headers."""
         self.bytes = 0
         self.planned = False
         self.shut = False
@@ -126,18 +127,18 @@ class Outbox:
         self._progress_at = 0.0  # when credit came back
         self._told_of = 0.0  # the `_blocked_at` that was told
         self._news_planned = False
-        self._paused = False  # a frame was full: the loop is let read
+        self._paused = False  # a frame was full: the loop gets time to read
         self._stopped = False  # the node closes
         self._waiters: dict[int, Waiter] = {}  # by ticket, the order of the calls
         self._tickets = 0
-        self._returning: dict[int, Waiter] = {}  # those who were called and are not back yet
-        self._first: BlockingReader | None = None  # what is read by the task that goes first, ...
+        self._returning: dict[int, Waiter] = {}  # waiters that were called and have not resumed
+        self._first: BlockingReader | None = None  # what the task that goes first reads, ...
         self._looped_at = -LOOPS_FIRST_S  # ... and when such a task had to wait
-        self._resuming = False  # those who stood back are about to be called
+        self._resuming = False  # a call of `_resume` is planned
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is in it and nobody waits at its door."""
+        """Whether the outbox is empty and no call waits."""
         return not (self.payloads or self.planned or self.shut)
 
     # -- sending ---------------------------------------------------------------------------------
@@ -153,7 +154,7 @@ class Outbox:
             self.send()
 
     def send(self) -> None:
-        """Make a frame of what has gathered; what there is no credit for waits."""
+        """Make a frame of the gathered messages; those without credit wait."""
         if self._publisher.closed:
             return
         body = OutgoingFrame(self.payloads, wall_us(), places(self.payloads) if self.headed else ())
@@ -169,7 +170,7 @@ class Outbox:
             self._look_for_credit()
 
     def _send_part(self, now_us: int) -> None:
-        """Make a frame of as many messages as there is credit for; a larger one goes alone."""
+        """Make a frame of as many messages as there is credit for; a larger message goes alone."""
         credit = self._publisher.credit(self.topic, sys.maxsize)
         count = size = 0
         for payload in self.payloads:
@@ -186,7 +187,7 @@ class Outbox:
             self.bytes -= size
 
     def retry(self) -> None:
-        """There may be credit again; called from inside the core, so not at once."""
+        """Try again soon: there may be credit.  Not at once, as the core calls this."""
         self._progress_at = self._loop.time()
         if self.blocked or self._waiters:
             self._loop.call_soon(self._retry)
@@ -194,18 +195,18 @@ class Outbox:
     def _retry(self) -> None:
         if self.blocked and self.payloads:
             if self._waiters and self.bytes < self._credit():
-                self._look_for_credit()  # a frame of several messages costs no more than one of one
-            if not self._returning:  # else whoever comes in has it sent
+                self._look_for_credit()  # let more messages in: they share the cost of one frame
+            if not self._returning:  # else the call that is let in plans the sending
                 self.send()
         elif self.blocked or self._waiters:
             self._look_for_credit()
 
     def _credit(self) -> int:
-        """What may be published; if it is nothing we are told when it is more."""
+        """The credit for this topic; if there is none, `retry` is called when there may be some."""
         return self._publisher.credit(self.topic, 1)
 
     def _look_for_credit(self) -> None:
-        """Everything was sent: there may be room for those who wait."""
+        """Let waiting calls in if there is credit: everything accepted was sent."""
         waits = self.blocked or bool(self._waiters)
         credit = self._credit() if waits else self._publisher.credit(self.topic, 0)
         self.room = 0 if self._loops_first() else min(self.frame_bytes, credit)
@@ -216,7 +217,7 @@ class Outbox:
             self._open()
 
     def _loops_first(self) -> bool:
-        """Whether others stand back behind a task that reads; they are called when it is over."""
+        """Whether others give way to a task that reads; then `_resume` is planned for the end."""
         until = self._looped_at + LOOPS_FIRST_S
         if self._loop.time() >= until:
             return False
@@ -233,18 +234,18 @@ class Outbox:
             self._loops_first()
 
     def _run_out(self) -> None:
-        """There is no credit for what was accepted."""
+        """Shut the outbox: there is no credit for what was accepted."""
         if not self.blocked:
             self._blocked_at = self._loop.time()
         self.blocked = self.shut = True
         self._publisher.has_to_wait(self.topic, True)
 
-    # -- who may come in -------------------------------------------------------------------------
+    # -- which call is accepted ------------------------------------------------------------------
 
     async def make_room(self, timeout_s: float | None) -> None:
         """Return when one more may be accepted; `NotSent` after too long without any progress.
 
-        A full frame is sent, and the loop let read: publishing alone would never let it.
+        A full frame is sent, and the loop gets time to read: publishing alone never yields to it.
         """
         if self._stopped:
             raise Closed("the node is closed")
@@ -271,10 +272,10 @@ class Outbox:
                 if not self.blocked:
                     await self._pause()
             else:
-                must_wait = True  # what credit is left is for tasks that read
+                must_wait = True  # the remaining credit is for tasks that read
 
     def _may_go(self, reads: BlockingReader | None) -> bool:
-        """Whether a task reads, and no less of this topic is behind there than with `_first`."""
+        """Whether a task reads, and is at least as far behind in this topic as `_first`."""
         if reads is None or reads is self._first:
             return reads is not None
         return self._first is None or reads.behind(self.topic) >= self._first.behind(self.topic)
@@ -296,7 +297,7 @@ class Outbox:
         return any(one is not None and one.reads(subscription) for one in readers)
 
     def _has_to_queue(self, loops: bool) -> bool:
-        """Whether somebody waits who comes first."""
+        """Whether a call has to wait behind others."""
         if not self.shut:
             return False
         return bool(self._returning) or any(
@@ -304,7 +305,7 @@ class Outbox:
         )
 
     def _overtakes(self, ticket: int, reads: BlockingReader | None) -> bool:
-        """Whether somebody of the same kind who came before is not back yet."""
+        """Whether an earlier call that reads the same still waits, or has not resumed."""
         return any(
             earlier < ticket and waiter.reads is reads
             for waiting in (self._waiters, self._returning)
@@ -312,7 +313,7 @@ class Outbox:
         )
 
     async def _turn(self, ticket: int, reads: BlockingReader | None, limit: float) -> None:
-        """Wait to be called; for `limit` seconds, anew whenever credit came back."""
+        """Wait to be called, for `limit` seconds; the time begins anew when credit comes back."""
         waiter = Waiter(self._loop.create_future(), reads)
         self._waiters[ticket] = waiter
         self.shut = True
@@ -334,10 +335,10 @@ class Outbox:
             self._returning.pop(ticket, None)
             self._open()
             if self.payloads and not self.planned:
-                self.plan()  # if we do not come in, what waits for us is sent all the same
+                self.plan()  # if this call is not accepted, the messages are sent all the same
 
     def _plan_news(self) -> None:
-        """Have it told if someone still waits for the same credit after a while; one timer."""
+        """Plan an event if a call still waits for the same credit after `BLOCKED_NEWS_S`."""
         if self.blocked and not self._news_planned and self._told_of != self._blocked_at:
             self._news_planned = True
             self._loop.call_at(self._blocked_at + BLOCKED_NEWS_S, self._tell_news)
@@ -347,14 +348,14 @@ class Outbox:
         if not self.blocked or not self._waiters or self._stopped:
             return
         seconds = self._loop.time() - self._blocked_at
-        if seconds < BLOCKED_NEWS_S:  # it is another time that we are blocked
+        if seconds < BLOCKED_NEWS_S:  # it was unblocked and has blocked again
             self._plan_news()
         elif self._told_of != self._blocked_at:
             self._told_of = self._blocked_at
             self._publisher.publisher_blocked(self.topic, seconds)
 
     async def _pause(self) -> None:
-        """Let the loop read, with the door shut behind us; then we are the first."""
+        """Give the loop time to read, with the outbox shut; then this call goes first."""
         self._paused = self.shut = True
         try:
             await asyncio.sleep(0)
@@ -363,9 +364,9 @@ class Outbox:
             self._open()
 
     def _open(self) -> None:
-        """Call those who wait and may come in, a frame's worth in order.
+        """Call the waiters that may be accepted, in order, up to one frame of messages.
 
-        The door opens when nobody waits any more.
+        The outbox stays shut while a call waits.
         """
         if self._waiters and not (self.blocked or self._paused or self._returning):
             tickets = sorted(self._waiters)
@@ -390,7 +391,7 @@ class Outbox:
         self._call(sorted(self._waiters))
 
     def close(self, core: CubecastNode | None) -> Leftover | None:
-        """Nothing more will be sent: say what becomes of that, also where no receipt does."""
+        """Count and log the messages that are unsent or not known to be stable."""
         unknown = 0
         if core is not None:
             unknown = core.next_seq(self.topic) - 1 - core.stable_seq(self.topic)

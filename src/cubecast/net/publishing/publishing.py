@@ -5,8 +5,8 @@ hands them to the core through here.  Invariants:
 
 1. A topic has an outbox from its first publication until the core forgets the topic and the outbox
    is idle.
-2. An accepted publication has a number when it gets a receipt: those of the frames before it, and
-   its place in the outbox.
+2. A publication with a receipt has a number when it is accepted: the next number of the stream
+   plus its place in the outbox.
 3. A publication of bytes without headers is not looked at here, unless `careful` is set.
 """
 
@@ -50,10 +50,10 @@ class PublishingHost(Protocol):
     def now(self) -> Time: ...
     def tell(self, event: Event) -> None: ...
     def check_may(self, what: str, topic: Topic) -> None:
-        """`NotAllowed` if the permissions do not let this node do that."""
+        """`NotAllowed` if the permissions do not allow this node to do `what`."""
 
     def settle_debts(self) -> None:
-        """A publish waits: subscriptions of this node may put off what they owe."""
+        """Let subscriptions of this node put off their debts, because a publish waits."""
 
 
 class Publishing:
@@ -91,9 +91,9 @@ class Publishing:
         return box
 
     def prepared(self, topic: Topic, payload: Payload, headers: Headers | None) -> bytes:
-        """What is to be sent, of a publication that is not just bytes to a topic.
+        """The bytes to send for a publication that is not just bytes.
 
-        `NotAllowed` if the permissions do not let this node publish there any more.
+        `NotAllowed` if the permissions no longer let this node publish to the topic.
         """
         if self._revoked and isinstance(topic, str) and topic in self._revoked:
             self._host.check_may("publish", topic)
@@ -102,7 +102,7 @@ class Publishing:
         if headers:
             check_headers(headers)
             payload = pack(headers, encode_payload(payload))
-        if type(payload) is Headed:  # or a light client's, whose headers were checked on arrival
+        if type(payload) is Headed:  # packed above, or a light client's, checked on arrival
             if len(payload) <= MAX_PAYLOAD:
                 self._headed_outbox(topic)
             return payload
@@ -114,7 +114,7 @@ class Publishing:
         (box or self.open(topic)).headed = True
 
     def receipt(self, box: Outbox) -> Receipt:
-        """A receipt for the message that was put into an outbox last."""
+        """A receipt for the last message in an outbox."""
         core = self._presence.core  # None: the next life counts from 0
         sent = 0 if core is None else core.next_seq(box.topic)
         return self._receipts.add(box.topic, sent + len(box.payloads) - 1)
@@ -124,7 +124,7 @@ class Publishing:
     def publish_frame(self, topic: Topic, body: OutgoingFrame, size: int) -> bool:
         """Hand a frame to the core; False if there is no credit for it, or no core."""
         core, now = self._presence.core, self._host.now
-        if core is None:  # the member says when there is one
+        if core is None:  # the member calls `writable` when there is one
             return self._presence.member.publish(topic, body, size, now())
         if body.headed:
             self._keeper.stamp(body)
@@ -135,7 +135,7 @@ class Publishing:
         try:
             if not core.publish(topic, body, size, now()):
                 return False
-            # Before the burst ends: what others may have seen is in the trace already.
+            # Before the burst ends: the trace has a message before others can see it.
             stream = core.stream_of(topic)
             self._recorder.published(topic, stream, first, len(body), position)
             self._numbers.published += len(body)
@@ -158,11 +158,11 @@ class Publishing:
         return credit if credit >= least else 0
 
     def why_blocked(self) -> str:
-        """Why a publication is not taken."""
+        """Why a publication has to wait."""
         return "no credit" if self._presence.core is not None else "in no cluster"
 
     def has_to_wait(self, topic: Topic, waits: bool) -> None:
-        """A topic has no credit: publishers that wait for this node to read may go on."""
+        """Note whether a topic waits for credit; while one does, debts here may be put off."""
         if not waits:
             self._waiting.discard(topic)
         elif topic not in self._waiting:
@@ -170,12 +170,12 @@ class Publishing:
             self._loop.call_soon(self._host.settle_debts)  # not from inside the core
 
     def publisher_blocked(self, topic: Topic, seconds: float) -> None:
-        """A publisher waits for credit, and not just for a moment."""
+        """Tell that a publisher has waited for credit for `seconds`."""
         core = self._presence.core
         behind = {} if core is None else core.behind(topic)
         self._host.tell(PublisherBlocked(topic, seconds, behind))
 
-    # -- who waits for credit --------------------------------------------------------------------
+    # -- what waits for credit -------------------------------------------------------------------
 
     def waits(self) -> bool:
         """Whether a publication to some topic has to wait for credit."""
@@ -206,30 +206,30 @@ class Publishing:
     # -- what the core and the permissions tell --------------------------------------------------
 
     def writable(self, topic: Topic) -> None:
-        """There may be credit again."""
+        """Have the outbox of a topic try again: there may be credit."""
         box = self.boxes.get(topic)
         if box is not None:
             box.retry()
 
     def forgotten(self, topic: Topic) -> bool:
-        """The core forgets a topic; False if the outbox of the topic is still in use."""
+        """Drop the outbox of a topic that the core forgets; False if it is still in use."""
         box = self.boxes.get(topic)
         if box is not None and box.is_idle:
             del self.boxes[topic]
         return topic not in self.boxes
 
     def confirm(self) -> None:
-        """Look which publications with a receipt have become stable."""
+        """Confirm receipts of publications that have become stable."""
         core = self._presence.core
         if self._receipts and core is not None:
             self._receipts.check(core)
 
     def life_ended(self, core: CubecastNode) -> None:
-        """The node was excluded: what it had sent is not known to have arrived."""
+        """Fail the receipts of sent messages: the node was excluded, their fate is not known."""
         self._receipts.life_ended(core)
 
     def permissions_changed(self, allowed: Callable[[Topic], bool]) -> None:
-        """There are new permissions: note the outboxes that they do not allow."""
+        """Note the outboxes that new permissions do not allow."""
         self._revoked = {topic for topic in self.boxes if not allowed(topic)}
         self.careful = self._traced or bool(self._revoked)
 
@@ -242,7 +242,7 @@ class Publishing:
             box.stop()
 
     def close(self, core: CubecastNode | None) -> list[Leftover]:
-        """Nothing more is sent; the publications that not every subscriber is known to have."""
+        """End all receipts; return the publications that are not known to be stable."""
         self._receipts.close(core)
         left = [box.close(core) for box in self.boxes.values()]
         return [leftover for leftover in left if leftover is not None]

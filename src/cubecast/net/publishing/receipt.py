@@ -25,24 +25,24 @@ class Receipt:
 
     @property
     def is_stable(self) -> bool:
-        """Whether everyone has taken it in, without waiting."""
+        """Whether every subscriber has taken the message in; does not wait."""
         return self._done.done() and self._done.exception() is None
 
     def when_known(self, call: Callable[[bool], None]) -> None:
-        """Have `call` called once everyone has consumed it (True), or that is never known."""
+        """Have `call` called with True when the message is stable, False if that stays unknown."""
         self._done.add_done_callback(lambda done: call(done.exception() is None))
 
     def confirm(self) -> None:
-        """Everyone has taken it in."""
+        """Note that the message is stable."""
         self._done.set_result(None)
 
     def fail(self, error: NotSent | Unknown) -> None:
-        """Nothing more will be known: whoever waits is told; nobody has to wait."""
+        """End the receipt with an error; `stable` raises it, if it is called."""
         self._done.set_exception(error)
         self._done.exception()
 
     async def stable(self, timeout: float | None = None) -> None:
-        """Wait until everyone has taken it in, at most `timeout` seconds.
+        """Wait until every subscriber has taken the message in, at most `timeout` seconds.
 
         Raises `NotSent` if the node closed before it sent the message, and `Unknown` if the node
         closed or was excluded from the cluster after that, or `timeout` passed; after a timeout it
@@ -70,16 +70,16 @@ class ReceiptBook:
         return self._open.setdefault(topic, Receipts()).add(topic, seq)
 
     def check(self, core: CubecastNode) -> None:
-        """See what has become stable."""
+        """Confirm the receipts whose messages have become stable."""
         for topic, receipts in list(self._open.items()):
             receipts.advance(core.stable_seq(topic))
             if not receipts:
                 del self._open[topic]
 
     def life_ended(self, core: CubecastNode) -> None:
-        """The node was excluded: of what it had sent nothing more is known.
+        """Fail the receipts of sent messages: the node was excluded.
 
-        What it had not sent it sends in its next life, and counts from 0 again.
+        Unsent messages are sent in its next life, numbered from 0 again.
         """
         self.check(core)
         for topic, receipts in list(self._open.items()):
@@ -88,7 +88,7 @@ class ReceiptBook:
                 del self._open[topic]
 
     def close(self, core: CubecastNode | None) -> None:
-        """The node is closed: nothing more will be sent, or known."""
+        """End all receipts: the node is closed."""
         if core is not None:
             self.check(core)
         for topic, receipts in self._open.items():
@@ -106,19 +106,19 @@ class Receipts:
         return len(self._waiting)
 
     def add(self, topic: Topic, seq: Seq) -> Receipt:
-        """A receipt for message `seq`, which is above all others."""
+        """A receipt for message `seq`, which is above all numbers before it."""
         receipt = Receipt(topic, seq, asyncio.get_running_loop().create_future())
         self._waiting[seq] = receipt
         return receipt
 
     def advance(self, stable: Seq) -> None:
-        """Everything up to `stable` is taken in by everyone."""
+        """Confirm the receipts up to number `stable`."""
         waiting = self._waiting
         while waiting and (seq := next(iter(waiting))) <= stable:
             waiting.pop(seq).confirm()
 
     def begin_anew(self, next_seq: Seq, reason: str) -> None:
-        """What is below `next_seq` is not known; the rest gets other numbers, from 0."""
+        """Fail the receipts below `next_seq`; number the rest from 0."""
         waiting, self._waiting = self._waiting, {}
         for seq, receipt in waiting.items():
             if seq < next_seq:
@@ -128,7 +128,7 @@ class Receipts:
                 self._waiting[receipt.seq] = receipt
 
     def close(self, next_seq: Seq) -> None:
-        """The node is closed: what is below `next_seq` was sent, the rest never was."""
+        """End all receipts: messages below `next_seq` were sent, the rest never was."""
         for seq, receipt in self._waiting.items():
             receipt.fail(
                 Unknown(receipt.topic, "the node closed before that was known")

@@ -1,14 +1,14 @@
 """Callbacks instead of ``async for``: a task that reads a subscription and calls for each message.
 
-1. Calls are made in the order of delivery, one at a time per listener; what a call returns is
-   awaited, if it can be, before the next.  So the subscription's queue and policy apply as if the
+1. Calls are made in the order of delivery, one at a time per listener; a result that can be awaited
+   is awaited before the next call.  So the subscription's queue and policy apply as if the
    application read it.
 2. A call that raises is logged with its traceback and told as a `CallbackFailed` event; the next
    message is handed out all the same.  If the message is a request, the error answers it.
 3. `close` lets the call that runs finish, for at most the node's `leave_timeout_s`, and then
-   cancels it and waits for its end, for as long again.  What is queued behind it is not handed
-   out any more; requests among that stay without an answer from here, and are counted in the log.
-4. What a call returns for a request, bytes or text, answers it; None does not.
+   cancels it and waits for its end, for as long again.  Messages queued behind it are not handed
+   out; requests among them get no answer from here, and the log has their number.
+4. The result of a call for a request, bytes or text, answers it; None does not.
 5. A subscription that ends by itself (cut off, or too many topics for its pattern) is logged.
 """
 
@@ -83,7 +83,7 @@ class Listener(ClosesAtEnd):
     async def close(self) -> None:
         """Hand out nothing more; returns when no call is running (a call may close, too).
 
-        It waits for at most twice `leave_timeout_s`, and says so if a call goes on after that.
+        It waits for at most twice `leave_timeout_s`; a call that goes on after that is logged.
         """
         self._closing = True
         await self.subscription.close()
@@ -121,7 +121,7 @@ class Listener(ClosesAtEnd):
                         await self._call(message)
                 else:
                     await self._call(message)
-        except Closed as error:  # with its node: nothing more will come
+        except Closed as error:  # the node or client is closed
             if isinstance(self.subscription, RemoteSubscription) and self.subscription.lost:
                 log.error("no more callbacks of %r: %s", self.subscription.topic, error)
                 raise
@@ -144,7 +144,7 @@ class Listener(ClosesAtEnd):
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            await self._failed(message, error)  # something it waited for was cancelled, not we
+            await self._failed(message, error)  # what it awaited was cancelled, not this task
         except Exception as error:
             await self._failed(message, error)
         else:
@@ -167,6 +167,6 @@ class Listener(ClosesAtEnd):
 
 
 def _look(task: asyncio.Task[None]) -> None:
-    """The end has been logged; whoever wants the error asks `Listener.finished`."""
+    """Retrieve the error, which is logged already; `Listener.finished` raises it."""
     if not task.cancelled():
         task.exception()

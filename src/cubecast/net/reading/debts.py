@@ -1,20 +1,20 @@
-"""Credit that a subscription owes its publishers: when what it was handed counts as consumed.
+"""Credit that a subscription owes its publishers: when its unread messages count as consumed.
 
-Theory of operation.  A subscription with policy `block` takes whatever it is handed.  What lies in
-its first `limit` unread bytes counts as consumed at once; the rest is a *debt*, and its publisher
-gets credit for it message by message as reading goes on.  While the reader's own node waits for
-credit to publish it may not be able to read; then debts may be *put off*: they count as consumed
-although they are unread, up to `put_off_bytes` for each stream.
+Theory of operation.  A subscription with policy `block` accepts every message.  The first `limit`
+unread bytes count as consumed at once; the rest is a *debt*, and its publisher gets credit for it
+message by message as reading goes on.  While the reader's own node waits for credit to publish it
+may not be able to read; then debts may be *put off*: they count as consumed although they are
+unread, up to `put_off_bytes` for each stream.
 
 Invariants:
 
-1. Consumed and unread is at most `limit` (one larger message is taken alone), and in addition
-   `put_off_bytes` per stream (or one larger message); what is put off is paid back by reading.
-   If nothing at all moves the bound is raised by one message (a frame of it), again and again up
-   to twice as much, and then each time after twice as long: in a time T by log2(T / `STEP_S`)
-   messages more.  It falls back once `limit` is kept.
-2. Of each stream a prefix is consumed, and everything that was read; of streams that stand back
-   behind another (`put_off`) that is told later.
+1. Messages that are consumed but unread take at most `limit` bytes (one larger message is taken
+   alone), and in addition `put_off_bytes` per stream (or one larger message); what is put off is
+   paid back by reading.  If nothing moves, the bound is raised by one message (a frame of it),
+   again and again up to twice as much, and then each time after twice as long: in a time T by
+   log2(T / `STEP_S`) messages more.  It falls back once `limit` is kept.
+2. Of each stream a prefix is consumed, and everything that was read; for streams that give way to
+   another (`put_off`) that is told later.
 3. Debts beyond that are in the windows of their publishers, so at most one window per stream is
    unread and not consumed.
 """
@@ -34,7 +34,7 @@ PUT_OFF_TIMES, PUT_OFF_LEAST, PUT_OFF_MOST = 8, 64 * 1024, 1024 * 1024
 Key = tuple[Topic, Stream]
 
 STEP_S = 0.01
-"""How long nothing moves before the bound is raised, at first."""
+"""How long nothing must move before the bound is raised, at first."""
 
 
 def never(_key: Key) -> bool:
@@ -78,12 +78,12 @@ class Debts:
         self._order: deque[Debt] = deque()
         self._streams: dict[Key, deque[Debt]] = {}
         self._put_off: dict[Key, int] = {}
-        self._first: set[Key] = set()  # streams of which alone debts are put off for now
-        self._withheld: dict[Key, Seq] = {}  # what was read of others meanwhile
+        self._first: set[Key] = set()  # the only streams whose debts are put off for now, if any
+        self._withheld: dict[Key, Seq] = {}  # how far other streams were read meanwhile
         self._owed = 0
         self._peak = 0  # the most that was put off of all streams since `limit` was kept
         self.delay_s = STEP_S
-        """How long nothing moves before the bound is raised."""
+        """How long nothing must move before the bound is raised."""
 
     @property
     def owed(self) -> int:
@@ -96,14 +96,14 @@ class Debts:
         return self._owed > 0 or bool(self._put_off)
 
     def add(self, frame: Frame, size: int) -> None:
-        """A frame was handed out that does not fit."""
+        """Add a frame that does not fit."""
         debt = Debt(frame, size)
         self._order.append(debt)
         self._streams.setdefault(debt.key, deque()).append(debt)
         self._owed += size
 
     def slide(self, unread: int, spare: int = sys.maxsize) -> dict[Key, Seq]:
-        """Consume what now lies in the first `limit` bytes of what is `unread`: how far, if.
+        """Consume the debts in the first `limit` of the `unread` bytes; return how far, by stream.
 
         At most `spare` bytes of it, but always one message if all before it was read.
         """
@@ -132,15 +132,15 @@ class Debts:
         return news
 
     def put_off(self, unread: int, first: Callable[[Key], bool] = never) -> dict[Key, Seq]:
-        """Consume unread debts of every stream, within the bound: how far, if at all.
+        """Consume unread debts of every stream, within the bound; return how far, by stream.
 
-        What was paid back by reading one stream may be put off of another: where messages go in a
-        circle, what is read of one publisher comes back by another.  It is for those of which most
-        was put off; a stream that only brings new messages has no more than its own share.
+        What was paid back by reading one stream may be put off for another: where messages go in a
+        circle, a message read from one publisher comes back from another.  Streams with the most
+        put off come first; a stream that only brings new messages gets no more than its own share.
 
-        If a task publishes what it reads to where it reads, its own stream is `first`: nothing else
-        is put off, and until all of that is read reading gives no credit to other streams.  So
-        each message that is read makes room for the one that is published for it.
+        If a task publishes what it reads to the topic that it reads, its own stream is `first`:
+        nothing else is put off, and until all of that is read, reading gives no credit to other
+        streams.  So each message that is read makes room for the one that is published for it.
         """
         news: dict[Key, Seq] = {}
         self._first = set(filter(first, self._streams))
@@ -174,7 +174,7 @@ class Debts:
         return self.put_off(unread, first)
 
     def read(self, frame: Frame, size: int) -> dict[Key, Seq]:
-        """A frame was read to its end: it is consumed, and pays back what was put off."""
+        """Consume a frame that was read to its end; it pays back what was put off."""
         news: dict[Key, Seq] = {}
         key = frame.topic, frame.stream
         if key in self._put_off:
@@ -193,13 +193,13 @@ class Debts:
         return news
 
     def _release(self, news: dict[Key, Seq], keys: Collection[Key] = ()) -> None:
-        """Tell what was read of these streams while another was first; without any, of all."""
+        """Add to `news` how far `keys` were read while others were first; all streams if empty."""
         for key in [key for key in self._withheld if not keys or key in keys]:
             seq = self._withheld.pop(key)
             news[key] = max(seq, news.get(key, seq))
 
     def clear(self) -> None:
-        """Nothing more will be read: whoever closes the subscription settles with everyone."""
+        """Forget all debts: the subscription is closed, and `Readers.detach` settles them."""
         self._order.clear()
         self._streams.clear()
         self._put_off.clear()

@@ -1,7 +1,7 @@
 """Tracks which subscriptions have not yet consumed what they were handed.
 
-A message counts as consumed when every subscription that was handed it has read it, or may be
-taken to have; and not before the messages in front of it in its stream.
+A message counts as consumed when every subscription that was handed it has consumed it, and not
+before the messages in front of it in its stream.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from cubecast.protocol.port import Seq, Stream, Topic
 
 
 class Account:
-    """One stream of one topic: who owes how much of it.
+    """One stream of one topic, with the subscriptions that have not consumed all of it.
 
-    An entry of `debtors` is [how far the reader has consumed, the last it owes]; whoever has none
-    has consumed everything up to `last`.  A reader that has paid is removed, so there are at most
-    as many entries as subscriptions, and the account is closed when there is none.
+    An entry of `debtors` is [how far the reader has consumed, the last it owes]; a reader without
+    an entry has consumed everything up to `last`.  A reader that has paid is removed, so there are
+    at most as many entries as subscriptions, and the account is closed when there is none.
     """
 
     __slots__ = ("debtors", "last", "told")
@@ -27,7 +27,7 @@ class Account:
         self.debtors: dict[Hashable, list[Seq]] = {}
 
     def news(self) -> Seq | None:
-        """How far everyone has consumed, if that has not been told."""
+        """How far all subscriptions have consumed, if that has not been told."""
         reached = min((far for far, _ in self.debtors.values()), default=self.last)
         if reached <= self.told:
             return None
@@ -36,13 +36,13 @@ class Account:
 
 
 class Ledger:
-    """The streams of which some subscription owes a part."""
+    """The streams that some subscription has not consumed."""
 
     def __init__(self) -> None:
         self._accounts: dict[tuple[Topic, Stream], Account] = {}
 
     def hand_out(self, topic: Topic, stream: Stream, last: Seq, owing: Iterable[Hashable]) -> bool:
-        """Note who owes a frame; True if nobody does, for it or for one before it."""
+        """Note which readers owe a frame; True if none does, for it or for one before it."""
         account = self._accounts.get((topic, stream))
         if account is None:
             if not owing:
@@ -54,7 +54,7 @@ class Ledger:
         return False
 
     def settle(self, reader: Hashable, topic: Topic, stream: Stream, seq: Seq) -> Seq | None:
-        """`reader` has consumed up to `seq`; how far all have, if that is news."""
+        """Note that `reader` has consumed up to `seq`; return how far all have, if that is new."""
         account = self._accounts.get((topic, stream))
         if account is None:
             return None
@@ -66,7 +66,7 @@ class Ledger:
         return self._news(topic, stream, account)
 
     def forgive(self, reader: Hashable) -> list[tuple[Topic, Stream, Seq]]:
-        """`reader` is gone; what that settles."""
+        """Remove `reader`; return the streams of which all others have now consumed more."""
         settled = []
         for (topic, stream), account in list(self._accounts.items()):
             if account.debtors.pop(reader, None) is not None:

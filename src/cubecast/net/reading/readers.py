@@ -1,8 +1,8 @@
-"""The subscriptions of one node: who reads which topic, and when the core may be told so.
+"""The subscriptions of one node: which read which topic, and what the core is told of them.
 
-A subscription reads one topic, or every topic that its pattern matches.  Who reads a topic is in
-one list whatever brought it there, and the node is a member of a topic while its list is not
-empty.
+A subscription reads one topic, or every topic that its pattern matches.  Each topic has one list of
+its subscriptions, by name or by pattern; the node is a subscriber of the topic while the list is
+not empty.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from cubecast.protocol.port import Seq, Stream, Time, Topic
 from cubecast.protocol.subscriptions.patterns import Pattern
 
 LOOK_S, LOOK_MAX_S = 0.002, 0.5
-"""How often to look whether a node that was lossy has caught up: first, and at most."""
+"""Pause between two checks whether a node that was lossy has caught up: the first, the longest."""
 
 LOADS = 10
-"""Readers of a topic that are told of, at most."""
+"""The most subscriptions of a topic that `loads` names."""
 
 
 class ReadersHost(Protocol):
@@ -58,15 +58,15 @@ class Readers:
         self._following: dict[str, asyncio.Future[bool]] = {}
         self._ledger = Ledger()
         self.hasty: set[Subscription] = set()
-        """Those that wait for no turn: they take what has arrived (`arrived`)."""
-        self._owing: dict[Subscription, None] = {}  # those that owed when last looked at
+        """Subscriptions without order: they take messages as they arrive (`arrived`)."""
+        self._owing: dict[Subscription, None] = {}  # those that had debts at the last check
 
     # -- coming and going ------------------------------------------------------------------------
 
     async def attach(self, subscription: Subscription) -> None:
         """Begin to deliver to a subscription; returns when the cut is fixed.
 
-        One that blocks also waits until every publisher knows that it may miss nothing.
+        With policy `block` it also waits until every publisher knows that it may miss nothing.
         """
         if subscription.order == "none":
             self.hasty.add(subscription)
@@ -97,7 +97,7 @@ class Readers:
             await asyncio.shield(ready)
 
     def _check(self, subscription: Subscription) -> None:
-        """Closed, if the node closes or the subscription was closed while it was entered."""
+        """`Closed` if the node closes, or the subscription was closed while it was entered."""
         self._runtime.check_open()  # or the node would join while it leaves the cluster
         if subscription.closed:
             raise Closed(f"the subscription to {subscription.topic!r} was closed")
@@ -121,21 +121,21 @@ class Readers:
             self._tell_attitude(topic)
 
     def _begin_with_value(self, subscription: Subscription, topic: Topic) -> None:
-        """Hand out the retained value of a topic that the node is in; else `joined` does."""
+        """Hand out the retained value, if the node has joined the topic; else `joined` does."""
         if topic not in self._joining:
             frame = self._runtime.keeper.frame(topic)
             if frame is not None:
                 subscription.begin_with(frame)
 
     async def _not_lossy(self, subscription: Subscription) -> None:
-        """Wait until nobody takes the node for lossy in a topic that the subscription reads.
+        """Wait until no publisher takes the node for lossy in a topic that the subscription reads.
 
-        Whoever is closed meanwhile need not wait: the others may be lossy for good.
+        The wait ends if the subscription is closed: the other subscriptions may stay lossy.
         """
         for topic in [
             topic for topic, readers in self._by_topic.items() if subscription in readers
         ]:
-            # Nobody tells when the last message came that was sent before: look now and then.
+            # No event tells when the last message sent to a lossy node has come: poll.
             pause_s = LOOK_S
             while self._reads(subscription, topic) and self._runtime.member.is_lossy(topic):
                 await asyncio.sleep(pause_s)
@@ -145,9 +145,9 @@ class Readers:
         return subscription in self._by_topic.get(topic, ())
 
     def _tell_attitude(self, topic: Topic) -> None:
-        """Subscribe, or say that this has changed: whether we would rather miss messages.
+        """Subscribe, or tell publishers that the node has become lossy, or strict.
 
-        A topic's node is lossy if every subscription has a policy that drops.
+        A node is lossy in a topic if every subscription to it has a policy that drops.
         """
         readers = self._by_topic.get(topic)
         if readers and not self._runtime.closed:
@@ -156,7 +156,7 @@ class Readers:
             self._runtime.member.subscribe(topic, self._runtime.now(), lossy, followed)
 
     def detach(self, subscription: Subscription) -> None:
-        """Stop delivering to a subscription; the last one of a topic unsubscribes the node."""
+        """Stop delivering to a subscription; the node unsubscribes with a topic's last one."""
         self.hasty.discard(subscription)
         if subscription.pattern is None:
             topics = [subscription.topic]
@@ -178,7 +178,7 @@ class Readers:
             self._tell_attitude(topic)
 
     def _detach_from_pattern(self, subscription: Subscription, text: str) -> None:
-        """Follow a pattern no longer if this was the last subscription to it."""
+        """Stop following a pattern if this was the last subscription to it."""
         readers = self._by_pattern.get(text, [])
         if subscription in readers:
             readers.remove(subscription)
@@ -190,7 +190,7 @@ class Readers:
                     self._runtime.member.unfollow(text, self._runtime.now())
 
     def _remove(self, subscription: Subscription, topic: Topic) -> bool:
-        """Take a subscription off a topic; True if nobody reads it any more."""
+        """Remove a subscription from a topic; True if the topic has none left."""
         readers = self._by_topic.get(topic)
         if readers is None:
             return False
@@ -199,7 +199,7 @@ class Readers:
         return not readers
 
     def _expect(self, topic: Topic) -> None:
-        """The node becomes a member of a topic: whoever follows it reads it."""
+        """Prepare to join a topic: subscriptions whose pattern matches it read it."""
         self._by_topic[topic] = [
             reader
             for readers in self._by_pattern.values()
@@ -224,7 +224,7 @@ class Readers:
             await asyncio.wait(list(self._leaving.values()))
 
     def wake_all(self) -> None:
-        """The node is closed: let every reader notice."""
+        """Wake all readers and waiting calls: the node is closed."""
         for reader in self._all():
             reader.wake()
         for waiting in (self._joining, self._leaving, self._following):
@@ -233,11 +233,11 @@ class Readers:
 
     @property
     def subscriptions(self) -> list[Subscription]:
-        """All that read something, or are about to."""
+        """All subscriptions, including those that are being entered."""
         return self._all()
 
     def loads(self, topic: Topic) -> list[ReaderLoad]:
-        """What the readers of a topic have not read: those that hold up publishers come first."""
+        """Unread messages of each subscription of a topic; those that stall publishers first."""
         loads = [_load(reader) for reader in self._by_topic.get(topic, ())]
         unread = [load for load in loads if load["unread_messages"] or load["owes"]]
         unread.sort(key=lambda load: (not load["owes"], -load["unread_bytes"]))
@@ -256,7 +256,7 @@ class Readers:
     # -- what is delivered and read --------------------------------------------------------------
 
     def deliver(self, frame: Frame) -> bool:
-        """Hand a frame to every reader of its topic; True if it counts as consumed."""
+        """Hand a frame to every subscription of its topic; True if it counts as consumed."""
         readers = self._by_topic.get(frame.topic, ())
         owing = [reader for reader in readers if not reader.deliver(frame)]
         consumed = self._ledger.hand_out(frame.topic, frame.stream, frame.last, owing)
@@ -266,25 +266,25 @@ class Readers:
         return consumed
 
     def arrived(self, frame: Frame) -> None:
-        """A frame waits for its turn: readers without order need not."""
+        """Hand a frame that waits for its turn to the subscriptions without order."""
         for reader in self._by_topic.get(frame.topic, ()):
             if reader in self.hasty and reader.entered:
                 reader.take_ahead(frame)
 
     def skipped(self, topic: Topic, spans: Mapping[Stream, tuple[Seq, Seq]]) -> None:
-        """So much of streams will have no turn."""
+        """Tell subscriptions without order that the turn of these messages will not come."""
         for reader in self.hasty:
             for stream, (_, last) in spans.items():
                 reader.forget_ahead((topic, stream), last)
 
     def consumed(self, subscription: Subscription, topic: Topic, stream: Stream, seq: Seq) -> None:
-        """A subscription has read what it owed; the core is told when all have."""
+        """Note that a subscription has consumed up to `seq`; tell the core how far all have."""
         settled = self._ledger.settle(subscription, topic, stream, seq)
         if settled is not None and not self._runtime.closed:
             self._runtime.member.consumed(topic, stream, settled, self._runtime.now())
 
     def settle(self) -> None:
-        """A publish has to wait: debts of whatever topic may be put off (`debts.py`)."""
+        """Put off debts of all topics (`debts.py`), because a publish has to wait."""
         for reader in list(self._owing):
             if reader.owes:
                 reader.settle()
@@ -294,20 +294,20 @@ class Readers:
     # -- what the core tells ---------------------------------------------------------------------
 
     def discovered(self, topic: Topic) -> None:
-        """A pattern makes the node a member of a topic, if it was none.
+        """Make the node a subscriber of a topic that a pattern matches, if it was none.
 
-        Also while the node closes: the core is a member already, so the topic has to be left.
+        Also while the node closes: the core has subscribed already, so the topic has to be left.
         """
         if topic not in self._by_topic:
             self._expect(topic)
             self._loop.call_soon(self._tell_attitude, topic)  # not from inside the core
 
     def forgotten(self, topic: Topic) -> None:
-        """A pattern matches a topic that nobody has to do with: it is new when somebody has."""
+        """Forget a watched topic; `discovered` brings it back when a node uses it again."""
         self._by_topic.pop(topic, None)
 
     def life_ended(self) -> None:
-        """The node was excluded: whoever it was about to leave relies on it no more."""
+        """End pending unsubscribes: the node was excluded, so no other node relies on it."""
         for reader in self.hasty:
             reader.forget_all_ahead()
         for future in self._leaving.values():
@@ -315,18 +315,21 @@ class Readers:
         self._leaving.clear()
 
     def take_gaps(self, topic: Topic) -> bool:
-        """Whether nobody reads a topic who was promised that nothing is missed."""
+        """Whether no entered subscription of the topic uses `block`, so that gaps are allowed."""
         readers = self._by_topic.get(topic, ())
         return not any(reader.entered and reader.policy == "block" for reader in readers)
 
     def pass_over(self, topic: Topic, count: int) -> None:
-        """So many messages of a topic were skipped."""
+        """Tell the subscriptions of a topic that `count` messages were skipped."""
         for reader in self._by_topic.get(topic, ()):
             if reader.entered:  # else it was promised nothing yet
                 reader.pass_over(count)
 
     def followed(self, pattern: str, complete: bool) -> None:
-        """Whatever exists and matches is joined; or there is too much of it, now or later."""
+        """End a `follow`: all matching topics are joined, or there are too many (not `complete`).
+
+        A pattern may also become incomplete later; its subscriptions fail.
+        """
         if not complete:
             self._runtime.membership_called(pattern, False)
             for reader in self._by_pattern.pop(pattern, ()):
@@ -334,10 +337,10 @@ class Readers:
         _finish(self._following.pop(pattern, None), complete)
 
     def joined(self, topic: Topic, news: bool = False) -> None:
-        """The cut is fixed, or our attitude is known to all.
+        """End a join: the cut is fixed, or every publisher knows whether this node is lossy.
 
-        If the cut is fixed anew, `news` says that it covers a retained value which is newer than
-        what was known here.  Whoever reads already is handed that, and nothing that it may have.
+        If the cut is fixed anew, `news` says that it covers a retained value that is newer than
+        the one known here.  Then subscriptions that are entered already get that value, too.
         """
         ready = self._joining.pop(topic, None)
         if ready is not None or news:
@@ -347,7 +350,7 @@ class Readers:
         _finish(ready)
 
     def left(self, topic: Topic) -> None:
-        """Nobody needs this node for the topic any more."""
+        """End a leave: no other node relies on this node for the topic."""
         _finish(self._leaving.pop(topic, None))
 
 

@@ -1,8 +1,8 @@
-"""News of slow subscribers: one event at once, then one a second, however often a policy acts.
+"""Events about slow subscribers: one at once, then one a second, however often a policy acts.
 
-Invariants: an event is told in the step in which a policy first acts; whatever is dropped after
-that is in an event at most `TELL_EVERY_S` later, or when the subscription ends.  One timer per
-subscription that dropped something in the last `TELL_EVERY_S`, and nothing else, is kept.
+Invariants: an event is told in the step in which a policy first acts; later drops are in an event
+at most `TELL_EVERY_S` later, or when the subscription ends.  The only state is one timer for each
+subscription that dropped something in the last `TELL_EVERY_S`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SlowNews:
         self._told: dict[Dropping, tuple[int, asyncio.TimerHandle]] = {}
 
     def acted(self, subscription: Dropping) -> None:
-        """A policy had to act; one that blocks does not, and a `Gap` tells what it missed."""
+        """Tell that a policy acted; for `block` nothing is told, as a `Gap` says what it missed."""
         if subscription.policy != "block" and subscription not in self._told:
             self._say(subscription)
 
@@ -51,7 +51,7 @@ class SlowNews:
             self._say(subscription)
 
     def ended(self, subscription: Dropping) -> None:
-        """Nothing more is dropped there: tell what is not told yet."""
+        """Tell the drops of a subscription that has ended, if they are not told yet."""
         if subscription in self._told:
             dropped, timer = self._told.pop(subscription)
             timer.cancel()
@@ -60,7 +60,7 @@ class SlowNews:
                 self._tell(SlowSubscriber(subscription.topic, subscription.policy, now))
 
     def close(self) -> None:
-        """Nothing more is told."""
+        """Tell nothing more."""
         for _, timer in self._told.values():
             timer.cancel()
         self._told.clear()

@@ -1,7 +1,7 @@
-"""The subscriptions of one node as its application and its light clients make them.
+"""The subscriptions of one node, as its application and its light clients make them.
 
-`Readers` delivers; here is what a subscription asks of its node besides: whether it may begin, who
-is told when it drops messages, where it begins in each stream.
+`Readers` delivers messages.  This module does the rest: it checks whether a subscription may begin,
+reports dropped messages, and says where a subscription begins in each stream.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SubscribingHost(Protocol):
 
 
 class Subscribing:
-    """What the subscriptions of one node call."""
+    """The host of all subscriptions of one node."""
 
     def __init__(self, host: SubscribingHost, readers: Readers, publishing: Publishing) -> None:
         self._host = host
@@ -59,7 +59,7 @@ class Subscribing:
     async def attach(self, subscription: Subscription[Any]) -> None:
         """Begin to deliver to a subscription; returns when the cut is fixed."""
         self._host.check_open()
-        self._host.check_may("subscribe", subscription.topic)  # the rules may be others by now
+        self._host.check_may("subscribe", subscription.topic)  # the rules may have changed
         if subscription.pattern is None:
             self._host.vocabulary.learn(subscription.topic)
         await self._readers.attach(subscription)
@@ -70,13 +70,13 @@ class Subscribing:
         self._slow.ended(subscription)
 
     def slow_subscriber(self, subscription: Subscription[Any]) -> None:
-        """A subscription's policy had to act."""
+        """Count and report what the policy of a subscription dropped."""
         self._host.numbers.dropped += subscription.dropped - subscription.dropped_before
         subscription.dropped_before = subscription.dropped
         self._slow.acted(subscription)
 
     def close(self) -> None:
-        """Nothing more is told of slow subscribers."""
+        """Report slow subscribers no more."""
         self._slow.close()
 
     # -- positions, for light clients that go from node to node ----------------------------------
@@ -95,7 +95,7 @@ class Subscribing:
         return found
 
     def undelivered(self, positions: list[Position]) -> list[Position]:
-        """Those positions before which something is still to be delivered here."""
+        """The positions before which messages are still to be delivered here."""
         core = self._host.presence.core
         if core is None:
             return positions

@@ -1,4 +1,4 @@
-"""What the application reads: messages in order, from a bounded queue."""
+"""A subscription of an application: messages in order, from a bounded queue."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ NOT_ENTERED = "a subscription is entered before it is read: async with ... as me
 ENTERED_TWICE = "a subscription is entered once; to read again, subscribe again"
 LEFT_BEHIND = "this node did not keep up, and the publishers went on without it"
 SETTLE_S = 0.001
-"""How often credit is given back inside a frame: no more often than it is told."""
+"""The time after which credit is given back inside a frame; it is told no more often."""
 
 SETTLE_SHARE = 8
-"""It is given back sooner once this part of the queue was read."""
+"""Credit is given back sooner once one part in `SETTLE_SHARE` of the queue was read."""
 
 
 class SubscriptionHost(Protocol):
@@ -64,14 +64,14 @@ class SubscriptionHost(Protocol):
 
 
 class BlockingReader(Protocol):
-    """What a task reads that may keep publishers waiting."""
+    """One or more subscriptions that a task reads; while it waits, their publishers may stall."""
 
     def behind(self, topic: Topic) -> int: ...
     def reads(self, subscription: Subscription[Any]) -> bool: ...
 
 
 READS: ContextVar[BlockingReader | None] = ContextVar("READS", default=None)
-"""The subscription that blocks which this task has read from last, and so may keep waiting."""
+"""The subscription with policy `block` that this task has read last, and so may stall."""
 
 
 def _nothing() -> None:
@@ -113,18 +113,18 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         self.pattern = pattern
         self.policy = policy
         self.order = order
-        self._ahead: dict[Key, set[Seq]] = {}  # frames that it got before their turn
+        self._ahead: dict[Key, set[Seq]] = {}  # frames that were queued before their turn
         self._limit = queue_bytes
         self._frames: deque[Frame] = deque()
         self._queued = 0
         self._cost = 0  # of what is queued, in memory
         self._counted = 0  # of that, what `share` counts
         self.share: Share | None = None
-        """What all subscriptions of a light client may hold together; None: the application's."""
+        """What all subscriptions of its light client may hold; None: it is the application's."""
         self._debts = Debts(queue_bytes)
         self._open_debts = False  # something is owed, or was put off
         self.owes = False
-        """Whether a publisher has no credit yet for something that is here."""
+        """Whether a publisher has no credit yet for a message that is queued here."""
         self._step: asyncio.TimerHandle | None = None
         self._settled_at = 0.0
         self._settled_unread = 0
@@ -137,15 +137,15 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         self.wants_retained = True
         """Whether it is handed the retained values of its topics."""
         self.entered = False
-        """Whether the application was told that everything comes from now on."""
+        """Whether the application was told that all messages are delivered from now on."""
         self.dropped = 0
         """Messages this subscription did not get: dropped by its policy, or `missed`."""
         self.missed = 0
         """Messages that never came to this node: it was away, or left behind."""
         self.dropped_before = 0
-        """Of `dropped`, what the node has counted."""
+        """The part of `dropped` that the node has counted."""
         self.on_slow: Callable[[], None] = _nothing
-        """Called when the policy had to act."""
+        """Called when the policy acts."""
         self.yields: Callable[[], bool] = host.waits_to_publish
         """Whether unread messages may count as read because their reader waits to publish."""
 
@@ -163,7 +163,7 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, which is for good."""
+        """Whether it was closed; it cannot be entered again."""
         return self._closed
 
     @property
@@ -191,12 +191,12 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         return messages + length_hint(self._messages), self.unread, self._limit
 
     def behind(self, topic: Topic) -> int:
-        """Bytes that are unread beyond its queue, if messages of this topic are read here."""
+        """Unread bytes beyond `queue_bytes`, if this subscription reads the topic; else 0."""
         takes = self.topic == topic if self.pattern is None else self.pattern(topic)
         return max(0, self.unread - self._limit) if takes and not self._closed else 0
 
     def reads(self, subscription: Subscription[Any]) -> bool:
-        """Whether a task that reads this reads a certain subscription."""
+        """Whether `subscription` is this one."""
         return self is subscription
 
     async def close(self) -> None:
@@ -213,9 +213,9 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
     # -- from the node ---------------------------------------------------------------------------
 
     def deliver(self, frame: Frame) -> bool:
-        """Queue a frame; True if all of it may count as consumed already.
+        """Queue a frame; True if all of it counts as consumed already.
 
-        If not, `settle` tells how much of it may.
+        If not, `settle` tells how much of it does.
         """
         if self._ahead and self._had(frame):
             return True
@@ -249,7 +249,7 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         return not owing
 
     def _is_full(self, frame: Frame) -> bool:
-        """Whether a frame is one too many: for the queue, or for all that its client has."""
+        """Whether a frame is too much for the queue, or for the share of its client."""
         share = self.share
         if share is not None and share.left < (frame.size if self._queued else 1):
             return True
@@ -263,7 +263,10 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
             self._count()
 
     def _count(self) -> None:
-        """Say what is held here; what is owed, in proportion, is in its publishers' windows."""
+        """Count in `share` what is held here, without the part that is owed.
+
+        That part is in the windows of its publishers.
+        """
         assert self.share is not None
         held = self._cost
         if self._debts.owed:
@@ -272,28 +275,28 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         self._counted = held
 
     def take_ahead(self, frame: Frame) -> None:
-        """Queue a frame that has arrived and waits for its turn: there is no order here.
+        """Queue a frame that waits for its turn: this subscription has no order.
 
-        Only with a policy that drops, so that nothing is owed for it.
+        Its policy drops, so nothing is owed for the frame.
         """
         self._queue(frame)
         self._ahead.setdefault((frame.topic, frame.stream), set()).add(frame.first)
 
     def _had(self, frame: Frame) -> bool:
-        """Whether a frame whose turn has come was taken ahead of it."""
+        """Whether a frame whose turn has come was queued before its turn."""
         ahead = self._ahead.get((frame.topic, frame.stream), set())
         had = frame.first in ahead
         self.forget_ahead((frame.topic, frame.stream), frame.last)
         return had
 
     def forget_ahead(self, key: Key, last: Seq) -> None:
-        """Nothing of a stream up to `last` will have its turn any more."""
+        """Forget frames of a stream up to `last` that were queued before their turn."""
         left = {first for first in self._ahead.pop(key, ()) if first > last}
         if left:
             self._ahead[key] = left
 
     def forget_all_ahead(self) -> None:
-        """Nothing that is here will have its turn: what comes next is counted anew."""
+        """Forget all frames queued before their turn: the node was excluded, it will not come."""
         self._ahead.clear()
 
     def _overflow(self, frame: Frame) -> None:
@@ -316,7 +319,7 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         self.on_slow()
 
     def pass_over(self, count: int) -> None:
-        """The node was away or left behind: so many messages never came."""
+        """Count messages that never came to this node, because it was away or left behind."""
         self.missed += count
         self.dropped += count
         if self.policy == "disconnect":
@@ -325,20 +328,20 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         self.on_slow()
 
     def wake(self) -> None:
-        """Look again, whoever waits: there may be something to read, or an end."""
+        """Wake all waiting readers: there may be something to read, or an end."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
 
     def fail(self, error: CubecastError) -> None:
-        """Nothing complete will come any more: raise, once what is here has been read."""
+        """End the subscription: reading raises `error` once the queue is read."""
         if self._failure is None:
             self._failure = error
         self.wake()
 
     def settle(self) -> None:
-        """Give publishers credit for what fits by now; for more if we ourselves wait to publish."""
+        """Give publishers credit for what now fits; for more if this node waits to publish."""
         if not self._open_debts:
             return
         debts = self._debts
@@ -355,24 +358,27 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
             self._count()
 
     def _spare(self) -> int:
-        """How much that is queued may yet count as consumed, as far as its client's share goes."""
+        """How many more queued bytes may count as consumed within the client's share."""
         if self.share is None:
             return sys.maxsize
         return max(0, self.share.left) * self._queued // max(1, self._cost)
 
     def _comes_first(self, key: Key) -> bool:
-        """Whether a task waits to publish to where it reads: nobody else can make room for it."""
+        """Whether this is our own stream in a topic that a reader of this waits to publish to.
+
+        No other task can make room for it.
+        """
         topic, stream = key
         return stream.source == self._host.slot and self._host.holds_reader_of(self, topic)
 
     def _plan_step(self) -> None:
-        """Look again whether anything has moved."""
+        """Plan to check again whether anything has moved."""
         moved = self.unread, self._debts.owed
         loop = asyncio.get_running_loop()
         self._step = loop.call_later(self._debts.delay_s, self._take_step, moved)
 
     def _take_step(self, moved: tuple[int, int]) -> None:
-        """Nobody can move, so it seems: let each publisher go one message further."""
+        """Let each publisher send one message more, if nothing has moved."""
         self._step = None
         debts = self._debts
         if debts.owed and self.yields() and not self._host.closed:
@@ -400,7 +406,7 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
             await self._next_frame()
 
     async def batch(self) -> list[Message[T_co]]:
-        """What is left of the frame being read, or else the next frame; empty at the end."""
+        """The rest of the frame being read, or else the next frame; empty at the end."""
         return await self.take(sys.maxsize)
 
     async def take(self, limit: int) -> list[Message[T_co]]:
@@ -421,7 +427,7 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
     async def _next_frame(self) -> None:
         """Finish with the frame that was read and begin the next one.
 
-        If there is none, wait until there may be something: another reader may have begun it.
+        If there is none, wait until one may have come; another reader may take it first.
         """
         if self._reading is not None:
             frame, self._reading = self._reading, None
@@ -450,7 +456,7 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
                     self._waiters.remove(waiter)
 
     def _finish(self, frame: Frame) -> None:
-        """A frame was read to its end."""
+        """Account for a frame that was read to its end."""
         size = content_size(frame)
         self._gone(frame, size)
         if self._open_debts:
@@ -459,14 +465,14 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
             self.settle()
 
     def _gone(self, frame: Frame, size: int) -> None:
-        """A frame is held here no more."""
+        """Stop counting a frame that is no longer held here."""
         self._queued -= size
         if self.share is not None:
             self._cost -= frame.size
             self._count()
 
     def abandon(self) -> None:
-        """Nobody will read what is here: let go of it now, whoever still refers to this."""
+        """Free the queue now, although others may still refer to this: it will not be read."""
         self._frames.clear()
         self._messages = iter(())
         self._reading = None
@@ -478,7 +484,7 @@ class Subscription(ClosesAtEnd, Generic[T_co]):
         self.yields = _never
 
     def _settle_inside(self) -> None:
-        """Give credit in the middle of a frame if a part of the queue was read, or time passed."""
+        """Give credit inside a frame if enough of the queue was read, or `SETTLE_S` has passed."""
         read = self._settled_unread - self.unread
         if (
             read >= self._limit // SETTLE_SHARE

@@ -1,4 +1,4 @@
-"""Those who wait for the answers to one request: for the first, or for many."""
+"""Waiting for the answers to one request: for the first, or for many."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class One:
         self.future: asyncio.Future[Message[Any]] = asyncio.get_running_loop().create_future()
 
     def put(self, answer: Message[Any]) -> bool:
-        """Take an answer; False if it is of no use."""
+        """Take an answer; False if it comes too late."""
         if self.future.done():
             return False
         self.future.set_result(answer)
         return True
 
     def fail(self, reason: str) -> None:
-        """No answer will be heard."""
+        """Fail the wait: no answer will come."""
         if not self.future.done():
             self.future.set_exception(NoAnswer(self.topic, reason))
             self.future.exception()
@@ -50,8 +50,8 @@ class Answers(ClosesAtEnd, Generic[T_co]):
     """The answers to one request, an async iterator; made by `request_many`.
 
     The request is sent when it is entered (``async with``) or first read.  It ends after `timeout`
-    seconds from then on, after `count` answers, or when it is closed.  An answer that says that a
-    handler failed raises `RequestFailed` where it is read; reading may go on.
+    seconds from then on, after `count` answers, or when it is closed.  An answer with the error of
+    a handler raises `RequestFailed` where it is read; reading may go on.
     """
 
     HINT = "async for answer in node.request_many(topic, payload): ..."
@@ -74,7 +74,7 @@ class Answers(ClosesAtEnd, Generic[T_co]):
         self._codec = codec
         self._number: str | None = None
         self._post = requests.post()
-        self._handed_over = False  # whether nobody here waits to send it
+        self._handed_over = False  # whether `send` has returned
         self._timer: asyncio.TimerHandle | None = None
         self._unread: deque[Message[Any]] = deque()
         self._bytes = 0
@@ -125,7 +125,7 @@ class Answers(ClosesAtEnd, Generic[T_co]):
         self._news.set()
 
     def put(self, answer: Message[Any]) -> bool:
-        """Take an answer; False if it is of no use."""
+        """Take an answer; False if it comes too late."""
         if self._ended:
             return False
         if len(self._unread) >= MAX_ANSWERS or self._bytes >= MAX_BYTES:
@@ -141,7 +141,7 @@ class Answers(ClosesAtEnd, Generic[T_co]):
         return True
 
     def fail(self, reason: str) -> None:
-        """No more answers will be heard."""
+        """End with `NoAnswer`: no more answers will come."""
         self._error = NoAnswer(self.topic, reason)
         self._end()
 

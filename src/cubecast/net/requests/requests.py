@@ -1,8 +1,8 @@
-"""Requests: messages that name where their answers go; and the answers.
+"""Requests, which name the topic for their answers, and the answers.
 
 A request is a message to a topic with two headers of cubecast: ``:reply``, the *reply topic* of the
 node or light client that asks, and ``:id``, a number of its choice.  An answer is a message to that
-reply topic with the same ``:id``; with ``:error`` it says in its payload why there is none.
+reply topic with the same ``:id``; with ``:error`` its payload is the text of an error.
 
 1. A node or client has one reply topic, ``$replies/NAME/UID``, for all its requests.  It is
    subscribed to before the first request is sent, so no answer is missed, and until the node or
@@ -12,7 +12,7 @@ reply topic with the same ``:id``; with ``:error`` it says in its payload why th
 3. An answer that no request in the table waits for is dropped and counted (`late`).
 4. Of several answers, those that `Answers` holds unread are at most `MAX_ANSWERS` and `MAX_BYTES`
    and one; the rest is dropped and counted.  The task that reads the reply topic never waits.
-5. What a request says is a peer's word.  Only a text of the form of a reply topic is taken for
+5. The headers of a request are not trusted.  Only a text of the form of a reply topic is taken for
    one, so that a request cannot make its reader publish elsewhere.
 6. A request that ends before it has left its node or client is withdrawn, and never handled.
 """
@@ -39,14 +39,14 @@ from cubecast.net.wire.packets import MAX_PAYLOAD
 from cubecast.protocol.port import Topic
 
 ERROR = ":error"
-"""The header of an answer that says why there is none."""
+"""The header of an answer that is an error; its value is the name of the error."""
 MAX_PENDING = 16_384
 """Requests of one node or client that wait for answers."""
 MAX_ERROR = 1024
 """Characters of the text of an error that are sent."""
 OWN_HEADERS = 2
 TIMEOUT_S = 10.0
-"""How long a request waits for an answer if it is not said."""
+"""How long a request waits for an answer by default."""
 
 
 class RequestHost(Protocol):
@@ -57,17 +57,17 @@ class RequestHost(Protocol):
 
 
 class Post(Protocol):
-    """One request on its way."""
+    """Sends one request."""
 
     async def send(self, topic: Topic, blob: Headed) -> None: ...
     def withdraw(self) -> bool:
-        """Take it back; False if it was sent, or may be."""
+        """Take the request back; False if it was sent, or may have been."""
 
     def why_waits(self) -> str:
-        """What one that is not sent waits for."""
+        """What an unsent request waits for."""
 
     def is_unheard(self, topic: Topic) -> bool:
-        """Whether it is known that nobody is subscribed to a topic; False if that costs a wave."""
+        """Whether it is known that a topic has no subscribers; False if asking costs a wave."""
 
 
 HostT = TypeVar("HostT", bound=RequestHost)
@@ -89,7 +89,7 @@ class Requests:
         self._reader: asyncio.Task[None] | None = None
         self._ready: asyncio.Task[None] | None = None
         self.late = 0
-        """Answers that came too late, or in vain."""
+        """Answers that no request waited for."""
         self.ref = weakref.ref(self)
 
     def __len__(self) -> int:
@@ -121,7 +121,7 @@ class Requests:
         return opened(topic, answer, codec)
 
     def enter(self, topic: Topic, waiting: One | Answers[Any]) -> str:
-        """The number of a request from now on; `NotSent` if there are too many."""
+        """Give a request a number and wait for its answers; `NotSent` if too many are pending."""
         if len(self._pending) >= MAX_PENDING:
             raise NotSent(topic, f"{MAX_PENDING} requests wait for answers already")
         self._numbers += 1
@@ -130,13 +130,13 @@ class Requests:
         return number
 
     def leave(self, number: str) -> None:
-        """Nobody waits for answers to that request any more."""
+        """Stop waiting for answers to a request."""
         self._pending.pop(number, None)
 
     async def send(
         self, topic: Topic, payload: Payload, headers: Headers | None, number: str, post: Post
     ) -> None:
-        """Publish a request, once answers to it will be heard."""
+        """Publish a request, after subscribing to the reply topic."""
         blob = packed(payload, headers, {REPLY: self.topic, ID: number})
         if self._reader is None:
             await self._listen()
@@ -146,9 +146,9 @@ class Requests:
             raise NoAnswer(topic, error.reason) from error
 
     def silence(self, topic: Topic, post: Post, timeout: float) -> NoAnswer | NotSent:
-        """What to raise when time is up; what has not left is withdrawn."""
+        """The error for a request that timed out; if it is unsent, it is withdrawn."""
         if not post.withdraw():
-            unheard = "; nobody is subscribed" if post.is_unheard(topic) else ""
+            unheard = "; no node is subscribed" if post.is_unheard(topic) else ""
             return NoAnswer(topic, f"none in {timeout:g} s{unheard}")
         if self._reader is None:
             return NotSent(topic, f"the reply topic was not subscribed to in {timeout:g} s")
@@ -157,7 +157,7 @@ class Requests:
     # -- hearing answers -------------------------------------------------------------------------
 
     async def _listen(self) -> None:
-        """Subscribe to the reply topic, once for all who wait for it."""
+        """Subscribe to the reply topic, once for all requests."""
         if self._ready is None:
             loop = asyncio.get_running_loop()
             self._ready = loop.create_task(self._begin(), context=contextvars.Context())
@@ -198,7 +198,7 @@ class Requests:
     async def reply(
         self, message: Message[Any], payload: Payload, headers: Headers | None, error: str = ""
     ) -> None:
-        """Answer a request; with an `error`, that is the name of what went wrong."""
+        """Answer a request; `error` is the name of the error, if it is one."""
         if asyncio.get_running_loop() is not self._loop:
             raise TypeError(without_loop("reply(message, payload)"))
         asked = message.headers
@@ -208,7 +208,7 @@ class Requests:
 
 
 def check_request(topic: Topic, timeout: float, codec: Codec[Any] | None) -> None:
-    """TypeError or ValueError, in one line, unless such a request may be made."""
+    """TypeError or ValueError, in one line, if the arguments of a request are invalid."""
     check_topic(topic)
     check_timeout("timeout", timeout, "more than 0")
     if timeout is None or math.isinf(timeout):
@@ -218,7 +218,7 @@ def check_request(topic: Topic, timeout: float, codec: Codec[Any] | None) -> Non
 
 
 def check_answer(result: object) -> bytes:
-    """The payload of what a handler returned; TypeError or ValueError if it can be none."""
+    """The payload of a handler's result; TypeError or ValueError if it cannot be a payload."""
     payload = encode_payload(cast(Payload, result))  # it is checked there
     if len(payload) > MAX_PAYLOAD - MAX_PREFIX:
         raise ValueError(
@@ -228,7 +228,7 @@ def check_answer(result: object) -> bytes:
 
 
 def check_count(count: int) -> None:
-    """TypeError or ValueError, in one line, unless so many answers may be waited for."""
+    """TypeError or ValueError, in one line, if `count` is no number of answers."""
     if isinstance(count, bool) or not isinstance(count, int):
         raise TypeError(f"count must be a number of answers, not {count!r:.80}")
     if count < 1:
@@ -253,7 +253,7 @@ def packed(payload: Payload, headers: Headers | None, own: dict[str, str]) -> He
 
 
 def opened(topic: Topic, answer: Message[Any], codec: Codec[Any] | None) -> Message[Any]:
-    """An answer for the application; `RequestFailed` if it says why there is none."""
+    """An answer for the application; `RequestFailed` if it is an error."""
     error = answer.headers.get(ERROR)
     if error is not None:
         text = answer.payload.decode(errors="replace")[:MAX_ERROR]
