@@ -1,4 +1,4 @@
-"""The cube: who is in which cluster of whom, and the spanning trees that follow.
+"""The cube: the clusters of each node, and the spanning trees that follow.
 
 In VCube ([J] section 2) node i sees the others in clusters s = 1, ..., d of 2^(s-1) nodes each:
 
@@ -9,7 +9,7 @@ by XOR distance from j. So the first subscriber of a cluster is the member k of 
 smallest ``k ^ j``, and no list of the cluster is ever made.
 
 A set of nodes is an ``int``: bit k is set when node k belongs to it. Ids may be missing: a cube
-that is not full is a set with fewer bits. What the trees of this module rest on:
+that is not full is a set with fewer bits. The trees of this module rest on these facts:
 
 1. Clusters 1..h of i are disjoint, and with i they fill the aligned block of 2^h ids around i.
 2. If k is in c(i,s), then i is in c(k,s), and clusters 1..s-1 of k, with k, fill c(i,s). So a child
@@ -120,7 +120,7 @@ def children(i: int, members_mask: int, h: int) -> tuple[int, ...]:
 
 
 def parent(root: int, node: int, members_mask: int) -> int | None:
-    """Who passes a publication by ``root`` on to ``node``; None if its tree does not reach it."""
+    """The node that passes a publication by ``root`` on to ``node``; None: not in its tree."""
     if node == root or not members_mask >> node & 1:
         return None
     above = root
@@ -208,7 +208,7 @@ class Tree:
 
     @property
     def forwarders(self) -> tuple[int, ...]:
-        """Nodes that pass the message on without wanting it; the root is never counted."""
+        """Nodes that pass the message on without being members; the root is never counted."""
         return tuple(node for node in self.parent if not self.members >> node & 1)
 
     @property
@@ -246,7 +246,7 @@ def _grow(
     dimension: int,
     step: Callable[[int, int, int], tuple[int, ...]],
 ) -> Tree:
-    """Let each node reached take its step; a node from cluster s steps with h = s - 1."""
+    """Grow a tree: ``step`` gives each node's children; a node from cluster s has h = s - 1."""
     _check_dimension(dimension)
     _check_set(members_mask)
     size = 1 << dimension
